@@ -1,0 +1,95 @@
+"""Entry layout and digests (facts of the original's ``DigestManager`` classes).
+
+::
+
+    entry = ledger 8 | entry 8 | LAC 8 | length 8 | digest d | payload        all integers big-endian
+    digest over the first 32 bytes, then the payload; d = CRC32 8 (upper half zero), CRC32C 4, HMAC-SHA1 20, DUMMY 0
+
+``length`` is the sum of all payload bytes of the ledger including this entry's. ``LAC`` is the writer's last add
+confirmed when it sent the entry (Q6).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tallystick.bookkeeper.wire.values import DigestType, EntryId, LedgerId
+from tallystick.codec.checksum import crc32c
+from tallystick.errors import DigestMismatch
+
+Buffer = bytes | bytearray | memoryview
+
+ENTRY_HEADER = struct.Struct(">qqqq")
+MASTER_KEY_BYTES = 20
+
+_CRC32 = struct.Struct(">Q")
+_CRC32C = struct.Struct(">I")
+
+
+def master_key(password: bytes) -> bytes:
+    """The 20 bytes that a bookie compares before it lets a client write or fence."""
+    return hashlib.sha1(b"ledger" + password).digest()
+
+
+@dataclass(frozen=True)
+class EntryHeader:
+    ledger: LedgerId
+    entry: EntryId
+    lac: EntryId
+    length: int
+
+
+@dataclass(frozen=True)
+class Digest:
+    """One ledger's digest: its size in bytes, and the function (header, payload) to digest bytes."""
+
+    type: DigestType
+    size: int
+    compute: Callable[[Buffer, Buffer], bytes]
+
+    @classmethod
+    def of(cls, kind: DigestType, password: bytes = b"") -> Digest:
+        if kind is DigestType.CRC32C:
+            return cls(kind, 4, lambda header, payload: _CRC32C.pack(crc32c(payload, crc32c(header))))
+        if kind is DigestType.CRC32:
+            return cls(kind, 8, lambda header, payload: _CRC32.pack(zlib.crc32(payload, zlib.crc32(header))))
+        if kind is DigestType.HMAC:
+            started = hmac.new(hashlib.sha1(b"mac" + password).digest(), digestmod="sha1")
+            return cls(kind, 20, lambda header, payload: _mac(started, header, payload))
+        return cls(kind, 0, lambda header, payload: b"")
+
+    def encode(self, header: EntryHeader, payload: Buffer) -> bytes:
+        """The entry as it is sent, stored and read."""
+        packed = ENTRY_HEADER.pack(header.ledger, header.entry, header.lac, header.length)
+        return b"".join((packed, self.compute(packed, payload), payload))
+
+    def decode(self, ledger: LedgerId, entry: EntryId | None, data: Buffer) -> tuple[EntryHeader, memoryview]:
+        """Check and open an entry; ``entry`` None accepts any id (the answer to "your last one").
+
+        Raises DigestMismatch: too short, wrong digest, or another entry than the one asked for.
+        """
+        view = memoryview(data)
+        start = 32 + self.size
+        if len(view) < start:
+            raise DigestMismatch("an entry is shorter than its header", ledger=ledger, entry=entry, bytes=len(view))
+        payload = view[start:]
+        if not hmac.compare_digest(bytes(view[32:start]), self.compute(view[:32], payload)):
+            raise DigestMismatch("an entry does not match its digest", ledger=ledger, entry=entry)
+        header = EntryHeader(*ENTRY_HEADER.unpack(view[:32]))
+        if header.ledger != ledger or (entry is not None and header.entry != entry):
+            raise DigestMismatch(
+                "a bookie answered with another entry", ledger=ledger, entry=entry, got=f"{header.ledger}:{header.entry}"
+            )
+        return header, payload
+
+
+def _mac(started: hmac.HMAC, header: Buffer, payload: Buffer) -> bytes:
+    mac = started.copy()
+    mac.update(header)
+    mac.update(payload)
+    return mac.digest()

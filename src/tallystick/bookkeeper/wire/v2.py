@@ -1,0 +1,250 @@
+"""The binary protocol, version 2 (``BookieProtocol``, ``BookieProtoEncoding``): one frame, one value.
+
+::
+
+    frame     length 4 | body                                      length counts the body only
+    body      header 4 | …                                         header = version 8 bits | opcode 8 | flags 16
+    ADD       header | master key 20 | entry                       entry: see digest.py
+    READ      header | ledger 8 | entry 8 [| master key 20]        entry -1: the last one stored; key only when fencing
+    BATCH     header | ledger 8 | first 8 | request id 8 | max count 4 | max bytes 8 [| master key 20]
+    AUTH      header | AuthMessage (protobuf)
+    answers   header | code 4 | ledger 8 | entry 8 [| entry bytes]
+              header | code 4 | ledger 8 | first 8 | request id 8 [| length 4 entry]…          of BATCH
+              header | AuthMessage                                                             of AUTH
+
+Runs of ADDs and of their answers have faster ways through ``tallystick.codec``; this module is the reference.
+A frame that breaks the format raises RemoteProtocolError: the original closes the connection, and so do we.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import dataclass
+
+from tallystick.bookkeeper.wire.digest import MASTER_KEY_BYTES
+from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+from tallystick.errors import RemoteProtocolError
+
+Buffer = bytes | bytearray | memoryview
+
+VERSION = 2
+DEFAULT_MAX_FRAME = 5 * 1024 * 1024  # the original's nettyMaxFrameSizeBytes; its limit counts the length field too
+V3_FIRST_BYTE = 0x0A  # the tag that opens every protobuf (v3) request
+
+
+class Op(enum.IntEnum):
+    ADD = 1
+    READ = 2
+    AUTH = 3
+    BATCH_READ = 7
+
+
+class Flag(enum.IntFlag):
+    NONE = 0
+    FENCE = 0x1
+    RECOVERY_ADD = 0x2
+    HIGH_PRIORITY = 0x4
+
+
+class Code(enum.IntEnum):
+    """A bookie's answer. What is neither OK nor one of the two "no" codes leaves the question open (Q15)."""
+
+    OK = 0
+    NO_LEDGER = 1
+    NO_ENTRY = 2
+    BAD_REQUEST = 100
+    IO_ERROR = 101
+    UNAUTHORIZED = 102
+    BAD_VERSION = 103
+    FENCED = 104
+    READ_ONLY = 105
+    TOO_MANY_REQUESTS = 106
+    UNKNOWN_LEDGER_STATE = 107
+
+
+NO_CODES = frozenset((Code.NO_LEDGER, Code.NO_ENTRY))
+
+_LENGTH_HEADER = struct.Struct(">II")
+_READ = struct.Struct(">qq")
+_BATCH = struct.Struct(">qqqiq")
+_ANSWER = struct.Struct(">iqq")
+_ANSWER_FRAME = struct.Struct(">IIiqq")
+_BATCH_ANSWER = struct.Struct(">iqqq")
+ANSWER_BYTES = 24
+BATCH_ANSWER_BYTES = 32
+
+
+def header(op: int, flags: int = 0, version: int = VERSION) -> int:
+    """The first four bytes of a body. Version 0 has the opcode alone."""
+    return version << 24 | op << 16 | flags if version else op
+
+
+@dataclass(frozen=True)
+class Add:
+    ledger: LedgerId
+    entry: EntryId
+    master_key: bytes
+    body: Buffer  # the whole entry, header and digest included
+    flags: int = 0
+    version: int = VERSION
+
+    def encode(self) -> bytes:
+        body = b"".join((header(Op.ADD, self.flags, self.version).to_bytes(4, "big"), self.master_key, self.body))
+        return len(body).to_bytes(4, "big") + body
+
+
+@dataclass(frozen=True)
+class Read:
+    ledger: LedgerId
+    entry: EntryId
+    master_key: bytes | None = None
+    flags: int = 0
+    version: int = VERSION
+
+    def encode(self) -> bytes:
+        tail = self.master_key or b""
+        head = _LENGTH_HEADER.pack(20 + len(tail), header(Op.READ, self.flags, self.version))
+        return head + _READ.pack(self.ledger, self.entry) + tail
+
+
+@dataclass(frozen=True)
+class BatchRead:
+    ledger: LedgerId
+    first: EntryId
+    request_id: int
+    max_count: int  # 0 or less: as many as fit
+    max_bytes: int
+    master_key: bytes | None = None
+    flags: int = 0
+    version: int = VERSION
+
+    def encode(self) -> bytes:
+        tail = self.master_key or b""
+        body = _BATCH.pack(self.ledger, self.first, self.request_id, self.max_count, self.max_bytes) + tail
+        return _LENGTH_HEADER.pack(4 + len(body), header(Op.BATCH_READ, self.flags, self.version)) + body
+
+
+@dataclass(frozen=True)
+class Auth:
+    message: bytes
+    version: int = VERSION
+
+    def encode(self) -> bytes:
+        return _LENGTH_HEADER.pack(4 + len(self.message), header(Op.AUTH, 0, self.version)) + self.message
+
+
+Request = Add | Read | BatchRead | Auth
+
+
+def decode_request(body: Buffer) -> Request:
+    """A request body (without its length). Raises RemoteProtocolError where the original closes the connection.
+
+    The version is not judged here: any above 2 is answered with BAD_VERSION.
+    """
+    view = memoryview(body)
+    if len(view) < 4:
+        raise RemoteProtocolError("a frame is shorter than its header", bytes=len(view))
+    word = int.from_bytes(view[:4], "big")
+    version, op, flags = (word >> 24, word >> 16 & 0xFF, word & 0xFFFF) if word >> 24 else (0, word & 0xFF, 0)
+    try:
+        if op == Op.ADD:
+            return _decode_add(view, flags, version)
+        if op == Op.READ:
+            ledger, entry = _READ.unpack_from(view, 4)
+            return Read(ledger, entry, _key(view, 20, flags, version), flags, version)
+        if op == Op.BATCH_READ:
+            ledger, first, request_id, count, size = _BATCH.unpack_from(view, 4)
+            return BatchRead(ledger, first, request_id, count, size, _key(view, 40, flags, version), flags, version)
+    except struct.error as error:
+        raise RemoteProtocolError("a frame is shorter than its request", op=op, bytes=len(view)) from error
+    if op == Op.AUTH:
+        return Auth(bytes(view[4:]), version)
+    raise RemoteProtocolError("this opcode has no version 2 form", op=op)
+
+
+def _decode_add(view: memoryview, flags: int, version: int) -> Add:
+    start = 4 + MASTER_KEY_BYTES
+    ledger, entry = _READ.unpack_from(view, start)
+    return Add(ledger, entry, bytes(view[4:start]), view[start:], flags, version)
+
+
+def _key(view: memoryview, start: int, flags: int, version: int) -> bytes | None:
+    if not (flags & Flag.FENCE and version >= 2):
+        return None
+    key = bytes(view[start : start + MASTER_KEY_BYTES])
+    if len(key) < MASTER_KEY_BYTES:
+        raise RemoteProtocolError("a fencing request has no master key", bytes=len(view))
+    return key
+
+
+def encode_answer(request: Add | Read, code: int, entry: Buffer = b"") -> bytes:
+    """The frame that answers ADD and READ; ``entry`` are the stored bytes."""
+    op = Op.ADD if isinstance(request, Add) else Op.READ
+    word = header(op, 0, request.version)
+    return _ANSWER_FRAME.pack(ANSWER_BYTES + len(entry), word, code, request.ledger, request.entry) + bytes(entry)
+
+
+def encode_batch_answer(request: BatchRead, code: int, entries: list[Buffer] | None = None) -> bytes:
+    """The frame that answers BATCH_READ."""
+    parts: list[Buffer] = [_BATCH_ANSWER.pack(code, request.ledger, request.first, request.request_id)]
+    for entry in entries or ():
+        parts += (len(entry).to_bytes(4, "big"), entry)
+    size = 4 + sum(map(len, parts))
+    return b"".join((_LENGTH_HEADER.pack(size, header(Op.BATCH_READ, 0, request.version)), *parts))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Of ADD (``entry_bytes`` empty) or READ."""
+
+    op: int
+    code: int
+    ledger: LedgerId
+    entry: EntryId
+    entry_bytes: memoryview
+
+
+@dataclass(frozen=True)
+class BatchAnswer:
+    code: int
+    ledger: LedgerId
+    first: EntryId
+    request_id: int
+    entries: tuple[memoryview, ...]
+
+
+@dataclass(frozen=True)
+class AuthAnswer:
+    message: bytes
+
+
+def decode_answer(body: Buffer) -> Answer | BatchAnswer | AuthAnswer:
+    """An answer body (without its length). Raises RemoteProtocolError."""
+    view = memoryview(body)
+    if len(view) < 4:
+        raise RemoteProtocolError("an answer is shorter than its header", bytes=len(view))
+    op = view[1]
+    try:
+        if op in (Op.ADD, Op.READ):
+            code, ledger, entry = _ANSWER.unpack_from(view, 4)
+            return Answer(op, code, ledger, entry, view[ANSWER_BYTES:])
+        if op == Op.BATCH_READ:
+            code, ledger, first, request_id = _BATCH_ANSWER.unpack_from(view, 4)
+            return BatchAnswer(code, ledger, first, request_id, _split(view[BATCH_ANSWER_BYTES:]))
+    except struct.error as error:
+        raise RemoteProtocolError("an answer is shorter than its form", op=op, bytes=len(view)) from error
+    if op == Op.AUTH:
+        return AuthAnswer(bytes(view[4:]))
+    raise RemoteProtocolError("an answer has an unknown opcode", op=op)
+
+
+def _split(view: memoryview) -> tuple[memoryview, ...]:
+    entries, position = [], 0
+    while position < len(view):
+        size = int.from_bytes(view[position : position + 4], "big")
+        position += 4 + size
+        if position > len(view):
+            raise RemoteProtocolError("a batch answer ends inside an entry", bytes=len(view))
+        entries.append(view[position - size : position])
+    return tuple(entries)

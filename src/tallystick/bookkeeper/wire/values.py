@@ -1,0 +1,155 @@
+"""The nouns of the ledger wing: ids, states, metadata. Frozen values without behaviour of a client or server."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from tallystick.errors import UsageError
+
+LedgerId = int
+EntryId = int
+BookieId = str
+Slot = int  # a place in an ensemble, 0 … E-1
+Ensemble = tuple[BookieId, ...]
+
+NO_ENTRY: EntryId = -1
+MAX_ID = (1 << 63) - 1
+
+
+class DigestType(enum.Enum):
+    """How an entry is protected (the numbers are those of the stored ledger metadata)."""
+
+    CRC32 = 1
+    HMAC = 2
+    CRC32C = 3
+    DUMMY = 4
+
+    @classmethod
+    def parse(cls, name: str | DigestType) -> DigestType:
+        """A digest by name in any case; "mac" is the original's other word for HMAC. Raises UsageError."""
+        if isinstance(name, DigestType):
+            return name
+        wanted = {"MAC": "HMAC"}.get(name.upper(), name.upper())
+        if wanted not in cls.__members__:
+            raise UsageError(f"unknown digest {name!r}; known: {', '.join(m.lower() for m in cls.__members__)}")
+        return cls[wanted]
+
+
+class LedgerState(enum.Enum):
+    OPEN = 1
+    IN_RECOVERY = 2
+    CLOSED = 3
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """The entries from ``first`` up to the next fragment's first are on these bookies."""
+
+    first: EntryId
+    bookies: Ensemble
+
+
+@dataclass(frozen=True)
+class LedgerMetadata:
+    """What the coordination service holds of a ledger (Q3). Raises UsageError when the parts contradict each other."""
+
+    ensemble_size: int
+    write_quorum: int
+    ack_quorum: int
+    fragments: tuple[Fragment, ...]
+    digest_type: DigestType = DigestType.CRC32
+    password: bytes = field(default=b"", repr=False)
+    state: LedgerState = LedgerState.OPEN
+    last_entry: EntryId = NO_ENTRY  # only a closed ledger has one
+    length: int = 0  # payload bytes; only a closed ledger has them
+    custom: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
+    format_version: int = 3
+    ctime_ms: int | None = None
+    ctoken: int = 0  # random at creation: tells an own create with a lost answer from another's
+    has_password: bool = True  # format 1 stores neither password nor digest type
+
+    def __post_init__(self) -> None:
+        if not self.ensemble_size >= self.write_quorum >= self.ack_quorum >= 1:
+            raise UsageError(
+                "a ledger needs ensemble >= write quorum >= ack quorum >= 1",
+                ensemble=self.ensemble_size, write_quorum=self.write_quorum, ack_quorum=self.ack_quorum,
+            )  # fmt: skip
+        if not self.fragments:
+            raise UsageError("a ledger needs at least one ensemble")
+        if any(len(fragment.bookies) != self.ensemble_size for fragment in self.fragments):
+            raise UsageError("an ensemble has another size than the ledger says", ensemble_size=self.ensemble_size)
+        firsts = [fragment.first for fragment in self.fragments]
+        if any(a >= b for a, b in zip(firsts, firsts[1:], strict=False)):
+            raise UsageError("the first entries of the ensembles do not ascend", firsts=firsts)
+        if self.state is not LedgerState.CLOSED and (self.last_entry, self.length) != (NO_ENTRY, 0):
+            raise UsageError("only a closed ledger has a last entry and a length", state=self.state.name)
+
+    @property
+    def is_closed(self) -> bool:
+        return self.state is LedgerState.CLOSED
+
+    @property
+    def ensemble(self) -> Ensemble:
+        """The newest ensemble."""
+        return self.fragments[-1].bookies
+
+    def ensemble_of(self, entry: EntryId) -> Ensemble:
+        """The ensemble that holds ``entry``."""
+        for fragment in reversed(self.fragments):
+            if fragment.first <= entry:
+                return fragment.bookies
+        return self.fragments[0].bookies
+
+    def with_fragment(self, first: EntryId, bookies: Ensemble) -> LedgerMetadata:
+        """With a new newest fragment; one that starts at the same entry is replaced (Q8)."""
+        kept = self.fragments[:-1] if self.fragments[-1].first == first else self.fragments
+        return replace(self, fragments=(*kept, Fragment(first, bookies)))
+
+    def in_recovery(self) -> LedgerMetadata:
+        return replace(self, state=LedgerState.IN_RECOVERY)
+
+    def closed(self, last_entry: EntryId, length: int) -> LedgerMetadata:
+        return replace(self, state=LedgerState.CLOSED, last_entry=last_entry, length=length)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One door of a node, as its registration lists it."""
+
+    id: str
+    host: str
+    port: int
+    protocol: str
+    auth: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class BookieInfo:
+    """A registration: where a bookie listens."""
+
+    endpoints: tuple[Endpoint, ...]
+    properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @classmethod
+    def at(cls, host: str, port: int) -> BookieInfo:
+        return cls((Endpoint("bookie", host, port, "bookie-rpc"),))
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and port of the bookie protocol, if the registration names them."""
+        for endpoint in self.endpoints:
+            if endpoint.protocol == "bookie-rpc":
+                return endpoint.host, endpoint.port
+        return None
+
+
+@dataclass(frozen=True)
+class Position:
+    """A point in a stream of ledgers: ledger:entry."""
+
+    ledger: LedgerId
+    entry: EntryId

@@ -1,0 +1,201 @@
+"""The one tree of exceptions.
+
+::
+
+    TallyError
+    ├── UsageError                     the caller's arguments or settings are wrong; nothing was done
+    ├── ProtocolError
+    │   ├── LocalProtocolError         we broke a protocol rule: a bug of ours
+    │   └── RemoteProtocolError        the peer sent bytes that the protocol does not allow
+    ├── Unavailable                    a peer or service could not do it now
+    │   ├── RequestTimeout             no answer in time: the request may have taken effect
+    │   ├── NotEnoughBookies           fewer bookies than the ensemble needs
+    │   └── BookieUnavailable          one bookie refused the connection, closed it, or is not registered
+    ├── LedgerError
+    │   ├── LedgerFenced               another client recovers this ledger; unconfirmed entries may or may not survive
+    │   ├── LedgerClosed               the ledger takes no more entries
+    │   ├── NoSuchLedger
+    │   ├── LedgerExists
+    │   ├── NoSuchEntry
+    │   ├── Unauthorized               wrong password
+    │   ├── DigestMismatch             no replica had bytes that match their digest
+    │   └── RecoveryIncomplete         too many bookies gave no certain answer: nothing was closed, try again
+    ├── MetadataError
+    │   └── MetadataConflict           a compare-and-set lost against another client
+    └── StorageError
+        ├── CorruptRecord              a stored record is damaged and not just a torn tail
+        ├── DiskFull
+        └── InvalidCookie              these folders belong to another bookie, or lost their data
+
+Class attributes tell a caller how to react: ``code`` is the number that the original's client uses for the same condition
+(``BKException.Code``), ``retriable`` says that the same call may succeed later, ``ambiguous`` that it may have taken
+effect although it failed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class TallyError(Exception):
+    """Any failure that this package reports on purpose. Keyword arguments become attributes and are shown after the text."""
+
+    code: ClassVar[int] = -999
+    retriable: ClassVar[bool] = False
+    ambiguous: ClassVar[bool] = False
+
+    def __init__(self, message: str = "", **fields: Any) -> None:
+        super().__init__(message)
+        self.message = message or (type(self).__doc__ or "").split("\n", 1)[0].rstrip(".")
+        self.fields = fields
+
+    def __getattr__(self, name: str) -> Any:
+        fields = self.__dict__.get("fields", {})
+        if name in fields:
+            return fields[name]
+        raise AttributeError(f"{type(self).__name__} has no field {name!r}")
+
+    def __str__(self) -> str:
+        shown = " ".join(f"{key}={value}" for key, value in self.fields.items())
+        return f"{self.message} ({shown})" if shown else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.message, self.fields))
+
+
+def _rebuild(kind: type[TallyError], message: str, fields: dict[str, Any]) -> TallyError:
+    return kind(message, **fields)
+
+
+class UsageError(TallyError):
+    """The arguments or settings are wrong; nothing was done."""
+
+    code = -14
+
+
+class ProtocolError(TallyError):
+    """A protocol rule was broken."""
+
+    code = -16
+
+
+class LocalProtocolError(ProtocolError):
+    """This side broke a protocol rule."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer sent bytes that the protocol does not allow."""
+
+
+class Unavailable(TallyError):
+    """A peer or service cannot do this now."""
+
+    code = -8
+    retriable = True
+
+
+class RequestTimeout(Unavailable):
+    """No answer came in time; the request may have taken effect."""
+
+    code = -23
+    ambiguous = True
+
+
+class NotEnoughBookies(Unavailable):
+    """Fewer bookies are available than the ensemble needs."""
+
+    code = -6
+
+
+class BookieUnavailable(Unavailable):
+    """The bookie is not registered, or refused or closed the connection."""
+
+    code = -8
+    ambiguous = True
+
+
+class LedgerError(TallyError):
+    """The ledger does not allow this."""
+
+    code = -1
+
+
+class LedgerFenced(LedgerError):
+    """Another client recovers this ledger; entries that were not confirmed may or may not survive."""
+
+    code = -101
+    ambiguous = True
+
+
+class LedgerClosed(LedgerError):
+    """The ledger is closed."""
+
+    code = -11
+
+
+class NoSuchLedger(LedgerError):
+    """There is no such ledger."""
+
+    code = -25
+
+
+class LedgerExists(LedgerError):
+    """A ledger with this id exists."""
+
+    code = -20
+
+
+class NoSuchEntry(LedgerError):
+    """The ledger has no such entry."""
+
+    code = -13
+
+
+class Unauthorized(LedgerError):
+    """The password is wrong."""
+
+    code = -102
+
+
+class DigestMismatch(LedgerError):
+    """The bytes of an entry do not match their digest."""
+
+    code = -5
+
+
+class RecoveryIncomplete(LedgerError):
+    """Too many bookies gave no certain answer; nothing was closed and recovery can be tried again."""
+
+    code = -10
+    retriable = True
+
+
+class MetadataError(TallyError):
+    """The metadata service failed or holds something unexpected."""
+
+    code = -18
+
+
+class MetadataConflict(MetadataError):
+    """Another client changed this metadata first."""
+
+    code = -17
+    retriable = True
+
+
+class StorageError(TallyError):
+    """The disk failed."""
+
+    code = -1
+
+
+class CorruptRecord(StorageError):
+    """A stored record is damaged."""
+
+
+class DiskFull(StorageError):
+    """The disk is full."""
+
+
+class InvalidCookie(StorageError):
+    """These folders belong to another bookie or have lost their data."""

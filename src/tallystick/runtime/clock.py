@@ -1,0 +1,28 @@
+"""Time as the cores and shells see it."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Two clocks: one to measure durations with, one to stamp records with."""
+
+    def now(self) -> float:
+        """Seconds on a clock that never steps back; only differences mean something."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970 UTC; may step."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000

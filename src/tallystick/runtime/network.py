@@ -1,0 +1,66 @@
+"""Connections as asyncio protocols and transports; the simulator gives other ones with the same methods."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+ProtocolFactory = Callable[[], asyncio.BaseProtocol]
+
+
+class Listener(Protocol):
+    """A bound port."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and the port that was really bound (a request for port 0 gets a free one)."""
+        ...
+
+    async def close(self) -> None:
+        """Stop accepting; connections that exist stay."""
+        ...
+
+
+class Network(Protocol):
+    """Opens connections and ports. Failures are ``OSError``; the shells map them."""
+
+    async def connect(self, host: str, port: int, factory: ProtocolFactory, timeout: float) -> asyncio.Transport: ...
+
+    async def listen(self, host: str, port: int, factory: ProtocolFactory) -> Listener: ...
+
+
+class _TcpListener:
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return str(host), int(port)
+
+    async def close(self) -> None:
+        self._server.close()
+
+
+class TcpNetwork:
+    """TCP of the running event loop, without Nagle's delay."""
+
+    async def connect(self, host: str, port: int, factory: ProtocolFactory, timeout: float) -> asyncio.Transport:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(timeout):
+            transport, _ = await loop.create_connection(factory, host, port)
+        no_delay(transport)
+        return transport
+
+    async def listen(self, host: str, port: int, factory: ProtocolFactory) -> Listener:
+        loop = asyncio.get_running_loop()
+        return _TcpListener(await loop.create_server(factory, host, port, backlog=1024))
+
+
+def no_delay(transport: asyncio.BaseTransport) -> None:
+    """Answers are already batched; Nagle's algorithm would only add its delay."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
