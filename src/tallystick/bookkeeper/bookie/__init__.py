@@ -1,0 +1,1 @@
+"""One storage node: journal, entry log, index, fencing, garbage collection, server."""

@@ -1,0 +1,22 @@
+"""What all handles of one client share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tallystick.bookkeeper.ledger.connection import BookieClient
+from tallystick.bookkeeper.ledger.settings import ClientSettings
+from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.events import Events
+from tallystick.runtime.rng import Random
+
+
+@dataclass(frozen=True)
+class LedgerContext:
+    driver: MetadataDriver
+    bookies: BookieClient
+    clock: Clock
+    random: Random
+    settings: ClientSettings
+    events: Events

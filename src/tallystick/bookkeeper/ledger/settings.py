@@ -1,0 +1,26 @@
+"""Settings of the ledger client, with the original's defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from tallystick.errors import UsageError
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """One line a setting; units in the names. Raises UsageError for values that cannot work."""
+
+    add_timeout_s: float = 5.0  # an add without answer for this long counts as failed (addEntryTimeoutSec)
+    read_timeout_s: float = 5.0  # readEntryTimeoutSec
+    connect_timeout_s: float = 10.0
+    max_frame_bytes: int = 5_242_876  # what an original bookie accepts: its 5 MiB count the length field too
+    max_inflight_bytes: int = 32 * 1024 * 1024  # unconfirmed payload of one writer; beyond it append() waits
+    read_window_bytes: int = 8 * 1024 * 1024  # asked for and not yet delivered by one read
+    speculative_read_s: float = 2.0  # another replica is asked when the first is silent for this long
+    quarantine_s: float = 60.0  # a bookie that failed is left out of new ensembles for this long while enough others remain
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if getattr(self, field.name) <= 0:
+                raise UsageError(f"{field.name} must be above 0", value=getattr(self, field.name))

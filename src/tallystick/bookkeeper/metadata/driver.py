@@ -1,0 +1,117 @@
+"""What a coordination service must do. One interface, three drivers: memory, SQLite, ZooKeeper.
+
+Compare-and-set is linearizable; a listing that could not be read whole raises, it never looks complete (a bookie deletes
+what it does not find there). All methods raise MetadataError when the service cannot be reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, LedgerMetadata
+
+T = TypeVar("T")
+Version = int
+
+
+@dataclass(frozen=True)
+class Versioned(Generic[T]):
+    """A value and the version to name when it is replaced."""
+
+    value: T
+    version: Version
+
+
+@dataclass(frozen=True)
+class Bookies:
+    """The registered bookies."""
+
+    writable: Mapping[BookieId, BookieInfo] = field(default_factory=dict)
+    read_only: Mapping[BookieId, BookieInfo] = field(default_factory=dict)
+
+    def find(self, bookie: BookieId) -> BookieInfo | None:
+        return self.writable.get(bookie) or self.read_only.get(bookie)
+
+
+class Watch(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Registration(Protocol):
+    """A bookie's place in the list of the living, kept up until it is closed or lost."""
+
+    lost: asyncio.Event  # set when the service forgot us: another may hold the id; stop serving
+
+    async def set_read_only(self, read_only: bool) -> None:
+        """Move between the lists; the new place is taken before the old one is left."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class MetadataDriver(Protocol):
+    """See the module. Watch callbacks run on the event loop, at least once after each change, with no argument: re-read."""
+
+    async def create_ledger(self, metadata: LedgerMetadata, ledger: LedgerId | None = None) -> Versioned[LedgerId]:
+        """Store a new ledger under a new unique id, or the given one. Raises LedgerExists for a given one that exists.
+
+        An own create whose answer was lost is recognised by its ``ctoken`` and is a success.
+        """
+        ...
+
+    async def read_ledger(self, ledger: LedgerId) -> Versioned[LedgerMetadata]:
+        """Raises NoSuchLedger."""
+        ...
+
+    async def write_ledger(self, ledger: LedgerId, metadata: LedgerMetadata, version: Version) -> Version:
+        """Replace; the new version. Raises MetadataConflict when the stored version differs, NoSuchLedger."""
+        ...
+
+    async def delete_ledger(self, ledger: LedgerId) -> None:
+        """Delete whatever version. Raises NoSuchLedger."""
+        ...
+
+    def ledgers(self) -> AsyncIterator[LedgerId]:
+        """All ledger ids, ascending. Raises rather than leaving any out."""
+        ...
+
+    def watch_ledger(self, ledger: LedgerId, changed: Callable[[], None]) -> Watch:
+        """Call ``changed`` after the metadata was written or deleted."""
+        ...
+
+    async def bookies(self) -> Bookies: ...
+
+    def watch_bookies(self, changed: Callable[[], None]) -> Watch: ...
+
+    async def register(
+        self, bookie: BookieId, info: BookieInfo, *, read_only: bool = False, replace: bool = False
+    ) -> Registration:
+        """List a bookie. ``replace``: take over its own stale registration at once (the caller holds the folder lock and
+        has checked the cookie, so the old process is dead); otherwise wait up to the session time for it to vanish, then
+        raise MetadataConflict."""
+        ...
+
+    async def read_cookie(self, bookie: BookieId) -> Versioned[bytes] | None: ...
+
+    async def write_cookie(self, bookie: BookieId, cookie: bytes, version: Version | None) -> None:
+        """Create (version None) or replace. Raises MetadataConflict."""
+        ...
+
+    async def delete_cookie(self, bookie: BookieId) -> None: ...
+
+    async def cookies(self) -> list[BookieId]:
+        """Ids of all bookies that ever joined, sorted."""
+        ...
+
+    async def instance_id(self) -> str:
+        """The cluster's identity. Raises MetadataError when there is no cluster here."""
+        ...
+
+    async def init_cluster(self) -> str:
+        """Make an empty cluster; its instance id. Raises UsageError when one exists."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,51 @@
+"""Every protocol decision is one structured event with its reason: logs, CLI, reports and the simulator show the same ones."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Event:
+    """``kind`` is a short fixed phrase (``ensemble changed``), ``fields`` what it is about: ledger, entry, bookie, reason."""
+
+    kind: str
+    fields: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return " ".join([self.kind, *(f"{key}={value}" for key, value in self.fields.items())])
+
+
+class Events:
+    """Where the shells report. Listeners run at once, in order, on the reporting thread; they must not raise."""
+
+    def __init__(self, *listeners: Callable[[Event], None]) -> None:
+        self._listeners = list(listeners)
+
+    def emit(self, kind: str, **fields: Any) -> None:
+        event = Event(kind, fields)
+        for listener in tuple(self._listeners):
+            listener(event)
+
+    @contextlib.contextmanager
+    def listening(self, listener: Callable[[Event], None]) -> Iterator[None]:
+        """Hear events for a while."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+
+def log_listener(name: str) -> Callable[[Event], None]:
+    """Write events to the log of ``name`` at INFO; structlog is imported at the first one."""
+
+    def listen(event: Event) -> None:
+        import structlog
+
+        structlog.get_logger(name).info(event.kind, **event.fields)
+
+    return listen
