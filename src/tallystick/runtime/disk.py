@@ -181,7 +181,9 @@ class FolderLock:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._fd)
-            raise UsageError("another process uses this folder; stop it first or choose another folder", path=path) from error
+            raise UsageError(
+                "another process uses this folder; stop it first or choose another folder", path=path
+            ) from error
 
     def release(self) -> None:
         os.close(self._fd)

@@ -18,7 +18,9 @@ class ClientSettings:
     max_inflight_bytes: int = 32 * 1024 * 1024  # unconfirmed payload of one writer; beyond it append() waits
     read_window_bytes: int = 8 * 1024 * 1024  # asked for and not yet delivered by one read
     speculative_read_s: float = 2.0  # another replica is asked when the first is silent for this long
-    quarantine_s: float = 60.0  # a bookie that failed is left out of new ensembles for this long while enough others remain
+    quarantine_s: float = (
+        60.0  # a bookie that failed is left out of new ensembles for this long while enough others remain
+    )
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -83,7 +83,10 @@ class Digest:
         header = EntryHeader(*ENTRY_HEADER.unpack(view[:32]))
         if header.ledger != ledger or (entry is not None and header.entry != entry):
             raise DigestMismatch(
-                "a bookie answered with another entry", ledger=ledger, entry=entry, got=f"{header.ledger}:{header.entry}"
+                "a bookie answered with another entry",
+                ledger=ledger,
+                entry=entry,
+                got=f"{header.ledger}:{header.entry}",
             )
         return header, payload
 

@@ -1,0 +1,93 @@
+"""One HTML page, with nothing to load: what was proved, the faults against the write rate, and what the table says."""
+
+from __future__ import annotations
+
+import html
+import io
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from examples.flights.acks import AckedRun
+from examples.flights.story import Moment, Run
+from examples.flights.verify import Verdict
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+INK, ACCENT, FAULT = "#24292f", "#2f6f4f", "#b3402a"
+BUCKET_S = 0.25
+
+
+def _svg(figure: plt.Figure) -> str:
+    out = io.StringIO()
+    figure.savefig(out, format="svg", bbox_inches="tight")
+    plt.close(figure)
+    text = out.getvalue()
+    return text[text.index("<svg") :]
+
+
+def throughput(acked: Sequence[AckedRun], moments: Sequence[Moment]) -> str:
+    """Acknowledged rows a second over time, with the faults marked."""
+    start = min(moment.time for moment in moments)
+    buckets: Counter[int] = Counter()
+    for run in acked:
+        buckets[int((run.time - start) / BUCKET_S)] += run.count
+    x = range(max(buckets, default=0) + 1)
+    figure, axes = plt.subplots(figsize=(10, 3.6))
+    axes.fill_between(
+        [i * BUCKET_S for i in x], [buckets[i] / BUCKET_S for i in x], step="post", color=ACCENT, alpha=0.55
+    )
+    top = axes.get_ylim()[1]
+    for number, moment in enumerate(moments):
+        at = moment.time - start
+        axes.axvline(at, color=FAULT if "killed" in moment.what else INK, linewidth=0.9, linestyle="--")
+        axes.annotate(moment.what, (at, top * (0.98 - 0.085 * (number % 9))), fontsize=7, color=INK, xytext=(3, 0),
+                      textcoords="offset points")  # fmt: skip
+    axes.set(xlabel="seconds", ylabel="rows acknowledged / s", ylim=(0, top))
+    return _svg(figure)
+
+
+def delays(table: pa.Table, by: str, label: str) -> str:
+    """Mean departure delay by a column of the table."""
+    grouped = table.filter(pc.is_valid(table["dep_delay"])).group_by(by).aggregate([("dep_delay", "mean")]).sort_by(by)
+    figure, axes = plt.subplots(figsize=(4.8, 3))
+    names = [str(name) for name in grouped[by].to_pylist()]
+    axes.bar(names, grouped["dep_delay_mean"].to_pylist(), color=ACCENT)
+    axes.set(xlabel=label, ylabel="mean departure delay, minutes")
+    axes.tick_params(axis="x", labelsize=7)
+    return _svg(figure)
+
+
+def write(path: Path, run: Run, verdict: Verdict, table: Path, report: Sequence[tuple[str, str]]) -> None:
+    """The page."""
+    flights = pq.read_table(table, columns=["carrier", "hour", "dep_delay"])
+    rows = "".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in report)
+    steps = "\n".join(html.escape(step) for step in run.steps)
+    headline = "Every row is there, once, in order" if verdict.good else "THE COMPARISON FAILED"
+    path.write_text(
+        f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>tallystick: flights</title>
+<style>
+ body {{ font: 15px/1.5 system-ui, sans-serif; color: {INK}; max-width: 1000px; margin: 2rem auto; padding: 0 1rem }}
+ h1 {{ font-size: 1.5rem }} h2 {{ font-size: 1.1rem; margin-top: 2rem }}
+ .verdict {{ color: {ACCENT if verdict.good else FAULT} }}
+ table {{ border-collapse: collapse }} th {{ text-align: left; font-weight: 500; padding-right: 2rem }}
+ td, th {{ border-bottom: 1px solid #ddd; padding: .25rem 1.5rem .25rem 0; vertical-align: top }}
+ pre {{ background: #f6f8fa; padding: .8rem; overflow-x: auto; font-size: 12px }}
+ .pair {{ display: flex; flex-wrap: wrap }}
+ svg {{ max-width: 100%; height: auto }}
+</style>
+<h1>From a ledger to a table: <span class="verdict">{headline}</span></h1>
+<table>{rows}</table>
+<h2>Write rate, with the faults</h2>{throughput(run.acked, run.moments)}
+<h2>Recovery of the dead writer's ledger, step by step</h2><pre>{steps}</pre>
+<h2>From the table: delays by carrier and by hour</h2>
+<div class="pair">{delays(flights, "carrier", "carrier")}{delays(flights, "hour", "scheduled hour (New York)")}</div>
+</html>""",
+        encoding="utf-8",
+    )

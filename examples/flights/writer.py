@@ -1,0 +1,66 @@
+"""The writer process: appends rows to ledgers and keeps a synced log of its own of what was acknowledged.
+
+Log lines: ``ledger ID`` when a ledger was created, ``acked LEDGER FIRST_ENTRY FIRST_ROW COUNT SECONDS`` for each run of
+rows, synced to disk after the acknowledgements came: what stands there was promised, whatever happens to this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from typing import TextIO
+
+import tallystick
+from examples.flights.data import load, payloads
+
+BATCH_ROWS = 500
+LEDGER_ROWS = 100_000  # a new ledger after so many rows
+
+
+class AckLog:
+    """What was acknowledged, on disk before anything else happens."""
+
+    def __init__(self, path: str) -> None:
+        self._file: TextIO = open(path, "a", encoding="ascii")  # noqa: SIM115 - lives as long as the process
+
+    def write(self, *words: object) -> None:
+        print(*words, file=self._file, flush=True)
+        os.fdatasync(self._file.fileno())
+
+
+async def write(uri: str, first_row: int, rows: int, rate: float, log: AckLog) -> None:
+    """Append rows ``first_row`` … ``rows`` - 1 at ``rate`` rows a second at most."""
+    table = load(rows)
+    started, row = time.monotonic(), first_row
+    batches = payloads(table, first_row, BATCH_ROWS)
+    async with tallystick.connect(uri) as client:
+        while row < rows:
+            writer = await client.create_ledger(custom_metadata={"application": b"flights"})
+            log.write("ledger", writer.id)
+            stop = min(rows, row + LEDGER_ROWS)
+            while row < stop:
+                batch = next(batches)
+                ids = await writer.append_batch(batch)
+                log.write("acked", writer.id, ids[0], row, len(ids), time.time())
+                row += len(ids)
+                await asyncio.sleep(max(0.0, started + (row - first_row) / rate - time.monotonic()))
+            await writer.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--uri", required=True)
+    parser.add_argument("--first-row", type=int, default=0)
+    parser.add_argument("--rows", type=int, required=True)
+    parser.add_argument("--rate", type=float, required=True)
+    parser.add_argument("--log", required=True)
+    options = parser.parse_args()
+    asyncio.run(write(options.uri, options.first_row, options.rows, options.rate, AckLog(options.log)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

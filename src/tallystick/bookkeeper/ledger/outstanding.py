@@ -1,0 +1,251 @@
+"""What one connection has asked and not yet heard, and which answer belongs to which question.
+
+Version 2 answers carry no request number: ADD and READ are told apart by (opcode, ledger, entry), and several of the
+same key are answered first come, first served. So a question stays here until its answer comes or the connection ends,
+even when nobody waits for it any more (timed out, given up, channel closed): its late answer must not be taken for the
+answer to a newer question about the same entry (facts of ``PerChannelBookieClient``; attempts are told apart by *lanes*).
+
+ADDs of one channel form a lane: a run of answers in the order of the questions is settled by one comparison. Time is an
+argument; a run of questions sent together has one deadline.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+
+Owner = TypeVar("Owner")
+Key = tuple[int, int, int]  # (opcode, ledger, entry), or (BATCH_READ, ledger, request id)
+
+_ANSWERED: EntryId = -(1 << 63)  # takes the place of an entry that was answered out of turn; no bookie accepts such an id
+_COMPACT_AT = 8192
+
+
+@dataclass(slots=True)
+class _Run:
+    sent: float
+    deadline: float
+    stop: int  # position behind the run's last entry, counted from the lane's beginning
+
+
+class Lane(Generic[Owner]):
+    """The unanswered ADDs of one channel, in the order they were sent. ``owner`` None: answers are only swallowed."""
+
+    __slots__ = ("_base", "_entries", "_head", "_runs", "ledger", "owner")
+
+    def __init__(self, ledger: LedgerId, owner: Owner | None) -> None:
+        self.ledger, self.owner = ledger, owner
+        self._entries: list[EntryId] = []
+        self._head = 0  # index of the first unanswered one
+        self._base = 0  # how many were dropped from the front of the list
+        self._runs: deque[_Run] = deque()
+
+    def __len__(self) -> int:
+        return len(self._entries) - self._head
+
+    def sent(self, entries: Sequence[EntryId], now: float, timeout: float) -> None:
+        self._entries += entries
+        self._runs.append(_Run(now, now + timeout, self._base + len(self._entries)))
+
+    def answered_in_order(self, entries: list[EntryId]) -> bool:
+        """Settle ``entries`` if they are exactly the oldest questions; otherwise change nothing."""
+        stop = self._head + len(entries)
+        if self._entries[self._head : stop] != entries:
+            return False
+        self._advance(stop)
+        return True
+
+    def answered(self, entry: EntryId) -> bool:
+        """Settle one entry; False when it was not asked."""
+        try:
+            index = self._entries.index(entry, self._head)
+        except ValueError:
+            return False
+        self._entries[index] = _ANSWERED
+        stop = self._head
+        while stop < len(self._entries) and self._entries[stop] == _ANSWERED:
+            stop += 1
+        self._advance(stop)
+        return True
+
+    def expire(self, now: float) -> tuple[list[EntryId], float] | None:
+        """Take out what is overdue: the entries and when the first of them was sent."""
+        expired: list[EntryId] = []
+        since = now
+        while self._runs and self._runs[0].deadline <= now:
+            run = self._runs.popleft()
+            stop = run.stop - self._base
+            expired += [entry for entry in self._entries[self._head : stop] if entry != _ANSWERED]
+            since = min(since, run.sent)
+            self._advance(stop)
+        return (expired, since) if expired else None
+
+    def deadline(self) -> float | None:
+        return self._runs[0].deadline if self._runs else None
+
+    def take_all(self) -> list[EntryId]:
+        entries = [entry for entry in self._entries[self._head :] if entry != _ANSWERED]
+        self._advance(len(self._entries))
+        return entries
+
+    def _advance(self, head: int) -> None:
+        self._head = head
+        while self._runs and self._runs[0].stop <= self._base + head:
+            self._runs.popleft()
+        if head == len(self._entries) or head >= _COMPACT_AT:
+            del self._entries[:head]
+            self._base += head
+            self._head = 0
+
+
+@dataclass(slots=True, eq=False)
+class Question(Generic[Owner]):
+    """One READ, BATCH_READ or single ADD; ``owner`` gets the answer, None when it gave up."""
+
+    key: Key
+    owner: Owner | None
+    sent: float
+    deadline: float
+
+
+@dataclass(slots=True)
+class Expired(Generic[Owner]):
+    """What is overdue, and when the oldest of it was sent."""
+
+    since: float
+    questions: list[Owner] = field(default_factory=list)
+    adds: list[tuple[Owner, list[EntryId]]] = field(default_factory=list)
+
+
+class Outstanding(Generic[Owner]):
+    """All questions of one connection."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[LedgerId, list[Lane[Owner]]] = {}
+        self._questions: dict[Key, deque[Question[Owner]]] = {}
+        self._deadlines: dict[float, deque[Question[Owner]]] = {}  # by timeout: each queue is in order of its deadlines
+
+    def lane(self, ledger: LedgerId, owner: Owner) -> Lane[Owner]:
+        """A new lane. Lanes of one ledger are matched oldest first."""
+        lane: Lane[Owner] = Lane(ledger, owner)
+        lanes = self._lanes.setdefault(ledger, [])
+        # A lane whose channel is gone and that waits for nothing is of no more use.
+        lanes[:] = [kept for kept in lanes if kept.owner is not None or len(kept)]
+        lanes.append(lane)
+        return lane
+
+    def forget(self, lane: Lane[Owner]) -> None:
+        """Its channel closed: swallow the answers that still come."""
+        lane.owner = None
+        if not len(lane):
+            self._remove(lane)
+
+    def ask(self, key: Key, owner: Owner, now: float, timeout: float) -> Question[Owner]:
+        question = Question(key, owner, now, now + timeout)
+        self._questions.setdefault(key, deque()).append(question)
+        self._deadlines.setdefault(timeout, deque()).append(question)
+        return question
+
+    def has_adds(self, ledger: LedgerId) -> bool:
+        return ledger in self._lanes
+
+    def acked(self, ledger: LedgerId, entries: list[EntryId], report: Callable[[Owner, list[EntryId]], None]) -> EntryId | None:
+        """Settle good ADD answers of a ledger that has lanes. Returns the first entry that belongs to no lane, if any:
+        those before it are settled, it and those after it are not."""
+        lanes = self._lanes[ledger]
+        for lane in lanes:  # normally one, and in order
+            if len(lane):
+                if lane.answered_in_order(entries):
+                    self._report(lane, entries, report)
+                    return None
+                break
+        for entry in entries:
+            found = self.answered_add(ledger, entry)
+            if found is None:
+                return entry
+            self._report(found, [entry], report)
+        return None
+
+    def _report(self, lane: Lane[Owner], entries: list[EntryId], report: Callable[[Owner, list[EntryId]], None]) -> None:
+        if lane.owner is not None:
+            report(lane.owner, entries)
+        elif not len(lane):
+            self._remove(lane)
+
+    def answered_add(self, ledger: LedgerId, entry: EntryId) -> Lane[Owner] | None:
+        """The lane that waited for this entry; it does no more."""
+        for lane in self._lanes.get(ledger, ()):
+            if lane.answered(entry):
+                return lane
+        return None
+
+    def answered(self, key: Key) -> Question[Owner] | None:
+        """The oldest question with this key; it is settled."""
+        waiting = self._questions.get(key)
+        if not waiting:
+            return None
+        question = waiting.popleft()
+        if not waiting:
+            del self._questions[key]
+        question.deadline = 0.0  # settled: its place in the queue of deadlines is skipped
+        self._trim()
+        return question
+
+    def expire(self, now: float) -> Expired[Owner]:
+        """Everything overdue is given back once and then waits, ownerless, for a late answer."""
+        expired: Expired[Owner] = Expired(now)
+        for queue in self._deadlines.values():
+            while queue and queue[0].deadline <= now:
+                question = queue.popleft()
+                if question.deadline and question.owner is not None:
+                    expired.questions.append(question.owner)
+                    expired.since = min(expired.since, question.sent)
+                    question.owner = None
+        for ledger, lanes in self._lanes.items():
+            for lane in tuple(lanes):
+                overdue = lane.expire(now)
+                if overdue is None:
+                    continue
+                entries, since = overdue
+                swallow: Lane[Owner] = Lane(ledger, None)
+                swallow._entries += entries
+                lanes.insert(lanes.index(lane), swallow)
+                if lane.owner is not None:
+                    expired.adds.append((lane.owner, entries))
+                    expired.since = min(expired.since, since)
+        return expired
+
+    def wake_at(self) -> float | None:
+        """When the next question becomes overdue."""
+        times = [queue[0].deadline for queue in self._deadlines.values() if queue]
+        times += [at for lanes in self._lanes.values() for lane in lanes if (at := lane.deadline()) is not None]
+        return min(times, default=None)
+
+    def take_all(self) -> Expired[Owner]:
+        """The connection ended: everything that somebody still waits for."""
+        taken: Expired[Owner] = Expired(0.0)
+        for waiting in self._questions.values():
+            taken.questions += [question.owner for question in waiting if question.owner is not None]
+        for lanes in self._lanes.values():
+            for lane in lanes:
+                entries = lane.take_all()
+                if lane.owner is not None and entries:
+                    taken.adds.append((lane.owner, entries))
+        self._lanes, self._questions, self._deadlines = {}, {}, {}
+        return taken
+
+    def _remove(self, lane: Lane[Owner]) -> None:
+        lanes = self._lanes.get(lane.ledger, [])
+        if lane in lanes:
+            lanes.remove(lane)
+        if not lanes:
+            self._lanes.pop(lane.ledger, None)
+
+    def _trim(self) -> None:
+        for queue in self._deadlines.values():
+            while queue and not queue[0].deadline:
+                queue.popleft()

@@ -1,0 +1,1 @@
+"""Spark jobs over the logs: planning (pure), schemas, and the sources that read storage nodes directly (Part P)."""

@@ -1,0 +1,99 @@
+"""Which entries a query wants: ledger ids and a span of entry ids. Built from options, narrowed by pushed filters.
+
+A selection only ever shrinks, and each step is exact: what ``narrowed`` accepts needs no second look by Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tallystick.bookkeeper.wire.values import MAX_ID, EntryId, LedgerId
+from tallystick.errors import UsageError
+
+_PIECE = re.compile(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?")
+
+
+@dataclass(frozen=True)
+class Span:
+    """Ids from ``first`` to ``last``, both inclusive; empty when ``first`` is above ``last``."""
+
+    first: int = 0
+    last: int = MAX_ID
+
+    def __contains__(self, number: int) -> bool:
+        return self.first <= number <= self.last
+
+    def __and__(self, other: Span) -> Span:
+        return Span(max(self.first, other.first), min(self.last, other.last))
+
+    @property
+    def is_empty(self) -> bool:
+        return self.first > self.last
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The ledgers of any of the spans ``ledgers``, ascending and apart from each other; of each the entries ``entries``.
+
+    ``named`` are ledgers that were asked for one by one: that one of them is missing is an error, not an empty result.
+    """
+
+    ledgers: tuple[Span, ...] = (Span(),)
+    entries: Span = Span()
+    named: tuple[LedgerId, ...] = ()
+
+    @classmethod
+    def parse(cls, ledgers: str, first: EntryId = 0, last: EntryId = MAX_ID) -> Selection:
+        """From the text of the option: ``all``, or ids and inclusive ranges as in ``1,2,5-9``. Raises UsageError."""
+        if first > last:
+            raise UsageError("firstEntry is above lastEntry", firstEntry=first, lastEntry=last)
+        entries = Span(first, last)
+        if ledgers.strip().lower() == "all":
+            return cls(entries=entries)
+        spans = [_span(piece, ledgers) for piece in ledgers.split(",")]
+        named = tuple(sorted({span.first for span in spans if span.first == span.last}))
+        return cls(_merged(spans), entries, named)
+
+    def __contains__(self, ledger: LedgerId) -> bool:
+        return any(ledger in span for span in self.ledgers)
+
+    @property
+    def single_ledgers(self) -> tuple[LedgerId, ...] | None:
+        """The ledgers, when all are single ids and no listing of the cluster is needed to find them."""
+        if all(span.first == span.last for span in self.ledgers):
+            return tuple(span.first for span in self.ledgers)
+        return None
+
+    def with_ledgers(self, wanted: Sequence[Span]) -> Selection:
+        """Only ledgers that are in ``wanted`` too."""
+        both = [mine & other for mine in self.ledgers for other in _merged(wanted)]
+        ledgers = _merged([span for span in both if not span.is_empty])
+        named = tuple(ledger for ledger in self.named if any(ledger in span for span in ledgers))
+        return replace(self, ledgers=ledgers, named=named)
+
+    def with_entries(self, wanted: Span) -> Selection:
+        """Only entries that are in ``wanted`` too."""
+        return replace(self, entries=self.entries & wanted)
+
+
+def _span(piece: str, text: str) -> Span:
+    match = _PIECE.fullmatch(piece)
+    if match is None:
+        raise UsageError('ledgers is "all" or a list of ids and ranges such as "1,2,5-9"', ledgers=text)
+    first, last = int(match[1]), int(match[2] or match[1])
+    if first > last or last > MAX_ID:
+        raise UsageError("a range of ledgers descends or is beyond 63 bits", ledgers=text)
+    return Span(first, last)
+
+
+def _merged(spans: Sequence[Span]) -> tuple[Span, ...]:
+    """Ascending, and no id in two of them. Neighbours stay apart, so that single ids stay recognisable."""
+    merged: list[Span] = []
+    for span in sorted(spans, key=lambda span: (span.first, span.last)):
+        if merged and span.first <= merged[-1].last:
+            merged[-1] = Span(merged[-1].first, max(merged[-1].last, span.last))
+        else:
+            merged.append(span)
+    return tuple(merged)
