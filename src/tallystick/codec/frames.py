@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 Buffer = bytes | bytearray | memoryview
 
 PLAIN_ADD = 0x02010000  # version 2, ADD, no flags
+PLAIN_READ = 0x02020000
 ADD_PREFIX = 28  # length, header, master key: as long as the prefix of a READ answer
 _ADD_HEAD = struct.Struct(">II20sqq")
 _PREFIX = struct.Struct(">II20s")
 _ENTRY = struct.Struct(">qqqq")
 _ACK = struct.Struct(">IIiqq")
+_READ = struct.Struct(">IIqq")
 ADD_OK = struct.pack(">III", 24, PLAIN_ADD, 0)
 MIN_ADD_BODY = 24 + 32  # shorter ones have no whole entry header: the slow path refuses them
 
@@ -62,6 +64,28 @@ def ack_adds(run: AddRun) -> bytes:
     pairs = [number for pair in zip(run.ledgers, run.entries, strict=True) for number in pair]
     packed = struct.pack(f">{len(pairs)}q", *pairs)
     return b"".join([ADD_OK + packed[at : at + 16] for at in range(0, len(packed), 16)])
+
+
+def scan_reads(buffer: Buffer, start: int, end: int) -> tuple[list[tuple[int, int, int]], int]:
+    """The plain READs from ``start`` as runs of consecutive entries: (ledger, first, count). And where it stopped.
+
+    Ids are not judged; a negative entry is a run of its own.
+    """
+    runs: list[tuple[int, int, int]] = []
+    whole = start + (end - start) // _READ.size * _READ.size
+    position, current, first, following = start, -1, 0, 0
+    for size, word, ledger, entry in _READ.iter_unpack(memoryview(buffer)[start:whole]):
+        if size != 20 or word != PLAIN_READ:
+            break
+        if entry != following or ledger != current or entry <= 0:
+            if following > first:
+                runs.append((current, first, following - first))
+            current, first = ledger, entry
+        following = entry + 1
+        position += _READ.size
+    if position > start:
+        runs.append((current, first, following - first))
+    return runs, position
 
 
 def encode_adds(

@@ -54,7 +54,9 @@ class LedgerOptions:
         if not uri:
             raise UsageError("the option uri is missing, and TALLY_URI is not set")
         if uri.startswith("memory:"):
-            raise UsageError("memory:// is seen by one process only, and Spark plans in another: use sqlite:// or zk://")
+            raise UsageError(
+                "memory:// is seen by one process only, and Spark plans in another: use sqlite:// or zk://"
+            )
         first, last = _integer(values, "firstEntry", 0), _integer(values, "lastEntry", MAX_ID)
         return cls(
             uri=uri,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tallystick.errors import UsageError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 COLUMNS = {"ledger": "bigint", "entry": "bigint", "lac": "bigint", "length": "bigint", "payload": "binary"}
@@ -36,8 +37,18 @@ def checked(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def ddl(columns: Sequence[str]) -> str:
-    """The columns as Spark writes a schema."""
-    return ", ".join(f"{name} {COLUMNS[name]}" for name in columns)
+    """The columns as Spark writes a schema. None is ever null."""
+    return ", ".join(f"{name} {COLUMNS[name]} not null" for name in columns)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow form of what Spark expects, who compares even what may be null. Raises UsageError as ``columns_of``."""
+    import pyarrow as pa
+
+    from tallystick.bookkeeper.ledger.arrow import schema_of
+
+    ours = schema_of(columns_of(schema))
+    return pa.schema([ours.field(field.name).with_nullable(field.nullable) for field in schema.fields])
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:

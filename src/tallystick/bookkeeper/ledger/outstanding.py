@@ -1,9 +1,9 @@
 """What one connection has asked and not yet heard, and which answer belongs to which question.
 
 Version 2 answers carry no request number: ADD and READ are told apart by (opcode, ledger, entry), and several of the
-same key are answered first come, first served. So a question stays here until its answer comes or the connection ends,
-even when nobody waits for it any more (timed out, given up, channel closed): its late answer must not be taken for the
-answer to a newer question about the same entry (facts of ``PerChannelBookieClient``; attempts are told apart by *lanes*).
+same key are answered first come, first served (``PerChannelBookieClient`` completes an arbitrary one). So a question
+stays here until its answer comes or the connection ends, even when nobody waits for it any more (timed out, given up,
+channel closed): its late answer must not be taken for the answer to a newer question about the same entry.
 
 ADDs of one channel form a lane: a run of answers in the order of the questions is settled by one comparison. Time is an
 argument; a run of questions sent together has one deadline.
@@ -21,7 +21,9 @@ from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 Owner = TypeVar("Owner")
 Key = tuple[int, int, int]  # (opcode, ledger, entry), or (BATCH_READ, ledger, request id)
 
-_ANSWERED: EntryId = -(1 << 63)  # takes the place of an entry that was answered out of turn; no bookie accepts such an id
+_ANSWERED: EntryId = -(
+    1 << 63
+)  # takes the place of an entry that was answered out of turn; no bookie accepts such an id
 _COMPACT_AT = 8192
 
 
@@ -120,6 +122,9 @@ class Expired(Generic[Owner]):
     questions: list[Owner] = field(default_factory=list)
     adds: list[tuple[Owner, list[EntryId]]] = field(default_factory=list)
 
+    def __bool__(self) -> bool:
+        return bool(self.questions or self.adds)
+
 
 class Outstanding(Generic[Owner]):
     """All questions of one connection."""
@@ -128,6 +133,7 @@ class Outstanding(Generic[Owner]):
         self._lanes: dict[LedgerId, list[Lane[Owner]]] = {}
         self._questions: dict[Key, deque[Question[Owner]]] = {}
         self._deadlines: dict[float, deque[Question[Owner]]] = {}  # by timeout: each queue is in order of its deadlines
+        self.abandoned = 0  # how many were ever overdue
 
     def lane(self, ledger: LedgerId, owner: Owner) -> Lane[Owner]:
         """A new lane. Lanes of one ledger are matched oldest first."""
@@ -153,31 +159,31 @@ class Outstanding(Generic[Owner]):
     def has_adds(self, ledger: LedgerId) -> bool:
         return ledger in self._lanes
 
-    def acked(self, ledger: LedgerId, entries: list[EntryId], report: Callable[[Owner, list[EntryId]], None]) -> EntryId | None:
-        """Settle good ADD answers of a ledger that has lanes. Returns the first entry that belongs to no lane, if any:
-        those before it are settled, it and those after it are not."""
-        lanes = self._lanes[ledger]
-        for lane in lanes:  # normally one, and in order
+    def acked(self, ledger: LedgerId, entries: list[EntryId], report: Callable[[Owner, list[EntryId]], None]) -> int:
+        """Settle good ADD answers of one ledger; how many, up to the first that belongs to no lane."""
+        for lane in self._lanes.get(ledger, ()):  # normally one, and in order
             if len(lane):
                 if lane.answered_in_order(entries):
                     self._report(lane, entries, report)
-                    return None
+                    return len(entries)
                 break
-        for entry in entries:
+        for count, entry in enumerate(entries):
             found = self.answered_add(ledger, entry)
             if found is None:
-                return entry
+                return count
             self._report(found, [entry], report)
-        return None
+        return len(entries)
 
-    def _report(self, lane: Lane[Owner], entries: list[EntryId], report: Callable[[Owner, list[EntryId]], None]) -> None:
+    def _report(
+        self, lane: Lane[Owner], entries: list[EntryId], report: Callable[[Owner, list[EntryId]], None]
+    ) -> None:
         if lane.owner is not None:
             report(lane.owner, entries)
         elif not len(lane):
             self._remove(lane)
 
     def answered_add(self, ledger: LedgerId, entry: EntryId) -> Lane[Owner] | None:
-        """The lane that waited for this entry; it does no more."""
+        """The lane that asked for this entry; it waits for it no longer."""
         for lane in self._lanes.get(ledger, ()):
             if lane.answered(entry):
                 return lane
@@ -205,12 +211,14 @@ class Outstanding(Generic[Owner]):
                     expired.questions.append(question.owner)
                     expired.since = min(expired.since, question.sent)
                     question.owner = None
+                    self.abandoned += 1
         for ledger, lanes in self._lanes.items():
             for lane in tuple(lanes):
                 overdue = lane.expire(now)
                 if overdue is None:
                     continue
                 entries, since = overdue
+                self.abandoned += len(entries)
                 swallow: Lane[Owner] = Lane(ledger, None)
                 swallow._entries += entries
                 lanes.insert(lanes.index(lane), swallow)

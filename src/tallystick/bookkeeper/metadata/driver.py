@@ -1,7 +1,7 @@
 """What a coordination service must do. One interface, three drivers: memory, SQLite, ZooKeeper.
 
-Compare-and-set is linearizable; a listing that could not be read whole raises, it never looks complete (a bookie deletes
-what it does not find there). All methods raise MetadataError when the service cannot be reached.
+Compare-and-set is linearizable; a listing that could not be read whole raises, it never looks complete (a bookie
+deletes what it does not find there). All methods raise MetadataError when the service cannot be reached.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Registration(Protocol):
 
 
 class MetadataDriver(Protocol):
-    """See the module. Watch callbacks run on the event loop, at least once after each change, with no argument: re-read."""
+    """See the module. A watch's callback runs on the event loop, at least once after each change, without argument:
+    read again."""
 
     async def create_ledger(self, metadata: LedgerMetadata, ledger: LedgerId | None = None) -> Versioned[LedgerId]:
         """Store a new ledger under a new unique id, or the given one. Raises LedgerExists for a given one that exists.
@@ -89,9 +90,9 @@ class MetadataDriver(Protocol):
     async def register(
         self, bookie: BookieId, info: BookieInfo, *, read_only: bool = False, replace: bool = False
     ) -> Registration:
-        """List a bookie. ``replace``: take over its own stale registration at once (the caller holds the folder lock and
-        has checked the cookie, so the old process is dead); otherwise wait up to the session time for it to vanish, then
-        raise MetadataConflict."""
+        """List a bookie. ``replace``: take over its own stale registration at once (the caller holds the folder lock
+        and has checked the cookie, so the old process is dead); otherwise wait up to the session time for it to vanish,
+        then raise MetadataConflict."""
         ...
 
     async def read_cookie(self, bookie: BookieId) -> Versioned[bytes] | None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -67,8 +68,10 @@ class LedgerMetadata:
     length: int = 0  # payload bytes; only a closed ledger has them
     custom: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
     format_version: int = 3
-    ctime_ms: int | None = None
-    ctoken: int = 0  # random at creation: tells an own create with a lost answer from another's
+    # How it is kept, not what it says: metadata that differ in these three alone are equal.
+    ctime_ms: int | None = field(default=None, compare=False)
+    ctime_stored: bool = field(default=True, compare=False)  # else the time is the coordination service's own
+    ctoken: int = field(default=0, compare=False)  # random at creation: tells an own create with a lost answer
     has_password: bool = True  # format 1 stores neither password nor digest type
 
     def __post_init__(self) -> None:
@@ -82,7 +85,7 @@ class LedgerMetadata:
         if any(len(fragment.bookies) != self.ensemble_size for fragment in self.fragments):
             raise UsageError("an ensemble has another size than the ledger says", ensemble_size=self.ensemble_size)
         firsts = [fragment.first for fragment in self.fragments]
-        if any(a >= b for a, b in zip(firsts, firsts[1:], strict=False)):
+        if any(a >= b for a, b in itertools.pairwise(firsts)):
             raise UsageError("the first entries of the ensembles do not ascend", firsts=firsts)
         if self.state is not LedgerState.CLOSED and (self.last_entry, self.length) != (NO_ENTRY, 0):
             raise UsageError("only a closed ledger has a last entry and a length", state=self.state.name)

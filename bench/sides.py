@@ -1,0 +1,100 @@
+"""Who is measured: our cluster and client, the original's at its best and at its defaults, and the two mixed pairs."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from support.java import Java
+from support.peers import Bookie, Driver, ZooKeeper
+
+OURS, BEST, DEFAULT = "tallystick", "original, best", "original, default"
+OUR_CLIENT, THEIR_CLIENT = "our client, original bookies", "original client, our bookies"
+
+BIG_HEAP = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=1g")
+# What was found to matter on two cores: Db storage, few threads, no timer before a sync, larger journal buffers.
+BEST_BOOKIE = {
+    "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+    "journalFlushWhenQueueEmpty": "true",
+    "journalBufferedWritesThreshold": 4 << 20,
+    "journalMaxBackups": 0,
+    "serverNumIOThreads": 1,
+    "numAddWorkerThreads": 1,
+    "numReadWorkerThreads": 1,
+    "numHighPriorityWorkerThreads": 1,
+    "numJournalCallbackThreads": 1,
+}
+DEFAULT_BOOKIE = {"journalMaxBackups": 0}  # or some minutes fill the disk
+BEST_CLIENT = {"useV2WireProtocol": "true", "throttle": 0, "numIOThreads": 1, "numWorkerThreads": 1}
+DEFAULT_CLIENT = {"throttle": 0}  # its default caps a writer at 5,000 adds a second
+
+
+@dataclass
+class Side:
+    """A client on three bookies. ``batch_reads``: its client can ask for many entries at once."""
+
+    name: str
+    client: Driver
+    bookies: list[Bookie]
+    batch_reads: bool = True
+
+    @property
+    def pids(self) -> list[int]:
+        return [self.client.pid, *(bookie.pid for bookie in self.bookies)]
+
+
+@dataclass
+class Field:
+    """Everything that runs at once: one ZooKeeper, a cluster of three bookies a kind, a client a side."""
+
+    java: Java
+    folder: Path
+    sides: dict[str, Side] = field(default_factory=dict)
+    start_seconds: dict[str, list[float]] = field(default_factory=dict)
+    _peers: list[Driver | Bookie] = field(default_factory=list)
+
+    async def start(self, *, default: bool, mixes: bool) -> None:
+        """Bookies start one after another, so that each start can be timed."""
+        service = await ZooKeeper.start(self.java, self.folder)
+        self._peers.append(service)
+        ours_uri, best_uri = await service.cluster("ours"), await service.cluster("best")
+        ours = await self._bookies(OURS, [Bookie.ours(ours_uri, self.folder) for _ in range(3)])
+        best = await self._bookies(BEST, [self._original(best_uri, BEST_BOOKIE, BIG_HEAP) for _ in range(3)])
+        self._side(OURS, await Driver.ours(ours_uri, self.folder), ours)
+        self._side(BEST, await self._client(best_uri, BEST_CLIENT, BIG_HEAP), best)
+        if default:
+            uri = await service.cluster("default")
+            bookies = await self._bookies(DEFAULT, [self._original(uri, DEFAULT_BOOKIE, ()) for _ in range(3)])
+            self._side(DEFAULT, await self._client(uri, DEFAULT_CLIENT, ()), bookies, batch_reads=False)
+        if mixes:
+            self._side(OUR_CLIENT, await Driver.ours(best_uri, self.folder), best)
+            self._side(THEIR_CLIENT, await self._client(ours_uri, BEST_CLIENT, BIG_HEAP), ours)
+
+    def _original(self, uri: str, settings: dict[str, object], flags: tuple[str, ...]) -> Bookie:
+        return Bookie.original(self.java, uri, self.folder, flags=flags, settings=settings)
+
+    async def _client(self, uri: str, settings: dict[str, object], flags: tuple[str, ...]) -> Driver:
+        return await Driver.original(self.java, uri, self.folder, settings, flags=flags)
+
+    async def _bookies(self, name: str, bookies: list[Bookie]) -> list[Bookie]:
+        self._peers += bookies
+        self.start_seconds[name] = [await bookie.start() for bookie in bookies]
+        return bookies
+
+    def _side(self, name: str, client: Driver, bookies: list[Bookie], *, batch_reads: bool = True) -> None:
+        self._peers.append(client)
+        self.sides[name] = Side(name, client, bookies, batch_reads)
+
+    def stop(self) -> None:
+        for peer in reversed(self._peers):
+            peer.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+async def restart_seconds(bookie: Bookie) -> float:
+    """How long a bookie that was killed is away: from its start until it answers a request."""
+    bookie.kill()
+    await asyncio.sleep(0)
+    return await bookie.start()

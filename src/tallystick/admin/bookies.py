@@ -1,0 +1,93 @@
+"""The bookies of a cluster: who is registered, who was once, and whether one answers."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import time
+from dataclasses import dataclass
+
+from tallystick.bookkeeper.ledger.connection import BookieClient
+from tallystick.bookkeeper.ledger.settings import ClientSettings
+from tallystick.bookkeeper.metadata.driver import Bookies, MetadataDriver
+from tallystick.bookkeeper.wire import cookie
+from tallystick.bookkeeper.wire.cookie import Cookie
+from tallystick.bookkeeper.wire.values import MAX_ID, BookieId, BookieInfo
+from tallystick.errors import BookieUnavailable, Unavailable, UsageError
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.events import Events
+from tallystick.runtime.network import TcpNetwork
+
+PROBE_TIMEOUT_S = 2.0
+
+
+class Registered(enum.Enum):
+    """DOWN: it has a cookie, so it once joined, and no registration."""
+
+    WRITABLE = "writable"
+    READ_ONLY = "read-only"
+    DOWN = "down"
+
+
+@dataclass(frozen=True)
+class Bookie:
+    id: BookieId
+    registered: Registered
+    info: BookieInfo | None
+
+
+@dataclass(frozen=True)
+class BookieDetails:
+    """``answers_ms``: how long one request took; None when it was not answered, and ``problem`` says why."""
+
+    bookie: Bookie
+    cookie: Cookie | None
+    answers_ms: float | None
+    problem: str | None
+
+
+async def list_bookies(driver: MetadataDriver) -> list[Bookie]:
+    """Every bookie that is registered or has a cookie, by id."""
+    bookies, known = await driver.bookies(), await driver.cookies()
+    return [_bookie(name, bookies) for name in sorted({*known, *bookies.writable, *bookies.read_only})]
+
+
+def _bookie(name: BookieId, bookies: Bookies) -> Bookie:
+    if name in bookies.writable:
+        return Bookie(name, Registered.WRITABLE, bookies.writable[name])
+    if name in bookies.read_only:
+        return Bookie(name, Registered.READ_ONLY, bookies.read_only[name])
+    return Bookie(name, Registered.DOWN, None)
+
+
+async def bookie_details(driver: MetadataDriver, name: BookieId) -> BookieDetails:
+    """Also asks the bookie itself. Raises UsageError for an id that never joined this cluster."""
+    bookie = _bookie(name, await driver.bookies())
+    stored = await driver.read_cookie(name)
+    if stored is None and bookie.registered is Registered.DOWN:
+        known = ", ".join(one.id for one in await list_bookies(driver)) or "none"
+        raise UsageError(f"no bookie {name!r} in this cluster; it has {known}")
+    answers_ms, problem = await _probe(bookie)
+    return BookieDetails(bookie, cookie.decode(stored.value) if stored else None, answers_ms, problem)
+
+
+async def _probe(bookie: Bookie) -> tuple[float | None, str | None]:
+    """A connection proves little (the kernel accepts for a frozen process): read an entry that cannot exist instead."""
+    address = bookie.info.address if bookie.info else None
+    if address is None:
+        return None, "it has no registered address"
+
+    async def resolve(name: BookieId) -> tuple[str, int]:
+        return address
+
+    settings = ClientSettings(read_timeout_s=PROBE_TIMEOUT_S, connect_timeout_s=PROBE_TIMEOUT_S)
+    client = BookieClient(TcpNetwork(), SystemClock(), resolve, settings, Events())
+    started = time.monotonic()
+    try:
+        async with asyncio.timeout(2 * PROBE_TIMEOUT_S):
+            await client.read(bookie.id, MAX_ID, 0)
+    except (Unavailable, TimeoutError) as error:
+        return None, str(error) or str(BookieUnavailable())
+    finally:
+        await client.close()
+    return (time.monotonic() - started) * 1000, None

@@ -1,0 +1,99 @@
+"""Settings of one bookie, with the original's defaults where they are ours too (docs/configuration.md names the keys)."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import re
+import socket
+import struct
+from dataclasses import dataclass
+
+from tallystick.bookkeeper.wire.values import BookieId
+from tallystick.errors import UsageError
+
+MIB = 1024 * 1024
+
+_SIOCGIFADDR = 0x8915
+_ID = re.compile(r"[a-zA-Z0-9:_.\-]+")
+
+
+@dataclass(frozen=True)
+class BookieSettings:
+    """One line a setting; units in the names. Raises UsageError for values that cannot work."""
+
+    metadata_uri: str
+    journal_dir: str
+    ledger_dir: str
+    port: int = 3181  # 0: any free one, only with a bookie_id
+    bookie_id: BookieId | None = None  # else host:port
+    advertised_host: str | None = None  # what clients are told; else the address we listen on
+    interface: str | None = None  # listen on this interface; else on 127.0.0.1
+    allow_loopback: bool = True
+    session_timeout_s: float = 10.0
+    max_frame_bytes: int = 5 * MIB + 10 * 1024  # counts the length field, as the original's limit does
+    max_batch_read_bytes: int = 5 * MIB
+    gc_wait_s: float = 600.0  # between two looks at which ledgers were deleted
+    disk_usage_threshold: float = 0.95  # a fuller disk makes the bookie read-only
+    http_enabled: bool = False
+    http_host: str = "127.0.0.1"
+    http_port: int = 8080
+
+    def __post_init__(self) -> None:
+        for name, port in (("bookiePort", self.port), ("httpServerPort", self.http_port)):
+            if not 0 <= port <= 65535:
+                raise UsageError(f"{name} is not a port", value=port)
+        if self.port == 0 and self.bookie_id is None:
+            raise UsageError("bookiePort 0 needs a bookieId: the id would change with every start")
+        if self.bookie_id is not None and (not _ID.fullmatch(self.bookie_id) or self.bookie_id == "readonly"):
+            raise UsageError(
+                "bookieId may have letters, digits and : _ . - and is not 'readonly'", value=self.bookie_id
+            )
+        for folder in (self.journal_dir, self.ledger_dir):
+            if not folder.startswith("/"):
+                raise UsageError("journal and ledger folders are absolute paths", folder=folder)
+        if not 0 < self.disk_usage_threshold < 1:
+            raise UsageError("diskUsageThreshold lies between 0 and 1", value=self.disk_usage_threshold)
+        for name, number in (
+            ("zkTimeout", self.session_timeout_s), ("gcWaitTime", self.gc_wait_s),
+            ("maxBatchReadSize", self.max_batch_read_bytes),
+        ):  # fmt: skip
+            if number <= 0:
+                raise UsageError(f"{name} must be above 0", value=number)
+        if not 1024 <= self.max_frame_bytes < 1 << 31:
+            raise UsageError("nettyMaxFrameSizeBytes lies between 1 KiB and 2 GiB", value=self.max_frame_bytes)
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where a bookie listens, what it tells clients, and who it is."""
+
+    listen_host: str
+    advertised_host: str
+    bookie: BookieId
+
+    @property
+    def is_loopback(self) -> bool:
+        return ipaddress.ip_address(self.listen_host).is_loopback
+
+
+def addresses_of(settings: BookieSettings) -> Addresses:
+    """Raises UsageError: no such interface, or a loopback address that ``allowLoopback=false`` forbids."""
+    host = interface_address(settings.interface) if settings.interface else "127.0.0.1"
+    advertised = settings.advertised_host or host
+    found = Addresses(host, advertised, settings.bookie_id or f"{advertised}:{settings.port}")
+    if found.is_loopback and not settings.allow_loopback:
+        raise UsageError(
+            "allowLoopback=false, but this bookie would listen on loopback: set listeningInterface", host=host
+        )
+    return found
+
+
+def interface_address(name: str) -> str:
+    """The IPv4 address of a network interface. Raises UsageError."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+        except OSError as error:
+            raise UsageError("listeningInterface has no IPv4 address on this machine", interface=name) from error
+    return socket.inet_ntoa(answer[20:24])

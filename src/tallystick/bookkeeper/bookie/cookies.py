@@ -1,0 +1,97 @@
+"""May this bookie use these folders? (``LegacyCookieValidation``, ``Cookie``; facts of the original's start refusals.)
+
+A bookie that says "no such entry" is believed (Q15), so one that lost its data, or took another's place, must not start.
+The same cookie lies in the coordination service and in every folder; it is stamped only where neither has one and no
+folder holds data. Whatever else differs is refused, with the reason.
+
+Our folders are ``<dir>/tally``, and the cookie names those: an original bookie on our disks, or ours on its, finds a cookie
+that differs instead of a valid one over data that it cannot read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.wire import cookie as format
+from tallystick.bookkeeper.wire.cookie import Cookie
+from tallystick.bookkeeper.wire.values import BookieId
+from tallystick.errors import InvalidCookie
+from tallystick.runtime.disk import Disk, read_file, write_atomic
+
+FOLDER = "tally"
+FILE = "VERSION"
+
+_NOT_DATA = frozenset((FILE, FILE + ".new", "LOCK"))
+_FOREIGN = "current"  # where an original bookie keeps its data
+
+
+@dataclass(frozen=True)
+class Folder:
+    """What lies in one of the bookie's folders."""
+
+    path: str
+    cookie: Cookie | None
+    has_data: bool
+
+
+def folder_of(configured: str) -> str:
+    """Where everything of ours under a configured folder lies."""
+    return os.path.join(configured, FOLDER)
+
+
+def must_stamp(expected: Cookie, stored: Cookie | None, folders: Sequence[Folder]) -> bool:
+    """True: these are new folders of a new bookie. False: everything agrees. Raises InvalidCookie for all else."""
+    for place, found in (("the metadata service", stored), *((folder.path, folder.cookie) for folder in folders)):
+        differences = found.differences(expected) if found is not None else []
+        if differences:
+            raise InvalidCookie(
+                f"the cookie in {place} is of another bookie, cluster or set of folders ({'; '.join(differences)})",
+                bookie=expected.host,
+            )
+    bare = [folder.path for folder in folders if folder.cookie is None]
+    if stored is not None:
+        if bare:
+            raise InvalidCookie(
+                "this bookie is known, but these folders have no cookie: they lost their data or are not its folders",
+                bookie=expected.host, folders=",".join(bare),
+            )  # fmt: skip
+        return False
+    # A stamping that was cut short left cookies but no data in the folders: it is simply done again.
+    used = [folder.path for folder in folders if folder.has_data]
+    if used:
+        raise InvalidCookie(
+            "these folders hold data, but the metadata service has no cookie for this bookie: it was removed from the "
+            "cluster, or this is another cluster",
+            bookie=expected.host, folders=",".join(used),
+        )  # fmt: skip
+    return True
+
+
+async def check_cookies(
+    driver: MetadataDriver, disk: Disk, bookie: BookieId, journal_dir: str, ledger_dir: str
+) -> bool:
+    """Compare, and stamp if all is new (then True). The folders exist and are locked. Raises InvalidCookie, MetadataError."""
+    journal, ledgers = folder_of(journal_dir), folder_of(ledger_dir)
+    expected = Cookie(bookie, (journal,), (ledgers,), await driver.instance_id())
+    stored = await driver.read_cookie(bookie)
+    known = format.decode(stored.value, where="the metadata service") if stored is not None else None
+    folders = [_look(disk, path) for path in dict.fromkeys((journal_dir, ledger_dir))]
+    if not must_stamp(expected, known, folders):
+        return False
+    data = format.encode(expected)
+    for folder in folders:
+        write_atomic(disk, os.path.join(folder.path, FILE), data)
+    # Last: once the service has the cookie, folders without one are taken for lost data.
+    await driver.write_cookie(bookie, data, None)
+    return True
+
+
+def _look(disk: Disk, configured: str) -> Folder:
+    path = folder_of(configured)
+    file = os.path.join(path, FILE)
+    found = format.decode(read_file(disk, file), where=file) if disk.exists(file) else None
+    has_data = bool(set(disk.listdir(path)) - _NOT_DATA) or disk.exists(os.path.join(configured, _FOREIGN))
+    return Folder(path, found, has_data)

@@ -1,0 +1,248 @@
+"""The journal: what was acknowledged and is not yet in an entry log. One write and one sync a commit.
+
+Segments are files that are zero-filled once and then used again and again (an overwrite syncs faster than a growing
+file). Integers big-endian; commits start at multiples of 512, so that no two share a sector::
+
+    segment     header copy at 0 and at 2048 | commits from 4096
+    header      magic "TALLYJN1" 8 | generation 8 | salt 8 | CRC32C 4
+    commit      number 8 | payload size 4 | CRC32C of the payload 4 | CRC32C of the 16 bytes before 4 | payload | zeros
+    payload     records, see records.py
+
+The CRCs start from the segment's salt and the commit's offset: what an earlier use of the segment left behind is never
+valid, and nobody can send bytes that look like a commit without knowing the salt.
+
+Commit n + 1 is not written before the sync of n returned. So after a crash only the last commit can be incomplete: it
+was not acknowledged and is cut. A missing number in the middle is damage and refused (CorruptRecord). The two header copies
+are written and synced one after the other, so one of them is always whole.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tallystick.bookkeeper.bookie.settings import StorageSettings
+from tallystick.codec.checksum import crc32c
+from tallystick.errors import CorruptRecord, DiskFull, StorageError
+from tallystick.runtime.disk import Buffer, Disk, File
+from tallystick.runtime.rng import Random
+
+_MAGIC = b"TALLYJN1"
+_HEADER = struct.Struct(">8sQQ")
+_HEADER_COPIES = (0, 2048)
+_CRC = struct.Struct(">I")
+_COMMIT = struct.Struct(">QII")
+_SEED = struct.Struct(">QQ")
+COMMIT_BYTES = _COMMIT.size + _CRC.size
+FIRST_COMMIT = 4096
+SECTOR = 512
+_JOIN = 64  # more buffers than these are joined before they are written
+_ZEROS = bytes(1024 * 1024)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What one sync makes durable; ``number`` counts from 1 without gaps."""
+
+    number: int
+    buffers: Sequence[Buffer] = field(repr=False)
+    size: int
+
+
+@dataclass
+class _Segment:
+    path: str
+    file: File
+    size: int
+    generation: int = 0
+    salt: int = 0
+    last: int = 0  # the highest commit number in it
+
+    def seed(self, offset: int) -> int:
+        return crc32c(_SEED.pack(self.salt, offset))
+
+
+class Journal:
+    """``replay`` once, then ``write``; ``release`` may be called from another thread."""
+
+    def __init__(self, disk: Disk, directory: str, settings: StorageSettings, random: Random) -> None:
+        self._disk, self._directory, self._settings, self._random = disk, directory, settings, random
+        self._lock = threading.Lock()  # of the lists of used and free segments
+        self._used: list[_Segment] = []
+        self._free: list[_Segment] = []
+        self._current: _Segment | None = None
+        self._position = FIRST_COMMIT
+        self._failed = False
+        self.generation = 0
+        for name in disk.listdir(directory):
+            path = os.path.join(directory, name)
+            if name.endswith(".new"):
+                disk.unlink(path)
+            elif name.endswith(".segment"):
+                self._used.append(_open_segment(path, disk.open(path)))
+        self._used.sort(key=lambda segment: segment.generation)
+        self.generation = max((segment.generation for segment in self._used), default=0)
+        self._next_name = 1 + max((int(os.path.basename(s.path)[:8], 16) for s in self._used), default=0)
+
+    def replay(self, mark: int) -> Iterator[tuple[int, memoryview]]:
+        """Numbers and payloads of the commits after ``mark``; then durable, whatever the last process left undone.
+
+        Raises CorruptRecord when one is missing.
+        """
+        last = mark
+        for segment in self._used:
+            for number, payload in _commits(segment):
+                segment.last = max(segment.last, number)
+                if number <= mark:
+                    continue
+                if number != last + 1:
+                    raise CorruptRecord(
+                        "a commit in the middle of the journal is damaged", path=segment.path, number=last + 1
+                    )
+                last = number
+                yield number, payload
+            if segment.last > mark:
+                segment.file.sync()
+        self.release(mark)
+
+    def prepare(self) -> None:
+        """Have a segment ready for the first commit. May raise DiskFull."""
+        if not self._free:
+            self._free.append(self._create(0))
+
+    def write(self, commit: Commit) -> None:
+        """Make a commit durable. Raises DiskFull (nothing happened: may be tried again) or StorageError (stop)."""
+        if self._failed:
+            raise StorageError("the journal failed before; restart the bookie")
+        try:
+            self._write(commit)
+        except DiskFull:
+            raise
+        except StorageError:
+            self._failed = True
+            raise
+
+    def _write(self, commit: Commit) -> None:
+        room = COMMIT_BYTES + commit.size
+        segment = self._current
+        if segment is None or self._position + room > segment.size:
+            segment = self._roll(room)
+        seed = payload_crc = segment.seed(self._position)
+        for buffer in commit.buffers:
+            payload_crc = crc32c(buffer, payload_crc)
+        head = _COMMIT.pack(commit.number, commit.size, payload_crc)
+        parts: list[Buffer] = [head + _CRC.pack(crc32c(head, seed)), *commit.buffers, bytes(-room % SECTOR)]
+        segment.file.write(parts if len(parts) <= _JOIN else [b"".join(parts)], self._position)
+        self._sync(segment.file)
+        segment.last = commit.number
+        self._position += room + -room % SECTOR
+
+    def _sync(self, file: File) -> None:
+        """A failed sync, for whatever reason, is the end: a second one that succeeds proves nothing."""
+        try:
+            file.sync()
+        except StorageError:
+            self._failed = True
+            raise
+
+    def _roll(self, room: int) -> _Segment:
+        """Go to a fresh segment that has this much room."""
+        with self._lock:
+            fitting = next((s for s in self._free if s.size >= FIRST_COMMIT + room), None)
+            if fitting is not None:
+                self._free.remove(fitting)
+        segment = fitting or self._create(FIRST_COMMIT + room)
+        segment.generation, segment.salt, segment.last = self.generation + 1, self._random.getrandbits(64), 0
+        self._stamp(segment)
+        self.generation += 1
+        with self._lock:
+            if self._current is not None:
+                self._used.append(self._current)
+            self._current, self._position = segment, FIRST_COMMIT
+        return segment
+
+    def _create(self, room: int) -> _Segment:
+        """A new file under its final name only when it is whole."""
+        size = max(self._settings.journal_segment_bytes, room + -room % SECTOR)
+        path = os.path.join(self._directory, f"{self._next_name:08x}.segment")
+        file = self._disk.open(path + ".new", create=True)
+        segment = _Segment(path, file, size)
+        try:
+            for offset in range(0, size, len(_ZEROS)):
+                file.write([_ZEROS[: size - offset]], offset)
+            self._stamp(segment)
+            self._disk.rename(path + ".new", path)
+            self._disk.sync_dir(self._directory)
+        except DiskFull:
+            file.close()
+            self._disk.unlink(path + ".new")
+            raise
+        self._next_name += 1
+        return segment
+
+    def _stamp(self, segment: _Segment) -> None:
+        header = _HEADER.pack(_MAGIC, segment.generation, segment.salt)
+        for offset in _HEADER_COPIES:
+            segment.file.write([header + _CRC.pack(crc32c(header))], offset)
+            self._sync(segment.file)
+
+    def release(self, mark: int) -> None:
+        """The commits up to ``mark`` are elsewhere: their segments can be used again."""
+        with self._lock:
+            done = [segment for segment in self._used if segment.last <= mark]
+            self._used = [segment for segment in self._used if segment.last > mark]
+            self._free += done
+            extra = self._free[self._settings.journal_spare_segments :]
+            del self._free[self._settings.journal_spare_segments :]
+        for segment in extra:
+            segment.file.close()
+            self._disk.unlink(segment.path)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no segment at all, not even an unused one."""
+        return not (self._used or self._free)
+
+    @property
+    def used_bytes(self) -> int:
+        """Journal that a restart would replay."""
+        with self._lock:
+            return sum(segment.size for segment in self._used) + (self._position if self._current is not None else 0)
+
+    def close(self) -> None:
+        for segment in (*self._used, *self._free, *([self._current] if self._current else [])):
+            segment.file.close()
+
+
+def _open_segment(path: str, file: File) -> _Segment:
+    headers: list[tuple[int, int]] = []
+    for offset in _HEADER_COPIES:
+        data = file.read(_HEADER.size + _CRC.size, offset)
+        if data[:8] == _MAGIC and data[_HEADER.size :] == _CRC.pack(crc32c(data[: _HEADER.size])):
+            headers.append(_HEADER.unpack(data[: _HEADER.size])[1:])
+    if not headers:
+        raise CorruptRecord("both headers of a journal segment are damaged", path=path)
+    return _Segment(path, file, file.size(), *max(headers))
+
+
+def _commits(segment: _Segment) -> Iterator[tuple[int, memoryview]]:
+    """The whole commits of a segment. What is not one is skipped: the numbers show whether anything was lost there."""
+    data = memoryview(segment.file.read(segment.size, 0))
+    position = FIRST_COMMIT
+    while position + COMMIT_BYTES <= len(data):
+        head = data[position : position + _COMMIT.size]
+        number, size, payload_crc = _COMMIT.unpack(head)
+        start = position + COMMIT_BYTES
+        seed = segment.seed(position)
+        if (
+            start + size <= len(data)
+            and data[position + _COMMIT.size : start] == _CRC.pack(crc32c(head, seed))
+            and crc32c(data[start : start + size], seed) == payload_crc
+        ):
+            yield number, data[start : start + size]
+            position = start + size + -(start + size) % SECTOR
+        else:
+            position += SECTOR

@@ -1,0 +1,49 @@
+"""When a bookie takes no more writes for want of space (``LedgerDirsMonitor``, ``BookieStateManager``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tallystick.runtime.disk import Usage
+
+CHECK_EVERY_S = 10.0  # diskCheckInterval
+SPARE_BYTES = (
+    1024 * 1024 * 1024
+)  # recovery may still write while this much is free (minUsableSizeForHighPriorityWrites)
+
+
+class DiskGuard:
+    """Decides whether the bookie is read-only, from what was measured and from writes that found the disk full."""
+
+    def __init__(self, threshold: float) -> None:
+        self._threshold = threshold
+        self._over = False  # by the last measurement
+        self._blocked = False  # a write waits for space
+        self._spare = True
+
+    @property
+    def read_only(self) -> bool:
+        return self._over or self._blocked
+
+    def accepts(self, high_priority: bool) -> bool:
+        """May an ADD be stored? Those of recovery may as long as there is space at all."""
+        return not self.read_only or (high_priority and self._spare and not self._blocked)
+
+    def measured(self, usages: Sequence[Usage]) -> bool:
+        """The file systems were looked at. True: ``read_only`` changed."""
+        before = self.read_only
+        self._over = any(usage.total - usage.free > usage.total * self._threshold for usage in usages)
+        self._spare = all(usage.free >= SPARE_BYTES for usage in usages)
+        return self.read_only != before
+
+    def filled(self) -> bool:
+        """A write found no space. True: ``read_only`` changed."""
+        before = self.read_only
+        self._blocked = True
+        return not before
+
+    def written(self) -> bool:
+        """The write that found no space succeeded. True: ``read_only`` changed."""
+        before = self.read_only
+        self._blocked = False
+        return self.read_only != before

@@ -1,0 +1,168 @@
+"""Entries that are in the journal and not yet in an entry log, as the ADD frames that came, by ledger.
+
+Frames of one read stay one buffer: a run has the entry ids and where each frame starts, no object an entry. Ids that do
+not ascend (a repeated add, an overwrite by recovery) go to a dictionary that is asked first: the newest wins.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from operator import lt
+
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.values import MAX_ID, NO_ENTRY, EntryId, LedgerId
+from tallystick.codec.frames import ADD_PREFIX
+
+READ_WORD = v2.header(v2.Op.READ)
+_ANSWER = struct.Struct(">III")
+_SHORT = 16  # below this many frames the strided way of ``_same_size_answers`` costs more than it saves
+_RUN_OVERHEAD = 400  # bytes of the objects of one run, roughly
+
+
+@dataclass(slots=True)
+class Run:
+    """Plain ADD frames that lie one after another: frame i is ``bounds[i]:bounds[i + 1]`` and has ``entries[i]``."""
+
+    entries: array[int]  # ascending
+    bounds: array[int]
+    data: bytes
+
+    def find(self, entry: EntryId) -> int:
+        """The place of an entry, or -1."""
+        place = entry - self.entries[0]
+        if not (place < len(self.entries) and self.entries[place] == entry):
+            place = bisect_left(self.entries, entry)
+            if place == len(self.entries) or self.entries[place] != entry:
+                return -1
+        return place
+
+    def entry_bytes(self, place: int) -> bytes:
+        return self.data[self.bounds[place] + ADD_PREFIX : self.bounds[place + 1]]
+
+    def consecutive(self, place: int, count: int, max_bytes: int) -> int:
+        """How many of ``count`` entries from a place on have ids without a gap and fit; at least 1."""
+        first, start = self.entries[place], self.bounds[place]
+        count = min(count, len(self.entries) - place)
+        if self.entries[place + count - 1] != first + count - 1:
+            # Ascending ids: once one is ahead of its place, all after it are.
+            count = bisect_right(range(count), 0, key=lambda step: self.entries[place + step] - first - step)
+        return max(1, bisect_right(self.bounds, start + max_bytes, place, place + count + 1) - 1 - place)
+
+    def answers(self, start: int, stop: int) -> bytes:
+        """The READ-answer frames of the places ``start`` … ``stop`` - 1; each is as long as its ADD frame."""
+        bounds, count = self.bounds[start : stop + 1], stop - start
+        size = bounds[1] - bounds[0]
+        if count >= _SHORT and bounds == array("Q", range(bounds[0], bounds[0] + size * count + 1, size)):
+            return _same_size_answers(self.data[bounds[0] : bounds[-1]], size, count)
+        data, pack = self.data, _ANSWER.pack
+        parts: list[bytes] = []
+        for at in range(count):
+            entry = data[bounds[at] + ADD_PREFIX : bounds[at + 1]]
+            parts += (pack(ADD_PREFIX - 4 + len(entry), READ_WORD, 0), entry[:16], entry)
+        return b"".join(parts)
+
+
+def _same_size_answers(frames: bytes, size: int, count: int) -> bytes:
+    """ADD frames to READ answers, a column of bytes at a time: opcode, code 0, then ledger and entry from the entry."""
+    out = bytearray(frames)
+    out[5::size] = bytes([v2.Op.READ]) * count
+    for column in range(8, 12):
+        out[column::size] = bytes(count)
+    for column in range(12, ADD_PREFIX):
+        out[column::size] = out[column + 16 :: size]
+    return bytes(out)
+
+
+@dataclass(slots=True)
+class Rows:
+    """The entries of one ledger."""
+
+    firsts: list[EntryId] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    late: dict[EntryId, tuple[Run, int]] = field(default_factory=dict)
+    last: EntryId = NO_ENTRY  # the highest entry of the runs
+    lowest: EntryId = MAX_ID  # of all entries
+
+    def find(self, entry: EntryId) -> tuple[Run, int] | None:
+        """The run and place of an entry."""
+        if self.late and (found := self.late.get(entry)):
+            return found
+        at = bisect_right(self.firsts, entry) - 1
+        if at < 0:
+            return None
+        run = self.runs[at]
+        place = run.find(entry)
+        return (run, place) if place >= 0 else None
+
+    def sorted_runs(self) -> Iterator[Run]:
+        """All entries in order, each once, the newest version."""
+        if not self.late:
+            yield from self.runs
+            return
+        places = {entry: (run, place) for run in self.runs for place, entry in enumerate(run.entries)} | self.late
+        for entry in sorted(places):
+            run, place = places[entry]
+            bounds = array("Q", (0, run.bounds[place + 1] - run.bounds[place]))
+            yield Run(array("q", (entry,)), bounds, run.data[run.bounds[place] : run.bounds[place + 1]])
+
+
+class MemTable:
+    """All ledgers' entries since the last checkpoint."""
+
+    def __init__(self) -> None:
+        self.ledgers: dict[LedgerId, Rows] = {}
+        self.bytes = 0
+        self.entries = 0
+
+    def add(self, ledger: LedgerId, run: Run) -> EntryId:
+        """Take a run whose entries are all of one ledger and not below 0; they need not ascend. The highest of them."""
+        rows = self.ledgers.get(ledger)
+        if rows is None:
+            rows = self.ledgers[ledger] = Rows()
+        entries = run.entries
+        self.bytes += run.bounds[-1] - run.bounds[0] + _RUN_OVERHEAD
+        self.entries += len(entries)
+        if entries[0] > rows.last and (len(entries) == 1 or all(map(lt, entries, entries[1:]))):
+            rows.firsts.append(entries[0])
+            rows.runs.append(run)
+            rows.last = entries[-1]
+            rows.lowest = min(rows.lowest, entries[0])
+            return entries[-1]
+        for place, entry in enumerate(entries):
+            rows.late[entry] = (run, place)
+        rows.lowest = min(rows.lowest, *entries)
+        return max(entries)
+
+    def find(self, ledger: LedgerId, entry: EntryId) -> tuple[Run, int] | None:
+        rows = self.ledgers.get(ledger)
+        return rows.find(entry) if rows is not None else None
+
+
+class Tables:
+    """The table that takes adds, and the one that a checkpoint is writing or could not write yet."""
+
+    def __init__(self) -> None:
+        self.active = MemTable()
+        self._frozen: MemTable | None = None
+        self.mark = 0  # journal commits up to this number are in the frozen table or in entry logs
+
+    def newest_first(self) -> tuple[MemTable, ...]:
+        return (self.active,) if self._frozen is None else (self.active, self._frozen)
+
+    def freeze(self, number: int) -> MemTable:
+        """Nothing more goes into what is there now; ``number`` is the last commit taken. One table at a time."""
+        if self._frozen is None:
+            self._frozen, self.active, self.mark = self.active, MemTable(), number
+        return self._frozen
+
+    def drop_frozen(self) -> None:
+        """Its entries are in an entry log."""
+        self._frozen = None
+
+    @property
+    def entries(self) -> int:
+        return sum(table.entries for table in self.newest_first())

@@ -1,0 +1,118 @@
+"""What a bookie counts, and how it shows it: the original's names where it has them, so that its dashboards fill.
+
+The hot paths add to plain numbers once per read or commit; a scrape turns them into metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tallystick.bookkeeper.bookie.storage import StorageStats
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Metric
+
+
+@dataclass(slots=True)
+class Counts:
+    """Since the start, except ``connections``: now."""
+
+    connections: int = 0
+    adds: int = 0
+    adds_failed: int = 0
+    add_bytes: int = 0
+    reads: int = 0
+    reads_failed: int = 0
+    read_bytes: int = 0
+    batch_reads: int = 0
+    batch_reads_failed: int = 0
+    fences: int = 0
+    commits: int = 0
+    commit_seconds: float = 0.0
+    checkpoints: int = 0
+    ledgers_deleted: int = 0
+    v3_refused: int = 0
+    malformed: int = 0
+
+
+@dataclass(frozen=True)
+class View:
+    """What a scrape asks the running bookie."""
+
+    counts: Counts
+    storage: Callable[[], StorageStats]
+    writable: Callable[[], bool]
+    staged_bytes: Callable[[], int]
+
+
+class _Collector:
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def collect(self) -> Iterator[Metric]:
+        yield from _requests(self._view.counts)
+        yield from _connections(self._view.counts)
+        yield from _storage(self._view)
+
+
+def _requests(counts: Counts) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, SummaryMetricFamily
+
+    for name, text, total, failed in (
+        ("ADD_ENTRY", "ADD requests answered", counts.adds, counts.adds_failed),
+        ("READ_ENTRY", "READ requests answered", counts.reads, counts.reads_failed),
+        ("BATCH_READ_ENTRY", "BATCH_READ requests answered", counts.batch_reads, counts.batch_reads_failed),
+    ):
+        family = CounterMetricFamily(f"bookkeeper_server_{name}_count", text, labels=["success"])
+        family.add_metric(["true"], total - failed)
+        family.add_metric(["false"], failed)
+        yield family
+    yield CounterMetricFamily("bookie_WRITE_BYTES", "Bytes of ADD requests stored", counts.add_bytes)
+    yield CounterMetricFamily("bookie_READ_BYTES", "Bytes of entries sent", counts.read_bytes)
+    yield SummaryMetricFamily(
+        "bookie_journal_JOURNAL_SYNC", "Commits to the journal, milliseconds",
+        count_value=counts.commits, sum_value=counts.commit_seconds * 1000,
+    )  # fmt: skip
+
+
+def _connections(counts: Counts) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    yield GaugeMetricFamily("bookie_connections", "Open connections", counts.connections)
+    yield CounterMetricFamily("bookie_fences_total", "Requests that fenced a ledger", counts.fences)
+    yield CounterMetricFamily(
+        "bookie_v3_refused_total", "Connections closed for speaking protocol v3", counts.v3_refused
+    )
+    yield CounterMetricFamily("bookie_malformed_total", "Connections closed for a malformed frame", counts.malformed)
+
+
+def _storage(view: View) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    stats, writable = view.storage(), view.writable()
+    for name, text, value in (
+        ("bookie_SERVER_STATUS", "1: takes writes, 0: read-only", int(writable)),
+        ("bookie_ledger_writable_dirs", "Ledger folders that take writes", int(writable)),
+        ("bookie_ledgers_count", "Ledgers stored", stats.ledgers),
+        ("bookie_entries_count", "Entries stored", stats.entries),
+        ("bookie_write_cache_size", "Bytes not yet in an entry log", stats.memtable_bytes),
+        ("bookie_staged_bytes", "Bytes waiting for a commit", view.staged_bytes()),
+        ("bookie_journal_bytes", "Journal bytes since the last checkpoint", stats.journal_bytes),
+        ("bookie_entry_logs", "Entry log files", stats.entry_logs),
+        ("bookie_entry_log_bytes", "Bytes of entry logs", stats.entry_log_bytes),
+    ):
+        yield GaugeMetricFamily(name, text, value)
+    yield CounterMetricFamily("bookie_checkpoints_total", "Checkpoints written", view.counts.checkpoints)
+    yield CounterMetricFamily("bookie_DELETED_LEDGER_COUNT", "Ledgers deleted", view.counts.ledgers_deleted)
+
+
+def registry(view: View) -> CollectorRegistry:
+    """Everything a scrape of this bookie shows, its process included."""
+    from prometheus_client import CollectorRegistry, ProcessCollector
+
+    found = CollectorRegistry()
+    found.register(_Collector(view))
+    ProcessCollector(registry=found)
+    return found

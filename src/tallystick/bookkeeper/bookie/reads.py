@@ -1,0 +1,81 @@
+"""Answers to reads, from memory first, newest table first, then from the entry logs.
+
+Three answers are kept apart: the entry, "no" (it is known never to have been stored), and an I/O error. An entry that the
+index knows and the disk does not give back is the last of these: a "no" would let recovery truncate the ledger (Q15).
+"""
+
+from __future__ import annotations
+
+from tallystick.bookkeeper.bookie import index
+from tallystick.bookkeeper.bookie.entry_log import EntryLogs
+from tallystick.bookkeeper.bookie.ledgers import Ledgers
+from tallystick.bookkeeper.bookie.memtable import Tables
+from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
+from tallystick.errors import StorageError
+from tallystick.runtime.clock import Clock
+
+_BATCH_HEAD = 36  # of a batch answer
+_NONE = (b"", 0)
+
+
+class Reads:
+    """See the module; the methods are those of ``Storage``."""
+
+    def __init__(self, ledgers: Ledgers, tables: Tables, logs: EntryLogs, clock: Clock) -> None:
+        self._ledgers, self._tables, self._logs, self._clock = ledgers, tables, logs, clock
+
+    def read(self, ledger: LedgerId, entry: EntryId) -> tuple[int, bytes]:
+        if ledger < 0 or entry < NO_ENTRY:
+            return Code.BAD_REQUEST, b""
+        found = self._ledgers.alive.get(ledger)
+        if found is None:
+            self._ledgers.touch(ledger, self._clock.wall_ms())
+            return Code.NO_LEDGER, b""
+        if entry == NO_ENTRY:
+            entry = found.last
+        for table in self._tables.newest_first():
+            hit = table.find(ledger, entry)
+            if hit is not None:
+                return Code.OK, hit[0].entry_bytes(hit[1])
+        location = index.get(found.pages, entry) if entry >= 0 else 0
+        if not location:
+            return Code.NO_ENTRY, b""
+        try:
+            return Code.OK, self._logs.entry(location, ledger, entry)
+        except StorageError:
+            return Code.IO_ERROR, b""
+
+    def read_frames(self, ledger: LedgerId, first: EntryId, count: int, max_bytes: int) -> tuple[bytes, int]:
+        found = self._ledgers.alive.get(ledger)
+        if found is None or first < 0 or count < 1:
+            return _NONE
+        for table in self._tables.newest_first():
+            rows = table.ledgers.get(ledger)
+            if rows is None:
+                continue
+            if (hit := rows.find(first)) is not None:
+                run, place = hit
+                size = run.consecutive(place, 1 if rows.late else count, max_bytes)
+                return run.answers(place, place + size), size
+            # From its lowest entry on this table has newer versions than what follows.
+            count = min(count, max(1, rows.lowest - first))
+        if not index.get(found.pages, first):
+            return _NONE
+        try:
+            return self._logs.frames(found.pages, ledger, first, count, max_bytes)
+        except StorageError:
+            return _NONE
+
+    def batch(self, ledger: LedgerId, first: EntryId, max_count: int, max_bytes: int) -> tuple[int, list[bytes]]:
+        code, data = self.read(ledger, first)
+        if code != Code.OK:
+            return code, []
+        entries, size = [data], _BATCH_HEAD + 4 + len(data)
+        while size < max_bytes and len(entries) != max_count:
+            code, data = self.read(ledger, first + len(entries))
+            size += 4 + len(data)
+            if code != Code.OK or size > max_bytes:
+                break
+            entries.append(data)
+        return Code.OK, entries

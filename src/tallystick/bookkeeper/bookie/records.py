@@ -1,0 +1,80 @@
+"""What the payload of a journal commit is made of: plain ADD frames as clients sent them, and FENCE records::
+
+    FENCE = length 32 4 | 0xFF010000 4 | ledger 8 | master key 20                              big-endian
+
+Every ADD frame has the master key with it, so nothing else is needed to bring a ledger back.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from tallystick.bookkeeper.bookie.memtable import Run
+from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.codec.frames import AddRun, scan_adds
+from tallystick.errors import CorruptRecord
+
+_FENCE = struct.Struct(">IIq20s")
+_FENCE_HEAD = (_FENCE.size - 4, 0xFF010000)  # no frame of a client that is stored has this second word
+
+
+@dataclass(frozen=True)
+class Adds:
+    """Entries of one ledger."""
+
+    ledger: LedgerId
+    key: bytes = field(repr=False)
+    run: Run
+
+
+@dataclass(frozen=True)
+class Fence:
+    ledger: LedgerId
+    key: bytes = field(repr=False)
+
+    def encode(self) -> bytes:
+        return _FENCE.pack(*_FENCE_HEAD, self.ledger, self.key)
+
+
+def decode(payload: bytes) -> Iterator[Adds | Fence]:
+    """The records of one commit, in order but for the ledgers within a run. Raises CorruptRecord."""
+    position = 0
+    while position < len(payload):
+        run, stop = scan_adds(payload, position, len(payload), len(payload))
+        yield from by_ledger(payload, run, range(len(run)))
+        if stop == position:
+            yield _decode_fence(payload, position)
+            stop += _FENCE.size
+        position = stop
+
+
+def _decode_fence(payload: bytes, position: int) -> Fence:
+    if len(payload) - position >= _FENCE.size:
+        *head, ledger, key = _FENCE.unpack_from(payload, position)
+        if tuple(head) == _FENCE_HEAD:
+            return Fence(ledger, key)
+    raise CorruptRecord("the journal has a record of an unknown kind", offset=position)
+
+
+def by_ledger(data: bytes, run: AddRun, places: Sequence[int]) -> Iterator[Adds]:
+    """The frames at these places of a run, sorted by ledger; ones that do not lie together are copied together."""
+    if len(places) == len(run) and run.ledgers and run.ledgers.count(run.ledgers[0]) == len(run):
+        yield Adds(run.ledgers[0], run.keys[0], Run(array("q", run.entries), array("Q", run.bounds), data))
+        return
+    groups: dict[LedgerId, list[int]] = {}
+    for place in places:
+        groups.setdefault(run.ledgers[place], []).append(place)
+    bounds = run.bounds
+    for ledger, group in groups.items():
+        first, last = group[0], group[-1]
+        entries = array("q", [run.entries[place] for place in group])
+        if last - first == len(group) - 1:
+            part = Run(entries, array("Q", bounds[first : last + 2]), data)
+        else:
+            frames = [data[bounds[place] : bounds[place + 1]] for place in group]
+            part = Run(entries, array("Q", accumulate(map(len, frames), initial=0)), b"".join(frames))
+        yield Adds(ledger, run.keys[first], part)

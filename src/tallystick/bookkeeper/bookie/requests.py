@@ -1,0 +1,216 @@
+"""What a bookie answers (``BookieRequestProcessor``, ``WriteEntryProcessor``, ``ReadEntryProcessor``, ``BatchedReadEntryProcessor``).
+
+One call serves what one socket read brought: runs of plain ADDs and READs by columns, everything else frame by frame. An
+answer goes out at once, or only when what was staged so far is durable: ADDs that were stored, and every answer to a read
+that fenced, "no such entry" included, since a "no" may end a recovery and must outlive a crash (Q11, Q15). The original
+sends that "no" before its fence is synced.
+
+Nothing here waits: the session sends, the committer tells when it is durable.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+from tallystick.bookkeeper.bookie.limits import DiskGuard
+from tallystick.bookkeeper.bookie.metrics import Counts
+from tallystick.bookkeeper.bookie.storage import Storage
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.v2 import Code, Flag
+from tallystick.codec.frames import AddRun, ack_adds, scan_adds, scan_reads
+from tallystick.errors import RemoteProtocolError, StorageError
+
+ANSWER_BYTES = 1024 * 1024  # one call ends after about so many: the peer takes them before more are made
+
+_LENGTH_BYTES = 4
+_READ_REQUEST_BYTES = 24
+_MIN_ENTRY_BYTES = 32
+_NO_AUTH = b"\x0a\x12AuthDisabledPlugin\x12\x00"  # AuthMessage {1: plugin name, 2: payload}
+_ANSWER = struct.Struct(">IIiqq")
+_ADD_WORD, _READ_WORD = v2.header(v2.Op.ADD), v2.header(v2.Op.READ)
+
+
+class SpeaksV3(RemoteProtocolError):
+    """The peer speaks protocol version 3, which this bookie does not."""
+
+
+@dataclass(slots=True)
+class Served:
+    """What one call came to."""
+
+    position: int  # the first byte that was not used
+    need: int = 0  # bytes from there that make another call worthwhile; 0: call again once the answers are on their way
+    at_once: list[bytes] = field(default_factory=list)
+    when_durable: list[bytes] = field(default_factory=list)
+    refused: RemoteProtocolError | None = None  # close the connection
+    size: int = 0  # of the answers
+
+    def answer(self, data: bytes, durable: bool = False) -> None:
+        self.size += len(data)
+        (self.when_durable if durable else self.at_once).append(data)
+
+
+class Requests:
+    """See the module. ``max_frame_bytes`` counts the length field; batch reads answer with at most ``max_batch_bytes``."""
+
+    def __init__(
+        self, storage: Storage, guard: DiskGuard, counts: Counts, *, max_frame_bytes: int, max_batch_bytes: int
+    ) -> None:
+        self._storage, self._guard, self._counts = storage, guard, counts
+        self._max_body, self._max_batch = max_frame_bytes - _LENGTH_BYTES, max_batch_bytes
+
+    def serve(self, data: bytes) -> Served:
+        """Answer the whole frames of ``data``."""
+        served, end = Served(0), len(data)
+        while served.size < ANSWER_BYTES:
+            start = served.position
+            run, stop = scan_adds(data, start, end, self._max_body)
+            if run.ledgers:
+                self._add_run(data, run, stop, served)
+            elif not (self._read_run(data, start, end, served) or self._one_frame(data, start, end, served)):
+                break
+        return served
+
+    def _add_run(self, data: bytes, run: AddRun, stop: int, served: Served) -> None:
+        start, served.position = run.bounds[0], stop
+        self._counts.adds += len(run)
+        if not self._guard.accepts(high_priority=False):
+            codes = [int(Code.READ_ONLY)] * len(run)
+        else:
+            if (stop - start) * 2 < len(
+                data
+            ):  # the storage keeps the buffer: do not make it keep other requests' bytes
+                data = data[start:stop]
+                run, _ = scan_adds(data, 0, len(data), self._max_body)
+            codes = self._storage.add_run(data, run)
+        if not any(codes):
+            self._counts.add_bytes += stop - start
+            served.answer(ack_adds(run), durable=True)
+            return
+        for at, (code, ledger, entry) in enumerate(zip(codes, run.ledgers, run.entries, strict=True)):
+            served.answer(_ANSWER.pack(24, _ADD_WORD, code, ledger, entry), durable=code == Code.OK)
+            if code == Code.OK:
+                self._counts.add_bytes += run.bounds[at + 1] - run.bounds[at]
+            else:
+                self._counts.adds_failed += 1
+
+    def _read_run(self, data: bytes, start: int, end: int, served: Served) -> bool:
+        """Plain READs of consecutive entries: those that lie together in the storage leave it as finished frames."""
+        runs, _ = scan_reads(data, start, end)
+        for ledger, first, count in runs:
+            last = first + count
+            while first < last:
+                if served.size >= ANSWER_BYTES:
+                    return True
+                frames, found = self._frames(ledger, first, last - first)
+                served.answer(frames)
+                served.position += found * _READ_REQUEST_BYTES
+                self._counts.reads += found
+                self._counts.read_bytes += len(frames)
+                first += found
+        return bool(runs)
+
+    def _frames(self, ledger: int, first: int, count: int) -> tuple[bytes, int]:
+        if first >= 0:
+            try:
+                frames, found = self._storage.read_frames(ledger, first, count, ANSWER_BYTES)
+            except StorageError:
+                found = 0  # the entry's own read says what is wrong with it
+            if found:
+                return frames, found
+        code, entry = self._read(ledger, first)
+        self._counts.reads_failed += code != Code.OK
+        return _ANSWER.pack(24 + len(entry), _READ_WORD, code, ledger, first) + entry, 1
+
+    def _one_frame(self, data: bytes, start: int, end: int, served: Served) -> bool:
+        """One frame of any kind; False: it is not whole, or the connection must end."""
+        if end - start < _LENGTH_BYTES:
+            served.need = _LENGTH_BYTES
+            return False
+        size = int.from_bytes(data[start : start + _LENGTH_BYTES], "big")
+        body = start + _LENGTH_BYTES
+        try:
+            self._check_head(size, data[body] if body < end else None)
+            if end - body < size:
+                served.need = _LENGTH_BYTES + size
+                return False
+            self._answer(v2.decode_request(memoryview(data)[body : body + size]), served)
+        except RemoteProtocolError as refused:
+            served.refused = refused
+            return False
+        served.position = body + size
+        return True
+
+    def _check_head(self, size: int, first: int | None) -> None:
+        """Refuse as soon as the length or the first byte is there, before anything is buffered for it."""
+        if size > self._max_body:  # a negative length is a huge one here
+            raise RemoteProtocolError("a frame is longer than nettyMaxFrameSizeBytes allows", bytes=size)
+        if first == v2.V3_FIRST_BYTE:
+            raise SpeaksV3("this client speaks protocol version 3: set useV2WireProtocol=true in its configuration")
+
+    def _answer(self, request: v2.Request, served: Served) -> None:
+        if isinstance(request, v2.Auth):
+            served.answer(v2.Auth(_NO_AUTH).encode())
+        elif isinstance(request, v2.Add):
+            code = self._add(request)
+            self._counts.adds += 1
+            if code == Code.OK:
+                self._counts.add_bytes += len(request.body)
+            else:
+                self._counts.adds_failed += 1
+            served.answer(v2.encode_answer(request, code), durable=code == Code.OK)
+        elif isinstance(request, v2.Read):
+            code, entry = self._open(request, request.entry)
+            if code == Code.OK:
+                code, entry = self._read(request.ledger, request.entry)
+            self._counts.reads += 1
+            self._counts.reads_failed += code != Code.OK
+            self._counts.read_bytes += len(entry)
+            served.answer(v2.encode_answer(request, code, entry), durable=request.master_key is not None)
+        else:
+            self._batch(request, served)
+
+    def _add(self, request: v2.Add) -> int:
+        if request.version > v2.VERSION:
+            return Code.BAD_VERSION
+        # Negative ids are the original's journal's own records: one such entry kills it for good.
+        if request.ledger < 0 or request.entry < 0 or len(request.body) < _MIN_ENTRY_BYTES:
+            return Code.BAD_REQUEST
+        if not self._guard.accepts(high_priority=bool(request.flags & Flag.HIGH_PRIORITY)):
+            return Code.READ_ONLY
+        return self._storage.add(request)
+
+    def _open(self, request: v2.Read | v2.BatchRead, entry: int) -> tuple[int, bytes]:
+        """Judge a read, and fence if it says so: before the entry is looked for, so that a "no" stays true."""
+        if request.version > v2.VERSION:
+            return Code.BAD_VERSION, b""
+        if request.ledger < 0 or entry < -1:
+            return Code.BAD_REQUEST, b""
+        if request.master_key is not None:
+            self._counts.fences += 1
+            return self._storage.fence(request.ledger, request.master_key), b""
+        return Code.OK, b""
+
+    def _read(self, ledger: int, entry: int) -> tuple[int, bytes]:
+        if ledger < 0 or entry < -1:
+            return Code.BAD_REQUEST, b""
+        try:
+            return self._storage.read(ledger, entry)
+        except StorageError:
+            return Code.IO_ERROR, b""  # never a "no": the entry may be there (Q15)
+
+    def _batch(self, request: v2.BatchRead, served: Served) -> None:
+        entries: list[bytes] = []
+        code, _ = self._open(request, request.first)
+        if code == Code.OK:
+            try:
+                code, entries = self._storage.batch(
+                    request.ledger, request.first, request.max_count, min(request.max_bytes, self._max_batch)
+                )
+            except StorageError:
+                code = Code.IO_ERROR
+        self._counts.batch_reads += 1
+        self._counts.batch_reads_failed += code != Code.OK
+        self._counts.read_bytes += sum(map(len, entries))
+        served.answer(v2.encode_batch_answer(request, code, [*entries]), durable=request.master_key is not None)

@@ -1,0 +1,82 @@
+"""From the files to a running storage: the state, the index of all entry logs, then the journal after the mark.
+
+Whatever is missing or damaged is refused (CorruptRecord), because a bookie that forgot an entry would say "no such entry"
+and be believed (Q15). Only what no complete checkpoint names is deleted, and only an incomplete last commit is cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+
+from tallystick.bookkeeper.bookie import records
+from tallystick.bookkeeper.bookie.checkpoint import STATE_FILE
+from tallystick.bookkeeper.bookie.entry_log import EntryLogs, index_path, log_path
+from tallystick.bookkeeper.bookie.files import make_folder
+from tallystick.bookkeeper.bookie.journal import Journal
+from tallystick.bookkeeper.bookie.ledgers import Ledgers, State
+from tallystick.bookkeeper.bookie.memtable import Tables
+from tallystick.bookkeeper.bookie.settings import StorageSettings
+from tallystick.errors import CorruptRecord, DiskFull
+from tallystick.runtime.disk import Disk, read_file, write_atomic
+from tallystick.runtime.rng import Random
+
+
+@dataclass(frozen=True)
+class Restarted:
+    """The parts of a storage, and the number of the last commit."""
+
+    journal: Journal
+    ledgers: Ledgers
+    logs: EntryLogs
+    tables: Tables
+    number: int
+
+
+def restart(disk: Disk, journal_dir: str, ledger_dir: str, settings: StorageSettings, random: Random) -> Restarted:
+    """Read everything, or begin anew in empty folders. Raises CorruptRecord."""
+    make_folder(disk, journal_dir)
+    make_folder(disk, ledger_dir)
+    path = os.path.join(ledger_dir, STATE_FILE)
+    stored = State.decode(read_file(disk, path)) if disk.exists(path) else None
+    state = stored or State()
+    journal = Journal(disk, journal_dir, settings, random)
+    if stored is not None and (journal.is_empty or journal.generation < stored.generation):
+        raise CorruptRecord("the journal is missing, or older than the state of the ledgers", journal=journal_dir)
+    if stored is None and any(name.endswith(".log") for name in disk.listdir(ledger_dir)):
+        raise CorruptRecord("the state file is missing beside entry logs", path=path)
+    ledgers, logs, tables = Ledgers(state), EntryLogs(disk, ledger_dir, settings), Tables()
+    _delete_leftovers(disk, ledger_dir, state)
+    for log in sorted(state.logs):
+        ledgers.enter(log, logs.load(log))
+    number = _replay(journal, state.mark, ledgers, tables)
+    if stored is None:
+        if number:
+            raise CorruptRecord("the state file is missing beside a journal", path=path)
+        journal.prepare()
+        write_atomic(disk, path, State(generation=journal.generation).encode())
+    with contextlib.suppress(DiskFull):  # reading works without; the first commit will say so
+        journal.prepare()
+    return Restarted(journal, ledgers, logs, tables, number)
+
+
+def _delete_leftovers(disk: Disk, directory: str, state: State) -> None:
+    """Files of a checkpoint that did not get as far as the state file, and ones that a later checkpoint let go."""
+    known = {os.path.basename(path(directory, log)) for log in state.logs for path in (log_path, index_path)}
+    for name in disk.listdir(directory):
+        if name.endswith((".log", ".index", ".new")) and name not in known:
+            disk.unlink(os.path.join(directory, name))
+
+
+def _replay(journal: Journal, mark: int, ledgers: Ledgers, tables: Tables) -> int:
+    """Take in what the journal has after the mark; the number of its last commit."""
+    number = mark
+    for number, payload in journal.replay(mark):
+        for record in records.decode(bytes(payload)):
+            if isinstance(record, records.Fence):
+                ledgers.fence(record.ledger, record.key, 0)
+            elif record.ledger not in ledgers.deleted:  # it was deleted after this was written
+                found = ledgers.alive.get(record.ledger) or ledgers.create(record.ledger, record.key)
+                found.last = max(found.last, tables.active.add(record.ledger, record.run))  # acknowledged: fence or not
+    return number

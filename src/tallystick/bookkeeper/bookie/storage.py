@@ -1,0 +1,274 @@
+"""A bookie's storage engine: journal, memtable, entry logs, index, fences.
+
+::
+
+    add, fence ─┬─► memtable, readable at once ─► begin_checkpoint ─► write ─► finish ─► sweep     entry logs
+                └─► staged ─► take ─► commit                                                       journal
+
+"Loop" methods never wait for a sync and must all be called from one thread. "Thread" methods do I/O: ``commit`` on one
+thread in the order of ``take``; ``write`` and ``sweep`` on that or another one, never two of them at once. What an
+answer promises is durable only after the ``commit`` of what was staged with it has returned.
+
+A StorageError from ``commit`` other than DiskFull means that the bookie must stop (a failed sync leaves it unknown what
+is on the disk). After DiskFull the same commit may be tried again.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Collection, Container, Mapping
+from dataclasses import dataclass, replace
+
+from tallystick.bookkeeper.bookie import records
+from tallystick.bookkeeper.bookie.checkpoint import Checkpoint, Written, write_checkpoint
+from tallystick.bookkeeper.bookie.collector import choose_logs
+from tallystick.bookkeeper.bookie.entry_log import remove_log
+from tallystick.bookkeeper.bookie.journal import Commit
+from tallystick.bookkeeper.bookie.ledgers import State
+from tallystick.bookkeeper.bookie.memtable import Run
+from tallystick.bookkeeper.bookie.reads import Reads
+from tallystick.bookkeeper.bookie.restart import Restarted, restart
+from tallystick.bookkeeper.bookie.settings import StorageSettings
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.digest import MASTER_KEY_BYTES
+from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+from tallystick.codec.frames import AddRun
+from tallystick.runtime.clock import Clock, SystemClock
+from tallystick.runtime.disk import Buffer, Disk
+from tallystick.runtime.rng import Random, system_random
+
+_MIN_ENTRY = 32  # its header
+
+
+@dataclass(frozen=True)
+class StorageStats:
+    """What the metrics show."""
+
+    ledgers: int
+    entries: int  # stored copies: an overwritten one counts until its entry log is rewritten
+    memtable_bytes: int
+    journal_bytes: int  # what a restart would replay
+    entry_logs: int
+    entry_log_bytes: int
+
+
+class Storage:
+    """See the module. Made by ``open``."""
+
+    def __init__(self, disk: Disk, directory: str, settings: StorageSettings, clock: Clock, parts: Restarted) -> None:
+        self._disk, self._directory, self._settings, self._clock = disk, directory, settings, clock
+        self._journal, self._ledgers, self._logs, self._tables = parts.journal, parts.ledgers, parts.logs, parts.tables
+        self._reads = Reads(self._ledgers, self._tables, self._logs, clock)
+        self._staged: list[Buffer] = []
+        self.staged_bytes = 0
+        self._number = parts.number  # of the last commit taken
+        self._durable = parts.number  # and of the last one that is on the disk
+        self._garbage: list[int] = []  # logs whose files can be deleted
+
+    @classmethod
+    def open(
+        cls, disk: Disk, journal_dir: str, ledger_dir: str, settings: StorageSettings, *,
+        clock: Clock | None = None, random: Random | None = None,
+    ) -> Storage:  # fmt: skip
+        """Open or create. Replays the journal and cuts a torn tail; raises CorruptRecord for any other damage."""
+        parts = restart(disk, journal_dir, ledger_dir, settings, random or system_random())
+        return cls(disk, ledger_dir, settings, clock or SystemClock(), parts)
+
+    # Loop: adds.
+
+    def add_run(self, data: bytes, run: AddRun) -> list[int]:
+        """Add the frames of a run, ``data[run.bounds[i]:run.bounds[i + 1]]``; one ``Code`` each. ``data`` is kept."""
+        count, now = len(run), self._clock.wall_ms()
+        if not count:
+            return []
+        ledger, key = run.ledgers[0], run.keys[0]
+        if run.ledgers.count(ledger) == count and run.keys.count(key) == count and min(run.entries) >= 0:
+            code = self._ledgers.admit(ledger, key, now)
+            if code == Code.OK:
+                self._take_in(ledger, Run(array("q", run.entries), array("Q", run.bounds), data))
+            return [code] * count
+        codes: list[int] = []
+        for ledger, entry, key in zip(run.ledgers, run.entries, run.keys, strict=True):
+            codes.append(Code.BAD_REQUEST if entry < 0 else self._ledgers.admit(ledger, key, now))
+        good = [place for place, code in enumerate(codes) if code == Code.OK]
+        for adds in records.by_ledger(data, run, good):
+            self._take_in(adds.ledger, adds.run)
+        return codes
+
+    def add(self, request: v2.Add) -> int:
+        """Add one entry. With ``Flag.RECOVERY_ADD`` it passes a fence (Q14)."""
+        if request.entry < 0 or len(request.body) < _MIN_ENTRY or len(request.master_key) != MASTER_KEY_BYTES:
+            return Code.BAD_REQUEST
+        recovery = bool(request.flags & v2.Flag.RECOVERY_ADD)
+        code = self._ledgers.admit(request.ledger, request.master_key, self._clock.wall_ms(), recovery=recovery)
+        if code == Code.OK:
+            # The journal has recovery adds as plain ones: who passed the fence then passes it in a replay.
+            frame = v2.Add(request.ledger, request.entry, request.master_key, request.body).encode()
+            self._take_in(request.ledger, Run(array("q", (request.entry,)), array("Q", (0, len(frame))), frame))
+        return code
+
+    def _take_in(self, ledger: LedgerId, run: Run) -> None:
+        found = self._ledgers.alive[ledger]
+        found.last = max(found.last, self._tables.active.add(ledger, run))
+        start, stop = run.bounds[0], run.bounds[-1]
+        self._stage(run.data if stop - start == len(run.data) else memoryview(run.data)[start:stop])
+
+    def _stage(self, buffer: Buffer) -> None:
+        self._staged.append(buffer)
+        self.staged_bytes += len(buffer)
+
+    def fence(self, ledger: LedgerId, master_key: bytes) -> int:
+        """Refuse ordinary adds from now on (Q11): OK, UNAUTHORIZED, BAD_REQUEST, NO_LEDGER for a deleted ledger.
+
+        After OK: durable when nothing is ``staged``, else with the next commit.
+        """
+        if len(master_key) != MASTER_KEY_BYTES:
+            return Code.BAD_REQUEST
+        fenced = ledger in self._ledgers.alive and self._ledgers.alive[ledger].fenced
+        code = self._ledgers.fence(ledger, master_key, self._clock.wall_ms())
+        if code == Code.OK:
+            found = self._ledgers.alive[ledger]
+            if not fenced or found.fence_commit > self._durable:
+                found.fence_commit = self._number + 1
+                self._stage(records.Fence(ledger, master_key).encode())
+        return code
+
+    # Loop: reads.
+
+    def read(self, ledger: LedgerId, entry: EntryId) -> tuple[int, bytes]:
+        """A code and the entry bytes; entry -1 is the highest one stored."""
+        return self._reads.read(ledger, entry)
+
+    def read_frames(self, ledger: LedgerId, first: EntryId, count: int, max_bytes: int) -> tuple[bytes, int]:
+        """Version 2 READ answers of ``first``, ``first + 1``, … as one piece, and how many of the ``count`` it has.
+
+        (b"", 0) means nothing but that the fast way does not have them: ``read`` decides.
+        """
+        return self._reads.read_frames(ledger, first, count, max_bytes)
+
+    def batch(self, ledger: LedgerId, first: EntryId, max_count: int, max_bytes: int) -> tuple[int, list[bytes]]:
+        """Entries from ``first`` on without a gap, as many as fit into an answer of ``max_bytes``, at least one.
+
+        Only the code of the first one counts; ``max_count`` 0 or less sets no limit. ``first`` -1 gives the last entry,
+        then 0, 1, …, as the original does.
+        """
+        return self._reads.batch(ledger, first, max_count, max_bytes)
+
+    def ledger_ids(self) -> list[LedgerId]:
+        """The ledgers stored here. For ``begin_collect``: ask before the metadata is listed."""
+        return list(self._ledgers.alive)
+
+    def stats(self) -> StorageStats:
+        tables, logs = list(self._tables.newest_first()), self._logs.logs.values()
+        return StorageStats(
+            ledgers=len(self._ledgers.alive),
+            entries=sum(table.entries for table in tables) + sum(log.entries for log in logs),
+            memtable_bytes=sum(table.bytes for table in tables),
+            journal_bytes=self._journal.used_bytes,
+            entry_logs=len(logs),
+            entry_log_bytes=sum(log.size for log in logs),
+        )
+
+    # Loop: commits and checkpoints begin and end.
+
+    @property
+    def staged(self) -> bool:
+        """Whether something waits for a commit."""
+        return bool(self._staged)
+
+    def take(self) -> Commit:
+        """All that is staged, as one commit."""
+        self._number += 1
+        commit = Commit(self._number, tuple(self._staged), self.staged_bytes)
+        self._staged, self.staged_bytes = [], 0
+        return commit
+
+    @property
+    def checkpoint_due(self) -> bool:
+        settings = self._settings
+        return (
+            self._tables.active.bytes >= settings.memtable_bytes or self._journal.used_bytes >= settings.journal_bytes
+        )
+
+    def begin_checkpoint(self) -> Checkpoint:
+        """Set apart what is in memory; then ``write`` on a thread, then ``finish``. Begin anew after a failed one."""
+        return self._begin(self._ledgers.deleted)
+
+    def begin_collect(self, known: Collection[LedgerId], live: Container[LedgerId]) -> Checkpoint:
+        """A checkpoint that also deletes the ledgers of ``known`` that are not in ``live``, and gives their space back.
+
+        ``known`` is what ``ledger_ids`` said before the metadata was listed, ``live`` the whole listing.
+        """
+        now, settings = self._clock.wall_ms(), self._settings
+        dead = tuple(ledger for ledger in known if ledger in self._ledgers.alive and ledger not in live)
+        for ledger in dead:
+            self._ledgers.delete(ledger, now)
+        oldest = now - settings.deleted_memory_ms
+        remembered = self._ledgers.remembered(live, oldest, settings.deleted_memory_ledgers)
+        choice = choose_logs(self._logs.logs.values(), self._ledgers.alive, settings)
+        return replace(self._begin(remembered), rewrite=choice.rewrite, gone=choice.gone, dead=dead)
+
+    def _begin(self, deleted: Mapping[LedgerId, int]) -> Checkpoint:
+        frozen = self._tables.freeze(self._number)
+        log = self._ledgers.next_log
+        self._ledgers.next_log += 2
+        state = State(
+            self._tables.mark, self._journal.generation, self._ledgers.next_log,
+            tuple(self._logs.logs), self._ledgers.records(), dict(deleted),
+        )  # fmt: skip
+        return Checkpoint(frozen, state, log)
+
+    def finish(self, written: Written) -> None:
+        """The checkpoint is durable: read from it from now on. Then ``sweep`` on a thread."""
+        for log, pieces in written.logs:
+            self._logs.logs[log.id] = log
+            self._ledgers.enter(log.id, pieces)
+        self._tables.drop_frozen()
+        for log_id in written.removed:
+            self._logs.remove(log_id)
+        self._garbage += written.removed
+        # Only now: an add to a ledger that is no longer remembered as deleted must not be dropped by a replay.
+        self._ledgers.remember_deleted(written.plan.state.deleted)
+
+    # Thread.
+
+    def commit(self, commit: Commit) -> None:
+        """Make a commit durable with one write and one sync; commits come in the order in which they were taken."""
+        self._journal.write(commit)
+        self._durable = commit.number
+
+    def write(self, plan: Checkpoint) -> Written:
+        """Make a checkpoint durable, then give its part of the journal free."""
+        written = write_checkpoint(self._disk, self._directory, self._settings, plan, self._ledgers.alive)
+        self._journal.release(plan.state.mark)
+        return written
+
+    def sweep(self) -> None:
+        """Delete the entry logs that nothing refers to any more."""
+        while self._garbage:
+            remove_log(self._disk, self._directory, self._garbage.pop())
+
+    # Blocking, for when nothing else runs.
+
+    def checkpoint(self) -> None:
+        """All steps of a checkpoint at once."""
+        self.finish(self.write(self.begin_checkpoint()))
+        self.sweep()
+
+    def collect(self, known: Collection[LedgerId], live: Container[LedgerId]) -> int:
+        """All steps of a collection at once; how many ledgers were deleted."""
+        plan = self.begin_collect(known, live)
+        self.finish(self.write(plan))
+        self.sweep()
+        return len(plan.dead)
+
+    def close(self, *, clean: bool = True) -> None:
+        """Close the files; ``clean``: commit and checkpoint first, so that the next start has nothing to replay."""
+        if clean:
+            if self.staged:
+                self.commit(self.take())
+            if self._tables.entries:
+                self.checkpoint()
+        self._journal.close()
+        self._logs.close()

@@ -1,0 +1,146 @@
+"""Entries as Arrow record batches: whole runs become buffers, with no Python object an entry but its view.
+
+::
+
+    ledger int64 | entry int64 | lac int64 | length int64 | payload binary       none is ever null
+
+The only copy of a payload is the one from the answers' buffers, where headers lie between payloads, into the one buffer
+that Arrow's binary layout needs. Import this module only where Arrow is wanted: it is slow to load.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa
+
+from tallystick.codec.reads import EntryRun
+from tallystick.errors import UsageError
+
+MAX_BATCH_BYTES = 1 << 30  # offsets of Arrow's binary type have 32 bits
+
+SCHEMA = pa.schema(
+    [
+        pa.field("ledger", pa.int64(), nullable=False),
+        pa.field("entry", pa.int64(), nullable=False),
+        pa.field("lac", pa.int64(), nullable=False),
+        pa.field("length", pa.int64(), nullable=False),
+        pa.field("payload", pa.binary(), nullable=False),
+    ]
+)
+
+
+def schema_of(columns: Sequence[str] | None = None) -> pa.Schema:
+    """The chosen columns in the chosen order; None means all. Raises UsageError for one that does not exist."""
+    unknown = [name for name in columns or () if name not in SCHEMA.names]
+    if unknown:
+        raise UsageError(f"unknown columns {unknown}; known: {SCHEMA.names}")
+    return SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
+
+
+@dataclass(frozen=True)
+class Batching:
+    """What a batch holds: columns in their order (None: all), at most so many rows, and so many bytes of payload.
+
+    A single longer payload makes a batch of its own. Raises UsageError for limits and columns that make no sense.
+    """
+
+    columns: Sequence[str] | None = None
+    rows: int = 4096
+    bytes: int = 1024 * 1024
+
+    def __post_init__(self) -> None:
+        schema_of(self.columns)
+        if self.rows <= 0 or not 0 < self.bytes <= MAX_BATCH_BYTES:
+            raise UsageError(
+                "a batch needs at least one row, and from one byte to 1 GiB", rows=self.rows, bytes=self.bytes
+            )
+
+
+async def batches_of(runs: AsyncGenerator[EntryRun, None], batching: Batching) -> AsyncGenerator[pa.RecordBatch, None]:
+    """Runs, of whatever ledgers, cut into batches. Closes the runs at its end."""
+    schema = schema_of(batching.columns)
+    parts: list[EntryRun] = []
+    rows = size = 0
+    async with aclosing(runs):
+        async for run in runs:
+            sizes = list(map(len, run.payloads))
+            start = 0
+            while start < len(run):
+                stop, size = _fitting(sizes, start, batching.rows - rows, size, batching.bytes, empty=not rows)
+                if stop > start:
+                    parts.append(run if (start, stop) == (0, len(run)) else _part(run, start, stop))
+                    rows += stop - start
+                    start = stop
+                if start < len(run):
+                    yield _batch(parts, schema)
+                    parts, rows, size = [], 0, 0
+    if parts:
+        yield _batch(parts, schema)
+
+
+def _fitting(sizes: list[int], start: int, rows: int, size: int, limit: int, *, empty: bool) -> tuple[int, int]:
+    """Where a batch that already has ``size`` bytes ends among ``sizes[start:]``, and its bytes then."""
+    stop = min(len(sizes), start + rows)
+    whole = size + sum(sizes[start:stop])
+    if whole <= limit:
+        return stop, whole
+    at = start
+    while at < stop and (size + sizes[at] <= limit or (empty and at == start)):
+        size += sizes[at]
+        at += 1
+    return at, size
+
+
+def _part(run: EntryRun, start: int, stop: int) -> EntryRun:
+    cut = slice(start, stop)
+    return EntryRun(run.ledger, run.first + start, run.lacs[cut], run.lengths[cut], run.payloads[cut])
+
+
+def _batch(runs: list[EntryRun], schema: pa.Schema) -> pa.RecordBatch:
+    rows = sum(map(len, runs))
+    arrays = [_COLUMNS[name](runs, rows) for name in schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _int64(values: array[int], rows: int) -> pa.Array:
+    return pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(values)])
+
+
+def _ledgers(runs: list[EntryRun], rows: int) -> pa.Array:
+    values = array("q")
+    for run in runs:
+        values.extend(array("q", [run.ledger]) * len(run))
+    return _int64(values, rows)
+
+
+def _entries(runs: list[EntryRun], rows: int) -> pa.Array:
+    values = array("q")
+    for run in runs:
+        values.extend(range(run.first, run.first + len(run)))
+    return _int64(values, rows)
+
+
+def _lacs(runs: list[EntryRun], rows: int) -> pa.Array:
+    return _int64(array("q", [lac for run in runs for lac in run.lacs]), rows)
+
+
+def _lengths(runs: list[EntryRun], rows: int) -> pa.Array:
+    return _int64(array("q", [length for run in runs for length in run.lengths]), rows)
+
+
+def _payloads(runs: list[EntryRun], rows: int) -> pa.Array:
+    views = [payload for run in runs for payload in run.payloads]
+    offsets = array("i", accumulate(map(len, views), initial=0))
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(views))]
+    return pa.Array.from_buffers(pa.binary(), rows, buffers)
+
+
+_COLUMNS: dict[str, Callable[[list[EntryRun], int], Any]] = {
+    "ledger": _ledgers, "entry": _entries, "lac": _lacs, "length": _lengths, "payload": _payloads,
+}  # fmt: skip

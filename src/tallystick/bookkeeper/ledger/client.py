@@ -1,0 +1,191 @@
+"""The client of a cluster: create, open, list, delete ledgers (Q1, Q2).
+
+The coordination service is asked for metadata and ids, the bookies for entries; creating a ledger needs no bookie.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from dataclasses import replace
+from types import MappingProxyType, TracebackType
+from typing import Any, Self
+
+from tallystick.bookkeeper.ledger.connection import BookieClient
+from tallystick.bookkeeper.ledger.context import LedgerContext
+from tallystick.bookkeeper.ledger.directory import BookieDirectory
+from tallystick.bookkeeper.ledger.open import recover as recover_ledger
+from tallystick.bookkeeper.ledger.open import with_password
+from tallystick.bookkeeper.ledger.placement import Placement
+from tallystick.bookkeeper.ledger.quarantine import Quarantine
+from tallystick.bookkeeper.ledger.reader import LedgerReader
+from tallystick.bookkeeper.ledger.settings import ClientSettings
+from tallystick.bookkeeper.ledger.writer import LedgerWriter
+from tallystick.bookkeeper.metadata.driver import Bookies, MetadataDriver, Versioned
+from tallystick.bookkeeper.metadata.open import open_driver
+from tallystick.bookkeeper.wire.values import MAX_ID, DigestType, Fragment, LedgerId, LedgerMetadata
+from tallystick.errors import UsageError
+from tallystick.runtime.clock import Clock, SystemClock
+from tallystick.runtime.events import Events
+from tallystick.runtime.network import Network, TcpNetwork
+from tallystick.runtime.rng import Random, system_random
+
+
+class BookKeeper:
+    """Made by ``connect``; on one running event loop. ``close`` it, or use it with ``async with``."""
+
+    def __init__(
+        self,
+        driver: MetadataDriver,
+        network: Network,
+        clock: Clock,
+        random: Random,
+        settings: ClientSettings,
+        events: Events,
+    ) -> None:
+        self._directory = BookieDirectory(driver)
+        bookies = BookieClient(network, clock, self._directory.resolve, settings, events)
+        self._context = LedgerContext(driver, bookies, clock, random, settings, events)
+        self._placement = Placement(self._directory, random, Quarantine(clock, settings.quarantine_s))
+        self._writers: weakref.WeakSet[LedgerWriter] = weakref.WeakSet()
+        self._closed = False
+
+    @property
+    def context(self) -> LedgerContext:
+        """What its handles share."""
+        return self._context
+
+    async def create_ledger(
+        self,
+        ensemble: int = 3,
+        write_quorum: int = 2,
+        ack_quorum: int = 2,
+        digest: str | DigestType = "crc32c",
+        password: bytes = b"",
+        custom_metadata: Mapping[str, bytes] | None = None,
+        ledger_id: LedgerId | None = None,
+    ) -> LedgerWriter:
+        """A new ledger and its writer; without ``ledger_id`` it gets a new unique id.
+
+        Raises UsageError, NotEnoughBookies, LedgerExists (for a given id), MetadataError.
+        """
+        self._require_open()
+        if ledger_id is not None and not 0 <= ledger_id <= MAX_ID:
+            raise UsageError("a ledger id must be from 0 to 2^63 - 1", ledger_id=ledger_id)
+        sizes_checked = LedgerMetadata(
+            ensemble_size=ensemble,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            fragments=(Fragment(0, ("",) * ensemble),),
+            digest_type=DigestType.parse(digest),
+            password=password,
+            custom=MappingProxyType(dict(custom_metadata or {})),
+            ctime_ms=self._context.clock.wall_ms(),
+            ctoken=self._context.random.getrandbits(63),
+        )
+        chosen = await self._placement.new_ensemble(ensemble)
+        metadata = replace(sizes_checked, fragments=(Fragment(0, chosen),))
+        created = await self._context.driver.create_ledger(metadata, ledger_id)
+        self._context.events.emit("ledger created", ledger=created.value, ensemble=chosen)
+        writer = LedgerWriter(self._context, self._placement, created.value, Versioned(metadata, created.version))
+        self._writers.add(writer)
+        return writer
+
+    async def open_ledger(self, ledger: LedgerId, password: bytes = b"", recover: bool = False) -> LedgerReader:
+        """A reader. An open ledger is read up to its LAC and never fenced, unless ``recover``: that fences it, finds
+        its end and closes it; its writer can append no more (Q10 to Q16).
+
+        The stored digest type is the one that counts. Raises NoSuchLedger, Unauthorized (before any bookie is asked),
+        Unavailable, MetadataError; with ``recover`` RecoveryIncomplete.
+        """
+        self._require_open()
+        if not recover:
+            return await LedgerReader.open(self._context, ledger, password=password)
+        stored = await self._context.driver.read_ledger(ledger)
+        with_password(stored.value, password)
+        closed = await recover_ledger(self._context, self._placement, ledger, stored, password)
+        known = Versioned(with_password(closed.value, password), closed.version)
+        return LedgerReader(self._context, ledger, known)
+
+    async def delete_ledger(self, ledger: LedgerId) -> None:
+        """Forget a ledger; bookies give its space back later. Nobody is asked whether it is still written or read.
+
+        Raises NoSuchLedger, MetadataError.
+        """
+        self._require_open()
+        await self._context.driver.delete_ledger(ledger)
+        self._context.events.emit("ledger deleted", ledger=ledger)
+
+    async def ledger_metadata(self, ledger: LedgerId) -> LedgerMetadata:
+        """As stored. Raises NoSuchLedger, MetadataError."""
+        self._require_open()
+        return (await self._context.driver.read_ledger(ledger)).value
+
+    async def bookies(self) -> Bookies:
+        """The registered bookies. Raises MetadataError."""
+        self._require_open()
+        return await self._context.driver.bookies()
+
+    def ledgers(self) -> AsyncIterator[LedgerId]:
+        """The ids of all ledgers, ascending. Raises MetadataError rather than leaving any out."""
+        self._require_open()
+        return self._context.driver.ledgers()
+
+    async def close(self) -> None:
+        """End all connections. Writers that are still open stop as if the process died; their ledgers stay open."""
+        if self._closed:
+            return
+        self._closed = True
+        for writer in tuple(self._writers):
+            writer.abort()
+        self._directory.close()
+        await self._context.bookies.close()
+        await self._context.driver.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise UsageError("this client is closed")
+
+
+class Connecting:
+    """A client to be: ``await`` it, or use it with ``async with``."""
+
+    def __init__(self, start: Callable[[], Awaitable[BookKeeper]]) -> None:
+        self._start = start
+        self._client: BookKeeper | None = None
+
+    def __await__(self) -> Generator[Any, None, BookKeeper]:
+        return self._start().__await__()
+
+    async def __aenter__(self) -> BookKeeper:
+        self._client = await self._start()
+        return self._client
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+
+def connect(uri: str, *, settings: ClientSettings | None = None, events: Events | None = None) -> Connecting:
+    """A client of the cluster at ``uri``: ``sqlite:///path``, ``zk+hierarchical://h:p,h2:p/ledgers``, ``memory://name``.
+
+    ``async with connect(uri) as bk`` or ``bk = await connect(uri)``. Raises UsageError for a bad URI, MetadataError.
+    """
+
+    async def start() -> BookKeeper:
+        driver = await open_driver(uri)
+        return BookKeeper(
+            driver, TcpNetwork(), SystemClock(), system_random(), settings or ClientSettings(), events or Events()
+        )
+
+    return Connecting(start)

@@ -1,0 +1,228 @@
+"""The bookies as a client talks to them: one connection each, made when first needed.
+
+A bookie is named by its id; where it listens is asked again at each connect, since a restarted bookie may have moved.
+What has no answer (refused, lost, timed out, not registered) is unknown, never a "no" (Q15). A bookie whose connection
+could not be made is not tried again for a short, growing while: requests meanwhile fail at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from tallystick.bookkeeper.ledger.link import Link, Owner, Waiter
+from tallystick.bookkeeper.ledger.outstanding import Key, Lane
+from tallystick.bookkeeper.ledger.settings import ClientSettings
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
+from tallystick.errors import TallyError
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.events import Events
+from tallystick.runtime.network import Network
+
+Resolve = Callable[[BookieId], Awaitable[tuple[str, int]]]
+
+FIRST_BACKOFF_S = 0.05
+MAX_BACKOFF_S = 1.0
+# An answer's frame can be longer than any request's: a batch answer has a length in front of each entry.
+ANSWER_SLACK_BYTES = 16 * 1024
+
+
+class BookieClient:
+    """Requests to bookies by id; see the module. ``resolve`` gives host and port, or raises BookieUnavailable.
+
+    Must be made and used on one running event loop. Call ``close`` at the end.
+    """
+
+    def __init__(
+        self, network: Network, clock: Clock, resolve: Resolve, settings: ClientSettings, events: Events
+    ) -> None:
+        self.settings = settings
+        self.without_batch_reads: set[BookieId] = set()  # found out by readers: these close the connection on one
+        self._network, self._clock, self._resolve, self._events = network, clock, resolve, events
+        self._peers: dict[BookieId, _Peer] = {}
+        self._next_request = 0
+        self._closed = False
+
+    async def read(
+        self, bookie: BookieId, ledger: LedgerId, entry: EntryId, *, master_key: bytes | None = None, flags: int = 0
+    ) -> v2.Answer:
+        """One entry, whatever the answer's code; ``entry`` -1 asks for the highest one stored.
+
+        A fencing read needs the key. Raises BookieUnavailable, RequestTimeout.
+        """
+        frame = v2.Read(ledger, entry, master_key, flags).encode()
+        answer = await self._ask(bookie, (v2.Op.READ, ledger, entry), frame, self.settings.read_timeout_s)
+        assert isinstance(answer, v2.Answer)
+        return answer
+
+    def ask_read(self, bookie: BookieId, ledger: LedgerId, entry: EntryId) -> Waiter:
+        """As a plain ``read``, for many at once: a future of the answer. Cancel it to give the question up."""
+        frame = v2.Read(ledger, entry).encode()
+        return self._ask(bookie, (v2.Op.READ, ledger, entry), frame, self.settings.read_timeout_s)
+
+    async def batch_read(
+        self, bookie: BookieId, ledger: LedgerId, first: EntryId, *, max_count: int, max_bytes: int
+    ) -> v2.BatchAnswer:
+        """Up to ``max_count`` entries from ``first``, whatever the answer's code.
+
+        A good answer has at least one, even if that is longer than ``max_bytes``. Raises BookieUnavailable (also from a
+        bookie that does not know batch reads: it closes the connection), RequestTimeout.
+        """
+        self._next_request += 1
+        frame = v2.BatchRead(ledger, first, self._next_request, max_count, max_bytes).encode()
+        key = (v2.Op.BATCH_READ, ledger, self._next_request)
+        answer = await self._ask(bookie, key, frame, self.settings.read_timeout_s)
+        assert isinstance(answer, v2.BatchAnswer)
+        return answer
+
+    async def add(self, bookie: BookieId, frame: bytes, ledger: LedgerId, entry: EntryId) -> int:
+        """Send one ADD frame; the code of its answer. Raises BookieUnavailable, RequestTimeout."""
+        answer = await self._ask(bookie, (v2.Op.ADD, ledger, entry), frame, self.settings.add_timeout_s)
+        assert isinstance(answer, v2.Answer)
+        return answer.code
+
+    def adds(
+        self,
+        bookie: BookieId,
+        ledger: LedgerId,
+        acked: Callable[[list[EntryId]], None],
+        failed: Callable[[list[EntryId], int | None], None],
+    ) -> AddChannel:
+        """A way for many ADDs of one ledger to one bookie; see AddChannel."""
+        return AddChannel(self._peer(bookie), ledger, acked, failed, self.settings.add_timeout_s)
+
+    async def close(self) -> None:
+        """End all connections; what is outstanding fails as unknown."""
+        self._closed = True
+        for peer in self._peers.values():
+            await peer.close()
+
+    def _ask(self, bookie: BookieId, key: Key, frame: bytes, timeout: float) -> Waiter:
+        return self._peer(bookie).link().ask(key, frame, timeout)
+
+    def _peer(self, bookie: BookieId) -> _Peer:
+        peer = self._peers.get(bookie)
+        if peer is None:
+            peer = _Peer(bookie, self._network, self._clock, self._resolve, self.settings, self._events)
+            peer.closed = self._closed
+            self._peers[bookie] = peer
+        return peer
+
+
+class AddChannel:
+    """The ADDs of one attempt of one slot: its answers are told apart from those of any other channel.
+
+    ``acked`` and ``failed`` are called on the loop, never inside ``send``, once for each socket read or failure, with
+    all entries concerned. ``failed`` has the bookie's code, or None when there was no answer in time or the connection
+    ended: then the bookie may have stored them. After ``close`` neither is called again.
+    """
+
+    def __init__(
+        self,
+        peer: _Peer,
+        ledger: LedgerId,
+        acked: Callable[[list[EntryId]], None],
+        failed: Callable[[list[EntryId], int | None], None],
+        timeout_s: float,
+    ) -> None:
+        self._on_acked, self._on_failed = acked, failed
+        self._peer, self._ledger, self._timeout_s = peer, ledger, timeout_s
+        self._link: Link | None = None
+        self._lane: Lane[Owner] | None = None
+        self._closed = False
+
+    def send(self, entries: Sequence[EntryId], frames: Sequence[bytes]) -> None:
+        """Queue ADD frames, one for each entry; they leave with the next loop tick, after connecting if need be."""
+        assert not self._closed, "send on a closed channel"
+        link = self._peer.link()
+        if link is not self._link or self._lane is None:
+            self._link, self._lane = link, link.lane(self._ledger, self)
+        link.send_adds(self._lane, entries, frames, self._timeout_s)
+
+    def acked(self, entries: list[EntryId]) -> None:
+        """For the link: the bookie has stored these."""
+        if not self._closed:
+            self._on_acked(entries)
+
+    def failed(self, entries: list[EntryId], code: int | None) -> None:
+        """For the link: the bookie refused these, or did not answer."""
+        if not self._closed:
+            self._on_failed(entries, code)
+
+    def close(self) -> None:
+        """Late answers are dropped from now on."""
+        self._closed = True
+        if self._link is not None and self._lane is not None:
+            self._link.forget(self._lane)
+
+
+class _Peer:
+    """One bookie: its link, and when the next attempt to connect is allowed."""
+
+    def __init__(
+        self,
+        bookie: BookieId,
+        network: Network,
+        clock: Clock,
+        resolve: Resolve,
+        settings: ClientSettings,
+        events: Events,
+    ) -> None:
+        self.bookie = bookie
+        self.closed = False
+        self._network, self._clock, self._resolve = network, clock, resolve
+        self._settings, self._events = settings, events
+        self._link: Link | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._backoff_s = 0.0
+        self._retry_at = clock.now()
+
+    def link(self) -> Link:
+        """The living link, a new one that is being connected, or one that is about to fail."""
+        if self._link is not None and self._link.alive:
+            return self._link
+        limit = self._settings.max_frame_bytes + ANSWER_SLACK_BYTES
+        link = Link(self.bookie, self._clock, self._events, limit, self._ended)
+        self._link = link
+        if self.closed:
+            asyncio.get_running_loop().call_soon(link.end, "this client is closed")
+        elif self._clock.now() < self._retry_at:
+            asyncio.get_running_loop().call_soon(link.end, "it could not be reached a moment ago")
+        else:
+            self._connecting = asyncio.create_task(self._connect(link))
+        return link
+
+    async def _connect(self, link: Link) -> None:
+        # The next attempt may not follow this one too closely, however this one ends.
+        self._backoff_s = min(max(self._backoff_s * 2, FIRST_BACKOFF_S), MAX_BACKOFF_S)
+        try:
+            async with asyncio.timeout(self._settings.connect_timeout_s):
+                host, port = await self._resolve(self.bookie)
+            await self._network.connect(host, port, lambda: link, self._settings.connect_timeout_s)
+        except (OSError, TallyError) as error:
+            reason = str(error) or type(error).__name__
+            self._events.emit("bookie not reached", bookie=self.bookie, reason=reason)
+            self._connecting = None
+            self._retry_at = self._clock.now() + self._backoff_s
+            link.end(f"the bookie cannot be reached: {reason}")
+        else:
+            self._connecting = None
+            self._backoff_s = 0.0
+
+    def _ended(self, link: Link, reason: str) -> None:
+        if self._connecting is not None and link is self._link:  # nobody waits for the attempt any longer
+            self._connecting.cancel()
+            self._retry_at = self._clock.now() + self._backoff_s
+        elif not link.gone.is_set() and not self.closed:
+            self._events.emit("bookie connection ended", bookie=self.bookie, reason=reason)
+
+    async def close(self) -> None:
+        self.closed = True
+        link, connecting = self._link, self._connecting
+        if link is not None:
+            link.end("this client is closed")
+        if connecting is not None:
+            await asyncio.gather(connecting, return_exceptions=True)
+        if link is not None:
+            await link.gone.wait()

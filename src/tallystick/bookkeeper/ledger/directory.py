@@ -1,0 +1,45 @@
+"""The registered bookies, kept until the metadata service says that they changed."""
+
+from __future__ import annotations
+
+from tallystick.bookkeeper.metadata.driver import Bookies, MetadataDriver
+from tallystick.bookkeeper.wire.values import BookieId
+from tallystick.errors import BookieUnavailable
+
+
+class BookieDirectory:
+    """Who is registered, and where they listen. Call ``close`` at the end."""
+
+    def __init__(self, driver: MetadataDriver) -> None:
+        self._driver = driver
+        self._known: Bookies | None = None
+        self._changes = 0
+        self._watch = driver.watch_bookies(self._changed)
+
+    def _changed(self) -> None:
+        self._known = None
+        self._changes += 1
+
+    async def current(self) -> Bookies:
+        """All that are registered. Raises MetadataError."""
+        while self._known is None:
+            changes = self._changes
+            found = await self._driver.bookies()
+            if changes == self._changes:  # else it changed while it was read
+                self._known = found
+        return self._known
+
+    async def resolve(self, bookie: BookieId) -> tuple[str, int]:
+        """Host and port. Raises BookieUnavailable for one that is not registered: unknown, which is never a "no"."""
+        info = (await self.current()).find(bookie)
+        if info is None:
+            # It may have come back a moment ago; the news of it can still be under way.
+            self._known = None
+            info = (await self.current()).find(bookie)
+        address = info.address if info else None
+        if address is None:
+            raise BookieUnavailable("the bookie is not registered", bookie=bookie)
+        return address
+
+    def close(self) -> None:
+        self._watch.cancel()

@@ -1,0 +1,331 @@
+"""Entries of known ranges from the bookies that hold them (Q4, Q17). No metadata service is needed here.
+
+::
+
+    ranges ──▶ pieces of consecutive entries, several in flight, delivered in order, as many bytes as the read window
+    piece, not striped   one batch read from one replica; what its answer leaves out is asked for again
+    piece, striped       single reads, all sent at once, each to a replica of its own write set
+
+Each entry's digest is checked. A replica that fails, answers "no", sends bad bytes or is silent for too long is
+followed by the next one of the write set, until one succeeds or all have failed; one that was silent or unreachable is
+asked last for the rest of the read. "No such entry" is only reported when every replica said it; any other failure wins
+over it (``PendingReadOp`` and ``BatchedReadOp`` of the original).
+
+Batch answers keep to the window whatever the entries' sizes. Single reads have no size limit on the wire: theirs is
+guessed from the entries before, and their number is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import cast
+
+from tallystick.bookkeeper.ledger.connection import BookieClient
+from tallystick.bookkeeper.ledger.link import Waiter
+from tallystick.bookkeeper.ledger.striping import Striping
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.digest import Digest
+from tallystick.bookkeeper.wire.values import BookieId, DigestType, Ensemble, EntryId, LedgerId, LedgerMetadata
+from tallystick.codec.reads import EntryRun, open_entries
+from tallystick.errors import (
+    BookieUnavailable,
+    DigestMismatch,
+    NoSuchEntry,
+    RequestTimeout,
+    TallyError,
+    Unauthorized,
+    Unavailable,
+)
+
+PIECE_BYTES = 1024 * 1024
+MAX_PIECES = 8
+FIRST_PIECE_ENTRIES = 16  # their size tells how many the next piece may have
+MAX_GROWTH = 8
+MAX_PIECE_ENTRIES = 65_536
+MAX_SINGLE_READS = 64  # of one piece
+
+
+@dataclass(frozen=True)
+class Range:
+    """Consecutive entries of one fragment, with all that is needed to read and check them."""
+
+    ledger: LedgerId
+    first: EntryId
+    last: EntryId
+    bookies: Ensemble
+    write_quorum: int
+    digest_type: DigestType
+    password: bytes = field(default=b"", repr=False)
+
+    @property
+    def striping(self) -> Striping:
+        return Striping(len(self.bookies), self.write_quorum, self.write_quorum)
+
+
+def ranges_of(ledger: LedgerId, metadata: LedgerMetadata, first: EntryId, last: EntryId) -> list[Range]:
+    """The entries ``first`` … ``last`` by fragment."""
+    found = []
+    ends = [fragment.first - 1 for fragment in metadata.fragments[1:]] + [last]
+    for fragment, end in zip(metadata.fragments, ends, strict=True):
+        start, stop = max(first, fragment.first), min(last, end)
+        if start <= stop:
+            found.append(
+                Range(
+                    ledger,
+                    start,
+                    stop,
+                    fragment.bookies,
+                    metadata.write_quorum,
+                    metadata.digest_type,
+                    metadata.password,
+                )
+            )
+    return found
+
+
+async def fetch_runs(client: BookieClient, ranges: Iterable[Range]) -> AsyncGenerator[EntryRun, None]:
+    """The checked entries of all ranges, in order, as runs of consecutive entries.
+
+    Raises, when an entry has no good replica: NoSuchEntry if all of them said so, else DigestMismatch, Unauthorized,
+    Unavailable or one of its kinds. Close the iterator when leaving early.
+    """
+    reading = _Reading(client)
+    pieces = reading.pieces(ranges)
+    running: deque[asyncio.Task[list[EntryRun]]] = deque()
+    try:
+        while True:
+            while len(running) < reading.depth and (piece := next(pieces, None)) is not None:
+                running.append(asyncio.create_task(reading.fetch(piece)))
+            if not running:
+                return
+            for run in await running[0]:
+                yield run
+            running.popleft()  # only now: what is not yet taken counts as in flight
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+class _Reading:
+    """One read: how large its pieces are, and which bookies it found wanting."""
+
+    def __init__(self, client: BookieClient) -> None:
+        self._client, self._settings = client, client.settings
+        self._piece_bytes = max(1, min(PIECE_BYTES, client.settings.read_window_bytes // 2))
+        self._count = FIRST_PIECE_ENTRIES
+        self.depth = 1  # pieces in flight; more when the size of an entry is known
+        self._shunned: dict[BookieId, None] = {}
+        self._digests: dict[tuple[DigestType, bytes], Digest] = {}
+
+    def pieces(self, ranges: Iterable[Range]) -> Iterator[Range]:
+        for whole in ranges:
+            first = whole.first
+            while first <= whole.last:
+                limit = MAX_SINGLE_READS if whole.striping.striped else MAX_PIECE_ENTRIES
+                last = min(whole.last, first + min(self._count, limit) - 1)
+                yield replace(whole, first=first, last=last)
+                first = last + 1
+
+    async def fetch(self, piece: Range) -> list[EntryRun]:
+        runs: list[EntryRun] = []
+        position = piece.first
+        while position <= piece.last:
+            rest = replace(piece, first=position)
+            runs += await self._striped(rest) if piece.striping.striped else [await self._unstriped(rest)]
+            position = runs[-1].last + 1
+        self._learn(runs)
+        return runs
+
+    def _learn(self, runs: list[EntryRun]) -> None:
+        entries = sum(map(len, runs))
+        size = sum(len(payload) + 64 for run in runs for payload in run.payloads)
+        fitting = (
+            self._piece_bytes * entries * 7 // (size * 8)
+        )  # sizes vary: aim a little lower than the answer's limit
+        self._count = max(1, min(fitting, self._count * MAX_GROWTH, MAX_PIECE_ENTRIES))
+        self.depth = max(1, min(self._settings.read_window_bytes // self._piece_bytes, MAX_PIECES))
+
+    # Whole entries on every bookie
+
+    async def _unstriped(self, piece: Range) -> EntryRun:
+        """At least the first entry of the piece."""
+        return await self._first_good(self._order(piece, piece.first), lambda bookie: self._ask_batch(piece, bookie))
+
+    async def _ask_batch(self, piece: Range, bookie: BookieId) -> EntryRun:
+        if piece.first == piece.last or bookie in self._client.without_batch_reads:
+            return await self._ask_singles(piece, bookie)
+        try:
+            answer = await self._client.batch_read(
+                bookie,
+                piece.ledger,
+                piece.first,
+                max_count=piece.last - piece.first + 1,
+                max_bytes=min(self._piece_bytes, self._settings.max_frame_bytes),
+            )
+        except BookieUnavailable:
+            # An old bookie closes the connection on a batch read. One that then answers a single read is such a one.
+            run = await self._ask_singles(replace(piece, last=piece.first), bookie)
+            self._client.without_batch_reads.add(bookie)
+            return run
+        _check(answer.code, piece, bookie)
+        run = self._open(piece, answer.entries[: piece.last - piece.first + 1])
+        if not len(run):
+            raise DigestMismatch("a bookie answered with bad bytes", bookie=bookie, **_about(piece))
+        return run
+
+    async def _ask_singles(self, piece: Range, bookie: BookieId) -> EntryRun:
+        """From the front of the piece as many as this bookie gives without a failure; raises the first one's."""
+        entries = range(piece.first, min(piece.last, piece.first + MAX_SINGLE_READS - 1) + 1)
+        waiters = [self._client.ask_read(bookie, piece.ledger, entry) for entry in entries]
+        try:
+            answers = await asyncio.gather(*waiters, return_exceptions=True)
+        finally:
+            for waiter in waiters:
+                waiter.cancel()
+        good: list[v2.Buffer] = []
+        for answer in answers:
+            if not isinstance(answer, v2.Answer) or answer.code != v2.Code.OK:
+                break
+            good.append(answer.entry_bytes)
+        run = self._open(piece, good)
+        if not len(run):
+            self._checked(answers[0], piece, bookie)
+        return run
+
+    # Each entry on its write set
+
+    async def _striped(self, piece: Range) -> list[EntryRun]:
+        """At least one entry; up to as many as may be in flight, all asked for at once, each at its first replica."""
+        entries = range(piece.first, min(piece.last, piece.first + MAX_SINGLE_READS - 1) + 1)
+        first_choices = [self._order(piece, entry)[0] for entry in entries]
+        waiters = [
+            self._client.ask_read(bookie, piece.ledger, entry)
+            for bookie, entry in zip(first_choices, entries, strict=True)
+        ]
+        runs: list[EntryRun] = []
+        try:
+            await asyncio.wait(waiters, timeout=self._settings.speculative_read_s)
+            done = 0
+            while done < len(waiters):
+                rest = replace(piece, first=piece.first + done)
+                good = takewhile(lambda data: data is not None, map(_good_bytes, waiters[done:]))
+                run = self._open(rest, cast("list[v2.Buffer]", list(good)))
+                if not len(run):  # this one needs another replica; those behind it may be good again
+                    run = await self._elsewhere(rest, first_choices[done], waiters[done])
+                runs.append(run)
+                done += len(run)
+        finally:
+            for waiter in waiters:
+                waiter.cancel()
+        return runs
+
+    async def _elsewhere(self, piece: Range, asked: BookieId, waiter: Waiter) -> EntryRun:
+        """The piece's first entry, whose first replica failed or has not answered yet."""
+        one = replace(piece, last=piece.first)
+
+        async def ask(bookie: BookieId) -> EntryRun:
+            if bookie != asked:
+                return await self._ask_singles(one, bookie)
+            [answer] = await asyncio.gather(waiter, return_exceptions=True)
+            return self._checked(answer, one, bookie)
+
+        if not waiter.done():
+            self._shunned[asked] = None
+        others = [bookie for bookie in self._order(piece, piece.first) if bookie != asked]
+        return await self._first_good([asked, *others], ask, at_once=not waiter.done())
+
+    # One replica after another
+
+    def _order(self, piece: Range, entry: EntryId) -> list[BookieId]:
+        """The entry's write set, those that were found wanting last."""
+        bookies = [piece.bookies[slot] for slot in piece.striping.slots(entry)]
+        return sorted(bookies, key=self._shunned.__contains__) if self._shunned else bookies
+
+    async def _first_good(
+        self, order: Sequence[BookieId], ask: Callable[[BookieId], Awaitable[EntryRun]], at_once: bool = False
+    ) -> EntryRun:
+        """Ask until one succeeds: the next when one fails, or after a silence (at once, if there was one already)."""
+        waiting = deque(order)
+        asked: dict[asyncio.Future[EntryRun], BookieId] = {}
+        failure: TallyError | None = None
+        try:
+            while waiting or asked:
+                if waiting:
+                    bookie = waiting.popleft()
+                    asked[asyncio.ensure_future(ask(bookie))] = bookie
+                patience = (0 if at_once else self._settings.speculative_read_s) if waiting else None
+                at_once = False
+                done, _ = await asyncio.wait(asked, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                for bookie in () if done else asked.values():
+                    self._shunned[bookie] = None
+                for task in done:
+                    bookie = asked.pop(task)
+                    error = task.exception()
+                    if error is None:
+                        return task.result()
+                    if not isinstance(error, TallyError):
+                        raise error
+                    failure = _weightier(failure, error)
+                    if isinstance(error, BookieUnavailable | RequestTimeout):
+                        self._shunned[bookie] = None
+        finally:
+            for task in asked:
+                task.cancel()
+        assert failure is not None, "an ensemble is never empty"
+        raise failure
+
+    # Answers
+
+    def _open(self, piece: Range, entries: Sequence[v2.Buffer]) -> EntryRun:
+        digest = self._digests.get((piece.digest_type, piece.password))
+        if digest is None:
+            digest = Digest.of(piece.digest_type, piece.password)
+            self._digests[piece.digest_type, piece.password] = digest
+        return open_entries(entries, piece.ledger, piece.first, digest.compute, digest.size)
+
+    def _checked(self, answer: object, piece: Range, bookie: BookieId) -> EntryRun:
+        """The first entry of the piece; raises this replica's failure."""
+        if isinstance(answer, BaseException):
+            raise answer
+        assert isinstance(answer, v2.Answer)
+        _check(answer.code, piece, bookie)
+        run = self._open(piece, [answer.entry_bytes])
+        if not len(run):
+            raise DigestMismatch("a bookie answered with bad bytes", bookie=bookie, **_about(piece))
+        return run
+
+
+def _about(piece: Range) -> dict[str, int]:
+    return {"ledger": piece.ledger, "entry": piece.first}
+
+
+def _good_bytes(waiter: Waiter) -> v2.Buffer | None:
+    """The stored bytes of a good answer that has come; otherwise None."""
+    if not waiter.done() or waiter.exception() is not None:
+        return None
+    answer = waiter.result()
+    return answer.entry_bytes if isinstance(answer, v2.Answer) and answer.code == v2.Code.OK else None
+
+
+def _check(code: int, piece: Range, bookie: BookieId) -> None:
+    """Raise what a code other than OK means for a read."""
+    if code == v2.Code.OK:
+        return
+    if code in v2.NO_CODES:
+        raise NoSuchEntry("the bookies do not have this entry", bookie=bookie, **_about(piece))
+    if code == v2.Code.UNAUTHORIZED:
+        raise Unauthorized("the bookie refuses to be read", bookie=bookie, **_about(piece))
+    raise Unavailable("the bookie cannot read this entry now", bookie=bookie, answer=code, **_about(piece))
+
+
+def _weightier(first: TallyError | None, second: TallyError) -> TallyError:
+    """Which failure to report: "no" gives way to any other, an unreachable bookie to what another one said."""
+    if first is None or isinstance(first, NoSuchEntry):
+        return second
+    gives_way = isinstance(first, BookieUnavailable) and not isinstance(second, NoSuchEntry)
+    return second if gives_way else first

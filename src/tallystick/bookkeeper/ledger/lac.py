@@ -1,0 +1,63 @@
+"""How far an open ledger may be read: the LAC as its bookies know it (Q6), asked without fencing.
+
+Every bookie of the newest ensemble is asked for its highest entry; that entry's header has the writer's LAC. The answer
+is trusted when no write set has Qa bookies left that did not answer: any confirmed entry is then known to one that did.
+"No such entry" and "no such ledger" are answers; one with a bad digest leaves it open (``ReadLastConfirmedOp``
+of the original counts it as an answer).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from tallystick.bookkeeper.ledger.connection import BookieClient
+from tallystick.bookkeeper.ledger.striping import Striping
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.digest import Digest
+from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId, LedgerMetadata, Slot
+from tallystick.errors import TallyError, Unauthorized, Unavailable
+
+
+async def read_lac(client: BookieClient, ledger: LedgerId, metadata: LedgerMetadata) -> EntryId:
+    """The highest LAC that enough bookies of the newest ensemble know; -1 when they have no entries.
+
+    Raises Unavailable or one of its kinds (a later call may succeed), Unauthorized.
+    """
+    striping, digest = Striping.of(metadata), Digest.of(metadata.digest_type, metadata.password)
+    waiters = {client.ask_read(bookie, ledger, NO_ENTRY): slot for slot, bookie in enumerate(metadata.ensemble)}
+    answered: set[Slot] = set()
+    lac = NO_ENTRY
+    failure: TallyError | None = None
+    pending = set(waiters)
+    try:
+        while pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for waiter in done:
+                try:
+                    lac = max(lac, _lac_of(waiter.result(), digest, ledger))
+                    answered.add(waiters[waiter])
+                except Unauthorized:
+                    raise
+                except TallyError as error:
+                    failure = error
+            if striping.covered(answered):
+                return lac
+    finally:
+        for waiter in pending:
+            waiter.cancel()
+    if isinstance(failure, Unavailable):
+        raise failure
+    raise Unavailable("too few bookies know how far this ledger can be read", ledger=ledger) from failure
+
+
+def _lac_of(answer: object, digest: Digest, ledger: LedgerId) -> EntryId:
+    """-1 for a certain "nothing here"; raises where the answer leaves it open."""
+    assert isinstance(answer, v2.Answer)
+    if answer.code in v2.NO_CODES:
+        return NO_ENTRY
+    if answer.code == v2.Code.UNAUTHORIZED:
+        raise Unauthorized("a bookie refuses to be read", ledger=ledger)
+    if answer.code != v2.Code.OK:
+        raise Unavailable("a bookie cannot read its last entry now", ledger=ledger, answer=answer.code)
+    header, _ = digest.decode(ledger, None, answer.entry_bytes)
+    return header.lac

@@ -1,0 +1,282 @@
+"""One TCP connection to one bookie: frames out once per loop tick, answers in once per socket read.
+
+A link takes questions from the moment it exists, before it is connected. It ends once, for whatever reason; everything
+that then has no answer is reported as unknown, never as "no" (Q15): the bookie may have done it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from tallystick.bookkeeper.ledger.outstanding import Expired, Key, Lane, Outstanding
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
+from tallystick.codec.frames import next_frame, scan_acks
+from tallystick.errors import BookieUnavailable, RemoteProtocolError, RequestTimeout, TallyError
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.events import Events
+
+READ_BUFFER_BYTES = 256 * 1024
+OWN_BUFFER_BYTES = 64 * 1024  # a longer answer is received into a buffer of its own, which its entries then share
+ACK_BYTES = 4 + v2.ANSWER_BYTES
+MIN_TIMER_S = 0.005
+MAX_ABANDONED = 65_536  # timed out and still kept, because an answer may come; a peer that never answers them is let go
+
+
+class AddOwner(Protocol):
+    """Who hears about the ADDs of a lane: all entries of one socket read or failure at once."""
+
+    def acked(self, entries: list[EntryId]) -> None: ...
+
+    def failed(self, entries: list[EntryId], code: int | None) -> None: ...
+
+
+Answered = v2.Answer | v2.BatchAnswer
+Waiter = asyncio.Future[Answered]
+Owner = AddOwner | Waiter
+
+
+class Link(asyncio.BufferedProtocol):
+    """See the module. ``ended`` is called once, with the reason, before anything outstanding is reported."""
+
+    def __init__(
+        self, bookie: BookieId, clock: Clock, events: Events, max_frame_bytes: int, ended: Callable[[Link, str], None]
+    ) -> None:
+        self.bookie = bookie
+        self.alive = True
+        self.gone = asyncio.Event()  # set when there is no transport any more
+        self.gone.set()
+        self._clock, self._events, self._max_frame, self._ended = clock, events, max_frame_bytes, ended
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._outstanding: Outstanding[Owner] = Outstanding()
+        self._out: list[bytes] = []
+        self._flush_scheduled = self._paused = False
+        self._buffer = bytearray(READ_BUFFER_BYTES)
+        self._filled = 0
+        self._large: bytearray | None = None  # the body of a long answer, filled so far by:
+        self._large_filled = 0
+        self._heard = clock.now()
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake_at = 0.0
+        self._reports: list[tuple[AddOwner, int, list[EntryId]]] = []
+
+    # Questions
+
+    def lane(self, ledger: LedgerId, owner: AddOwner) -> Lane[Owner]:
+        return self._outstanding.lane(ledger, owner)
+
+    def forget(self, lane: Lane[Owner]) -> None:
+        self._outstanding.forget(lane)
+
+    def send_adds(self, lane: Lane[Owner], entries: Sequence[EntryId], frames: Sequence[bytes], timeout: float) -> None:
+        lane.sent(entries, self._clock.now(), timeout)
+        self._out += frames
+        self._schedule(timeout)
+
+    def ask(self, key: Key, frame: bytes, timeout: float) -> Waiter:
+        """The answer comes through the future; cancelling it gives the question up."""
+        waiter: Waiter = self._loop.create_future()
+        self._outstanding.ask(key, waiter, self._clock.now(), timeout)
+        self._out.append(frame)
+        self._schedule(timeout)
+        return waiter
+
+    def _schedule(self, timeout: float) -> None:
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+        wake_at = self._clock.now() + timeout
+        if self._timer is None or wake_at < self._wake_at:
+            self._set_timer(wake_at)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        if self._out and self._transport is not None and not self._paused and self.alive:
+            joined = b"".join(self._out) if len(self._out) > 1 else self._out[0]
+            self._out.clear()
+            self._transport.write(joined)
+
+    # Time
+
+    def _set_timer(self, wake_at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wake_at = wake_at
+        self._timer = self._loop.call_later(max(wake_at - self._clock.now(), MIN_TIMER_S), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        expired = self._outstanding.expire(self._clock.now())
+        if expired:
+            # Not one byte since the oldest question: the peer hangs or the path is cut. A new connection may do better,
+            # and what was asked after it need not wait for its own time-out.
+            silent = self._heard <= expired.since
+            self._fail(expired, lambda: RequestTimeout("the bookie did not answer in time", bookie=self.bookie))
+            if silent or self._outstanding.abandoned > MAX_ABANDONED:
+                self.end("the bookie is silent" if silent else "the bookie left too many requests without answer")
+                return
+        wake_at = self._outstanding.wake_at()
+        if wake_at is not None and self._timer is None and self.alive:
+            self._set_timer(wake_at)
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.gone.clear()
+        if not self.alive:  # ended while connecting
+            transport.abort()
+            return
+        self._transport = transport  # no sign of life yet: a hanging process is still connected to by the kernel
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.end(f"connection lost: {exc}" if exc else "the bookie closed the connection")
+        self.gone.set()
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._flush()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._large is not None:
+            return memoryview(self._large)[self._large_filled :]
+        return memoryview(self._buffer)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if not self.alive:
+            return
+        self._heard = self._clock.now()
+        try:
+            if self._large is not None:
+                self._large_filled += nbytes
+                if self._large_filled == len(self._large):
+                    body, self._large = self._large, None
+                    self._answer(body)
+            else:
+                self._read(self._filled + nbytes)
+        except RemoteProtocolError as error:
+            self._report()
+            self._events.emit("bookie broke the protocol", bookie=self.bookie, reason=str(error))
+            self.end(f"broke the protocol: {error}")
+            return
+        self._report()
+
+    # Answers
+
+    def _read(self, end: int) -> None:
+        buffer, position = self._buffer, 0
+        outstanding = self._outstanding
+        while end - position >= 4:
+            if end - position >= ACK_BYTES:
+                ledger = int.from_bytes(buffer[position + 12 : position + 20], "big")
+                if outstanding.has_adds(ledger):
+                    entries, position = scan_acks(buffer, position, end, ledger)
+                    self._acks(ledger, entries)
+                    if entries:
+                        continue
+            size = int.from_bytes(buffer[position : position + 4], "big")
+            if size > self._max_frame:
+                raise RemoteProtocolError("an answer is longer than the frame limit", bytes=size)
+            bounds = next_frame(buffer, position, end)
+            if bounds is None:
+                break
+            self._answer(bytes(memoryview(buffer)[bounds[0] : bounds[1]]))
+            position = bounds[1]
+        self._keep(position, end)
+
+    def _keep(self, position: int, end: int) -> None:
+        """Hold what is left of a read: the beginning of a frame."""
+        rest = end - position
+        if rest >= 4:
+            size = int.from_bytes(self._buffer[position : position + 4], "big")
+            if size > OWN_BUFFER_BYTES:
+                self._large, self._large_filled = bytearray(size), rest - 4
+                self._large[: rest - 4] = self._buffer[position + 4 : end]
+                rest = 0
+        if rest and position:
+            self._buffer[:rest] = self._buffer[position:end]
+        self._filled = rest
+
+    def _acks(self, ledger: LedgerId, entries: list[EntryId]) -> None:
+        while entries:
+            settled = self._outstanding.acked(ledger, entries, self._acked)
+            if settled == len(entries):
+                return
+            self._answer_add(ledger, entries[settled], v2.Code.OK)
+            entries = entries[settled + 1 :]
+
+    def _acked(self, owner: Owner, entries: list[EntryId]) -> None:
+        assert not isinstance(owner, asyncio.Future)
+        self._collect(owner, v2.Code.OK, entries)
+
+    def _collect(self, owner: AddOwner, code: int, entries: list[EntryId]) -> None:
+        if self._reports and self._reports[-1][0] is owner and self._reports[-1][1] == code:
+            self._reports[-1][2].extend(entries)
+        else:
+            self._reports.append((owner, code, entries))
+
+    def _report(self) -> None:
+        reports, self._reports = self._reports, []
+        for owner, code, entries in reports:
+            if code == v2.Code.OK:
+                owner.acked(entries)
+            else:
+                owner.failed(entries, code)
+
+    def _answer(self, body: bytes | bytearray) -> None:
+        answer = v2.decode_answer(body)
+        if isinstance(answer, v2.Answer) and answer.op == v2.Op.ADD:
+            self._answer_add(answer.ledger, answer.entry, answer.code)
+        elif isinstance(answer, v2.Answer):
+            self._settle((answer.op, answer.ledger, answer.entry), answer)
+        elif isinstance(answer, v2.BatchAnswer):
+            self._settle((v2.Op.BATCH_READ, answer.ledger, answer.request_id), answer)
+        else:
+            raise RemoteProtocolError("an authentication message that nobody asked for")
+
+    def _answer_add(self, ledger: LedgerId, entry: EntryId, code: int) -> None:
+        lane = self._outstanding.answered_add(ledger, entry)
+        if lane is None:
+            self._settle((v2.Op.ADD, ledger, entry), v2.Answer(v2.Op.ADD, code, ledger, entry, memoryview(b"")))
+        elif lane.owner is not None:
+            assert not isinstance(lane.owner, asyncio.Future)
+            self._collect(lane.owner, code, [entry])
+
+    def _settle(self, key: Key, answer: Answered) -> None:
+        question = self._outstanding.answered(key)
+        if question is None:
+            raise RemoteProtocolError("an answer that nobody asked for", op=key[0], ledger=key[1], entry=key[2])
+        waiter = question.owner
+        if isinstance(waiter, asyncio.Future) and not waiter.done():
+            waiter.set_result(answer)
+
+    # The end
+
+    def end(self, reason: str) -> None:
+        """Stop for good; everything without an answer is unknown."""
+        if not self.alive:
+            return
+        self.alive = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._transport is not None:
+            self._transport.abort()
+        self._ended(self, reason)
+        self._out.clear()
+        self._fail(self._outstanding.take_all(), lambda: BookieUnavailable(reason, bookie=self.bookie))
+
+    def _fail(self, expired: Expired[Owner], error: Callable[[], TallyError]) -> None:
+        for waiter in expired.questions:
+            if isinstance(waiter, asyncio.Future) and not waiter.done():
+                waiter.set_exception(error())
+        for owner, entries in expired.adds:
+            if not isinstance(owner, asyncio.Future):
+                owner.failed(entries, None)

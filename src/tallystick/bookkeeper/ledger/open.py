@@ -1,0 +1,222 @@
+"""Taking over a ledger whose writer is gone: the shell around ``RecoveryCore`` (Q10 to Q16).
+
+Every step is an event with its reason. A recovery that fails has closed nothing and stored nothing but the state
+IN_RECOVERY; it can be tried again, by anyone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any
+
+from tallystick.bookkeeper.ledger import add, changes
+from tallystick.bookkeeper.ledger.context import LedgerContext
+from tallystick.bookkeeper.ledger.placement import Placement
+from tallystick.bookkeeper.ledger.recovery import (
+    Abandon,
+    Action,
+    Answer,
+    Close,
+    Explain,
+    Fence,
+    Measure,
+    Read,
+    RecoveryCore,
+)
+from tallystick.bookkeeper.ledger.replicas import Replicas
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.digest import Digest, EntryHeader, master_key
+from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, EntryId, LedgerId, LedgerMetadata, Slot
+from tallystick.codec.frames import encode_adds
+from tallystick.errors import DigestMismatch, NotEnoughBookies, RecoveryIncomplete, TallyError, Unauthorized
+
+RECOVERY_READ = v2.Flag.FENCE | v2.Flag.HIGH_PRIORITY
+RECOVERY_ADD = v2.Flag.RECOVERY_ADD | v2.Flag.HIGH_PRIORITY
+
+
+async def recover(
+    context: LedgerContext, placement: Placement, ledger: LedgerId, stored: changes.Stored, password: bytes
+) -> changes.Stored:
+    """Fence the ledger, find its end and close it; the closed metadata. One that is closed already is left as it is.
+
+    The password has been checked. Raises RecoveryIncomplete (try again later), Unauthorized, MetadataError,
+    NoSuchLedger.
+    """
+    began = await changes.begin_recovery(context.driver, ledger, stored)
+    if began.value.is_closed:
+        return began
+    context.events.emit("recovery began", ledger=ledger, state=began.value.state.name, ensemble=began.value.ensemble)
+    recovery = _Recovery(context, placement, ledger, began, password)
+    try:
+        return await recovery.run()
+    finally:
+        await recovery.stop()
+
+
+class _Recovery:
+    """One attempt. Reads, changes and the close are tasks; the first error of any of them ends it."""
+
+    def __init__(
+        self, context: LedgerContext, placement: Placement, ledger: LedgerId, began: changes.Stored, password: bytes
+    ) -> None:
+        self._context, self._placement, self._ledger, self._began = context, placement, ledger, began
+        self._core = RecoveryCore(began.value)
+        self._digest, self._key = Digest.of(began.value.digest_type, password), master_key(password)
+        self._replicas = Replicas(
+            context.bookies, ledger, self._core.striping, began.value.ensemble, self._acked, self._write_failed
+        )
+        self._found: dict[EntryId, tuple[EntryHeader, memoryview]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._done: asyncio.Future[changes.Stored] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> changes.Stored:
+        self._perform(self._core.begin())
+        return await self._done
+
+    async def stop(self) -> None:
+        self._replicas.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # What the core wants done
+
+    def _perform(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Explain):
+                self._emit(action.kind, **action.fields)
+            elif isinstance(action, Fence):
+                self._start(self._fence(action.slot))
+            elif isinstance(action, Read):
+                self._start(self._read(action.slot, action.entry))
+            elif isinstance(action, add.Send):
+                self._send(action)
+            elif isinstance(action, add.Resend):
+                self._replicas.resend(action.slot, action.first, action.last)
+            elif isinstance(action, add.Confirm):
+                self._replicas.confirmed(action.lac)
+            elif isinstance(action, add.Replace):
+                self._start(self._change(action))
+            elif isinstance(action, Measure):
+                self._start(self._measure(action.entry))
+            elif isinstance(action, Close):
+                self._start(self._close(action))
+            else:
+                self._abandon(action)
+
+    async def _fence(self, slot: Slot) -> None:
+        bookie = self._core.ensemble[slot]
+        answer, reason, header, _ = await self._ask(bookie, NO_ENTRY, v2.Flag.FENCE)
+        lac = header.lac if header else NO_ENTRY
+        self._emit("bookie asked to fence", bookie=bookie, answer=answer.value, reason=reason, lac=lac)
+        if header is None:
+            self._perform(self._core.fenced(slot, answer))
+        else:
+            self._perform(self._core.fenced(slot, answer, lac=lac, entry=header.entry, length=header.length))
+
+    async def _read(self, slot: Slot, entry: EntryId) -> None:
+        bookie = self._core.ensemble[slot]
+        answer, reason, header, payload = await self._ask(bookie, entry, RECOVERY_READ)
+        self._emit("bookie asked for entry", entry=entry, bookie=bookie, answer=answer.value, reason=reason)
+        if header is not None:
+            self._found.setdefault(entry, (header, payload))
+        self._perform(self._core.answered(slot, entry, answer, header.length if header else 0))
+
+    async def _measure(self, entry: EntryId) -> None:
+        holders = self._began.value.ensemble_of(entry)
+        for slot in self._core.striping.slots(entry):
+            _, _, header, _ = await self._ask(holders[slot], entry, v2.Flag.NONE)
+            if header is not None:
+                return self._perform(self._core.measured(header.length))
+        self._perform(self._core.measured(None))
+
+    async def _change(self, wanted: add.Replace) -> None:
+        for bookie in wanted.failed:
+            self._placement.quarantine.add(bookie)
+        try:
+            ensemble = await self._placement.without(wanted.failed, self._core.write_ensemble)
+        except NotEnoughBookies:
+            return self._perform(self._core.change_failed())
+        self._emit("recovery changed ensemble", first=wanted.first, failed=wanted.failed, ensemble=ensemble)
+        self._replicas.replace(ensemble)
+        self._perform(self._core.ensemble_changed(ensemble))
+
+    async def _close(self, end: Close) -> None:
+        stored = await changes.close_recovered(
+            self._context.driver, self._ledger, self._began, end.last_entry, end.length, end.fragments
+        )
+        self._emit("ledger closed", last_entry=stored.value.last_entry, length=stored.value.length)
+        if not self._done.done():
+            self._done.set_result(stored)
+
+    def _send(self, run: add.Send) -> None:
+        found = [self._found.pop(entry) for entry in range(run.first, run.last + 1)]
+        header, payload = found[0]
+        frames, _ = encode_adds(
+            self._key, self._ledger, run.first, self._core.lac, header.length - len(payload),
+            [payload for _, payload in found], self._digest.compute, self._digest.size, RECOVERY_ADD,
+        )  # fmt: skip
+        self._replicas.send(run.first, frames)
+
+    def _abandon(self, end: Abandon) -> None:
+        self._emit("recovery abandoned", reason=end.reason, entry=end.entry)
+        kind = Unauthorized if end.refused else RecoveryIncomplete
+        self._end(kind(end.reason, ledger=self._ledger, entry=end.entry))
+
+    # What the core is told
+
+    async def _ask(
+        self, bookie: BookieId, entry: EntryId, flags: int
+    ) -> tuple[Answer, str, EntryHeader | None, memoryview]:
+        """Three-valued (Q15): only an explicit "no such entry" or "no such ledger" is NO."""
+        key = self._key if flags & v2.Flag.FENCE else None
+        nothing = memoryview(b"")
+        try:
+            answer = await self._context.bookies.read(bookie, self._ledger, entry, master_key=key, flags=flags)
+            if answer.code == v2.Code.OK:
+                wanted = None if entry == NO_ENTRY else entry
+                header, payload = self._digest.decode(self._ledger, wanted, answer.entry_bytes)
+                if header.lac >= header.entry:
+                    raise DigestMismatch("an entry claims to have been confirmed before it was sent")
+                return Answer.YES, "ok", header, payload
+        except TallyError as error:
+            return Answer.UNKNOWN, str(error), None, nothing
+        if answer.code == v2.Code.UNAUTHORIZED:
+            self._perform(self._core.refused())
+        return Answer.NO if answer.code in v2.NO_CODES else Answer.UNKNOWN, f"code {answer.code}", None, nothing
+
+    def _acked(self, slot: Slot, first: EntryId, last: EntryId) -> None:
+        self._perform(self._core.acked(slot, first, last))
+
+    def _write_failed(self, slot: Slot, entries: list[EntryId], code: int | None) -> None:
+        self._emit("write-back failed", bookie=self._core.write_ensemble[slot], first=entries[0], code=code)
+        for entry in entries:
+            self._perform(self._core.failed(slot, entry, code))
+
+    # Tasks
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            self._end(error)
+
+    def _end(self, error: BaseException) -> None:
+        if not self._done.done():
+            self._done.set_exception(error)
+
+    def _emit(self, kind: str, **fields: Any) -> None:
+        self._context.events.emit(kind, ledger=self._ledger, **fields)
+
+
+def with_password(metadata: LedgerMetadata, password: bytes) -> LedgerMetadata:
+    """The metadata as its digests need it. Format 1 stores no password: the caller's is taken. Raises Unauthorized."""
+    if metadata.has_password and metadata.password != password:
+        raise Unauthorized("wrong password")
+    return replace(metadata, password=password)

@@ -1,0 +1,48 @@
+"""Which bookies hold a new fragment (Q2): chosen at random among the writable ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Sequence
+
+from tallystick.bookkeeper.ledger.directory import BookieDirectory
+from tallystick.bookkeeper.ledger.quarantine import Quarantine
+from tallystick.bookkeeper.wire.values import BookieId, Ensemble
+from tallystick.errors import NotEnoughBookies
+from tallystick.runtime.rng import Random
+
+
+def choose(random: Random, writable: Sequence[BookieId], count: int, avoid: Container[BookieId]) -> list[BookieId]:
+    """``count`` different bookies, those to avoid only where the others do not suffice. Raises NotEnoughBookies."""
+    if len(writable) < count:
+        raise NotEnoughBookies(needed=count, available=len(writable))
+    good = [bookie for bookie in writable if bookie not in avoid]
+    if len(good) >= count:
+        return random.sample(good, count)
+    doubtful = [bookie for bookie in writable if bookie in avoid]
+    return [*random.sample(good, len(good)), *random.sample(doubtful, count - len(good))]
+
+
+class Placement:
+    """The policy of one client. ``quarantine`` is told of every bookie that failed a write."""
+
+    def __init__(self, directory: BookieDirectory, random: Random, quarantine: Quarantine) -> None:
+        self.quarantine = quarantine
+        self._directory, self._random = directory, random
+
+    async def new_ensemble(self, size: int) -> Ensemble:
+        """Raises NotEnoughBookies, MetadataError."""
+        writable = sorted((await self._directory.current()).writable)
+        return tuple(choose(self._random, writable, size, self.quarantine))
+
+    async def without(self, failed: Collection[BookieId], ensemble: Ensemble) -> Ensemble:
+        """The ensemble with another bookie in each place of a failed one. Raises NotEnoughBookies, MetadataError.
+
+        All of them or none: a place that kept its failed bookie would only be the next change, with no better outcome.
+        """
+        places = [slot for slot, bookie in enumerate(ensemble) if bookie in failed]
+        writable = sorted((await self._directory.current()).writable)
+        spare = [bookie for bookie in writable if bookie not in ensemble and bookie not in failed]
+        changed = list(ensemble)
+        for slot, bookie in zip(places, choose(self._random, spare, len(places), self.quarantine), strict=True):
+            changed[slot] = bookie
+        return tuple(changed)

@@ -1,0 +1,213 @@
+"""Reading a ledger: a closed one to its end, an open one up to its LAC, without ever fencing it (Q6, Q17).
+
+The LAC of an open ledger is asked from the bookies of its newest ensemble: each entry carries the writer's LAC of the
+moment it was sent, so the highest stored entry tells how far readers may go. That lags the writer by one round, and
+over protocol version 2 nothing is sent after the last append: **a tail of an idle open ledger ends before the writer's
+LAC**, until the next append or the close. The close is seen by watching the metadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import weakref
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from tallystick.bookkeeper.ledger.context import LedgerContext
+from tallystick.bookkeeper.ledger.fetch import fetch_runs, ranges_of
+from tallystick.bookkeeper.ledger.lac import read_lac
+from tallystick.bookkeeper.ledger.read import Entry, check_bounds, entries_of
+from tallystick.bookkeeper.metadata.driver import Versioned, Watch
+from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId, LedgerMetadata
+from tallystick.codec.reads import EntryRun
+from tallystick.errors import DigestMismatch, NoSuchEntry, Unauthorized, Unavailable, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# How often a tail asks when nothing comes: version 2 has no request that waits.
+FIRST_POLL_S = 0.01
+MAX_POLL_S = 0.5
+
+
+class LedgerReader:
+    """A ledger to read from. Never fences, never writes. ``close`` it, or use it with ``async with``."""
+
+    def __init__(self, context: LedgerContext, ledger: LedgerId, found: Versioned[LedgerMetadata]) -> None:
+        """For a ledger whose metadata is known, its password checked. An open one needs ``refresh`` before reading."""
+        self.id = ledger
+        self._context = context
+        self._found = found
+        self._last = NO_ENTRY
+        self._changed = asyncio.Event()  # the metadata is newer than what we have
+        self._watch: Watch | None = None
+        self._install(found)
+        if not self.is_closed:
+            this = weakref.ref(self)  # a reader that was dropped without close() is not kept alive by its watch
+            self._watch = context.driver.watch_ledger(ledger, lambda: _changed(this()))
+
+    @classmethod
+    async def open(cls, context: LedgerContext, ledger: LedgerId, *, password: bytes = b"") -> LedgerReader:
+        """Open without fencing. Raises NoSuchLedger, Unauthorized, Unavailable (too few bookies know the LAC)."""
+        found = await context.driver.read_ledger(ledger)
+        metadata = found.value
+        if metadata.has_password and metadata.password != password:
+            raise Unauthorized("wrong password", ledger=ledger)
+        # Metadata format 1 stores no password: the caller's is the one to check digests with.
+        reader = cls(context, ledger, Versioned(replace(metadata, password=password), found.version))
+        try:
+            await reader.refresh()
+        except BaseException:
+            await reader.close()
+            raise
+        return reader
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        return self._found.value
+
+    @property
+    def is_closed(self) -> bool:
+        """The ledger is closed, as far as this reader knows: ``last_entry`` is final."""
+        return self.metadata.is_closed
+
+    @property
+    def last_entry(self) -> EntryId:
+        """The last entry that can be read; -1 when there is none. ``refresh`` may move it, never back."""
+        return self._last
+
+    @property
+    def length(self) -> int:
+        """Payload bytes of a closed ledger; 0 of an open one."""
+        return self.metadata.length
+
+    async def refresh(self) -> EntryId:
+        """Ask again how far the ledger can be read; the last entry. A closed ledger needs no asking.
+
+        Raises Unavailable or one of its kinds when too few bookies answered.
+        """
+        if self._changed.is_set():
+            await self._reread()
+        while not self.is_closed:
+            metadata = self.metadata
+            try:
+                lac = await read_lac(self._context.bookies, self.id, metadata)
+            except Unavailable:
+                # The ensemble may have been changed just because these bookies are gone.
+                if not await self._reread():
+                    raise
+                continue
+            # Everything before the newest fragment was confirmed when that was stored (Q8).
+            self._last = max(self._last, lac, metadata.fragments[-1].first - 1)
+            break
+        return self._last
+
+    def read(self, first: EntryId, last: EntryId) -> AsyncGenerator[Entry, None]:
+        """The entries ``first`` … ``last``, both included, in order.
+
+        Raises UsageError (no such range) and NoSuchEntry (``last`` is beyond ``last_entry``) at once; when iterated
+        NoSuchEntry (all replicas of an entry say that they lack it), DigestMismatch, Unavailable and its kinds.
+        """
+        check_bounds(self.id, first, last, self._last)
+        return self._entries(first, last)
+
+    def read_arrow(
+        self,
+        first: EntryId,
+        last: EntryId,
+        columns: Sequence[str] | None = None,
+        batch_rows: int = 4096,
+        batch_bytes: int = 1024 * 1024,
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        """As ``read``, as Arrow batches with the columns ``ledger``, ``entry``, ``lac``, ``length``, ``payload``.
+
+        A batch has at most ``batch_rows`` rows and ``batch_bytes`` payload bytes (or one longer entry). Needs pyarrow.
+        """
+        from tallystick.bookkeeper.ledger.arrow import Batching, batches_of
+
+        check_bounds(self.id, first, last, self._last)
+        return batches_of(self._runs(first, last), Batching(columns, batch_rows, batch_bytes))
+
+    async def tail(self, first: EntryId) -> AsyncGenerator[Entry, None]:
+        """The entries from ``first`` on, as they are confirmed; ends when the ledger is closed and read to its end.
+
+        Of an idle open ledger the newest entries stay out until the next append or the close: see the module.
+        """
+        if first < 0:
+            raise UsageError("entry ids start at 0", first=first)
+        pause_s = FIRST_POLL_S
+        while True:
+            closed, last = self.is_closed, self._last
+            if first <= last:
+                async with contextlib.aclosing(self._entries(first, last)) as entries:
+                    async for entry in entries:
+                        yield entry
+                first, pause_s = last + 1, FIRST_POLL_S
+            if closed:
+                return
+            await self._wait(pause_s)
+            pause_s = min(pause_s * 2, MAX_POLL_S)
+            await self.refresh()
+
+    async def close(self) -> None:
+        """Stop watching the ledger. What was read stays valid."""
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _wait(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+
+    async def _reread(self) -> bool:
+        """Whether the metadata has changed in a way that matters to a reader."""
+        self._changed.clear()  # before reading: a change meanwhile sets it again
+        known = self.metadata
+        found = await self._context.driver.read_ledger(self.id)
+        # The password was checked once; where none is stored the caller's goes on.
+        self._install(Versioned(replace(found.value, password=known.password), found.version))
+        return (self.metadata.fragments, self.is_closed) != (known.fragments, known.is_closed)
+
+    def _install(self, found: Versioned[LedgerMetadata]) -> None:
+        self._found = found
+        if found.value.is_closed:
+            self._last = found.value.last_entry
+            if self._watch is not None:
+                self._watch.cancel()
+                self._watch = None
+
+    async def _entries(self, first: EntryId, last: EntryId) -> AsyncGenerator[Entry, None]:
+        async with contextlib.aclosing(self._runs(first, last)) as runs:
+            async for run in runs:
+                for entry in entries_of(run):
+                    yield entry
+
+    async def _runs(self, first: EntryId, last: EntryId) -> AsyncGenerator[EntryRun, None]:
+        """Checked runs; where an entry is not to be had, the metadata is read again: it may have moved."""
+        while first <= last:
+            ranges = ranges_of(self.id, self.metadata, first, last)
+            try:
+                async with contextlib.aclosing(fetch_runs(self._context.bookies, ranges)) as runs:
+                    async for run in runs:
+                        yield run
+                        first = run.last + 1
+            except (NoSuchEntry, DigestMismatch, Unavailable):
+                if not await self._reread():
+                    raise
+
+
+def _changed(reader: LedgerReader | None) -> None:
+    if reader is not None:
+        reader._changed.set()

@@ -1,0 +1,268 @@
+"""How a client that is not the writer finds the end of a ledger and closes it (Q10 to Q16).
+
+::
+
+    FENCING ── no write set can reach Qa any more (Q12) ──▶ READING ── Qf said "no such entry" (Q15) ──▶ WRITING
+       │                                                      │ each entry found is written back (Q14)     │ confirmed
+       │ all have answered, and one still can                 │ no YES, and too many UNKNOWN for a NO      ▼
+       └──────────▶ FAILED ◀──────────────────────────────────┴──── a write-back failed ──────  [MEASURING ─▶] CLOSING
+
+Metadata is IN_RECOVERY before ``begin``. Three-valued answers: UNKNOWN is never counted as NO. Recovery reads go to the
+ensemble as it was when recovery began, never to the one that its own write-backs change; those changes are fragments in
+memory, which only the closing compare-and-set stores (a recovery that dies leaves no trace in the metadata).
+
+Follows the original's ``LedgerRecoveryOp`` and ``ReadLastConfirmedOp``, with these differences: replicas are asked all
+at once, so that one that hangs costs no time; several entries are read ahead, and decided in order; a LAC answer with a
+bad digest is UNKNOWN; the length of a ledger without entries past the LAC is read from its last entry instead of taken
+from whatever entry carried the LAC.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+from tallystick.bookkeeper.ledger import add
+from tallystick.bookkeeper.ledger.striping import Striping
+from tallystick.bookkeeper.wire.values import Ensemble, EntryId, Fragment, LedgerMetadata, Slot
+
+READ_AHEAD = 32
+
+
+class Answer(enum.Enum):
+    YES = "yes"
+    NO = "no"  # "no such entry" or "no such ledger", said explicitly
+    UNKNOWN = "unknown"  # an error, a time-out, bytes that do not match their digest
+
+
+class Phase(enum.Enum):
+    FENCING = "fencing"
+    READING = "reading"
+    WRITING = "writing back"
+    MEASURING = "measuring"
+    CLOSING = "closing"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Fence:
+    """Ask the slot's bookie for its last entry, with the fence flag; then call fenced."""
+
+    slot: Slot
+
+
+@dataclass(frozen=True)
+class Read:
+    """Ask the slot's bookie of the ensemble as recovery began for an entry, with the fence flag; then call answered."""
+
+    slot: Slot
+    entry: EntryId
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Read the header of this entry, without a fence, for the ledger's length up to it; then call measured."""
+
+    entry: EntryId
+
+
+@dataclass(frozen=True)
+class Close:
+    """Store the end by compare-and-set; ``fragments`` are the recovery's own, to add to the stored ones."""
+
+    last_entry: EntryId
+    length: int
+    fragments: tuple[Fragment, ...]
+
+
+@dataclass(frozen=True)
+class Abandon:
+    """Recovery cannot be certain, or cannot write back: nothing may be closed. ``entry`` is where it stopped."""
+
+    reason: str
+    entry: EntryId
+    refused: bool = False  # the password is wrong: trying again is useless
+
+
+@dataclass(frozen=True)
+class Explain:
+    """A decision and what it rests on, for the event log."""
+
+    kind: str
+    fields: dict[str, Any]
+
+
+Action = Fence | Read | Measure | Close | Abandon | Explain | add.Send | add.Resend | add.Replace | add.Confirm
+
+
+class RecoveryCore:
+    """Decide where a ledger ends. ``metadata`` is what was stored when recovery began, state IN_RECOVERY."""
+
+    def __init__(self, metadata: LedgerMetadata, read_ahead: int = READ_AHEAD) -> None:
+        self.striping = Striping.of(metadata)
+        self.ensemble = metadata.ensemble
+        self.phase = Phase.FENCING
+        self.start: EntryId = max(metadata.last_entry, metadata.fragments[-1].first - 1)  # all up to it are committed
+        self._base = metadata
+        self._fragments: list[Fragment] = []
+        self._read_ahead = read_ahead
+        self._fences: dict[Slot, Answer] = {}
+        self._lengths: dict[EntryId, int] = {}  # of the ledger up to and with this entry
+        self._answers: dict[EntryId, dict[Slot, Answer]] = {}
+        self._head: EntryId = 0  # the next entry to decide
+        self._asked: EntryId = 0  # the next entry to ask for
+        self._writes = add.AddCore(self.striping, self.ensemble)
+
+    @property
+    def lac(self) -> EntryId:
+        """The LAC that written-back entries carry: where recovery started, however much is written back by now.
+
+        What is confirmed since then may be on bookies that only this recovery knows of. A rival that learned it as a
+        LAC would not write it back, and would close the ledger with too few copies where the metadata says (P7). The
+        original's write-backs carry the moving LAC.
+        """
+        return self.start
+
+    @property
+    def write_ensemble(self) -> Ensemble:
+        """Where write-backs go: the ensemble with this recovery's own changes."""
+        return self._writes.ensemble
+
+    def begin(self) -> list[Action]:
+        return [Fence(slot) for slot in range(self.striping.ensemble_size)]
+
+    def fenced(
+        self, slot: Slot, answer: Answer, *, lac: EntryId = -1, entry: EntryId = -1, length: int = 0
+    ) -> list[Action]:
+        """A bookie is fenced. YES: with LAC, id and ledger length of the header of its last entry. NO: it has none."""
+        if self.phase is not Phase.FENCING or slot in self._fences:
+            return []
+        self._fences[slot] = answer
+        if answer is Answer.YES:
+            self.start = max(self.start, lac)
+            self._lengths[entry] = length
+        fenced = [slot for slot, answer in self._fences.items() if answer is not Answer.UNKNOWN]
+        if self.striping.covered(fenced):
+            return self._start_reading(len(fenced))
+        if len(self._fences) == self.striping.ensemble_size:
+            return self._abandon("too few bookies confirmed the fence")
+        return []
+
+    def refused(self) -> list[Action]:
+        """A bookie knows the ledger with another password."""
+        return [] if self._is_over else self._abandon("the password is wrong", refused=True)
+
+    def answered(self, slot: Slot, entry: EntryId, answer: Answer, length: int = 0) -> list[Action]:
+        """The answer to a Read; YES: with the ledger length in the entry's header."""
+        if self.phase is not Phase.READING:
+            return []
+        answers = self._answers.setdefault(entry, {})
+        if slot in answers:
+            return []
+        answers[slot] = answer
+        if answer is Answer.YES:
+            self._lengths[entry] = length
+        return self._decide()
+
+    def measured(self, length: int | None) -> list[Action]:
+        """The answer to Measure; None: no bookie could tell, and the best known length must do."""
+        if self.phase is not Phase.MEASURING:
+            return []
+        known = [known for entry, known in self._lengths.items() if entry <= self.start]
+        self._lengths[self.start] = max(known, default=0) if length is None else length
+        return self._close_when_written()
+
+    def acked(self, slot: Slot, first: EntryId, last: EntryId) -> list[Action]:
+        """Write-backs were stored; see AddCore.acked."""
+        return [] if self._is_over else self._written(self._writes.acked(slot, first, last))
+
+    def failed(self, slot: Slot, entry: EntryId, code: int | None = None) -> list[Action]:
+        """A write-back failed; see AddCore.failed."""
+        return [] if self._is_over else self._written(self._writes.failed(slot, entry, code))
+
+    def ensemble_changed(self, ensemble: Ensemble) -> list[Action]:
+        """Write-backs go to ``ensemble`` from the first unconfirmed entry on. Nothing is stored before the close."""
+        if self._is_over:
+            return []
+        first = self._writes.lac + 1
+        last = self._fragments[-1] if self._fragments else self._base.fragments[-1]
+        assert last.first <= first
+        if self._fragments and last.first == first:
+            self._fragments.pop()
+        self._fragments.append(Fragment(first, ensemble))
+        return self._written(self._writes.ensemble_changed(ensemble))
+
+    def change_failed(self) -> list[Action]:
+        """There was no bookie to replace the failed ones with."""
+        return [] if self._is_over else self._written(self._writes.change_failed())
+
+    @property
+    def _is_over(self) -> bool:
+        return self.phase in (Phase.CLOSING, Phase.FAILED)
+
+    def _start_reading(self, fenced: int) -> list[Action]:
+        self.phase = Phase.READING
+        self._head = self._asked = self.start + 1
+        self._writes = add.AddCore(self.striping, self.ensemble, lac=self.start)
+        because = {"fenced": fenced, "of": self.striping.ensemble_size, "lac": self.start}
+        return [Explain("fence covers every write set", because), *self._ask()]
+
+    def _ask(self) -> list[Action]:
+        """Most ledgers end right after the LAC, so reading ahead starts at one entry and doubles with what is found."""
+        ahead = min(self._read_ahead, max(1, 2 * (self._head - self.start - 1)))
+        first, self._asked = self._asked, max(self._asked, self._head + ahead)
+        return [Read(slot, entry) for entry in range(first, self._asked) for slot in self.striping.slots(entry)]
+
+    def _decide(self) -> list[Action]:
+        first, notes = self._head, list[Action]()
+        while (verdict := self._verdict(self._head)) is Answer.YES:
+            yes = [slot for slot, answer in self._answers.pop(self._head).items() if answer is Answer.YES]
+            notes.append(Explain("entry found", {"entry": self._head, "bookie": self.ensemble[yes[0]]}))
+            self._head += 1
+        found = self._head - first
+        actions = [*notes, *(self._written(self._writes.append(found)) if found else [])]
+        if verdict is Answer.NO:
+            return [*actions, *self._end()]
+        if verdict is Answer.UNKNOWN:
+            return [*actions, *self._abandon("too few bookies gave a certain answer")]
+        return [*actions, *self._ask()] if found else actions
+
+    def _verdict(self, entry: EntryId) -> Answer | None:
+        """One YES suffices, Qf NO end the ledger, and what is left when all have answered is UNKNOWN (Q14, Q15)."""
+        answers = list(self._answers.get(entry, {}).values())
+        if Answer.YES in answers:
+            return Answer.YES
+        if answers.count(Answer.NO) >= self.striping.no_quorum:
+            return Answer.NO
+        return Answer.UNKNOWN if len(answers) == self.striping.write_quorum else None
+
+    def _end(self) -> list[Action]:
+        noes = [self.ensemble[slot] for slot, answer in self._answers[self._head].items() if answer is Answer.NO]
+        note = Explain("end found", {"entry": self._head, "no": len(noes), "needed": self.striping.no_quorum})
+        self._answers.clear()  # entries found beyond the gap are dropped
+        self.phase = Phase.WRITING
+        end = self._head - 1
+        if end >= 0 and end not in self._lengths:  # then it is the start: every entry found has told its length
+            self.phase = Phase.MEASURING
+            return [note, Measure(end)]
+        return [note, *self._close_when_written()]
+
+    def _written(self, actions: list[add.Action]) -> list[Action]:
+        kept = [action for action in actions if not isinstance(action, add.Fail)]
+        if len(kept) < len(actions):
+            refused = self._writes.failure is add.Reason.UNAUTHORIZED
+            return self._abandon("an entry could not be written back", refused=refused)
+        return [*kept, *(self._close_when_written() if self.phase is Phase.WRITING else [])]
+
+    def _close_when_written(self) -> list[Action]:
+        end = self._head - 1
+        if self._writes.lac < end:
+            return []
+        self.phase = Phase.CLOSING
+        return [Close(end, self._lengths.get(end, 0), tuple(self._fragments))]
+
+    def _abandon(self, reason: str, *, refused: bool = False) -> list[Action]:
+        entry = self.start + 1 if self.phase is Phase.FENCING else self._head
+        self.phase = Phase.FAILED
+        return [Abandon(reason, entry, refused)]

@@ -1,0 +1,83 @@
+"""The ensemble as places to send to, and the frames that may have to be sent again.
+
+A place has one channel per attempt: what the answers of a replaced bookie say is never heard. Frames are kept as they
+were first sent until they are confirmed, because a resend must have the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from tallystick.bookkeeper.ledger.connection import AddChannel, BookieClient
+from tallystick.bookkeeper.ledger.striping import Striping
+from tallystick.bookkeeper.wire.values import Ensemble, EntryId, LedgerId, Slot
+
+Acked = Callable[[Slot, EntryId, EntryId], None]
+Failed = Callable[[Slot, list[EntryId], int | None], None]
+
+
+class Replicas:
+    """Sends one ledger's ADD frames. ``acked`` hears of runs of a slot's stripe, ``failed`` of entries and their code."""
+
+    def __init__(
+        self,
+        bookies: BookieClient,
+        ledger: LedgerId,
+        striping: Striping,
+        ensemble: Ensemble,
+        acked: Acked,
+        failed: Failed,
+    ) -> None:
+        self._bookies, self._ledger, self._striping = bookies, ledger, striping
+        self._acked, self._failed = acked, failed
+        self._kept: deque[tuple[EntryId, list[bytes]]] = deque()  # (first entry, frames) of each send
+        self._ensemble = ensemble
+        self._channels = [self._open(slot) for slot in range(len(ensemble))]
+
+    def send(self, first: EntryId, frames: list[bytes]) -> None:
+        """Each frame to its write set; frame i is entry ``first`` + i."""
+        self._kept.append((first, frames))
+        for slot in range(len(self._channels)):
+            self._send(slot, first, frames)
+
+    def resend(self, slot: Slot, first: EntryId, last: EntryId) -> None:
+        """The kept frames of the slot's stripe."""
+        for start, frames in self._kept:
+            low, high = max(start, first), min(start + len(frames) - 1, last)
+            if low <= high:
+                self._send(slot, low, frames[low - start : high - start + 1])
+
+    def replace(self, ensemble: Ensemble) -> None:
+        """New attempts for the places that changed."""
+        for slot, bookie in enumerate(ensemble):
+            if bookie != self._ensemble[slot]:
+                self._channels[slot].close()
+                self._ensemble = (*self._ensemble[:slot], bookie, *self._ensemble[slot + 1 :])
+                self._channels[slot] = self._open(slot)
+
+    def confirmed(self, lac: EntryId) -> None:
+        """Frames up to ``lac`` are needed no more; those sent together are dropped together."""
+        while self._kept and self._kept[0][0] + len(self._kept[0][1]) - 1 <= lac:
+            self._kept.popleft()
+
+    def close(self) -> None:
+        for channel in self._channels:
+            channel.close()
+
+    def _send(self, slot: Slot, first: EntryId, frames: list[bytes]) -> None:
+        entries = self._striping.stripe(slot, first, first + len(frames) - 1)
+        if len(entries) == len(frames):
+            self._channels[slot].send(entries, frames)
+        elif entries:
+            self._channels[slot].send(entries, [frames[entry - first] for entry in entries])
+
+    def _open(self, slot: Slot) -> AddChannel:
+        def acked(entries: list[EntryId]) -> None:
+            for first, last in self._striping.runs(slot, entries):
+                self._acked(slot, first, last)
+
+        def failed(entries: list[EntryId], code: int | None) -> None:
+            self._failed(slot, entries, code)
+
+        return self._bookies.adds(self._ensemble[slot], self._ledger, acked, failed)

@@ -1,0 +1,89 @@
+"""Which bookies of an ensemble hold an entry (Q4), and how many answers settle a question about it (Q12, Q15).
+
+::
+
+    E=3, Qw=2        entry   0  1  2  3  4  5 …
+                     slot 0  x     x  x     x         entry i is on the Qw slots that start at i mod E, round-robin
+                     slot 1  x  x     x  x            a slot's own entries are its *stripe*
+                     slot 2     x  x     x  x
+
+Follows the original's ``RoundRobinDistributionSchedule``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from operator import lt
+
+from tallystick.bookkeeper.wire.values import EntryId, LedgerMetadata, Slot
+
+
+@dataclass(frozen=True)
+class Striping:
+    """The three sizes of a ledger, E >= Qw >= Qa >= 1, and the arithmetic on them."""
+
+    ensemble_size: int
+    write_quorum: int
+    ack_quorum: int
+
+    @classmethod
+    def of(cls, metadata: LedgerMetadata) -> Striping:
+        return cls(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+
+    @property
+    def striped(self) -> bool:
+        """False: every bookie of the ensemble has every entry."""
+        return self.ensemble_size > self.write_quorum
+
+    @property
+    def no_quorum(self) -> int:
+        """Qf: so many explicit "no" from a write set leave fewer than Qa bookies that could have acknowledged (Q15)."""
+        return self.write_quorum - self.ack_quorum + 1
+
+    def slots(self, entry: EntryId) -> tuple[Slot, ...]:
+        """The write set of an entry as places in the ensemble."""
+        return tuple((entry + i) % self.ensemble_size for i in range(self.write_quorum))
+
+    def stores(self, slot: Slot, entry: EntryId) -> bool:
+        return (slot - entry) % self.ensemble_size < self.write_quorum
+
+    def next(self, slot: Slot, entry: EntryId) -> EntryId:
+        """The first entry >= ``entry`` of the slot's stripe."""
+        return entry + max(0, (slot - entry) % self.ensemble_size - self.write_quorum + 1)
+
+    def stripe(self, slot: Slot, first: EntryId, last: EntryId) -> Sequence[EntryId]:
+        """The entries ``first`` … ``last`` of the slot's stripe, ascending."""
+        if not self.striped:
+            return range(first, last + 1)
+        return [entry for entry in range(first, last + 1) if self.stores(slot, entry)]
+
+    def count(self, slot: Slot, first: EntryId, last: EntryId) -> int:
+        """How many entries ``first`` … ``last`` the slot's stripe has."""
+        cycles, rest = divmod(max(0, last - first + 1), self.ensemble_size)
+        return cycles * self.write_quorum + sum(self.stores(slot, first + i) for i in range(rest))
+
+    def runs(self, slot: Slot, entries: Sequence[EntryId]) -> list[tuple[EntryId, EntryId]]:
+        """Entries of one stripe as runs (first, last) without a gap in it. In order and complete, they are one run."""
+        if not entries:
+            return []
+        first, last = entries[0], entries[-1]
+        if self.count(slot, first, last) == len(entries) and all(map(lt, entries, islice(entries, 1, None))):
+            return [(first, last)]
+        runs: list[tuple[EntryId, EntryId]] = []
+        for entry in sorted(entries):
+            if runs and entry <= self.next(slot, runs[-1][1] + 1):
+                runs[-1] = (runs[-1][0], entry)
+            else:
+                runs.append((entry, entry))
+        return runs
+
+    def covered(self, answered: Collection[Slot]) -> bool:
+        """Whether no write set has Qa slots left outside ``answered`` (Q12).
+
+        This is the true bound: it looks at each cyclic window of Qw slots. A count over the whole ensemble would ask
+        for more where the silent bookies are far apart.
+        """
+        silent = [slot not in answered for slot in range(self.ensemble_size)]
+        return all(sum(silent[slot] for slot in self.slots(first)) < self.ack_quorum for first in range(len(silent)))

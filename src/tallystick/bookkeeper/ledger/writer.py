@@ -1,0 +1,322 @@
+"""The handle that appends to a ledger: the shell around ``AddCore`` (Q1, Q5 to Q9).
+
+Appends of one loop tick are encoded once, for all replicas, and sent together. Nothing here decides: what the core says
+is done, and what comes of it is told to the core. Futures are resolved in id order.
+
+A writer ends in one of three ways. ``close`` stores the end in the metadata. After an error that another bookie cannot
+mend, every pending and later append fails, and ``close`` still closes the ledger at the last confirmed entry. Once
+another client recovers the ledger (LedgerFenced), its end is that client's to find: ``close`` raises and leaves the
+metadata alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from tallystick.bookkeeper.ledger import changes
+from tallystick.bookkeeper.ledger.add import Action, AddCore, Confirm, Fail, Reason, Replace, Resend, Send
+from tallystick.bookkeeper.ledger.context import LedgerContext
+from tallystick.bookkeeper.ledger.placement import Placement
+from tallystick.bookkeeper.ledger.read import Entry, check_bounds, read_entries
+from tallystick.bookkeeper.ledger.replicas import Replicas
+from tallystick.bookkeeper.ledger.striping import Striping
+from tallystick.bookkeeper.wire.digest import Digest, master_key
+from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId, LedgerMetadata, Slot
+from tallystick.codec.frames import Buffer, encode_adds
+from tallystick.errors import (
+    BookieUnavailable,
+    LedgerClosed,
+    LedgerError,
+    LedgerFenced,
+    TallyError,
+    Unauthorized,
+    UsageError,
+)
+
+# Of an ADD body: header, master key, and the entry's own header; the digest comes on top.
+ADD_OVERHEAD = 24 + 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """``future`` gets ``result`` when entry ``last`` is confirmed; ``size`` payload bytes then leave the flight."""
+
+    last: EntryId
+    future: asyncio.Future[Any]
+    result: Any
+    size: int
+
+
+class LedgerWriter:
+    """Appends to a ledger that this client created. Use it with ``async with``, or ``close`` it; on one event loop."""
+
+    def __init__(self, context: LedgerContext, placement: Placement, ledger: LedgerId, stored: changes.Stored) -> None:
+        """For a ledger without entries, as it was just stored."""
+        metadata = stored.value
+        self.id = ledger
+        self.max_payload_bytes = context.settings.max_frame_bytes - ADD_OVERHEAD - _digest(metadata).size
+        self._context, self._placement, self._stored = context, placement, stored
+        self._digest, self._key = _digest(metadata), master_key(metadata.password)
+        self._core = AddCore(Striping.of(metadata), metadata.ensemble)
+        self._replicas = Replicas(
+            context.bookies, ledger, self._core.striping, metadata.ensemble, self._acked, self._add_failed
+        )
+        self._loop = asyncio.get_running_loop()
+        self._queue: list[Buffer] = []  # appended in this tick
+        self._flush_scheduled = False
+        self._next: EntryId = 0
+        self._pending: deque[_Waiting] = deque()
+        self._inflight_bytes = 0
+        self._sent_length = 0  # of the ledger with all entries that were sent
+        self._length = 0  # of the ledger up to the LAC
+        self._waiting_for_room: deque[asyncio.Future[None]] = deque()
+        self._changing: asyncio.Task[None] | None = None
+        self._closing: asyncio.Future[None] | None = None
+        self._failure: TallyError | None = None
+
+    @property
+    def lac(self) -> EntryId:
+        """The highest entry id with all entries up to it confirmed; -1 when there is none (Q6)."""
+        return self._core.lac
+
+    @property
+    def length(self) -> int:
+        """Payload bytes up to the LAC."""
+        return self._length
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """As this writer stored or read it last."""
+        return self._stored.value
+
+    async def append(self, data: Buffer) -> EntryId:
+        """Append one entry and wait until it is safe; its id.
+
+        Waits first while ``max_inflight_bytes`` are unconfirmed. Raises UsageError (longer than ``max_payload_bytes``:
+        it got no id), LedgerClosed, LedgerFenced, NotEnoughBookies, Unauthorized, MetadataError.
+        """
+        await self._room()
+        future = self.append_nowait(data)
+        self._wake()
+        return await future
+
+    def append_nowait(self, data: Buffer) -> asyncio.Future[EntryId]:
+        """Append one entry without waiting for anything; a future of its id. Raises and fails as ``append``.
+
+        Takes entries beyond the bound on bytes in flight too: await ``drain`` or futures before memory runs short.
+        """
+        return self._enqueue([data])
+
+    async def append_batch(self, data: Sequence[Buffer]) -> list[EntryId]:
+        """Append entries with consecutive ids and wait until all are safe; the ids. Raises as ``append``."""
+        if not data:
+            return []
+        await self._room()
+        first = self._next
+        future = self._enqueue(data)
+        self._wake()
+        last = await future
+        return list(range(first, last + 1))
+
+    async def drain(self) -> None:
+        """Wait until everything appended so far is confirmed. Raises why not."""
+        if self._failure is not None:
+            raise copy.copy(self._failure)
+        if self._pending:
+            await self._wait_for(self._next - 1, NO_ENTRY, 0)
+
+    def read(self, first: EntryId, last: EntryId) -> AsyncGenerator[Entry, None]:
+        """The entries ``first`` … ``last`` of this ledger, up to the LAC (Q17). Raises as ``LedgerReader.read``."""
+        check_bounds(self.id, first, last, self.lac)
+        return read_entries(self._context.bookies, self.metadata, self.id, first, last)
+
+    async def close(self) -> None:
+        """Take no more appends, wait for those under way, and store the end of the ledger. Repeated calls are one.
+
+        Raises LedgerFenced when another client recovers the ledger: its metadata is left alone. Raises MetadataError
+        when the end could not be stored; the next ``open_ledger(…, recover=True)`` finds it.
+        """
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    def abort(self) -> None:
+        """Stop at once, as if the process died: nothing is stored, pending appends fail and may have taken effect."""
+        if self._closing is None:
+            self._closing = self._loop.create_future()
+            self._closing.set_result(None)
+        self._give_up(BookieUnavailable("this writer was stopped before the entry was confirmed", ledger=self.id))
+        if self._changing is not None:
+            self._changing.cancel()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+        else:  # which says more than whatever closing might meet
+            with suppress(TallyError):
+                await self.close()
+
+    # Taking entries
+
+    def _enqueue(self, data: Sequence[Buffer]) -> asyncio.Future[EntryId]:
+        if self._failure is not None:
+            raise copy.copy(self._failure)
+        if self._closing is not None:
+            raise LedgerClosed("this writer is closed", ledger=self.id)
+        # A caller's buffer may change before the tick that sends it.
+        payloads = [one if type(one) is bytes else bytes(memoryview(one)) for one in data]
+        largest = max(map(len, payloads))
+        if largest > self.max_payload_bytes:
+            raise UsageError("an entry is too long", bytes=largest, max_bytes=self.max_payload_bytes)
+        size = sum(map(len, payloads))
+        self._queue += payloads
+        self._next += len(payloads)
+        self._inflight_bytes += size
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+        return self._wait_for(self._next - 1, self._next - 1, size)
+
+    def _wait_for(self, last: EntryId, result: EntryId, size: int) -> asyncio.Future[EntryId]:
+        future: asyncio.Future[EntryId] = self._loop.create_future()
+        self._pending.append(_Waiting(last, future, result, size))
+        return future
+
+    async def _room(self) -> None:
+        """Wait for bytes in flight to be confirmed. One waiter is woken at a time, and wakes the next."""
+        while self._inflight_bytes >= self._context.settings.max_inflight_bytes and self._failure is None:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._waiting_for_room.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                self._wake()
+                raise
+
+    def _wake(self) -> None:
+        full = self._inflight_bytes >= self._context.settings.max_inflight_bytes and self._failure is None
+        while self._waiting_for_room and not full:
+            waiter = self._waiting_for_room.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        if self._failure is None:
+            self._perform(self._core.append(len(self._queue)))
+
+    # What the core is told
+
+    def _acked(self, slot: Slot, first: EntryId, last: EntryId) -> None:
+        self._perform(self._core.acked(slot, first, last))
+
+    def _add_failed(self, slot: Slot, entries: list[EntryId], code: int | None) -> None:
+        for entry in entries:
+            self._perform(self._core.failed(slot, entry, code))
+
+    async def _change(self, wanted: Replace) -> None:
+        for bookie in wanted.failed:
+            self._placement.quarantine.add(bookie)
+        try:
+            self._stored = await changes.change_ensemble(
+                self._context.driver, self.id, self._stored, wanted.failed, wanted.first, self._placement.without
+            )
+        except Exception as error:  # whatever it is, nobody may wait for ever
+            self._perform(self._core.change_failed(), error)
+            return
+        ensemble = self._stored.value.ensemble
+        self._emit("ensemble changed", first=wanted.first, failed=wanted.failed, ensemble=ensemble)
+        self._replicas.replace(ensemble)
+        self._perform(self._core.ensemble_changed(ensemble))
+
+    # What the core wants done
+
+    def _perform(self, actions: list[Action], cause: Exception | None = None) -> None:
+        for action in actions:
+            if isinstance(action, Send):
+                self._send(action)
+            elif isinstance(action, Confirm):
+                self._confirm(action.lac)
+            elif isinstance(action, Resend):
+                self._replicas.resend(action.slot, action.first, action.last)
+            elif isinstance(action, Replace):
+                self._emit("bookie failed", first=action.first, failed=action.failed)
+                self._changing = asyncio.create_task(self._change(action))
+            else:
+                self._fail(action, cause)
+
+    def _send(self, run: Send) -> None:
+        payloads, self._queue = self._queue, []
+        assert len(payloads) == run.last - run.first + 1
+        frames, self._sent_length = encode_adds(
+            self._key, self.id, run.first, self._core.lac, self._sent_length, payloads,
+            self._digest.compute, self._digest.size,
+        )  # fmt: skip
+        self._replicas.send(run.first, frames)
+
+    def _confirm(self, lac: EntryId) -> None:
+        self._replicas.confirmed(lac)
+        pending = self._pending
+        while pending and pending[0].last <= lac:
+            waiting = pending.popleft()
+            self._inflight_bytes -= waiting.size
+            self._length += waiting.size
+            if not waiting.future.done():  # its caller may have been cancelled
+                waiting.future.set_result(waiting.result)
+        self._wake()
+
+    def _fail(self, action: Fail, cause: Exception | None) -> None:
+        fields: dict[str, Any] = {"ledger": self.id, "first_unconfirmed": action.first}
+        if action.reason is Reason.FENCED:
+            failure: TallyError = LedgerFenced(**fields)
+        elif action.reason is Reason.UNAUTHORIZED:
+            failure = Unauthorized("a bookie knows this ledger with another password", **fields)
+        elif isinstance(cause, TallyError):
+            failure = cause
+        else:
+            failure = LedgerError("the ensemble change failed", **fields, cause=repr(cause))
+        self._emit("writer stopped", first_unconfirmed=action.first, reason=str(failure))
+        self._give_up(failure)
+
+    def _give_up(self, failure: TallyError) -> None:
+        self._failure = failure
+        self._replicas.close()
+        self._queue.clear()
+        pending, self._pending, self._inflight_bytes = self._pending, deque(), 0
+        for waiting in pending:
+            if not waiting.future.done():
+                waiting.future.set_exception(copy.copy(failure))
+        while self._waiting_for_room:
+            self._wake()
+
+    async def _close(self) -> None:
+        with suppress(TallyError):  # it went to the appends that failed; what matters here is whether we may close
+            await self.drain()
+        if self._changing is not None:
+            await asyncio.wait([self._changing])
+        self._replicas.close()
+        if isinstance(self._failure, LedgerFenced):
+            raise copy.copy(self._failure)
+        self._stored = await changes.close_written(self._context.driver, self.id, self._stored, self.lac, self._length)
+        self._failure = self._failure or LedgerClosed("this writer is closed", ledger=self.id)
+        self._emit("ledger closed", last_entry=self.lac, length=self._length)
+
+    def _emit(self, kind: str, **fields: Any) -> None:
+        self._context.events.emit(kind, ledger=self.id, **fields)
+
+
+def _digest(metadata: LedgerMetadata) -> Digest:
+    return Digest.of(metadata.digest_type, metadata.password)

@@ -1,0 +1,38 @@
+"""Creation tokens: a create whose answer was lost can tell its own ledger from another's.
+
+A new ledger is stored with a random number. A client that tries again and finds the ledger there looks at the number:
+its own means that the first try succeeded. Every rewrite stores 0, as the original does.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+
+from tallystick.bookkeeper.wire import metadata as wire
+from tallystick.bookkeeper.wire.values import MAX_ID, LedgerId, LedgerMetadata
+from tallystick.errors import MetadataError, UsageError
+
+
+def stamped(metadata: LedgerMetadata) -> LedgerMetadata:
+    """To create: with a token, unless the caller chose one (to try again with)."""
+    return metadata if metadata.ctoken else replace(metadata, ctoken=secrets.randbelow(MAX_ID) + 1)
+
+
+def rewritten(metadata: LedgerMetadata) -> bytes:
+    """The bytes that replace a ledger's metadata."""
+    return wire.encode(replace(metadata, ctoken=0))
+
+
+def is_own(stored: bytes, mine: LedgerMetadata) -> bool:
+    """Whether the ledger that is already there is the one that we created."""
+    try:
+        return wire.decode(stored).ctoken == mine.ctoken
+    except MetadataError:
+        return False
+
+
+def check_ledger_id(ledger: LedgerId) -> LedgerId:
+    if not 0 <= ledger <= MAX_ID:
+        raise UsageError("a ledger id is a number from 0 to 2^63 - 1", ledger=ledger)
+    return ledger

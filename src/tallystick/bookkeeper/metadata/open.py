@@ -1,0 +1,26 @@
+"""From a URI to its driver; each driver's library is imported only when it is used."""
+
+from __future__ import annotations
+
+from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.metadata.uri import MemoryUri, SqliteUri, parse
+
+
+async def open_driver(uri: str, *, session_timeout_s: float = 10.0) -> MetadataDriver:
+    """Connect to a cluster's metadata; ``close()`` it when done. The cluster itself need not exist yet.
+
+    ``session_timeout_s`` is how long a registration outlives its process, and how long a call waits for a service that
+    does not answer. Raises UsageError for a bad URI, MetadataError when the service cannot be reached.
+    """
+    where = parse(uri)
+    if isinstance(where, MemoryUri):
+        from tallystick.bookkeeper.metadata.memory import MemoryDriver
+
+        return MemoryDriver(where.name, session_timeout_s=session_timeout_s)
+    if isinstance(where, SqliteUri):
+        from tallystick.bookkeeper.metadata.sqlite import SqliteDriver
+
+        return SqliteDriver(where.path, session_timeout_s=session_timeout_s)
+    from tallystick.bookkeeper.metadata.zookeeper import ZooKeeperDriver
+
+    return await ZooKeeperDriver.connect(where, session_timeout_s=session_timeout_s)

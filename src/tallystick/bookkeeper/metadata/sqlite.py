@@ -1,0 +1,147 @@
+"""A coordination service in one SQLite file, for one machine: ``tally dev`` needs nothing else.
+
+The file is in WAL mode with ``synchronous=FULL``, so a change is durable when its call returns; compare-and-set is a
+``BEGIN IMMEDIATE`` transaction. The statements are in ``sqlite_store.py``, their thread in ``sqlite_thread.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import uuid
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+
+from tallystick.bookkeeper.metadata import ctoken
+from tallystick.bookkeeper.metadata.driver import Bookies, Registration, Version, Versioned, Watch
+from tallystick.bookkeeper.metadata.sqlite_store import PAGE, Lease, SqliteStore
+from tallystick.bookkeeper.metadata.sqlite_thread import SqliteThread
+from tallystick.bookkeeper.metadata.watch import BOOKIES, Watchers, take_place
+from tallystick.bookkeeper.wire.registration import check_bookie_id
+from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, LedgerMetadata
+from tallystick.errors import MetadataConflict
+
+
+class SqliteDriver:
+    """A MetadataDriver; see ``driver.py``. The file is looked for at the first call."""
+
+    def __init__(self, path: str, *, session_timeout_s: float = 10.0) -> None:
+        self._session_timeout_s = session_timeout_s
+        self._store, self._watchers = SqliteStore(path), Watchers()
+        self._thread = SqliteThread(self._store, self._watchers)
+        self._registrations: list[SqliteRegistration] = []
+
+    async def create_ledger(self, metadata: LedgerMetadata, ledger: LedgerId | None = None) -> Versioned[LedgerId]:
+        stored = ctoken.stamped(metadata)
+        return await self._thread.call(partial(self._store.create_ledger, stored, ledger), writes=True)
+
+    async def read_ledger(self, ledger: LedgerId) -> Versioned[LedgerMetadata]:
+        return await self._thread.call(partial(self._store.read_ledger, ctoken.check_ledger_id(ledger)))
+
+    async def write_ledger(self, ledger: LedgerId, metadata: LedgerMetadata, version: Version) -> Version:
+        data = ctoken.rewritten(metadata)
+        job = partial(self._store.write_ledger, ctoken.check_ledger_id(ledger), data, version)
+        return await self._thread.call(job, writes=True)
+
+    async def delete_ledger(self, ledger: LedgerId) -> None:
+        await self._thread.call(partial(self._store.delete_ledger, ctoken.check_ledger_id(ledger)), writes=True)
+
+    async def ledgers(self) -> AsyncIterator[LedgerId]:
+        last, page = -1, PAGE
+        while page == PAGE:
+            found = await self._thread.call(partial(self._store.ledgers_after, last))
+            for ledger in found:
+                yield ledger
+            last, page = found[-1] if found else last, len(found)
+
+    def watch_ledger(self, ledger: LedgerId, changed: Callable[[], None]) -> Watch:
+        return self._watch(ctoken.check_ledger_id(ledger), changed)
+
+    async def bookies(self) -> Bookies:
+        return await self._thread.call(self._store.bookies)
+
+    def watch_bookies(self, changed: Callable[[], None]) -> Watch:
+        return self._watch(BOOKIES, changed)
+
+    def _watch(self, key: LedgerId | str, changed: Callable[[], None]) -> Watch:
+        watch = self._watchers.add(key, changed)
+        self._thread.watched()
+        return watch
+
+    async def register(
+        self, bookie: BookieId, info: BookieInfo, *, read_only: bool = False, replace: bool = False
+    ) -> Registration:
+        lease = Lease(check_bookie_id(bookie), info, str(uuid.uuid4()), self._session_timeout_s, read_only)
+        registration = SqliteRegistration(self._thread, self._store, lease)
+        take = partial(registration.take, lease, replace=replace)
+        try:
+            await take_place(bookie, take, self.watch_bookies, self._session_timeout_s)
+        except asyncio.CancelledError:  # the place may have been taken all the same
+            self._thread.post(registration.leave)
+            raise
+        self._registrations.append(registration)
+        return registration
+
+    async def read_cookie(self, bookie: BookieId) -> Versioned[bytes] | None:
+        return await self._thread.call(partial(self._store.read_cookie, bookie))
+
+    async def write_cookie(self, bookie: BookieId, cookie: bytes, version: Version | None) -> None:
+        await self._thread.call(partial(self._store.write_cookie, check_bookie_id(bookie), cookie, version))
+
+    async def delete_cookie(self, bookie: BookieId) -> None:
+        await self._thread.call(partial(self._store.delete_cookie, bookie))
+
+    async def cookies(self) -> list[BookieId]:
+        return await self._thread.call(self._store.cookies)
+
+    async def instance_id(self) -> str:
+        return await self._thread.call(self._store.instance_id)
+
+    async def init_cluster(self) -> str:
+        return await self._thread.call(self._store.init_cluster)
+
+    async def close(self) -> None:
+        for registration in self._registrations:
+            await registration.close()
+        self._registrations.clear()
+        await self._thread.close()
+
+
+class SqliteRegistration:
+    """A Registration; renewed by the driver's thread until it is closed or another process took the place."""
+
+    def __init__(self, thread: SqliteThread, store: SqliteStore, lease: Lease) -> None:
+        self._thread, self._store, self._lease = thread, store, lease
+        self._open = True
+        self.lost = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    async def take(self, lease: Lease, *, replace: bool) -> bool:
+        def job() -> bool:
+            taken = self._store.take_place(lease, replace=replace)
+            if taken:
+                self._thread.hold(lease, self._on_lost)
+            return taken
+
+        return await self._thread.call(job, writes=True)
+
+    def leave(self) -> None:
+        """On the thread."""
+        self._thread.drop(self._lease)
+        self._store.leave_place(self._lease)
+
+    def _on_lost(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
+            self._loop.call_soon_threadsafe(self.lost.set)
+
+    async def set_read_only(self, read_only: bool) -> None:
+        lease = dataclasses.replace(self._lease, read_only=read_only)
+        if not await self.take(lease, replace=False):
+            raise MetadataConflict("another process took this bookie's registration", bookie=lease.bookie)
+        self._lease = lease
+
+    async def close(self) -> None:
+        if self._open:
+            self._open = False
+            await self._thread.call(self.leave, writes=True)

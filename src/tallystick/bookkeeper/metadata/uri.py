@@ -1,0 +1,86 @@
+"""Where a cluster's metadata is, as one URI.
+
+::
+
+    memory://NAME                                   in this process, for tests; the name tells clusters apart
+    sqlite:///absolute/path                         one file of this machine
+    zk+hierarchical://host:port;host:port/ledgers   ZooKeeper; also zk:// and zk+null://, and "," between the hosts
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from tallystick.errors import UsageError
+
+ZOOKEEPER_PORT = 2181
+DEFAULT_ROOT = "/ledgers"
+# "null" and no flavour at all mean: whatever the cluster's LAYOUT says. It must say the same.
+FLAVOURS = ("hierarchical", "null", "")
+_EXAMPLES = "memory://NAME, sqlite:///absolute/path or zk+hierarchical://host:port;host:port/ledgers"
+
+
+@dataclass(frozen=True)
+class MemoryUri:
+    name: str
+
+
+@dataclass(frozen=True)
+class SqliteUri:
+    path: str
+
+
+@dataclass(frozen=True)
+class ZooKeeperUri:
+    hosts: tuple[tuple[str, int], ...]
+    root: str
+
+    @property
+    def servers(self) -> str:
+        return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts)
+
+
+MetadataUri = MemoryUri | SqliteUri | ZooKeeperUri
+
+
+def parse(uri: str) -> MetadataUri:
+    """Raises UsageError that says what a URI looks like."""
+    scheme, separator, rest = uri.partition("://")
+    kind, _, flavour = scheme.lower().partition("+")
+    if not separator or kind not in ("memory", "sqlite", "zk"):
+        raise UsageError(f"a metadata URI is {_EXAMPLES}", uri=uri)
+    if kind == "zk":
+        return _zookeeper(uri, flavour, rest)
+    if flavour:
+        raise UsageError(f"{kind}:// has no flavours", uri=uri)
+    if kind == "memory":
+        if not rest:
+            raise UsageError("memory:// needs a name: memory://NAME", uri=uri)
+        return MemoryUri(rest)
+    if not rest.startswith("/") or rest.endswith("/"):
+        raise UsageError("sqlite:// needs the absolute path of a file: sqlite:///absolute/path", uri=uri)
+    return SqliteUri(os.path.normpath(rest))
+
+
+def _zookeeper(uri: str, flavour: str, rest: str) -> ZooKeeperUri:
+    if flavour not in FLAVOURS:
+        raise UsageError(
+            f"the ledger manager {flavour!r} is not supported; known: zk+hierarchical://, zk+null://, zk://", uri=uri
+        )
+    servers, slash, path = rest.partition("/")
+    root = "/" + path.strip("/") if path.strip("/") else DEFAULT_ROOT
+    if slash and (not re.fullmatch(r"(/[^/\s]+)+", root) or any(part in (".", "..") for part in root.split("/"))):
+        raise UsageError("the path of a ZooKeeper URI must be a plain znode path such as /ledgers", uri=uri)
+    return ZooKeeperUri(tuple(_host_port(part, uri) for part in re.split("[;,]", servers) if part.strip()), root)
+
+
+def _host_port(text: str, uri: str) -> tuple[str, int]:
+    found = re.fullmatch(
+        r"(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:@\s]+))(?::(?P<port>\d{1,5}))?", text.strip()
+    )
+    port = int(found["port"] or ZOOKEEPER_PORT) if found else 0
+    if found is None or not 0 < port < 65536:
+        raise UsageError("a ZooKeeper server is host:port", uri=uri, server=text)
+    return found["six"] or found["host"], port

@@ -1,0 +1,189 @@
+"""Ledger metadata as the coordination service stores it (``LedgerMetadataSerDe``).
+
+::
+
+    every format   BookieMetadataFormatVersion TAB n LF body
+    1   text lines: write quorum, ensemble size, length; per ensemble: first entry TAB bookie TAB bookie …;
+        then "last entry TAB CLOSED" without LF, "-102 TAB CLOSED" in recovery, nothing when open.
+        No ack quorum (it is the write quorum), digest, password or custom metadata.
+    2   LedgerMetadataFormat as protobuf text, never a creation token
+    3   varint length | LedgerMetadataFormat; what the original writes by default, byte for byte
+
+A rewritten ledger keeps its format, so that the client that made it can go on reading it. Only a closed ledger's last
+entry and length mean anything: an open one's are written as -1 and 0 and not read back.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError
+
+from tallystick.bookkeeper.wire.formats_pb2 import LedgerMetadataFormat
+from tallystick.bookkeeper.wire.values import NO_ENTRY, DigestType, Fragment, LedgerMetadata, LedgerState
+from tallystick.errors import MetadataError, UsageError
+
+HEADER = b"BookieMetadataFormatVersion\t"
+IN_RECOVERY_MARK = -102  # format 1's "last entry" of a ledger in recovery
+_LONGEST_VERSION = 10  # digits
+
+
+def encode(metadata: LedgerMetadata) -> bytes:
+    """The bytes to store, in the ledger's own format. Raises UsageError for what that format cannot hold."""
+    header = HEADER + b"%d\n" % metadata.format_version
+    try:
+        if metadata.format_version == 1:
+            return header + _encode_lines(metadata)
+        if metadata.format_version == 2:
+            return header + text_format.MessageToString(_to_message(metadata)).encode()
+        if metadata.format_version == 3:
+            body = _to_message(metadata).SerializeToString()
+            return header + _varint(len(body)) + body
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"the ledger metadata cannot be stored: {error}") from error
+    raise UsageError("the ledger metadata has an unknown format", format=metadata.format_version)
+
+
+def decode(data: bytes, *, where: str = "", ctime_ms: int | None = None) -> LedgerMetadata:
+    """The metadata in ``data``. ``where`` names the place for errors; ``ctime_ms`` is the creation time that the
+    coordination service knows, for the usual case that the ledger stores none. Raises MetadataError.
+    """
+    version, body = _split_header(data, where)
+    try:
+        if version == 1:
+            metadata = _decode_lines(body)
+        elif version == 2:
+            metadata = _from_message(text_format.Parse(body.decode(), LedgerMetadataFormat()), version)
+        else:
+            metadata = _from_message(LedgerMetadataFormat.FromString(_delimited(body)), version)
+    except (UsageError, DecodeError, text_format.ParseError, ValueError) as error:
+        raise MetadataError(f"the ledger metadata is damaged: {error}", where=where, format=version) from error
+    if metadata.ctime_ms is None and ctime_ms is not None:
+        fields = {**vars(metadata), "ctime_ms": ctime_ms, "ctime_stored": False}
+        metadata = LedgerMetadata(**fields)
+    return metadata
+
+
+def _split_header(data: bytes, where: str) -> tuple[int, bytes]:
+    line, _, body = data.partition(b"\n")
+    number = line.removeprefix(HEADER)
+    if not line.startswith(HEADER) or len(number) > _LONGEST_VERSION or not number.isdigit():
+        raise MetadataError("this is not ledger metadata", where=where, starts_with=data[:48])
+    if not 1 <= int(number) <= 3:
+        raise MetadataError("the ledger metadata has an unknown format", where=where, format=int(number))
+    return int(number), body
+
+
+def _encode_lines(metadata: LedgerMetadata) -> bytes:
+    if metadata.ack_quorum != metadata.write_quorum or metadata.has_password or metadata.custom:
+        raise UsageError("format 1 has no ack quorum, password or custom metadata")
+    lines = [str(metadata.write_quorum), str(metadata.ensemble_size), str(metadata.length)]
+    lines += ["\t".join((str(fragment.first), *fragment.bookies)) for fragment in metadata.fragments]
+    last = {
+        LedgerState.OPEN: "",
+        LedgerState.IN_RECOVERY: f"{IN_RECOVERY_MARK}\tCLOSED",
+        LedgerState.CLOSED: f"{metadata.last_entry}\tCLOSED",
+    }
+    return "\n".join((*lines, last[metadata.state])).encode()
+
+
+def _decode_lines(body: bytes) -> LedgerMetadata:
+    lines = body.decode().split("\n")
+    quorum, size, length = (_number(line) for line in lines[:3])
+    state, last_entry = LedgerState.OPEN, NO_ENTRY
+    last = lines.pop().split("\t") if len(lines) > 3 else []
+    if last[1:] == ["CLOSED"]:
+        in_recovery = _number(last[0]) == IN_RECOVERY_MARK
+        state = LedgerState.IN_RECOVERY if in_recovery else LedgerState.CLOSED
+        last_entry = NO_ENTRY if in_recovery else _number(last[0])
+    elif last != [""]:
+        raise ValueError("its last line is not whole")
+    rows = [line.split("\t") for line in lines[3:]]
+    return LedgerMetadata(
+        ensemble_size=size, write_quorum=quorum, ack_quorum=quorum,
+        fragments=tuple(Fragment(_entry_id(_number(first)), tuple(bookies)) for first, *bookies in rows),
+        state=state, last_entry=last_entry, length=length if state is LedgerState.CLOSED else 0,
+        format_version=1, has_password=False,
+    )  # fmt: skip
+
+
+def _to_message(metadata: LedgerMetadata) -> LedgerMetadataFormat:
+    message = LedgerMetadataFormat(
+        quorumSize=metadata.write_quorum,
+        ensembleSize=metadata.ensemble_size,
+        length=metadata.length,
+        lastEntryId=metadata.last_entry,
+        state=metadata.state.name,
+        digestType=metadata.digest_type.name if metadata.has_password else None,
+        password=metadata.password if metadata.has_password else None,
+        ackQuorumSize=metadata.ack_quorum,
+    )
+    for fragment in metadata.fragments:
+        message.segment.add(ensembleMember=fragment.bookies, firstEntryId=fragment.first)
+    if metadata.ctime_ms is not None and metadata.ctime_stored:
+        message.ctime = metadata.ctime_ms
+    for key, value in metadata.custom.items():
+        message.customMetadata.add(key=key, value=value)
+    if metadata.format_version == 3:
+        message.cToken = metadata.ctoken
+    return message
+
+
+def _from_message(message: LedgerMetadataFormat, version: int) -> LedgerMetadata:
+    if not message.IsInitialized():
+        raise ValueError("fields are missing")
+    if message.HasField("digestType") != message.HasField("password"):
+        raise ValueError("digest type and password come together or not at all")
+    state = LedgerState(message.state)
+    closed = state is LedgerState.CLOSED
+    return LedgerMetadata(
+        ensemble_size=message.ensembleSize,
+        write_quorum=message.quorumSize,
+        ack_quorum=message.ackQuorumSize if message.HasField("ackQuorumSize") else message.quorumSize,
+        fragments=tuple(Fragment(_entry_id(each.firstEntryId), tuple(each.ensembleMember)) for each in message.segment),
+        digest_type=DigestType(message.digestType) if message.HasField("password") else DigestType.CRC32,
+        password=message.password,
+        state=state,
+        last_entry=message.lastEntryId if closed and message.HasField("lastEntryId") else NO_ENTRY,
+        length=message.length if closed else 0,
+        custom=MappingProxyType({each.key: each.value for each in message.customMetadata}),
+        format_version=version,
+        ctime_ms=message.ctime if message.HasField("ctime") else None,
+        ctoken=message.cToken,
+        has_password=message.HasField("password"),
+    )
+
+
+def _entry_id(number: int) -> int:
+    if number < 0:
+        raise ValueError(f"an ensemble starts at the negative entry {number}")
+    return number
+
+
+def _number(text: str) -> int:
+    if len(text) > 20:  # wider than 64 bits; int() would also take digits of other scripts and underscores
+        raise ValueError("a number is too long")
+    if not text.removeprefix("-").isdecimal() or not text.isascii():
+        raise ValueError(f"{text!r} is not a number")
+    return int(text)
+
+
+def _varint(number: int) -> bytes:
+    parts = bytearray()
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*parts, number))
+
+
+def _delimited(body: bytes) -> bytes:
+    """The message behind its varint length; what follows it would be lost when rewritten, so it is refused."""
+    size = 0
+    for at, byte in enumerate(body[:5]):
+        size |= (byte & 0x7F) << 7 * at
+        if byte < 0x80:
+            if len(body) != at + 1 + size:
+                raise ValueError(f"it should have {size} bytes and has {len(body) - at - 1}")
+            return body[at + 1 :]
+    raise ValueError("its length is not whole")

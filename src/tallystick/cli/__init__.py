@@ -1,0 +1,79 @@
+"""The command ``tally``: a table for a person or JSON lines for a program, and an exit code that says how it went.
+
+::
+
+    0    done
+    1    it failed; one line on stderr says why and what to do
+    2    the command line or the settings are wrong; nothing was done
+    130  interrupted
+    141  the reader of our output went away
+
+Imports are late on purpose: ``tally --help`` loads neither the event loop nor a wire format.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+FAILED, WRONG_USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; the exit code."""
+    try:
+        status = _run(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit: let that go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+
+
+def _run(arguments: Sequence[str]) -> int:
+    from cyclopts import CycloptsError, UnusedCliTokensError
+
+    from tallystick.cli.app import app
+    from tallystick.errors import TallyError, UsageError
+
+    try:
+        status = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        return status if isinstance(status, int) else 0
+    except UnusedCliTokensError as error:
+        left = " ".join(error.unused_tokens)
+        return _complain(f"unexpected on the command line: {left}. Try: {_command(arguments)} --help", WRONG_USAGE)
+    except CycloptsError as error:
+        return _complain(f"{error} Try: {_command(arguments)} --help", WRONG_USAGE)
+    except TallyError as error:
+        from tallystick.cli.output import advice
+
+        return _complain(f"{error}{advice(error)}", WRONG_USAGE if isinstance(error, UsageError) else FAILED)
+    except (BrokenPipeError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        if os.environ.get("TALLY_DEBUG"):
+            raise
+        text = f"{type(error).__name__}: {error}"
+        return _complain(f"unexpected {text}. This is a bug; TALLY_DEBUG=1 shows where.", FAILED)
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """The words before the first option, which are at least the command."""
+    from tallystick.cli.app import app
+
+    words, at = ["tally"], app
+    for word in arguments:
+        if word.startswith("-") or word not in at:
+            break
+        words.append(word)
+        at = at[word]
+    return " ".join(words)
+
+
+def _complain(message: str, status: int) -> int:
+    print(f"tally: {message}", file=sys.stderr)
+    return status

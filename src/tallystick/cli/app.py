@@ -1,0 +1,34 @@
+"""The tree of commands. A room's commands are imported when one of them is used."""
+
+from __future__ import annotations
+
+from cyclopts import App, Parameter
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return f"tallystick {version('tallystick')}"
+
+
+def _default(value: object) -> str | None:
+    """Not worth a word in the help: a flag is off, a list empty."""
+    return None if value is False or value == () else str(value)
+
+
+app = App(
+    name="tally",
+    help="Replicated logs: ledgers that speak Apache BookKeeper's protocol. Start with: tally dev up",
+    version=_version,
+    default_parameter=Parameter(negative=(), show_default=_default),
+    suppress_keyboard_interrupt=False,  # the exit code of an interrupt is ours to give
+)
+for _name, _help in {
+    "dev": "A cluster on this machine for development: start, stop, break and mend it.",
+    "ledger": "Write, read, follow, inspect, recover and delete ledgers.",
+    "bookie": "Run a storage node; list and inspect those of a cluster.",
+    "cluster": "Make a new cluster.",
+    "sim": "Run the production protocol cores through seeded faults.",
+    "completion": "Print the completion script of a shell.",
+}.items():
+    app.command(f"tallystick.cli.{_name}:app", name=_name, help=_help)

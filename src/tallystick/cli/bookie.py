@@ -1,0 +1,92 @@
+"""``tally bookie``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from tallystick.cli.options import SERVICE, Json, Service
+
+if TYPE_CHECKING:
+    from tallystick.admin.bookies import Bookie, BookieDetails
+
+app = App(name="bookie", help="Run a storage node; list and inspect those of a cluster.")
+
+
+@app.command
+def run(
+    *,
+    config: Annotated[str | None, Parameter(help="TOML file, or an original bk_server.conf.")] = None,
+    set_: Annotated[
+        tuple[str, ...], Parameter(name="--set", help="Overrides one setting: key=value. Repeatable.")
+    ] = (),
+) -> int:
+    """Run a bookie until it is told to stop (SIGTERM, Ctrl-C)."""
+    from tallystick.errors import UsageError
+    from tallystick.node import bookie_main
+
+    overrides = {}
+    for pair in set_:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UsageError("--set needs key=value", given=pair)
+        overrides[key] = value
+    return bookie_main(config, overrides)
+
+
+@app.command(name="list")
+def list_(*, service: Service = SERVICE, json: Json = False) -> None:
+    """List the bookies: registered ones, and those that joined once and are down."""
+    import asyncio
+
+    from tallystick.admin import bookies, cluster
+    from tallystick.cli import output
+
+    async def found() -> list[Bookie]:
+        async with cluster.metadata(service.resolve()) as driver:
+            return await bookies.list_bookies(driver)
+
+    output.rows([_row(bookie) for bookie in asyncio.run(found())], json=json, empty="no bookie has joined this cluster")
+
+
+def _row(bookie: Bookie) -> dict[str, Any]:
+    address = bookie.info.address if bookie.info else None
+    return {
+        "bookie": bookie.id,
+        "state": bookie.registered.value,
+        "address": f"{address[0]}:{address[1]}" if address else None,
+    }
+
+
+@app.command
+def info(
+    bookie: Annotated[str, Parameter(help="Its id, as in: tally bookie list")],
+    /,
+    *,
+    service: Service = SERVICE,
+    json: Json = False,
+) -> None:
+    """Show one bookie: registration, cookie, and whether it answers."""
+    import asyncio
+
+    from tallystick.admin import bookies, cluster
+    from tallystick.cli import output
+
+    async def found() -> BookieDetails:
+        async with cluster.metadata(service.resolve()) as driver:
+            return await bookies.bookie_details(driver, bookie)
+
+    details = asyncio.run(found())
+    row = _row(details.bookie)
+    row["answers_ms"] = None if details.answers_ms is None else round(details.answers_ms, 1)
+    if details.problem:
+        row["problem"] = details.problem
+    if details.bookie.info:
+        row["endpoints"] = [f"{one.protocol} {one.host}:{one.port}" for one in details.bookie.info.endpoints]
+        row["properties"] = dict(details.bookie.info.properties)
+    if details.cookie:
+        row["journal_dirs"] = list(details.cookie.journal_dirs)
+        row["ledger_dirs"] = list(details.cookie.ledger_dirs)
+        row["cluster"] = details.cookie.instance_id
+    output.details(row, json=json)

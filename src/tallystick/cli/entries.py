@@ -1,0 +1,161 @@
+"""Entries in from arguments and lines, and out to the terminal, through the public client."""
+
+from __future__ import annotations
+
+import contextlib
+import json as json_format
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+
+import tallystick
+from tallystick.bookkeeper.ledger.client import BookKeeper
+from tallystick.bookkeeper.ledger.reader import Entry
+from tallystick.bookkeeper.ledger.writer import LedgerWriter
+from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+from tallystick.cli import output
+from tallystick.cli.ledger import Shape
+from tallystick.cli.lines import lines
+from tallystick.errors import TallyError, UsageError
+from tallystick.runtime.events import Event, Events
+
+TAIL_ENTRIES = 10  # what `tail` shows of the past, as tail(1) does
+
+Show = Callable[[Entry], None]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How ``append`` ends and what it prints."""
+
+    keep_open: bool
+    quiet: bool
+    json: bool
+
+
+def _connect(uri: str, explain: bool) -> tallystick.Connecting:
+    return tallystick.connect(uri, events=Events(_on_stderr) if explain else Events())
+
+
+def _on_stderr(event: Event) -> None:
+    print(event, file=sys.stderr)
+
+
+async def _create(bk: BookKeeper, shape: Shape, password: bytes) -> LedgerWriter:
+    custom = {}
+    for pair in shape.custom:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise UsageError("--custom needs name=value", given=pair)
+        custom[name] = value.encode()
+    return await bk.create_ledger(
+        ensemble=shape.ensemble,
+        write_quorum=shape.write_quorum,
+        ack_quorum=shape.ack_quorum,
+        digest=shape.digest,
+        password=password,
+        custom_metadata=custom,
+        ledger_id=shape.id,
+    )
+
+
+async def create(uri: str, shape: Shape, password: bytes) -> LedgerId:
+    async with _connect(uri, False) as bk:
+        return (await _create(bk, shape, password)).id
+
+
+async def append(
+    uri: str, shape: Shape, password: bytes, payloads: Sequence[str], ending: Ending, *, explain: bool
+) -> None:
+    """Append ``payloads``, or the lines of stdin when there are none, to a new ledger."""
+    async with _connect(uri, explain) as bk:
+        writer = await _create(bk, shape, password)
+        try:
+            with output.progress("entries", shown=ending.quiet) as count:
+                async for some in _given(payloads) if payloads else lines(sys.stdin.fileno()):
+                    ids = await writer.append_batch(some)
+                    count(len(ids))
+                    if not ending.quiet:
+                        _print_ids(writer.id, ids, json=ending.json)
+        except BaseException:
+            # What was confirmed stays readable; the first failure is the one to tell of.
+            with contextlib.suppress(TallyError):
+                await writer.close()
+            raise
+        if not ending.keep_open:
+            await writer.close()
+        state = "left open" if ending.keep_open else "closed"
+        print(f"ledger {writer.id} {state}: {writer.lac + 1} entries, {writer.length} bytes", file=sys.stderr)
+
+
+async def _given(payloads: Sequence[str]) -> AsyncIterator[list[bytes]]:
+    yield [payload.encode("utf-8", "surrogateescape") for payload in payloads]
+
+
+def _print_ids(ledger: LedgerId, ids: Sequence[EntryId], *, json: bool) -> None:
+    if json:
+        print("\n".join(json_format.dumps({"ledger": ledger, "entry": entry}) for entry in ids), flush=True)
+    else:
+        print("\n".join(f"{ledger}:{entry}" for entry in ids), flush=True)
+
+
+async def read(
+    uri: str, ledger: LedgerId, password: bytes, first: EntryId, last: EntryId | None, show: Show, *, explain: bool
+) -> None:
+    async with _connect(uri, explain) as bk:
+        reader = await bk.open_ledger(ledger, password=password)
+        if last is None and first > reader.last_entry:
+            print(f"ledger {ledger} has {reader.last_entry + 1} entries to read", file=sys.stderr)
+            return
+        with output.progress("entries", shown=not sys.stdout.isatty()) as count:
+            async for entry in reader.read(first, reader.last_entry if last is None else last):
+                show(entry)
+                count(1)
+
+
+async def tail(
+    uri: str, ledger: LedgerId, password: bytes, first: EntryId | None, show: Show, *, explain: bool
+) -> None:
+    async with _connect(uri, explain) as bk:
+        reader = await bk.open_ledger(ledger, password=password)
+        start = max(0, reader.last_entry + 1 - TAIL_ENTRIES) if first is None else first
+        async for entry in reader.tail(start):
+            show(entry)
+            sys.stdout.flush()
+
+
+async def recover(uri: str, ledger: LedgerId, password: bytes, *, explain: bool, json: bool) -> None:
+    """Fence, recover, close. The steps go to stdout here: they are what was asked for."""
+    events = Events()
+    if explain:
+        events = Events(lambda event: output.event_line(event, json=json))
+    async with tallystick.connect(uri, events=events) as bk:
+        reader = await bk.open_ledger(ledger, password=password, recover=True)
+        if json:
+            output.json_line(
+                {"ledger": ledger, "state": "CLOSED", "last_entry": reader.last_entry, "length": reader.length}
+            )
+        else:
+            print(f"ledger {ledger} is closed: last entry {reader.last_entry}, {reader.length} bytes")
+
+
+def printer(*, ids: bool, hex_: bool, json: bool) -> Show:
+    """How an entry goes to stdout. Through a pipe the bytes go as they are; a terminal gets no control characters."""
+    if json:
+        return lambda entry: output.json_line({"ledger": entry.ledger, "entry": entry.id, **_json(entry, hex_)})
+    to_terminal, raw = sys.stdout.isatty(), sys.stdout.buffer
+
+    def show(entry: Entry) -> None:
+        prefix = f"{entry.ledger}:{entry.id}\t" if ids else ""
+        if hex_:
+            print(prefix + entry.data.hex())
+        elif to_terminal:
+            print(prefix + output.payload_text(entry.data))
+        else:
+            raw.write(b"%b%b\n" % (prefix.encode(), entry.data))
+
+    return show
+
+
+def _json(entry: Entry, hex_: bool) -> dict[str, str]:
+    return {"data_hex": entry.data.hex()} if hex_ else output.payload_json(entry.data)

@@ -1,0 +1,205 @@
+"""``tally ledger``. Of all commands only ``recover`` fences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from tallystick.cli.options import PASSWORD, SERVICE, Json, Password, Service
+
+app = App(name="ledger", help="Write, read, follow, inspect, recover and delete ledgers.")
+
+LedgerArgument = Annotated[int, Parameter(help="The ledger's id.")]
+Hex = Annotated[bool, Parameter(name="--hex", help="Print the bytes in hexadecimal.")]
+Ids = Annotated[bool, Parameter(help="Print ledger:entry and a tab in front of each payload.")]
+Explain = Annotated[bool, Parameter(help="Print each decision of the protocol with its reason.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Shape:
+    """What a new ledger is like."""
+
+    ensemble: Annotated[int, Parameter(help="How many bookies hold the ledger.")] = 3
+    write_quorum: Annotated[int, Parameter(help="How many of them hold each entry.")] = 2
+    ack_quorum: Annotated[int, Parameter(help="How many must have stored an entry before it counts.")] = 2
+    digest: Annotated[
+        Literal["crc32c", "crc32", "hmac", "dummy"], Parameter(help="What protects each entry; dummy: nothing.")
+    ] = "crc32c"
+    id: Annotated[int | None, Parameter(help="Take this id instead of the next free one.")] = None
+    custom: Annotated[tuple[str, ...], Parameter(help="Custom metadata: name=value. Repeatable.")] = ()
+
+
+SHAPE = Shape()
+
+
+@app.command
+def create(
+    *, shape: Shape = SHAPE, service: Service = SERVICE, password: Password = PASSWORD, json: Json = False
+) -> None:
+    """Create an empty ledger and print its id.
+
+    It stays open, but only the program that created a ledger can write to it: to create, write and close one use
+    `tally ledger append`.
+    """
+    import asyncio
+
+    from tallystick.cli import entries, output
+
+    ledger = asyncio.run(entries.create(service.resolve(), shape, password.read()))
+    if json:
+        output.json_line({"ledger": ledger})
+    else:
+        print(ledger)
+
+
+@app.command
+def append(
+    *payloads: Annotated[str, Parameter(help="Payloads; without any, each line of stdin is one.")],
+    shape: Shape = SHAPE,
+    keep_open: Annotated[
+        bool, Parameter(help="Leave the ledger open at the end, as a writer that crashed would.")
+    ] = False,
+    quiet: Annotated[bool, Parameter(help="Print no entry ids.")] = False,
+    explain: Explain = False,
+    service: Service = SERVICE,
+    password: Password = PASSWORD,
+    json: Json = False,
+) -> None:
+    """Create a ledger, append entries, close it. Prints ledger:entry of each entry once it is confirmed."""
+    import asyncio
+
+    from tallystick.cli import entries
+
+    ending = entries.Ending(keep_open, quiet, json)
+    asyncio.run(entries.append(service.resolve(), shape, password.read(), payloads, ending, explain=explain))
+
+
+@app.command
+def read(
+    ledger: LedgerArgument,
+    /,
+    *,
+    first: Annotated[int, Parameter(help="First entry.")] = 0,
+    last: Annotated[int | None, Parameter(help="Last entry. By default the last one that is confirmed.")] = None,
+    ids: Ids = False,
+    hex_: Hex = False,
+    explain: Explain = False,
+    service: Service = SERVICE,
+    password: Password = PASSWORD,
+    json: Json = False,
+) -> None:
+    """Print the payloads of a ledger, one a line. Never fences.
+
+    Of an open ledger those that are known to be confirmed.
+    """
+    import asyncio
+
+    from tallystick.cli import entries
+
+    show = entries.printer(ids=ids, hex_=hex_, json=json)
+    asyncio.run(entries.read(service.resolve(), ledger, password.read(), first, last, show, explain=explain))
+
+
+@app.command
+def tail(
+    ledger: LedgerArgument,
+    /,
+    *,
+    first: Annotated[int | None, Parameter(help="First entry. By default the tenth last that is confirmed.")] = None,
+    ids: Ids = False,
+    hex_: Hex = False,
+    explain: Explain = False,
+    service: Service = SERVICE,
+    password: Password = PASSWORD,
+    json: Json = False,
+) -> None:
+    """Follow a ledger until it is closed and read to its end. Never fences.
+
+    While the ledger is open, a tail can end before the last entry that the writer has confirmed: in version 2 of the
+    protocol bookies learn that an entry is confirmed from the next one. So the newest entries of an idle open ledger
+    appear when the writer appends again or closes.
+    """
+    import asyncio
+
+    from tallystick.cli import entries
+
+    show = entries.printer(ids=ids, hex_=hex_, json=json)
+    asyncio.run(entries.tail(service.resolve(), ledger, password.read(), first, show, explain=explain))
+
+
+@app.command
+def show(ledger: LedgerArgument, /, *, service: Service = SERVICE, json: Json = False) -> None:
+    """Show a ledger's metadata: state, quorums, and which bookies hold which entries."""
+    import asyncio
+
+    from tallystick.cli import ledgers, output
+
+    metadata = asyncio.run(ledgers.find(service.resolve(), ledger))
+    output.details(ledgers.details(ledger, metadata), json=json)
+
+
+@app.command(name="list")
+def list_(*, service: Service = SERVICE, json: Json = False) -> None:
+    """List all ledgers."""
+    import asyncio
+
+    from tallystick.cli import ledgers, output
+
+    found = asyncio.run(ledgers.find_all(service.resolve()))
+    rows = [ledgers.details(one.id, one.metadata) if json else ledgers.row(one) for one in found]
+    output.rows(rows, json=json, empty="no ledgers")
+
+
+@app.command
+def recover(
+    ledger: LedgerArgument,
+    /,
+    *,
+    explain: Explain = False,
+    service: Service = SERVICE,
+    password: Password = PASSWORD,
+    json: Json = False,
+) -> None:
+    """Take a ledger from its writer: fence it, find its last entry, close it.
+
+    The writer, if it still lives, can append no more. Nothing that it was told is stored gets lost. Where too many
+    bookies are down to be sure of that, recovery fails, closes nothing and can be tried again. A closed ledger stays as
+    it is.
+    """
+    import asyncio
+
+    from tallystick.cli import entries
+
+    asyncio.run(entries.recover(service.resolve(), ledger, password.read(), explain=explain, json=json))
+
+
+@app.command
+def delete(
+    ledger: LedgerArgument,
+    /,
+    *,
+    yes: Annotated[bool, Parameter(help="Do not ask.")] = False,
+    service: Service = SERVICE,
+    json: Json = False,
+) -> None:
+    """Delete a ledger. Its bookies give the space back later."""
+    import asyncio
+    import sys
+
+    from tallystick.cli import ledgers, output
+    from tallystick.errors import UsageError
+
+    uri = service.resolve()
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError("deleting cannot be undone: give --yes", ledger=ledger)
+        if input(f"Delete ledger {ledger} of {uri} for good? [y/N] ").strip().lower() not in ("y", "yes"):
+            raise UsageError("not deleted", ledger=ledger)
+    asyncio.run(ledgers.delete(uri, ledger))
+    if json:
+        output.json_line({"ledger": ledger, "deleted": True})
+    else:
+        print(f"ledger {ledger} deleted")

@@ -1,0 +1,85 @@
+"""What the terminal shows of a ledger's metadata."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import tallystick
+from tallystick.admin import cluster
+from tallystick.admin.ledgers import Ledger, list_ledgers
+from tallystick.bookkeeper.wire.values import Fragment, LedgerId, LedgerMetadata
+from tallystick.cli import output
+
+
+async def find(uri: str, ledger: LedgerId) -> LedgerMetadata:
+    async with tallystick.connect(uri) as bk:
+        return await bk.ledger_metadata(ledger)
+
+
+async def find_all(uri: str) -> list[Ledger]:
+    found = []
+    with output.progress("ledgers") as count:
+        async with cluster.metadata(uri) as driver:
+            async for ledger in list_ledgers(driver):
+                found.append(ledger)
+                count(1)
+    return found
+
+
+async def delete(uri: str, ledger: LedgerId) -> None:
+    async with tallystick.connect(uri) as bk:
+        await bk.delete_ledger(ledger)
+
+
+def row(ledger: Ledger) -> dict[str, Any]:
+    """A line of the table. Only a closed ledger's entries and bytes are known here."""
+    metadata = ledger.metadata
+    return {
+        "ledger": ledger.id,
+        "state": metadata.state.name,
+        "entries": metadata.last_entry + 1 if metadata.is_closed else None,
+        "bytes": metadata.length if metadata.is_closed else None,
+        "E/Qw/Qa": f"{metadata.ensemble_size}/{metadata.write_quorum}/{metadata.ack_quorum}",
+        "digest": metadata.digest_type.name.lower(),
+        "fragments": len(metadata.fragments),
+        "created": _time(metadata.ctime_ms),
+    }
+
+
+def details(ledger: LedgerId, metadata: LedgerMetadata) -> dict[str, Any]:
+    """Everything but the password."""
+    return {
+        "ledger": ledger,
+        "state": metadata.state.name,
+        "last_entry": metadata.last_entry if metadata.is_closed else None,
+        "length": metadata.length if metadata.is_closed else None,
+        "ensemble": metadata.ensemble_size,
+        "write_quorum": metadata.write_quorum,
+        "ack_quorum": metadata.ack_quorum,
+        "digest": metadata.digest_type.name.lower(),
+        "created": _time(metadata.ctime_ms),
+        "format": metadata.format_version,
+        "custom": dict(metadata.custom),
+        "fragments": [_Fragment(fragment) for fragment in metadata.fragments],
+    }
+
+
+class _Fragment(dict[str, Any]):
+    """An object in JSON, a short line as text."""
+
+    def __init__(self, fragment: Fragment) -> None:
+        super().__init__(first=fragment.first, bookies=list(fragment.bookies))
+
+    def __str__(self) -> str:
+        return f"from {self['first']}: {', '.join(self['bookies'])}"
+
+
+def _time(milliseconds: int | None) -> str | None:
+    """Stored times are a stranger's numbers: one that is no date is shown as it is."""
+    if milliseconds is None:
+        return None
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds} ms"

@@ -1,0 +1,44 @@
+"""Lines of a file descriptor as they come: a whole block of them from a file, one at a time from somebody who types."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+BLOCK_BYTES = 256 * 1024
+
+
+async def lines(fd: int) -> AsyncIterator[list[bytes]]:
+    """Lists of lines without their line breaks; a last line without one counts."""
+    rest = b""
+    async for block in _blocks(fd):
+        *whole, rest = (rest + block).split(b"\n")
+        if whole:
+            yield whole
+    if rest:
+        yield [rest]
+
+
+async def _blocks(fd: int) -> AsyncIterator[bytes]:
+    import os
+
+    while True:
+        await _readable(fd)
+        block = os.read(fd, BLOCK_BYTES)
+        if not block:
+            return
+        yield block
+
+
+async def _readable(fd: int) -> None:
+    """Wait for a pipe or terminal without a thread, so that Ctrl-C need not wait for one. Files are always readable."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    try:
+        loop.add_reader(fd, ready.set)
+    except PermissionError:  # epoll takes no ordinary file
+        return
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(fd)

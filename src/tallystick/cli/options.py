@@ -1,0 +1,67 @@
+"""Options that many commands share, and what they mean when they are left out."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from tallystick.errors import UsageError
+
+Json = Annotated[bool, Parameter(name="--json", help="Print one JSON object a line instead of text.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Service:
+    """Which cluster."""
+
+    uri: Annotated[
+        str | None,
+        Parameter(
+            help="Metadata service: sqlite:///path or zk+hierarchical://host:port/ledgers. "
+            "By default TALLY_URI, else the running development cluster."
+        ),
+    ] = None
+
+    def resolve(self) -> str:
+        """Raises UsageError when nothing says which cluster."""
+        if found := self.uri or os.environ.get("TALLY_URI"):
+            return found
+        from tallystick.admin import dev
+
+        directory = dev.default_directory(os.environ)
+        if found := dev.running_uri(directory):
+            return found
+        raise UsageError(
+            "which cluster? Give --uri, set TALLY_URI, or start one with: tally dev up", looked_in=directory
+        )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Password:
+    """A ledger's password; never an argument, which every user of the machine could read."""
+
+    password_file: Annotated[
+        str | None,
+        Parameter(
+            help="File with the ledger's password (a line break at its end is left out). By default TALLY_PASSWORD."
+        ),
+    ] = None
+
+    def read(self) -> bytes:
+        if self.password_file is None:
+            return os.environb.get(b"TALLY_PASSWORD", b"")
+        try:
+            with open(self.password_file, "rb") as file:
+                return file.read().removesuffix(b"\n").removesuffix(b"\r")
+        except OSError as error:
+            raise UsageError(f"cannot read the password file: {error.strerror}", path=self.password_file) from error
+
+
+# As defaults of parameters: frozen, so one value serves all.
+SERVICE = Service()
+PASSWORD = Password()

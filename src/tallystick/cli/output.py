@@ -1,0 +1,143 @@
+"""How answers and failures are printed: text for people, one JSON object a line for programs."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json as json_format
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tallystick import errors
+from tallystick.runtime.events import Event
+
+WIDE = 10_000  # a table that does not go to a terminal is never folded
+PROGRESS_S = 0.2
+
+_ADVICE: dict[type[errors.TallyError], str] = {
+    errors.RecoveryIncomplete: "See which bookies are down with `tally bookie list`, bring them back, and try again.",
+    errors.NotEnoughBookies: "See `tally bookie list`; start more bookies or ask for a smaller ensemble.",
+    errors.LedgerFenced: "Another client recovers the ledger: go on in a new one.",
+    errors.LedgerClosed: "Go on in a new ledger.",
+    errors.NoSuchLedger: "See `tally ledger list`.",
+    errors.Unauthorized: "Give the ledger's password with --password-file or TALLY_PASSWORD.",
+    errors.RequestTimeout: "See `tally bookie list`, and try again.",
+    errors.BookieUnavailable: "See `tally bookie list`, and try again.",
+    errors.DigestMismatch: "Every replica that answered is damaged or not this ledger's.",
+}
+
+
+def advice(error: errors.TallyError) -> str:
+    """What to do about it, as a sentence to put behind the message; empty where the message says it all."""
+    for kind in type(error).__mro__:
+        if kind in _ADVICE:
+            return f". {_ADVICE[kind]}"
+    return ""
+
+
+def json_line(values: Mapping[str, Any]) -> None:
+    print(json_format.dumps(values, default=_plain, ensure_ascii=False))
+
+
+def rows(found: Sequence[Mapping[str, Any]], *, json: bool, empty: str) -> None:
+    """A table with the keys of the first row as its head."""
+    if json:
+        for row in found:
+            json_line(row)
+    elif not found:
+        print(empty, file=sys.stderr)
+    else:
+        _table(found)
+
+
+def details(values: Mapping[str, Any], *, json: bool) -> None:
+    """One thing, a line a field."""
+    if json:
+        json_line(values)
+        return
+    width = max(map(len, values))
+    for key, value in values.items():
+        lines = [_text(one) for one in value] if isinstance(value, list) else [_text(value)]
+        print(f"{key:{width}}  {lines[0] if lines else '-'}")
+        for line in lines[1:]:
+            print(f"{'':{width}}  {line}")
+
+
+def event_line(event: Event, *, json: bool) -> None:
+    """One protocol decision and its reason."""
+    if json:
+        json_line({"event": event.kind, **event.fields})
+    else:
+        print(event)
+
+
+@contextlib.contextmanager
+def progress(noun: str, *, shown: bool = True) -> Iterator[Callable[[int], None]]:
+    """Count on stderr while work goes on, where somebody may be watching; the caller gets ``count(how_many_more)``."""
+    done, shown_at = 0, time.monotonic()
+    watched = shown and sys.stderr.isatty()
+
+    def count(more: int) -> None:
+        nonlocal done, shown_at
+        done += more
+        if watched and time.monotonic() - shown_at >= PROGRESS_S:
+            shown_at = time.monotonic()
+            print(f"\r{done:,} {noun}", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield count
+    finally:
+        if watched:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def payload_text(data: bytes) -> str:
+    """For a terminal, which must not obey what somebody stored."""
+    text = data.decode(errors="backslashreplace")
+    return "".join(sign if sign.isprintable() or sign == "\t" else f"\\x{ord(sign):02x}" for sign in text)
+
+
+def payload_json(data: bytes) -> dict[str, str]:
+    """``data`` where the bytes are text, else ``data_base64``."""
+    try:
+        return {"data": data.decode()}
+    except UnicodeDecodeError:
+        return {"data_base64": base64.b64encode(data).decode()}
+
+
+def _table(found: Sequence[Mapping[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(width=None if sys.stdout.isatty() else WIDE, highlight=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for key, value in found[0].items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        table.add_column(key, justify="right" if number else "left", overflow="fold")
+    for row in found:
+        table.add_row(*(Text(_text(value)) for value in row.values()))
+    console.print(table)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return " ".join(f"{key}={_text(one)}" for key, one in value.items()) or "-"
+    return payload_text(bytes(value)) if isinstance(value, bytes | memoryview) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON cannot hold."""
+    if isinstance(value, bytes | memoryview):
+        return payload_text(bytes(value))
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple | set | frozenset):
+        return list(value)
+    return str(value)

@@ -1,0 +1,25 @@
+"""A client for bookies whose addresses are known: no metadata service is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tallystick.bookkeeper.ledger.connection import BookieClient
+from tallystick.bookkeeper.ledger.settings import ClientSettings
+from tallystick.bookkeeper.wire.values import BookieId
+from tallystick.errors import BookieUnavailable
+from tallystick.pipeline.plan import Address
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.events import Events
+from tallystick.runtime.network import TcpNetwork
+
+
+def bookie_client(addresses: Mapping[BookieId, Address]) -> BookieClient:
+    """Call and use it on one running loop, and ``close`` it. A bookie without address is unavailable, which is never "no"."""
+
+    async def resolve(bookie: BookieId) -> Address:
+        if bookie not in addresses:
+            raise BookieUnavailable("the bookie was not registered when the query was planned", bookie=bookie)
+        return addresses[bookie]
+
+    return BookieClient(TcpNetwork(), SystemClock(), resolve, ClientSettings(), Events())

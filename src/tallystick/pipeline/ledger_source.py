@@ -1,0 +1,92 @@
+"""The Spark data source ``tally-ledger``: the entries of ledgers as rows, read from the bookies directly.
+
+The driver's planner process alone opens the metadata; a task gets all it needs in its partition (plan.py). Reading never
+fences and never goes beyond the LAC. Entries come as Arrow batches, digests checked, and a dead bookie is passed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from tallystick.errors import UsageError
+from tallystick.pipeline.codes import coded
+from tallystick.pipeline.options import LedgerOptions
+from tallystick.pipeline.plan import Partition, plan
+from tallystick.pipeline.pushdown import push
+from tallystick.pipeline.schema import arrow_schema, columns_of, ddl
+
+FORMAT = "tally-ledger"
+
+
+class LedgerPartition(InputPartition):
+    """One task's part of the plan."""
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+
+
+class LedgerDataSource(DataSource):
+    """For sessions in which Spark pushes no filters down to Python, as is its default."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        with coded():
+            return ddl(LedgerOptions.parse(self.options).columns)
+
+    def reader(self, schema: StructType) -> LedgerSourceReader:
+        with coded():
+            return LedgerSourceReader(*self._wanted(schema))
+
+    def _wanted(self, schema: StructType) -> tuple[LedgerOptions, StructType]:
+        options, columns = LedgerOptions.parse(self.options), columns_of(schema)
+        if "columns" in self.options and options.columns != columns:
+            raise UsageError("the option columns and the schema differ: give one", schema=",".join(columns))
+        return options, schema
+
+
+class PushdownLedgerDataSource(LedgerDataSource):
+    """For sessions with ``spark.sql.python.filterPushdown.enabled``; Spark refuses such a reader in other sessions."""
+
+    def reader(self, schema: StructType) -> PushdownLedgerSourceReader:
+        with coded():
+            return PushdownLedgerSourceReader(*self._wanted(schema))
+
+
+class LedgerSourceReader(DataSourceReader):
+    """Plans in the planner process, reads in the executors: a copy each, which share only the partitions."""
+
+    def __init__(self, options: LedgerOptions, schema: StructType) -> None:
+        self.options, self.rows = options, schema
+
+    def partitions(self) -> list[LedgerPartition]:  # type: ignore[override]  # Spark wants a list, of any partition
+        from tallystick.pipeline.survey import survey
+
+        with coded():
+            found = asyncio.run(survey(self.options))
+            planned = plan(found.extents, self.options.selection.entries, found.addresses, self.options.limits)
+        # Spark turns an empty list into one partition with the value None: an empty plan says the same in our words.
+        return [LedgerPartition(partition) for partition in planned or [Partition((), {})]]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        from tallystick.pipeline.read import read_partition
+
+        assert isinstance(partition, LedgerPartition)
+        return read_partition(partition.partition, arrow_schema(self.rows))
+
+
+class PushdownLedgerSourceReader(LedgerSourceReader):
+    """Takes filters on ledger and entry ids into the plan."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802  # Spark's name
+        selection, left = push(self.options.selection, filters)
+        self.options = replace(self.options, selection=selection)
+        return left

@@ -1,0 +1,61 @@
+"""A Spark session that can read ledgers: ``tallystick.spark.session()``, then ``.read.format("tally-ledger")``.
+
+The same on one machine and on a cluster; whatever is set here can be set otherwise by the caller. Needs ``tallystick[spark]``
+and Java 17 or newer.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+from tallystick.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+# Loopback: nobody else's business unless the caller says so. For executors on other machines set spark.driver.host (and
+# spark.driver.bindAddress) to an address that they reach.
+DEFAULTS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    PUSHDOWN: "true",
+}
+
+
+def session(master: str = "local[*]", app_name: str = "tallystick", **conf: object) -> SparkSession:
+    """The session, made if there is none; ``conf`` adds Spark settings or replaces ours: ``**{"spark.driver.memory": "2g"}``.
+
+    Python workers run this interpreter unless PYSPARK_PYTHON names another. Raises UsageError without Java or PySpark.
+    """
+    if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
+        raise UsageError("Spark needs Java 17 or newer: install it, or set JAVA_HOME")
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise UsageError("PySpark is not installed: pip install 'tallystick[spark]'") from error
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault(
+        "SPARK_LOCAL_IP", str(conf.get("spark.driver.bindAddress", DEFAULTS["spark.driver.bindAddress"]))
+    )
+    builder = SparkSession.builder.master(master).appName(app_name)
+    for name, value in {**DEFAULTS, **conf}.items():
+        builder = builder.config(name, str(value).lower() if isinstance(value, bool) else str(value))
+    return register(builder.getOrCreate())
+
+
+def register(spark: SparkSession) -> SparkSession:
+    """Make the format known to a session of one's own. It takes filters if the session's setting lets it."""
+    from tallystick.pipeline.ledger_source import LedgerDataSource, PushdownLedgerDataSource
+
+    pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
+    spark.dataSource.register(PushdownLedgerDataSource if pushes else LedgerDataSource)
+    return spark

@@ -1,0 +1,118 @@
+"""Planted bugs, each with what must find it. ``old`` stands exactly once in its module; a survivor fails CI."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LEDGER = "bookkeeper/ledger/"
+BOOKIE = "bookkeeper/bookie/"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """``killer`` is ``sim`` (so many schedules of the core simulator) or a pytest selection."""
+
+    name: str
+    module: str
+    old: str
+    new: str
+    killer: str = "sim"
+    schedules: int = 6_000
+
+
+MUTANTS = (
+    Mutant(
+        "unknown counts as no (Q15)",
+        LEDGER + "recovery.py",
+        "if answers.count(Answer.NO) >= self.striping.no_quorum:",
+        "if len(answers) - answers.count(Answer.YES) >= self.striping.no_quorum:",
+    ),
+    Mutant(
+        "one no ends recovery (Q15)",
+        LEDGER + "recovery.py",
+        "if answers.count(Answer.NO) >= self.striping.no_quorum:",
+        "if answers.count(Answer.NO) >= 1:",
+    ),
+    Mutant(
+        "fence coverage of one bookie (Q12)",
+        LEDGER + "recovery.py",
+        "if self.striping.covered(fenced):",
+        "if fenced:",
+    ),
+    Mutant(
+        "coverage one short (Q12)",
+        LEDGER + "striping.py",
+        "for first in range(len(silent)))",
+        "for first in range(1))",
+    ),
+    Mutant(
+        "recovery starts from the LAC answers alone (Q13)",
+        LEDGER + "recovery.py",
+        "self.start: EntryId = max(metadata.last_entry, metadata.fragments[-1].first - 1)",
+        "self.start: EntryId = metadata.last_entry",
+    ),
+    Mutant(
+        "two changes of one recovery merge into one fragment (Q14)",
+        LEDGER + "recovery.py",
+        "if self._fragments and last.first == first:",
+        "if self._fragments:",
+    ),
+    Mutant(
+        "closing before the write-backs are confirmed (Q14)",
+        LEDGER + "recovery.py",
+        "        if self._writes.lac < end:\n            return []\n",
+        "",
+    ),
+    Mutant(
+        "write-backs spread the recovery's own LAC (P7)",
+        LEDGER + "recovery.py",
+        "        return self.start\n",
+        "        return self._writes.lac\n",
+        schedules=20_000,
+    ),
+    Mutant(
+        "a gap does not end recovery",
+        LEDGER + "recovery.py",
+        "            return [*actions, *self._end()]\n",
+        "            self._head += 1\n            return [*actions, *self._decide()]\n",
+    ),
+    Mutant(
+        "acks at one less than the quorum (Q5)",
+        LEDGER + "add.py",
+        "missing = max(marks[self.striping.ack_quorum - 1], self.lac + 1)",
+        "missing = max(marks[max(0, self.striping.ack_quorum - 2)], self.lac + 1)",
+    ),
+    Mutant(
+        "entries are confirmed during an ensemble change (Q8)",
+        LEDGER + "add.py",
+        "        if self._changing:\n            return []\n        end = ",
+        "        end = ",
+    ),
+    Mutant(
+        "acks of a replaced bookie still count (Q8)",
+        LEDGER + "add.py",
+        "self._acked[slot], self._early[slot] = self.lac + 1, set()",
+        "pass",
+        schedules=20_000,
+    ),
+    Mutant(
+        "a new bookie does not get the unconfirmed entries (Q8)",
+        LEDGER + "add.py",
+        "return [*resends, *self._replace(), *self._confirm()]",
+        "return [*self._replace(), *self._confirm()]",
+    ),
+    Mutant(
+        "a fenced writer goes on elsewhere (Q11)",
+        LEDGER + "add.py",
+        "if code in UNRECOVERABLE:",
+        "if False:",
+        killer="tests/unit/bookkeeper/ledger/test_add.py",
+    ),
+    Mutant(
+        "the stripe is one bookie off (Q4)",
+        LEDGER + "striping.py",
+        "return tuple((entry + i) % self.ensemble_size for i in range(self.write_quorum))",
+        "return tuple((entry + i + 1) % self.ensemble_size for i in range(self.write_quorum))",
+        killer="tests/unit/bookkeeper/ledger/test_striping.py",
+    ),
+)

@@ -1,0 +1,54 @@
+"""The checks bite: every planted bug is found by its killer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tallystick.errors
+from sim.mutants import MUTANTS, Mutant
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = Path(tallystick.errors.__file__).parent
+SIM = "import sys; from tallystick.sim.cores import run_many; sys.exit(bool(run_many(range({0}), stop_at=1).failed))"
+
+
+def killed(mutant: Mutant, folder: Path) -> bool:
+    """Whether the killer fails on a copy of the package that has the bug."""
+    package = folder / "tallystick"
+    shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    module = package / mutant.module
+    text = module.read_text()
+    assert text.count(mutant.old) == 1, (
+        f"{mutant.module} has {text.count(mutant.old)} places like this; mend the mutant"
+    )
+    module.write_text(text.replace(mutant.old, mutant.new))
+    command = (
+        [sys.executable, "-c", SIM.format(mutant.schedules)]
+        if mutant.killer == "sim"
+        else [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *mutant.killer.split()]
+    )
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    where = subprocess.run(
+        [sys.executable, "-c", "import tallystick.errors; print(tallystick.errors.__file__)"],
+        env=environment, capture_output=True, text=True, check=True, cwd=ROOT,
+    ).stdout  # fmt: skip
+    assert where.startswith(str(folder)), f"the copy is not what runs: {where}"
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=110)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return done.returncode == 1
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_mutant_is_killed(mutant: Mutant, tmp_path: Path) -> None:
+    assert killed(mutant, tmp_path), f"nothing noticed: {mutant.name}"
+
+
+def test_there_are_enough_mutants() -> None:
+    assert len(MUTANTS) >= 12
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)

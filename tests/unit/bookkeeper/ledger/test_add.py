@@ -1,0 +1,256 @@
+"""AddCore: directed cases, then random schedules against a twin that keeps one object an entry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tallystick.bookkeeper.ledger.add import Action, AddCore, Confirm, Fail, Reason, Replace, Resend, Send
+from tallystick.bookkeeper.ledger.striping import Striping
+from tallystick.bookkeeper.wire.v2 import Code
+
+ABC = ("a", "b", "c")
+
+
+def core(ensemble: int = 3, write: int = 3, ack: int = 2) -> AddCore:
+    return AddCore(Striping(ensemble, write, ack), tuple("abcdef"[:ensemble]))
+
+
+@pytest.mark.rule("Q5")
+def test_q5_an_entry_waits_for_its_quorum_and_for_every_earlier_one() -> None:
+    adds = core()
+    assert adds.append(2) == [Send(0, 1)]
+    assert adds.acked(0, 1, 1) == []
+    assert adds.acked(1, 1, 1) == []  # entry 1 has its quorum, entry 0 has nothing
+    assert adds.acked(2, 0, 0) == []
+    assert adds.acked(0, 0, 0) == [Confirm(1)]
+
+
+@pytest.mark.rule("Q6")
+def test_q6_the_lac_is_the_end_of_the_confirmed_prefix() -> None:
+    adds = core()
+    assert adds.lac == -1
+    adds.append(10)
+    adds.acked(0, 0, 9)
+    assert adds.acked(1, 0, 4) == [Confirm(4)]
+    assert adds.lac == 4
+
+
+@pytest.mark.rule("Q7")
+def test_q7_a_failure_before_the_quorum_changes_the_ensemble_at_once() -> None:
+    adds = core()
+    adds.append(3)
+    adds.acked(0, 0, 2)
+    assert adds.failed(2, 0) == [Replace(("c",), first=0)]
+
+
+@pytest.mark.rule("Q7")
+def test_q7_a_failure_after_the_quorum_waits_for_the_next_append() -> None:
+    adds = core()
+    adds.append(1)
+    adds.acked(0, 0, 0)
+    assert adds.acked(1, 0, 0) == [Confirm(0)]
+    assert adds.failed(2, 0) == []
+    assert adds.append(1) == [Replace(("c",), first=1), Send(1, 1)]
+
+
+@pytest.mark.rule("Q7")
+@pytest.mark.parametrize(("code", "reason"), [(Code.FENCED, Reason.FENCED), (Code.UNAUTHORIZED, Reason.UNAUTHORIZED)])
+def test_q7_unrecoverable_answers_change_no_ensemble(code: Code, reason: Reason) -> None:
+    adds = core()
+    adds.append(3)
+    adds.acked(0, 0, 1)
+    adds.acked(1, 0, 0)
+    assert adds.failed(2, 1, code) == [Fail(1, 2, reason)]
+    assert adds.acked(1, 1, 2) == [] and adds.failed(0, 1) == [] and adds.lac == 0
+
+
+@pytest.mark.rule("Q7")
+@pytest.mark.parametrize("code", [None, *(set(Code) - {Code.OK, Code.FENCED, Code.UNAUTHORIZED})])
+def test_q7_every_other_answer_is_the_bookies_own_failure(code: Code | None) -> None:
+    adds = core()
+    adds.append(1)
+    assert adds.failed(1, 0, code) == [Replace(("b",), first=0)]
+
+
+@pytest.mark.rule("Q8")
+def test_q8_a_change_starts_at_lac_plus_1_and_resends_what_is_not_confirmed() -> None:
+    adds = core()
+    adds.append(5)
+    adds.acked(0, 0, 1)
+    adds.acked(1, 0, 1)
+    assert adds.failed(2, 2) == [Replace(("c",), first=2)]
+    assert adds.ensemble_changed(("a", "b", "d")) == [Resend(2, 2, 4)]
+    assert adds.ensemble == ("a", "b", "d")
+
+
+@pytest.mark.rule("Q8")
+def test_q8_nothing_is_confirmed_during_a_change() -> None:
+    adds = core()
+    adds.append(1)
+    adds.failed(2, 0)
+    adds.acked(0, 0, 0)
+    assert adds.acked(1, 0, 0) == []
+    assert adds.ensemble_changed(("a", "b", "d")) == [Resend(2, 0, 0), Confirm(0)]
+
+
+@pytest.mark.rule("Q8", "P1")
+def test_q8_acks_of_a_replaced_bookie_are_withdrawn_before_anything_is_confirmed() -> None:
+    """The original confirms while it still withdraws (its bug 3005): entry 1 would be confirmed by c's void ack."""
+    adds = core(3, 3, 2)
+    adds.append(3)
+    adds.acked(2, 1, 2)  # c has 1 and 2, then dies
+    adds.failed(2, 0)
+    adds.acked(0, 0, 2)
+    adds.acked(1, 0, 0)
+    assert adds.ensemble_changed(("a", "b", "d")) == [Resend(2, 0, 2), Confirm(0)]
+    assert adds.acked(2, 0, 2) == [Confirm(2)]
+
+
+def test_a_second_failure_during_a_change_is_the_next_change() -> None:
+    adds = core()
+    adds.append(2)
+    assert adds.failed(2, 0) == [Replace(("c",), first=0)]
+    assert adds.failed(1, 0) == []
+    assert adds.ensemble_changed(("a", "b", "d")) == [Resend(2, 0, 1), Replace(("b",), first=0)]
+    assert adds.acked(0, 0, 1) == [] and adds.acked(2, 0, 1) == []
+    assert adds.ensemble_changed(("a", "e", "d")) == [Resend(1, 0, 1), Confirm(1)]
+
+
+def test_a_change_without_pending_entries_resends_nothing() -> None:
+    adds = core()
+    adds.append(1)
+    adds.acked(0, 0, 0)
+    adds.acked(1, 0, 0)
+    adds.failed(2, 0)
+    assert adds.append(1)[0] == Replace(("c",), first=1)
+    idle = AddCore(Striping(3, 3, 2), ABC)
+    assert idle.ensemble_changed(("a", "b", "d")) == []
+
+
+@pytest.mark.rule("Q9")
+def test_q9_a_change_that_fails_fails_all_pending_entries() -> None:
+    adds = core()
+    adds.append(3)
+    adds.acked(0, 0, 0)
+    adds.acked(1, 0, 0)
+    adds.failed(2, 1)
+    adds.acked(0, 1, 2)
+    adds.acked(1, 1, 2)
+    # They have their quorum by the old metadata, but the new metadata may have been stored all the same.
+    assert adds.change_failed() == [Fail(1, 2, Reason.NO_CHANGE)]
+    assert adds.change_failed() == [] and adds.ensemble_changed(("a", "b", "d")) == []
+    with pytest.raises(AssertionError):
+        adds.append(1)
+
+
+@dataclass
+class PlainEntry:
+    acks: set[int] = field(default_factory=set)
+
+
+class Twin:
+    """The same rules, one entry at a time, nothing clever."""
+
+    def __init__(self, striping: Striping, ensemble: tuple[str, ...], lac: int = -1) -> None:
+        self.striping, self.ensemble, self.lac, self.first = striping, ensemble, lac, lac + 1
+        self.entries: list[PlainEntry] = []
+        self.failed_bookies: list[str] = []
+        self.changing = False
+
+    def entry(self, number: int) -> PlainEntry:
+        return self.entries[number - self.first]
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.entries)
+
+    def quorum(self, number: int) -> bool:
+        return len(self.entry(number).acks) >= self.striping.ack_quorum
+
+    def append(self, count: int) -> list[Action]:
+        start = self.end
+        self.entries += [PlainEntry() for _ in range(count)]
+        return [*self.replace(), Send(start, self.end - 1)]
+
+    def acked(self, slot: int, first: int, last: int) -> list[Action]:
+        for number in range(first, last + 1):
+            if slot in self.striping.slots(number):
+                self.entry(number).acks.add(slot)
+        return self.confirm()
+
+    def failed(self, slot: int, number: int) -> list[Action]:
+        if self.ensemble[slot] not in self.failed_bookies:
+            self.failed_bookies.append(self.ensemble[slot])
+        return self.replace() if number > self.lac and not self.quorum(number) else []
+
+    def ensemble_changed(self, ensemble: tuple[str, ...]) -> list[Action]:
+        changed = [slot for slot in range(len(ensemble)) if ensemble[slot] != self.ensemble[slot]]
+        for number in range(self.lac + 1, self.end):
+            self.entry(number).acks.difference_update(changed)
+        self.ensemble, self.changing = ensemble, False
+        self.failed_bookies = [bookie for bookie in self.failed_bookies if bookie in ensemble]
+        resends: list[Action] = [Resend(slot, self.lac + 1, self.end - 1) for slot in changed if self.lac + 1 < self.end]
+        return [*resends, *self.replace(), *self.confirm()]
+
+    def confirm(self) -> list[Action]:
+        before = self.lac
+        while not self.changing and self.lac + 1 < self.end and self.quorum(self.lac + 1):
+            self.lac += 1
+        return [Confirm(self.lac)] if self.lac > before else []
+
+    def replace(self) -> list[Action]:
+        if self.changing or not self.failed_bookies:
+            return []
+        self.changing = True
+        return [Replace(tuple(self.failed_bookies), first=self.lac + 1)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_the_core_equals_its_plain_twin(data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, 5), "ensemble")
+    write = data.draw(st.integers(1, size), "write quorum")
+    striping = Striping(size, write, data.draw(st.integers(1, write), "ack quorum"))
+    lac, bookies = data.draw(st.integers(-1, 4), "lac"), iter(range(1000))
+    ensemble = tuple(f"b{next(bookies)}" for _ in range(size))
+    adds, twin = AddCore(striping, ensemble, lac), Twin(striping, ensemble, lac)
+    unacked: list[list[int]] = [[] for _ in range(size)]  # by slot, what its bookie was sent and has not answered
+
+    def perform(actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Send):
+                for slot in range(size):
+                    unacked[slot] += striping.stripe(slot, action.first, action.last)
+            elif isinstance(action, Resend):
+                unacked[action.slot] = list(striping.stripe(action.slot, action.first, action.last))
+
+    for _ in range(data.draw(st.integers(1, 40), "steps")):
+        step = data.draw(st.sampled_from(["append", "ack", "ack", "ack", "fail", "change"]))
+        slot = data.draw(st.integers(0, size - 1))
+        actions: list[Action] = []
+        if step == "append":
+            count = data.draw(st.integers(1, 7))
+            actions = adds.append(count)
+            assert actions == twin.append(count)
+        elif step == "ack" and unacked[slot]:
+            start = data.draw(st.integers(0, len(unacked[slot]) - 1)) if data.draw(st.booleans()) else 0
+            stop = data.draw(st.integers(start + 1, len(unacked[slot])))
+            run, unacked[slot] = unacked[slot][start:stop], unacked[slot][:start] + unacked[slot][stop:]
+            for first, last in striping.runs(slot, run):
+                actions += adds.acked(slot, first, last)
+                expected = twin.acked(slot, first, last)
+                assert actions[-1:] == expected or not expected
+        elif step == "fail" and unacked[slot]:
+            entry = data.draw(st.sampled_from(unacked[slot]))
+            actions = adds.failed(slot, entry)
+            assert actions == twin.failed(slot, entry)
+        elif step == "change" and twin.changing:
+            changed = tuple(f"b{next(bookies)}" if b in twin.failed_bookies else b for b in twin.ensemble)
+            actions = adds.ensemble_changed(changed)
+            assert actions == twin.ensemble_changed(changed)
+        perform(actions)
+        assert adds.lac == twin.lac and adds.next_entry == twin.end

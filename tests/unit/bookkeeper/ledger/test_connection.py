@@ -1,0 +1,355 @@
+"""The client's side of a bookie connection: matching, batching, time-outs, failures, hostile peers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.digest import master_key
+from tallystick.errors import BookieUnavailable, RequestTimeout
+
+KEY = master_key(b"")
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Wait for it."""
+    for _ in range(10_000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("the condition never came true")
+
+
+class Heard:
+    """What a channel reported, call by call."""
+
+    def __init__(self) -> None:
+        self.acked: list[list[int]] = []
+        self.failed: list[tuple[list[int], int | None]] = []
+
+    def on_acked(self, entries: list[int]) -> None:
+        self.acked.append(list(entries))
+
+    def on_failed(self, entries: list[int], code: int | None) -> None:
+        self.failed.append((list(entries), code))
+
+    @property
+    def all_acked(self) -> list[int]:
+        return [entry for entries in self.acked for entry in entries]
+
+    @property
+    def all_failed(self) -> list[int]:
+        return [entry for entries, _ in self.failed for entry in entries]
+
+
+def add_frame(bench: Any, ledger: int, entry: int, payload: bytes = b"x") -> bytes:
+    return v2.Add(ledger, entry, KEY, bench.entry(ledger, entry, payload)).encode()
+
+
+def ok(ledger: int, entry: int, code: int = 0) -> bytes:
+    return v2.encode_answer(v2.Add(ledger, entry, KEY, b""), code)
+
+
+async def test_reads_answer_with_code_and_bytes(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    bookie.entries[7, 0] = bench.entry(7, 0, b"abc")
+    client = bench.client()
+    answer = await client.read("b1", 7, 0)
+    assert (answer.code, bytes(answer.entry_bytes)) == (v2.Code.OK, bookie.entries[7, 0])
+    assert (await client.read("b1", 7, 1)).code == v2.Code.NO_ENTRY
+    assert (await client.read("b1", 8, -1)).code == v2.Code.NO_LEDGER
+    last = await client.read("b1", 7, -1, master_key=KEY, flags=v2.Flag.FENCE)
+    assert bytes(last.entry_bytes) == bookie.entries[7, 0]
+    assert bookie.requests[-1] == v2.Read(7, -1, KEY, v2.Flag.FENCE)
+    assert bookie.opened == 1
+
+
+async def test_batch_reads_and_long_answers(bench: Any) -> None:
+    """Answers beyond the read buffer go to a buffer of their own, next to short ones."""
+    [bookie] = await bench.bookie("b1")
+    sizes = [10, 300_000, 0, 70_000, 1_000_000, 5]
+    for entry, size in enumerate(sizes):
+        bookie.entries[1, entry] = bench.entry(1, entry, bytes([entry]) * size)
+    client = bench.client()
+    whole, *singles = await asyncio.gather(
+        client.batch_read("b1", 1, 0, max_count=6, max_bytes=4_000_000),
+        *(client.read("b1", 1, entry) for entry in range(6)),
+    )
+    assert [bytes(entry) for entry in whole.entries] == [bookie.entries[1, entry] for entry in range(6)]
+    assert [bytes(answer.entry_bytes) for answer in singles] == [bookie.entries[1, entry] for entry in range(6)]
+    limited = await client.batch_read("b1", 1, 0, max_count=3, max_bytes=4_000_000)
+    assert len(limited.entries) == 3
+    none = await client.batch_read("b1", 1, 9, max_count=3, max_bytes=1000)
+    assert (none.code, none.entries) == (v2.Code.NO_ENTRY, ())
+
+
+async def test_single_add_returns_the_code(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    client = bench.client()
+    assert await client.add("b1", add_frame(bench, 3, 5), 3, 5) == v2.Code.OK
+    bookie.script = lambda request: v2.encode_answer(request, v2.Code.FENCED)
+    assert await client.add("b1", add_frame(bench, 3, 5), 3, 5) == v2.Code.FENCED
+
+
+async def test_adds_report_once_for_a_read_and_leave_in_one_write(bench: Any) -> None:
+    await bench.bookie("b1")
+    heard, client = Heard(), bench.client()
+    await client.read("b1", 1, 0)
+    channel = client.adds("b1", 1, heard.on_acked, heard.on_failed)
+    for first in range(0, 100, 10):
+        entries = list(range(first, first + 10))
+        channel.send(entries, [add_frame(bench, 1, entry) for entry in entries])
+    assert heard.acked == []
+    await until(lambda: len(heard.all_acked) == 100)
+    assert heard.acked == [list(range(100))]  # one write each way, and everything of the read in one call
+    assert heard.failed == []
+
+
+async def test_answers_out_of_turn_and_of_several_ledgers(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    bookie.script = lambda request: None
+    one, two, client = Heard(), Heard(), bench.client()
+    first, second = client.adds("b1", 1, one.on_acked, one.on_failed), client.adds("b1", 2, two.on_acked, two.on_failed)
+    first.send([0, 3, 6, 9], [add_frame(bench, 1, entry) for entry in (0, 3, 6, 9)])
+    second.send([0, 1], [add_frame(bench, 2, entry) for entry in (0, 1)])
+    alone = asyncio.ensure_future(client.add("b1", add_frame(bench, 1, 4), 1, 4))
+    await until(lambda: len(bookie.requests) == 7)
+    bookie.say(ok(1, 3) + ok(2, 0) + ok(1, 4) + ok(1, 0) + ok(1, 9) + ok(2, 1, v2.Code.IO_ERROR) + ok(1, 6))
+    await until(lambda: len(one.all_acked) == 4 and two.failed)
+    assert sorted(one.all_acked) == [0, 3, 6, 9]
+    assert (two.all_acked, two.failed) == ([0], [([1], v2.Code.IO_ERROR)])
+    assert await alone == v2.Code.OK
+
+
+async def test_refusals_of_one_read_come_in_one_call(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    bookie.script = lambda request: v2.encode_answer(request, v2.Code.FENCED)
+    heard, client = Heard(), bench.client()
+    client.adds("b1", 1, heard.on_acked, heard.on_failed).send(
+        list(range(50)), [add_frame(bench, 1, entry) for entry in range(50)]
+    )
+    await until(lambda: len(heard.all_failed) == 50)
+    assert heard.failed == [(list(range(50)), v2.Code.FENCED)]
+
+
+async def test_late_answers_of_a_closed_channel_go_to_nobody(bench: Any) -> None:
+    """A replaced by B replaced by A again: the first attempt's answers must not count for the second (attempt tags)."""
+    [bookie] = await bench.bookie("b1")
+    bookie.script = lambda request: None
+    old, new, client = Heard(), Heard(), bench.client()
+    channel = client.adds("b1", 1, old.on_acked, old.on_failed)
+    channel.send([5, 6], [add_frame(bench, 1, 5), add_frame(bench, 1, 6)])
+    await until(lambda: len(bookie.requests) == 2)
+    channel.close()
+    again = client.adds("b1", 1, new.on_acked, new.on_failed)
+    again.send([5, 6], [add_frame(bench, 1, 5), add_frame(bench, 1, 6)])
+    await until(lambda: len(bookie.requests) == 4)
+    bookie.say(ok(1, 5) + ok(1, 6))
+    await client_round_trip(client, bookie)
+    assert (old.acked, new.acked) == ([], [])
+    bookie.say(ok(1, 5) + ok(1, 6))
+    await until(lambda: new.acked)
+    assert (old.acked, new.all_acked, old.failed, new.failed) == ([], [5, 6], [], [])
+
+
+async def client_round_trip(client: Any, bookie: Any) -> None:
+    """Everything the bookie has said so far is behind the answer to this."""
+    script, bookie.script = bookie.script, None
+    await client.read(bookie.id, 999, 0)
+    bookie.script = script
+
+
+@pytest.mark.rule("Q15")
+async def test_q15_a_lost_connection_is_unknown_for_everything_outstanding(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    bookie.script = lambda request: None
+    heard, client = Heard(), bench.client()
+    client.adds("b1", 1, heard.on_acked, heard.on_failed).send([0, 1], [add_frame(bench, 1, 0), add_frame(bench, 1, 1)])
+    read = asyncio.ensure_future(client.read("b1", 1, 0))
+    await until(lambda: len(bookie.requests) == 3)
+    bookie.connections[0].abort()
+    with pytest.raises(BookieUnavailable) as caught:
+        await read
+    assert caught.value.ambiguous
+    assert heard.failed == [([0, 1], None)]
+    assert "bookie connection ended" in bench.kinds()
+    bookie.script = None
+    assert (await client.read("b1", 1, 0)).code == v2.Code.NO_LEDGER  # reconnects by itself
+    assert bookie.opened == 2
+
+
+async def test_a_channel_outlives_its_connection(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    heard, client = Heard(), bench.client()
+    channel = client.adds("b1", 1, heard.on_acked, heard.on_failed)
+    channel.send([0], [add_frame(bench, 1, 0)])
+    await until(lambda: heard.all_acked == [0])
+    bookie.connections[0].abort()
+    await until(lambda: "bookie connection ended" in bench.kinds())
+    channel.send([1], [add_frame(bench, 1, 1)])
+    await until(lambda: heard.all_acked == [0, 1])
+
+
+async def test_unreachable_bookies_fail_and_are_not_hammered(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    host, port = bookie.address
+    await bookie.stop()
+    resolved = 0
+
+    async def resolve(name: str) -> tuple[str, int]:
+        nonlocal resolved
+        resolved += 1
+        return host, port
+
+    bench.resolve = resolve
+    heard, client = Heard(), bench.client()
+    channel = client.adds("b1", 1, heard.on_acked, heard.on_failed)
+    channel.send([0], [add_frame(bench, 1, 0)])
+    assert heard.failed == []  # never inside send
+    await until(lambda: heard.failed == [([0], None)])
+    for _ in range(20):
+        with pytest.raises(BookieUnavailable):
+            await client.read("b1", 1, 0)
+    assert resolved < 20
+
+
+async def test_an_unregistered_bookie_is_unavailable_until_it_is_back(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    await bookie.stop()
+    client = bench.client()
+    with pytest.raises(BookieUnavailable, match="not registered"):
+        await client.read("b1", 1, 0)
+    await bookie.start()  # on another port: the id is resolved again
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                answer = await client.read("b1", 1, 0)
+                break
+            except BookieUnavailable:
+                await asyncio.sleep(0.01)
+    assert answer.code == v2.Code.NO_LEDGER
+
+
+async def test_silence_times_out_as_unknown_and_ends_the_connection(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    bookie.script = lambda request: None
+    heard, client = Heard(), bench.client(add_timeout_s=0.1, read_timeout_s=30.0)
+    client.adds("b1", 1, heard.on_acked, heard.on_failed).send([0, 1], [add_frame(bench, 1, 0), add_frame(bench, 1, 1)])
+    read = asyncio.ensure_future(client.read("b1", 1, 0))
+    with pytest.raises(BookieUnavailable, match="silent"):
+        await read  # with the connection, long before its own time
+    assert heard.failed == [([0, 1], None)]
+
+
+async def test_one_slow_answer_times_out_alone_and_its_late_answer_is_swallowed(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    bookie.script = lambda request: None if request.entry == 0 else bookie.default(request)
+    client = bench.client(read_timeout_s=0.1)
+    slow = asyncio.ensure_future(client.read("b1", 1, 0))
+    while not slow.done():
+        await client.read("b1", 1, 1)
+        await asyncio.sleep(0.005)
+    with pytest.raises(RequestTimeout):
+        await slow
+    again = asyncio.ensure_future(client.read("b1", 1, 0))
+    await until(lambda: len([request for request in bookie.requests if request.entry == 0]) == 2)
+    bookie.say(v2.encode_answer(v2.Read(1, 0), v2.Code.IO_ERROR))  # belongs to the first question
+    bookie.say(v2.encode_answer(v2.Read(1, 0), v2.Code.NO_LEDGER))
+    assert (await again).code == v2.Code.NO_LEDGER
+    assert bookie.opened == 1
+
+
+async def test_adds_time_out_while_others_are_answered(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    bookie.script = lambda request: None if getattr(request, "entry", 0) == 2 else bookie.default(request)
+    heard, client = Heard(), bench.client(add_timeout_s=0.1)
+    channel = client.adds("b1", 1, heard.on_acked, heard.on_failed)
+    channel.send([0, 1, 2, 3], [add_frame(bench, 1, entry) for entry in range(4)])
+    number = 3
+    while not heard.failed:
+        number += 1
+        channel.send([number], [add_frame(bench, 1, number)])
+        await asyncio.sleep(0.005)
+    assert heard.failed == [([2], None)]
+    bookie.say(ok(1, 2))  # late
+    await until(lambda: len(heard.all_acked) == number)
+    assert 2 not in heard.all_acked
+    assert bookie.opened == 1
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        pytest.param(ok(1, 77), id="an ack nobody waits for"),
+        pytest.param(v2.encode_answer(v2.Read(1, 77), 0, b"x" * 40), id="a read nobody asked for"),
+        pytest.param(b"\xff\xff\xff\xff" + b"x" * 100, id="a length of 4 GiB"),
+        pytest.param((10_000_000).to_bytes(4, "big"), id="a length over the limit"),
+        pytest.param(b"\x00\x00\x00\x00", id="an empty frame"),
+        pytest.param(b"\x00\x00\x00\x04\x02\x09\x00\x00", id="an unknown opcode"),
+        pytest.param(b"\x00\x00\x00\x08\x02\x02\x00\x00\x00\x00\x00\x00", id="a frame shorter than its form"),
+        pytest.param(v2.Auth(b"").encode(), id="authentication"),
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="another protocol"),
+    ],
+)
+async def test_malformed_or_unasked_answers_end_the_connection_as_unknown(bench: Any, garbage: bytes) -> None:
+    [bookie] = await bench.bookie("b1")
+    bookie.script = lambda request: None
+    heard, client = Heard(), bench.client()
+    client.adds("b1", 1, heard.on_acked, heard.on_failed).send([0, 1], [add_frame(bench, 1, 0), add_frame(bench, 1, 1)])
+    read = asyncio.ensure_future(client.read("b1", 1, 0))
+    await until(lambda: len(bookie.requests) == 3)
+    bookie.say(ok(1, 0) + garbage)
+    with pytest.raises(BookieUnavailable):
+        await read
+    assert (heard.acked, heard.failed) == ([[0]], [([1], None)])
+    assert "bookie broke the protocol" in bench.kinds()
+    bookie.script = None
+    assert (await client.read("b1", 1, 0)).code == v2.Code.NO_LEDGER
+
+
+async def test_answers_in_any_pieces(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    bookie.script = lambda request: None
+    bookie.entries[1, 0] = bench.entry(1, 0, b"y" * 1000)
+    heard, client = Heard(), bench.client()
+    client.adds("b1", 1, heard.on_acked, heard.on_failed).send([0, 1], [add_frame(bench, 1, 0), add_frame(bench, 1, 1)])
+    read = asyncio.ensure_future(client.read("b1", 1, 0))
+    await until(lambda: len(bookie.requests) == 3)
+    answers = ok(1, 0) + v2.encode_answer(v2.Read(1, 0), 0, bookie.entries[1, 0]) + ok(1, 1)
+    for at in range(0, len(answers), 7):
+        bookie.say(answers[at : at + 7])
+        await asyncio.sleep(0)
+    assert bytes((await read).entry_bytes) == bookie.entries[1, 0]
+    await until(lambda: heard.all_acked == [0, 1])
+
+
+async def test_a_given_up_read_leaves_its_answer_to_nobody(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    bookie.script = lambda request: None
+    client = bench.client()
+    given_up = asyncio.ensure_future(client.read("b1", 1, 0))
+    await until(lambda: len(bookie.requests) == 1)
+    given_up.cancel()
+    again = asyncio.ensure_future(client.read("b1", 1, 0))
+    await until(lambda: len(bookie.requests) == 2)
+    bookie.say(v2.encode_answer(v2.Read(1, 0), v2.Code.IO_ERROR) + v2.encode_answer(v2.Read(1, 0), v2.Code.NO_ENTRY))
+    assert (await again).code == v2.Code.NO_ENTRY
+
+
+async def test_close_fails_what_is_outstanding_and_what_comes_after(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    bookie.script = lambda request: None
+    heard, client = Heard(), bench.client()
+    channel = client.adds("b1", 1, heard.on_acked, heard.on_failed)
+    channel.send([0], [add_frame(bench, 1, 0)])
+    read = asyncio.ensure_future(client.read("b1", 1, 0))
+    await until(lambda: len(bookie.requests) == 2)
+    await client.close()
+    assert heard.failed == [([0], None)]
+    for attempt in (read, client.read("b1", 1, 0), client.read("b2", 1, 0)):
+        with pytest.raises(BookieUnavailable, match="closed"):
+            await attempt

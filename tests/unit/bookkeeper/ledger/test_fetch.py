@@ -1,0 +1,275 @@
+"""Reading known ranges from scripted bookies: order, digests, replicas one after another, batch reads and their absence."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from tallystick.bookkeeper.ledger.fetch import Range, fetch_runs, ranges_of
+from tallystick.bookkeeper.ledger.read import Entry, read_entries
+from tallystick.bookkeeper.ledger.striping import Striping
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.digest import Digest
+from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata
+from tallystick.errors import BookieUnavailable, DigestMismatch, NoSuchEntry, Unauthorized, Unavailable
+
+LEDGER = 5
+NAMES = ("b1", "b2", "b3")
+
+
+def payload(entry: int) -> bytes:
+    return f"entry {entry} ".encode() * (entry % 7 + 1)
+
+
+def store(bench: Any, ensemble: tuple[str, ...], write_quorum: int, first: int, last: int) -> Range:
+    """Put entries where the striping says; the range that reads them."""
+    striping = Striping(len(ensemble), write_quorum, write_quorum)
+    for entry in range(first, last + 1):
+        for slot in striping.slots(entry):
+            bench.bookies[ensemble[slot]].entries[LEDGER, entry] = bench.entry(LEDGER, entry, payload(entry))
+    return Range(LEDGER, first, last, ensemble, write_quorum, DigestType.CRC32C)
+
+
+async def collect(client: Any, *ranges: Range) -> list[int]:
+    """Ids in the order they came; payloads checked."""
+    seen: list[int] = []
+    async with aclosing(fetch_runs(client, ranges)) as runs:
+        async for run in runs:
+            assert [bytes(data) for data in run.payloads] == [payload(e) for e in range(run.first, run.last + 1)]
+            seen += range(run.first, run.last + 1)
+    return seen
+
+
+def asked(bookie: Any, kind: type) -> list[Any]:
+    return [request for request in bookie.requests if isinstance(request, kind)]
+
+
+@pytest.mark.rule("Q4", "Q17")
+@pytest.mark.parametrize(("size", "quorum"), [(1, 1), (3, 3), (3, 2), (3, 1), (2, 1)])
+async def test_q4_q17_every_entry_from_its_write_set_in_order(bench: Any, size: int, quorum: int) -> None:
+    await bench.bookie(*NAMES[:size])
+    wanted = store(bench, NAMES[:size], quorum, 0, 399)
+    client = bench.client()
+    assert await collect(client, wanted) == list(range(400))
+    for bookie in bench.bookies.values():
+        for request in asked(bookie, v2.Read):
+            assert bookie.entries.get((LEDGER, request.entry)), "asked a bookie that does not hold it"
+
+
+@pytest.mark.rule("Q17")
+async def test_q17_unstriped_ranges_are_read_in_few_round_trips(bench: Any) -> None:
+    await bench.bookie(*NAMES)
+    wanted = store(bench, NAMES, 3, 0, 4999)
+    assert await collect(bench.client(), wanted) == list(range(5000))
+    requests = [request for bookie in bench.bookies.values() for request in bookie.requests]
+    assert all(isinstance(request, v2.BatchRead) for request in requests)
+    assert len(requests) < 12
+
+
+@pytest.mark.rule("Q17")
+@pytest.mark.parametrize("quorum", [3, 2])
+async def test_q17_replicas_are_tried_until_one_succeeds(bench: Any, quorum: int) -> None:
+    """One bookie is dead, another has lost some entries and damaged others: whatever one replica has is found."""
+    await bench.bookie(*NAMES)
+    wanted = store(bench, NAMES, quorum, 0, 299)
+    b1, b2, b3 = (bench.bookies[name] for name in NAMES)
+    striping = wanted.striping
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    for entry in range(300):
+        holders = [bench.bookies[NAMES[slot]] for slot in striping.slots(entry)]
+        live = [bookie for bookie in holders if bookie is not b1]
+        for bookie in live[1:]:  # one good copy stays
+            if chance.random() < 0.3:
+                del bookie.entries[LEDGER, entry]
+            elif chance.random() < 0.3:
+                bookie.entries[LEDGER, entry] = bookie.entries[LEDGER, entry][:-1] + b"\x00"
+    await b1.stop()
+    assert await collect(bench.client(), wanted) == list(range(300))
+    assert b2.requests and b3.requests
+
+
+async def test_a_dead_bookie_is_asked_last_for_the_rest_of_the_read(bench: Any) -> None:
+    await bench.bookie(*NAMES)
+    wanted = store(bench, NAMES, 2, 0, 999)
+    bench.bookies["b1"].script = lambda request: b"x" * 50  # every connection to it ends
+    assert await collect(bench.client(), wanted) == list(range(1000))
+    assert bench.bookies["b1"].opened <= 2
+
+
+@pytest.mark.rule("Q17")
+async def test_q17_no_such_entry_only_when_every_replica_says_so(bench: Any) -> None:
+    await bench.bookie(*NAMES)
+    wanted = store(bench, NAMES, 3, 0, 4)
+    one_more = Range(LEDGER, 0, 5, NAMES, 3, DigestType.CRC32C)
+    client = bench.client()
+    seen: list[int] = []
+    with pytest.raises(NoSuchEntry) as caught:
+        async for run in fetch_runs(client, [wanted, one_more]):
+            seen += range(run.first, run.last + 1)
+    assert seen == [0, 1, 2, 3, 4]
+    assert caught.value.entry == 5
+    assert all(bookie.requests for bookie in bench.bookies.values())
+
+
+@pytest.mark.rule("Q17", "Q15")
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (v2.Code.IO_ERROR, Unavailable),
+        (v2.Code.TOO_MANY_REQUESTS, Unavailable),
+        (v2.Code.UNKNOWN_LEDGER_STATE, Unavailable),
+        (v2.Code.UNAUTHORIZED, Unauthorized),
+        ("bad bytes", DigestMismatch),
+        ("another entry", DigestMismatch),
+        ("dead", BookieUnavailable),
+    ],
+)
+@pytest.mark.parametrize("position", [0, 1, 2])
+@pytest.mark.parametrize("quorum", [3, 2])
+async def test_q17_any_failure_wins_over_no(bench: Any, answer: Any, error: type, position: int, quorum: int) -> None:
+    """{no, no, unknown} to a reader is unknown, whatever the order."""
+    await bench.bookie(*NAMES)
+    store(bench, NAMES, 3, 0, 1)
+    if quorum == 2 and position == 2:
+        position = 1
+    wanted = Range(LEDGER, 3, 3, NAMES, quorum, DigestType.CRC32C)
+    odd = bench.bookies[NAMES[position]]
+    if answer == "dead":
+        await odd.stop()
+    elif answer == "bad bytes":
+        odd.script = lambda request: v2.encode_answer(request, v2.Code.OK, b"short")
+    elif answer == "another entry":
+        odd.script = lambda request: v2.encode_answer(request, v2.Code.OK, odd.entries[LEDGER, 1])
+    else:
+        odd.script = lambda request: v2.encode_answer(request, answer)
+    with pytest.raises(error):
+        await collect(bench.client(), wanted)
+
+
+@pytest.mark.parametrize("quorum", [3, 2])
+async def test_a_silent_replica_is_overtaken(bench: Any, quorum: int) -> None:
+    await bench.bookie(*NAMES)
+    wanted = store(bench, NAMES, quorum, 0, 199)
+    bench.bookies["b1"].script = lambda request: None
+    client = bench.client(speculative_read_s=0.05, read_timeout_s=60.0)
+    assert await collect(client, wanted) == list(range(200))
+    assert len(bench.bookies["b1"].requests) <= 64  # not asked again
+
+
+async def test_a_slow_answer_still_counts_when_the_others_fail(bench: Any) -> None:
+    await bench.bookie("b1", "b2")
+    wanted = store(bench, ("b1", "b2"), 2, 0, 0)
+    b1, b2 = bench.bookies["b1"], bench.bookies["b2"]
+    b1.script = lambda request: None
+
+    def refuse(request: Any) -> bytes:
+        b1.say(b1.default(request))  # b1 wakes up when b2 has been asked
+        return v2.encode_answer(request, v2.Code.IO_ERROR)
+
+    b2.script = refuse
+    assert await collect(bench.client(speculative_read_s=0.02), wanted) == [0]
+
+
+@pytest.mark.rule("Q17")
+async def test_q17_bookies_without_batch_reads_are_found_out_and_remembered(bench: Any) -> None:
+    await bench.bookie(*NAMES)
+    wanted = store(bench, NAMES, 3, 0, 499)
+    for bookie in bench.bookies.values():  # an original before 4.17: closes the connection
+        bookie.script = lambda request, bookie=bookie: (
+            bookie.CLOSE if isinstance(request, v2.BatchRead) else bookie.default(request)
+        )
+    client = bench.client()
+    assert await collect(client, wanted) == list(range(500))
+    assert await collect(client, wanted) == list(range(500))
+    batch_reads = sum(len(asked(bookie, v2.BatchRead)) for bookie in bench.bookies.values())
+    assert batch_reads <= 3
+    assert client.without_batch_reads <= set(NAMES)
+
+
+async def test_a_short_or_damaged_batch_goes_on_elsewhere(bench: Any) -> None:
+    """A batch answer is good up to its first bad entry; the rest is asked for again, from another replica."""
+    await bench.bookie(*NAMES)
+    wanted = store(bench, NAMES, 3, 0, 99)
+    for name, entry in (("b1", 10), ("b2", 20), ("b3", 30), ("b1", 40)):
+        data = bench.bookies[name].entries[LEDGER, entry]
+        bench.bookies[name].entries[LEDGER, entry] = data[:40] + bytes([data[40] ^ 1]) + data[41:]
+    assert await collect(bench.client(), wanted) == list(range(100))
+
+
+async def test_entries_of_all_sizes_keep_within_the_answer_limit(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    sizes = [0, 1, 300_000, 5_000_000, 10, 100_000, 0, 4_000_000, *([50] * 300), 1_000_000, *([50] * 30)]
+    for entry, size in enumerate(sizes):
+        bookie.entries[1, entry] = bench.entry(1, entry, b"z" * size)
+    seen = []
+    wanted = Range(1, 0, len(sizes) - 1, ("b1",), 1, DigestType.CRC32C)
+    async for run in fetch_runs(bench.client(), [wanted]):
+        seen += [len(data) for data in run.payloads]
+    assert seen == sizes
+    assert max(request.max_bytes for request in asked(bookie, v2.BatchRead)) <= 5_242_876
+
+
+async def test_what_is_not_taken_bounds_what_is_asked(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    for entry in range(200):
+        bookie.entries[1, entry] = bench.entry(1, entry, b"z" * 10_000)
+    client = bench.client(read_window_bytes=200_000)
+    async with aclosing(fetch_runs(client, [Range(1, 0, 199, ("b1",), 1, DigestType.CRC32C)])) as runs:
+        await anext(runs)
+        await anext(runs)
+        for _ in range(50):
+            await client.read("b1", 1, 0)  # time for anything that is under way
+        furthest = max(request.first + request.max_count for request in asked(bookie, v2.BatchRead))
+        assert furthest * 10_000 < 600_000
+    assert furthest < 200
+
+
+async def test_leaving_early_leaves_nothing_behind(bench: Any) -> None:
+    await bench.bookie(*NAMES)
+    wanted = store(bench, NAMES, 3, 0, 4999)
+    before = len(asyncio.all_tasks())
+    async with aclosing(fetch_runs(bench.client(), [wanted])) as runs:
+        async for _ in runs:
+            break
+    assert len(asyncio.all_tasks()) == before
+
+
+@pytest.mark.rule("Q17")
+async def test_q17_a_writer_reads_its_own_ledger_by_fragment(bench: Any) -> None:
+    """``read_entries`` needs no metadata service: the caller's metadata says which bookies have which entries."""
+    await bench.bookie("b1", "b2", "b3", "b4")
+    store(bench, ("b1", "b2", "b3"), 2, 0, 9)
+    store(bench, ("b1", "b4", "b3"), 2, 10, 24)
+    metadata = LedgerMetadata(
+        3, 2, 2, (Fragment(0, ("b1", "b2", "b3")), Fragment(10, ("b1", "b4", "b3"))), DigestType.CRC32C
+    )
+    assert [(r.first, r.last, r.bookies[1]) for r in ranges_of(LEDGER, metadata, 3, 20)] == [
+        (3, 9, "b2"),
+        (10, 20, "b4"),
+    ]
+    entries = [entry async for entry in read_entries(bench.client(), metadata, LEDGER, 3, 20)]
+    assert [entry.id for entry in entries] == list(range(3, 21))
+    assert entries[0] == Entry(3, payload(3), LEDGER, len(payload(3)), 2)
+
+
+@pytest.mark.parametrize("kind", list(DigestType))
+async def test_all_digests(bench: Any, kind: DigestType) -> None:
+    from tallystick.bookkeeper.wire.digest import EntryHeader
+
+    [bookie] = await bench.bookie("b1")
+    digest = Digest.of(kind, b"secret")
+    for entry in range(30):
+        bookie.entries[1, entry] = digest.encode(EntryHeader(1, entry, entry - 1, entry), b"%d" % entry)
+    seen = []
+    async for run in fetch_runs(bench.client(), [Range(1, 0, 29, ("b1",), 1, kind, b"secret")]):
+        seen += [bytes(data) for data in run.payloads]
+    assert seen == [b"%d" % entry for entry in range(30)]
+    if kind is DigestType.HMAC:
+        with pytest.raises(DigestMismatch):
+            await collect(bench.client(), Range(1, 0, 29, ("b1",), 1, kind, b"wrong"))

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
+
+from tallystick.errors import UsageError
+from tallystick.pipeline.schema import COLUMNS, columns_of, ddl, parse_columns
+
+
+def test_the_whole_schema() -> None:
+    assert ddl(tuple(COLUMNS)) == ", ".join(
+        [
+            "ledger bigint not null",
+            "entry bigint not null",
+            "lac bigint not null",
+            "length bigint not null",
+            "payload binary not null",
+        ]
+    )
+
+
+def test_a_projection_is_a_schema_too() -> None:
+    assert ddl(parse_columns("payload,ledger")) == "payload binary not null, ledger bigint not null"
+
+
+def test_any_part_of_our_columns_in_any_order_is_honoured() -> None:
+    assert columns_of(StructType().add("payload", BinaryType()).add("ledger", LongType())) == ("payload", "ledger")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [StructType().add("value", BinaryType()), StructType().add("entry", IntegerType()),
+     StructType().add("payload", StringType()), StructType()],
+)  # fmt: skip
+def test_a_schema_that_cannot_be_filled_is_refused(schema: StructType) -> None:
+    with pytest.raises(UsageError):
+        columns_of(schema)

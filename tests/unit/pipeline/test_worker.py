@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from tallystick.pipeline.worker import AHEAD, Worker
+
+
+@pytest.fixture
+def one() -> Iterator[Worker]:
+    worker = Worker({"bookie-1": ("127.0.0.1", 1)})
+    yield worker
+    worker.close()
+
+
+def test_items_come_in_order(one: Worker) -> None:
+    async def count() -> AsyncIterator[int]:
+        for number in range(100):
+            if number % 7 == 0:
+                await asyncio.sleep(0)
+            yield number
+
+    assert list(one.iterate(lambda client: count())) == list(range(100))
+
+
+def test_an_error_comes_after_what_was_read_before_it(one: Worker) -> None:
+    async def failing() -> AsyncIterator[int]:
+        yield 1
+        raise ValueError("broken")
+
+    items = one.iterate(lambda client: failing())
+    assert next(items) == 1
+    with pytest.raises(ValueError, match="broken"):
+        next(items)
+
+
+def test_fetching_runs_only_a_little_ahead(one: Worker) -> None:
+    fetched, ahead = [], threading.Event()
+
+    async def endless() -> AsyncIterator[int]:
+        number = 0
+        while True:
+            fetched.append(number)
+            if len(fetched) > AHEAD + 1:
+                ahead.set()
+            yield number
+            number += 1
+
+    items = one.iterate(lambda client: endless())
+    assert next(items) == 0
+    assert ahead.wait(10)
+    assert next(items) == 1
+    assert len(fetched) <= AHEAD + 4  # what was taken, what waits, and the one in hand
+
+
+def test_a_task_that_stops_early_stops_the_fetching(one: Worker) -> None:
+    closed = threading.Event()
+
+    async def endless() -> AsyncIterator[int]:
+        try:
+            while True:
+                await asyncio.sleep(0)
+                yield 1
+        finally:
+            closed.set()
+
+    items = one.iterate(lambda client: endless())
+    assert next(items) == 1
+    items.close()
+    assert closed.wait(10)
