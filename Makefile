@@ -21,6 +21,7 @@ check: setup ## format, lint, types, import contracts, leftovers
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
 	$(PY) tools/tidy.py
+	$(PY) tools/conformance.py --check
 
 test: setup ## check, then every suite, with the time of each (SUITES="unit wire" for some)
 	@$(PY) tools/suites.py $(SUITES)

@@ -1,7 +1,7 @@
 """Bookies as the ledger protocol sees them, and the network to them, with faults at every hop.
 
 A bookie here is what a real one promises and no more: an answer is sent when what it tells is synced; a death loses
-what was not; a fence holds from the moment it is taken. (The real storage engine runs in its own simulation, over a disk.)
+what was not; a fence holds from the moment it is taken. (The real storage engine has its own simulation, over a disk.)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading known ranges from scripted bookies: order, digests, replicas one after another, batch reads and their absence."""
+"""Reading known ranges from scripted bookies: order, digests, one replica after another, batch reads or none."""
 
 from __future__ import annotations
 

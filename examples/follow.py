@@ -1,0 +1,36 @@
+"""Follow a ledger while it is written; the tail ends when the writer closes. Prints::
+
+tick 0
+tick 1
+tick 2
+closed
+"""
+
+import asyncio
+import os
+
+import tallystick
+from tallystick.admin.dev import find_uri
+from tallystick.bookkeeper.wire.values import LedgerId
+
+
+async def follow(uri: str, ledger: LedgerId) -> None:
+    async with tallystick.connect(uri) as bk:
+        reader = await bk.open_ledger(ledger)  # never fences: the writer does not notice
+        async for entry in reader.tail(0):
+            print(entry.data.decode())
+    print("closed")
+
+
+async def main() -> None:
+    uri = find_uri(os.environ)
+    async with tallystick.connect(uri) as bk:
+        writer = await bk.create_ledger()
+        following = asyncio.create_task(follow(uri, writer.id))
+        for number in range(3):
+            await writer.append(b"tick %d" % number)
+        await writer.close()
+        await following
+
+
+asyncio.run(main())

@@ -1,0 +1,346 @@
+"""Reading ledgers by their metadata: closed ones, open ones up to the LAC, tails; never a fence."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tallystick.bookkeeper.ledger.context import LedgerContext
+from tallystick.bookkeeper.ledger.reader import LedgerReader
+from tallystick.bookkeeper.ledger.striping import Striping
+from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.metadata.open import open_driver
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata
+from tallystick.errors import NoSuchEntry, NoSuchLedger, Unauthorized, Unavailable, UsageError
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.events import Events
+
+ABC = ("b1", "b2", "b3")
+_names = itertools.count()
+
+
+@pytest.fixture
+async def driver() -> AsyncIterator[MetadataDriver]:
+    made = await open_driver(f"memory://reader-{next(_names)}")
+    await made.init_cluster()
+    yield made
+    await made.close()
+
+
+class Cluster:
+    """Scripted bookies, a metadata driver, and a writer's doings by hand."""
+
+    def __init__(self, bench: Any, driver: MetadataDriver) -> None:
+        self.bench, self.driver = bench, driver
+        self.version = 0
+        self.total = 0
+
+    async def create(self, ensemble: tuple[str, ...] = ABC, quorum: int = 2, **fields: Any) -> int:
+        await self.bench.bookie(*(name for name in ensemble if name not in self.bench.bookies))
+        self.metadata = LedgerMetadata(
+            len(ensemble), quorum, quorum, (Fragment(0, ensemble),), DigestType.CRC32C, **fields
+        )
+        created = await self.driver.create_ledger(self.metadata)
+        self.ledger, self.version = created.value, created.version
+        return self.ledger
+
+    async def store(self, metadata: LedgerMetadata) -> None:
+        self.metadata = metadata
+        self.version = await self.driver.write_ledger(self.ledger, metadata, self.version)
+
+    def append(self, first: int, last: int, lac: int | None = None) -> None:
+        """Each entry with the LAC of a writer that waits for each; or all with ``lac``."""
+        striping = Striping.of(self.metadata)
+        for entry in range(first, last + 1):
+            self.total += len(payload(entry))
+            ensemble = self.metadata.ensemble_of(entry)
+            for slot in striping.slots(entry):
+                self.bench.bookies[ensemble[slot]].entries[self.ledger, entry] = self.bench.entry(
+                    self.ledger, entry, payload(entry), lac=entry - 1 if lac is None else lac, length=self.total
+                )
+
+    async def close(self, last: int) -> None:
+        await self.store(self.metadata.closed(last, self.total))
+
+    def context(self, **settings: Any) -> LedgerContext:
+        client = self.bench.client(**settings)
+        return LedgerContext(
+            self.driver, client, SystemClock(), random.Random(1), client.settings, Events(self.bench.events.append)
+        )
+
+
+@pytest.fixture
+def cluster(bench: Any, driver: MetadataDriver) -> Cluster:
+    return Cluster(bench, driver)
+
+
+def payload(entry: int) -> bytes:
+    return f"entry {entry} ".encode() * (entry % 7)
+
+
+async def ids(entries: AsyncIterator[Any]) -> list[int]:
+    seen = []
+    async for entry in entries:
+        assert entry.data == payload(entry.id)
+        seen.append(entry.id)
+    return seen
+
+
+def no_fences(bench: Any) -> bool:
+    return not any(request.flags for bookie in bench.bookies.values() for request in bookie.requests)
+
+
+@pytest.mark.rule("Q1", "Q17")
+async def test_q17_a_closed_ledger_ends_where_its_metadata_says(cluster: Cluster) -> None:
+    await cluster.create(quorum=3)
+    cluster.append(0, 49)
+    await cluster.close(39)  # entries beyond the end may lie on bookies and are never served
+    async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:
+        assert (reader.id, reader.last_entry, reader.is_closed) == (cluster.ledger, 39, True)
+        assert reader.length == cluster.total
+        assert reader.metadata == cluster.metadata
+        assert await ids(reader.read(0, 39)) == list(range(40))
+        assert await ids(reader.read(7, 7)) == [7]
+        assert await reader.refresh() == 39
+        with pytest.raises(NoSuchEntry, match="beyond"):
+            reader.read(0, 40)
+        for first, last in ((5, 4), (-1, 3)):
+            with pytest.raises(UsageError):
+                reader.read(first, last)
+        [entry] = [entry async for entry in reader.read(3, 3)]
+        assert (entry.ledger, entry.lac) == (cluster.ledger, 2)
+        assert entry.length == sum(len(payload(e)) for e in range(4))
+
+
+async def test_an_empty_closed_ledger(cluster: Cluster) -> None:
+    await cluster.create()
+    await cluster.close(-1)
+    async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:
+        assert (reader.last_entry, reader.length) == (-1, 0)
+        assert await ids(reader.tail(0)) == []
+        with pytest.raises(NoSuchEntry):
+            reader.read(0, 0)
+
+
+async def test_wrong_password_and_no_ledger(cluster: Cluster) -> None:
+    await cluster.create(password=b"secret")
+    with pytest.raises(Unauthorized):
+        await LedgerReader.open(cluster.context(), cluster.ledger)
+    with pytest.raises(NoSuchLedger):
+        await LedgerReader.open(cluster.context(), 999)
+    assert not any(bookie.requests for bookie in cluster.bench.bookies.values())
+
+
+@pytest.mark.rule("Q6")
+async def test_q6_an_open_ledger_is_read_up_to_the_lac_and_never_fenced(cluster: Cluster) -> None:
+    await cluster.create()
+    async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:
+        assert (reader.last_entry, reader.is_closed, reader.length) == (-1, False, 0)
+        cluster.append(0, 9)
+        assert reader.last_entry == -1
+        assert await reader.refresh() == 8  # one round behind the writer
+        assert await ids(reader.read(0, 8)) == list(range(9))
+        with pytest.raises(NoSuchEntry):
+            reader.read(0, 9)
+        cluster.append(10, 19, lac=9)  # pipelined: sent before any of them was confirmed
+        assert await reader.refresh() == 9
+    assert no_fences(cluster.bench)
+
+
+@pytest.mark.rule("Q6")
+async def test_q6_the_lac_never_moves_back(cluster: Cluster) -> None:
+    await cluster.create(quorum=3)
+    cluster.append(0, 9)
+    async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:
+        assert reader.last_entry == 8
+        for bookie in cluster.bench.bookies.values():
+            del bookie.entries[cluster.ledger, 9]
+        assert await reader.refresh() == 8
+
+
+@pytest.mark.rule("Q6")
+async def test_q6_a_newer_fragment_proves_all_before_it(cluster: Cluster) -> None:
+    """The new ensemble may have no entry yet; its fragment starts behind the LAC."""
+    await cluster.create()
+    cluster.append(0, 9)
+    await cluster.bench.bookie("b4", "b5", "b6")
+    await cluster.store(cluster.metadata.with_fragment(10, ("b4", "b5", "b6")))
+    async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:
+        assert reader.last_entry == 9
+        assert await ids(reader.read(0, 9)) == list(range(10))
+
+
+@pytest.mark.rule("Q6", "Q15")
+@pytest.mark.parametrize("trouble", ["dead", "error", "bad digest", "short", "silent"])
+async def test_q6_the_lac_needs_answers_from_enough_bookies(cluster: Cluster, trouble: str) -> None:
+    """E=3, Qw=Qa=2: one unknown is enough to go on, two are not; an answer with a bad digest is an unknown."""
+    await cluster.create()
+    cluster.append(0, 9)
+    context = cluster.context(read_timeout_s=0.1)
+
+    async def break_it(name: str) -> None:
+        bookie = cluster.bench.bookies[name]
+        if trouble == "dead":
+            await bookie.stop()
+        bookie.script = {
+            "dead": None,
+            "error": lambda request: v2.encode_answer(request, v2.Code.IO_ERROR),
+            "bad digest": lambda request: v2.encode_answer(
+                request, 0, cluster.bench.entry(cluster.ledger, 99, b"x")[:-1] + b"y"
+            ),
+            "short": lambda request: v2.encode_answer(request, 0, b"abc"),
+            "silent": lambda request: None,
+        }[trouble]
+
+    await break_it("b2")
+    async with await LedgerReader.open(context, cluster.ledger) as reader:
+        assert reader.last_entry >= 7  # whichever bookies answered
+        await break_it("b3")
+        with pytest.raises(Unavailable):
+            await reader.refresh()
+    with pytest.raises(Unavailable):
+        await LedgerReader.open(context, cluster.ledger)
+
+
+async def test_no_such_ledger_at_the_bookies_is_an_answer(cluster: Cluster) -> None:
+    await cluster.create()
+    await cluster.bench.bookies["b2"].stop()
+    async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:
+        assert reader.last_entry == -1
+
+
+async def test_a_reader_follows_an_ensemble_change(cluster: Cluster) -> None:
+    await cluster.create()
+    cluster.append(0, 9)
+    context = cluster.context()
+    async with await LedgerReader.open(context, cluster.ledger) as reader:
+        await cluster.bench.bookie("b4", "b5")
+        for name in ("b2", "b3"):
+            await cluster.bench.bookies[name].stop()
+        await cluster.store(cluster.metadata.with_fragment(9, ("b1", "b4", "b5")))
+        cluster.append(9, 20)
+        assert await reader.refresh() == 19
+        assert await ids(reader.read(9, 19)) == list(range(9, 20))
+
+
+async def test_a_read_that_fails_looks_for_newer_metadata(cluster: Cluster) -> None:
+    """The entries were moved to other bookies while the reader held the old metadata."""
+    await cluster.create(quorum=3)
+    cluster.append(0, 9)
+    await cluster.close(9)
+    context = cluster.context()
+    async with await LedgerReader.open(context, cluster.ledger) as reader:
+        await cluster.bench.bookie("b4", "b5", "b6")
+        for old, new in (("b1", "b4"), ("b2", "b5"), ("b3", "b6")):
+            cluster.bench.bookies[new].entries.update(cluster.bench.bookies[old].entries)
+            await cluster.bench.bookies[old].stop()
+        await cluster.store(cluster.metadata.with_fragment(0, ("b4", "b5", "b6")))
+        assert await ids(reader.read(0, 9)) == list(range(10))
+        for name in ("b4", "b5", "b6"):
+            await cluster.bench.bookies[name].stop()
+        with pytest.raises(Unavailable):
+            await ids(reader.read(0, 9))
+
+
+@pytest.mark.rule("Q6", "Q17")
+async def test_q6_a_tail_ends_with_the_closed_ledger(cluster: Cluster) -> None:
+    await cluster.create()
+    cluster.append(0, 4)
+    seen: list[int] = []
+    async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:
+
+        async def follow() -> None:
+            async for entry in reader.tail(2):
+                assert entry.data == payload(entry.id)
+                seen.append(entry.id)
+
+        following = asyncio.create_task(follow())
+        await until(lambda: seen == [2, 3])  # entry 4 is known to be confirmed only when 5 is sent, or at the close
+        cluster.append(5, 9)
+        await until(lambda: seen == [2, 3, 4, 5, 6, 7, 8])
+        await cluster.close(9)
+        await following
+    assert seen == list(range(2, 10))
+    assert no_fences(cluster.bench)
+
+
+async def test_a_tail_may_start_beyond_the_end(cluster: Cluster) -> None:
+    await cluster.create()
+    async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:
+        with pytest.raises(UsageError):
+            await ids(reader.tail(-1))
+        async with aclosing(reader.tail(3)) as entries:
+            first = asyncio.ensure_future(anext(entries))
+            cluster.append(0, 5)
+            assert (await first).id == 3
+
+
+async def until(condition: Any) -> None:
+    for _ in range(10_000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("the condition never came true")
+
+
+@pytest.mark.rule("Q17")
+@pytest.mark.parametrize("quorum", [2, 3])
+async def test_q17_arrow_batches_have_every_entry_once(cluster: Cluster, quorum: int) -> None:
+    await cluster.create(quorum=quorum)
+    cluster.append(0, 999)
+    await cluster.close(999)
+    async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:
+        rows, size = 64, 2000
+        batches = [batch async for batch in reader.read_arrow(3, 990, batch_rows=rows, batch_bytes=size)]
+        table = pa.Table.from_batches(batches)
+        table.validate(full=True)
+        assert table.schema.names == ["ledger", "entry", "lac", "length", "payload"]
+        assert table["entry"].to_pylist() == list(range(3, 991))
+        assert table["payload"].to_pylist() == [payload(entry) for entry in range(3, 991)]
+        assert table["lac"].to_pylist() == list(range(2, 990))
+        assert set(table["ledger"].to_pylist()) == {cluster.ledger}
+        lengths = [0, *itertools.accumulate(len(payload(entry)) for entry in range(1000))]
+        assert table["length"].to_pylist() == lengths[4:992]
+        for batch in batches:
+            assert batch.num_rows <= rows
+            assert sum(map(len, batch["payload"].to_pylist())) <= size
+        # Cut as late as the limits allow: the next row would not have fitted.
+        for batch, following in itertools.pairwise(batches):
+            used = sum(map(len, batch["payload"].to_pylist()))
+            assert batch.num_rows == rows or used + len(following["payload"][0].as_py()) > size
+
+
+async def test_arrow_columns_limits_and_long_entries(cluster: Cluster) -> None:
+    await cluster.create()
+    cluster.append(0, 20)
+    await cluster.close(20)
+    async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:
+        [batch] = [batch async for batch in reader.read_arrow(0, 20, columns=["payload", "entry"])]
+        assert batch.schema.names == ["payload", "entry"]
+        assert batch.num_rows == 21
+        [counted] = [batch async for batch in reader.read_arrow(0, 20, columns=[])]
+        assert counted.num_columns == 0
+        tiny = [batch async for batch in reader.read_arrow(0, 20, batch_bytes=1)]
+        assert [row for batch in tiny for row in batch["entry"].to_pylist()] == list(range(21))
+        for arguments in ({"columns": ["body"]}, {"batch_rows": 0}, {"batch_bytes": 0}, {"batch_bytes": 1 << 40}):
+            with pytest.raises(UsageError):
+                reader.read_arrow(0, 20, **arguments)
+        with pytest.raises(NoSuchEntry):
+            reader.read_arrow(0, 21)
+
+
+async def test_a_format_1_ledger_checks_digests_with_the_callers_password(cluster: Cluster) -> None:
+    await cluster.create(has_password=False)
+    cluster.append(0, 3)
+    await cluster.close(3)
+    async with await LedgerReader.open(cluster.context(), cluster.ledger, password=b"mine") as reader:
+        assert reader.metadata.password == b"mine"
+        assert await ids(reader.read(0, 3)) == [0, 1, 2, 3]

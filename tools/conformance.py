@@ -1,0 +1,94 @@
+"""Make docs/conformance.md from the ``rule`` markers of the tests; with ``--check`` only say whether it is up to date.
+
+Fails when a rule has no test: the table is a promise, not a wish.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLE = ROOT / "docs" / "conformance.md"
+RULES = {
+    "Q1": "create, open, delete; append by the creator only; dense ids; reads of ranges",
+    "Q2": "creation: E ≥ Qw ≥ Qa ≥ 1, placement, unique id, no bookie contacted",
+    "Q3": "metadata: what is stored of a ledger",
+    "Q4": "striping: Qw bookies from position i mod E",
+    "Q5": "an add succeeds at Qa acks, after every earlier one",
+    "Q6": "LAC: the readers' limit, carried by entries, stored at close",
+    "Q7": "write failure: ensemble change at once, or with the next write",
+    "Q8": "ensemble change: new fragment at LAC + 1, compare-and-set, re-send",
+    "Q9": "unrecoverable write errors surface",
+    "Q10": "a dead writer's ledger is recovered by another client",
+    "Q11": "fencing comes first",
+    "Q12": "fencing leaves no write set with Qa free bookies",
+    "Q13": "recovery order and starting point",
+    "Q14": "recovery reads forward, writes back",
+    "Q15": "recovery ends at Qf explicit no; unknown is never a no",
+    "Q16": "close with last entry and length",
+    "Q17": "reads: the writer's own, closed ledgers, next replica, batches",
+    "P1": "durability: an ack means Qa synced copies where the metadata says",
+    "P2": "no truncation: nothing acknowledged lies beyond the end",
+    "P3": "one end, whoever closes",
+    "P4": "order: dense ids, acks in order",
+    "P5": "agreement: all readers see the same bytes, none beyond the LAC",
+    "P6": "fencing holds",
+    "P7": "every entry of a closed ledger is on Qa bookies",
+    "P8": "every acknowledged entry is readable at every moment",
+    "P9": "recovery ends when the faults do",
+}
+
+
+def markers(path: Path) -> list[tuple[str, str]]:
+    """(rule, test) of one file."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        for mark in node.decorator_list:
+            if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.rule":
+                found += [(ast.literal_eval(argument), node.name) for argument in mark.args]
+    return found
+
+
+def table() -> tuple[str, list[str]]:
+    """The page, and the rules without a test."""
+    tests: dict[str, list[str]] = defaultdict(list)
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for rule, test in markers(path):
+            tests[rule].append(f"[{test}](../{path.relative_to(ROOT)})")
+    unknown = sorted(set(tests) - set(RULES))
+    if unknown:
+        raise SystemExit(f"tests name rules that do not exist: {', '.join(unknown)}")
+    lines = [
+        "# Conformance",
+        "",
+        "Made by `tools/conformance.py` from the markers of the tests. Q are the requirements, P the promises that the",
+        "simulator checks during each run.",
+        "",
+        "| rule | what | tests |",
+        "|---|---|---|",
+        *(f"| {rule} | {what} | {'<br>'.join(dict.fromkeys(tests[rule]))} |" for rule, what in RULES.items()),
+        "",
+    ]
+    return "\n".join(lines), [rule for rule in RULES if not tests[rule]]
+
+
+def main(arguments: list[str]) -> int:
+    text, missing = table()
+    if missing:
+        print(f"no test bears {', '.join(missing)}", file=sys.stderr)
+        return 1
+    if "--check" not in arguments:
+        TABLE.write_text(text, encoding="utf-8")
+    elif not TABLE.exists() or TABLE.read_text(encoding="utf-8") != text:
+        print("docs/conformance.md is out of date: python tools/conformance.py", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
