@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # the
 import report
 from machine import Meter, describe, resident_mb
 from report import Round
-from sides import BEST, DEFAULT, OUR_CLIENT, OURS, THEIR_CLIENT, Field, Side, restart_seconds
+from sides import BATCHES, BEST, DEFAULT, OUR_CLIENT, OURS, THEIR_CLIENT, Field, Side, restart_seconds
 
 from support.java import missing, prepare
 
@@ -89,12 +89,18 @@ class Bench:
         await self._recoveries()
 
     def _sides(self, load: Load) -> list[str]:
-        """The mixed pairs run one payload size and quorum each: they show which half wins, not how fast it is."""
-        mixed = [OUR_CLIENT, THEIR_CLIENT] if load.window > 1 and load.quorums == (3, 3, 2) else []
-        return [name for name in (*MAIN, DEFAULT, *mixed) if name in self.field.sides]
+        """The other sides stand beside the comparison of the main two, each where it says something."""
+        others = [DEFAULT]
+        if load.window > 1:
+            others.insert(0, BATCHES)
+        if load.window > 1 and load.quorums == (3, 3, 2):
+            others += [OUR_CLIENT, THEIR_CLIENT]
+        return [name for name in (*MAIN, *others) if name in self.field.sides]
 
     async def _warm(self) -> None:
         for name, side in self.field.sides.items():
+            if name == BATCHES:
+                continue  # the processes of another side
             seconds = self.plan.warm_ours if name in (OURS, OUR_CLIENT) else self.plan.warm_java
             if name in (DEFAULT, THEIR_CLIENT):
                 seconds /= 2  # fewer rounds follow
@@ -104,7 +110,7 @@ class Bench:
 
     async def _in_turn(self, load: Load, names: list[str], seconds: float) -> None:
         for number in range(self.plan.rounds):
-            # The third side and the mixed pairs stand beside the comparison: one round less is enough for them.
+            # One round less is enough for the sides that only stand beside the comparison.
             for name in names if number < max(1, self.plan.rounds - 1) else MAIN:
                 if self._late():
                     continue
@@ -114,7 +120,14 @@ class Bench:
         e, qw, qa = load.quorums
         ledger = (await side.client.ask("create", e=e, qw=qw, qa=qa))["ledger"]
         meter = Meter(side.pids)
-        done = await side.client.ask("load-adds", ledger=ledger, size=load.size, window=load.window, seconds=seconds)
+        done = await side.client.ask(
+            "load-adds",
+            ledger=ledger,
+            size=load.size,
+            window=load.window,
+            seconds=seconds,
+            batch="yes" if side.batch_adds else "no",
+        )
         meter.stop()
         await side.client.ask("close", ledger=ledger)
         return _round(load.name, side, meter, done)
@@ -173,7 +186,7 @@ class Bench:
         return _round(f"recover {TAIL_ENTRIES} unconfirmed, 1 KB", side, meter, done)
 
     def _late(self) -> bool:
-        late = time.monotonic() - self.started > self.plan.limit - 20
+        late = time.monotonic() - self.started > self.plan.limit - 12
         self.skipped += late
         return late
 

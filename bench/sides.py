@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from support.java import Java
 from support.peers import Bookie, Driver, ZooKeeper
 
-OURS, BEST, DEFAULT = "tallystick", "original, best", "original, default"
+OURS, BATCHES = "tallystick", "tallystick, in batches"
+BEST, DEFAULT = "original, best", "original, default"
 OUR_CLIENT, THEIR_CLIENT = "our client, original bookies", "original client, our bookies"
 
 BIG_HEAP = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=1g")
@@ -33,11 +34,12 @@ DEFAULT_CLIENT = {"throttle": 0}  # its default caps a writer at 5,000 adds a se
 
 @dataclass
 class Side:
-    """A client on three bookies. ``batch_reads``: its client can ask for many entries at once."""
+    """A client on three bookies; whether it appends, and can read, many entries with one call."""
 
     name: str
     client: Driver
     bookies: list[Bookie]
+    batch_adds: bool = False
     batch_reads: bool = True
 
     @property
@@ -63,6 +65,7 @@ class Field:
         ours = await self._bookies(OURS, [Bookie.ours(ours_uri, self.folder) for _ in range(3)])
         best = await self._bookies(BEST, [self._original(best_uri, BEST_BOOKIE, BIG_HEAP) for _ in range(3)])
         self._side(OURS, await Driver.ours(ours_uri, self.folder), ours)
+        self.sides[BATCHES] = replace(self.sides[OURS], name=BATCHES, batch_adds=True)
         self._side(BEST, await self._client(best_uri, BEST_CLIENT, BIG_HEAP), best)
         if default:
             uri = await service.cluster("default")
@@ -85,7 +88,7 @@ class Field:
 
     def _side(self, name: str, client: Driver, bookies: list[Bookie], *, batch_reads: bool = True) -> None:
         self._peers.append(client)
-        self.sides[name] = Side(name, client, bookies, batch_reads)
+        self.sides[name] = Side(name, client, bookies, batch_reads=batch_reads)
 
     def stop(self) -> None:
         for peer in reversed(self._peers):

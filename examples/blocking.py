@@ -4,12 +4,10 @@
 b'gamma'
 """
 
-import os
-
 import tallystick.sync
 from tallystick.admin.dev import find_uri
 
-with tallystick.sync.connect(find_uri(os.environ)) as bk:
+with tallystick.sync.connect(find_uri()) as bk:
     writer = bk.create_ledger(digest="hmac", password=b"secret", custom_metadata={"made-by": b"an example"})
     writer.append_batch([b"alpha", b"beta!", b"gamma"])
     writer.close()

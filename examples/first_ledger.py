@@ -6,17 +6,15 @@
 """
 
 import asyncio
-import os
 
 import tallystick
 from tallystick.admin.dev import find_uri
 
 
 async def main() -> None:
-    async with tallystick.connect(find_uri(os.environ)) as bk:
+    async with tallystick.connect(find_uri()) as bk:
         writer = await bk.create_ledger(ensemble=3, write_quorum=2, ack_quorum=2)
-        for word in (b"one", b"two", b"three"):
-            await writer.append(word)  # returns once two bookies have it on disk
+        await writer.append_batch([b"one", b"two", b"three"])  # returns once two bookies have each on disk
         await writer.close()
         reader = await bk.open_ledger(writer.id)
         async for entry in reader.read(0, reader.last_entry):

@@ -7,7 +7,6 @@ closed
 """
 
 import asyncio
-import os
 
 import tallystick
 from tallystick.admin.dev import find_uri
@@ -23,7 +22,7 @@ async def follow(uri: str, ledger: LedgerId) -> None:
 
 
 async def main() -> None:
-    uri = find_uri(os.environ)
+    uri = find_uri()
     async with tallystick.connect(uri) as bk:
         writer = await bk.create_ledger()
         following = asyncio.create_task(follow(uri, writer.id))

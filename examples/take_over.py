@@ -5,7 +5,6 @@ the old writer is fenced
 """
 
 import asyncio
-import os
 
 import tallystick
 from tallystick.admin.dev import find_uri
@@ -13,7 +12,7 @@ from tallystick.errors import LedgerFenced
 
 
 async def main() -> None:
-    uri = find_uri(os.environ)
+    uri = find_uri()
     async with tallystick.connect(uri) as old, tallystick.connect(uri) as new:
         writer = await old.create_ledger()
         await writer.append_batch([b"row %d" % number for number in range(100)])

@@ -7,9 +7,9 @@
     bookiePort = 3181                            journalDirectory=/srv/journal
     …                                            …
 
-A key that changes what a bookie promises (unsynced journals, authentication, TLS, several folders) and is not supported is
-refused by name: a bookie that ignored it would be a weaker one than its operator believes. All other keys that are not
-ours are named in one warning.
+A key that changes what a bookie promises (unsynced journals, authentication, TLS, several folders) and is not supported
+is refused by name: a bookie that ignored it would be a weaker one than its operator believes. All other keys that are
+not ours are named in one warning.
 """
 
 from __future__ import annotations
@@ -144,7 +144,9 @@ def _refuse(given: Mapping[str, str]) -> None:
 def _is_toml(path: str, text: str) -> bool:
     if path.endswith(".toml"):
         return True
-    return not path.endswith((".conf", ".properties")) and re.search(rf"^\s*\[{TABLE}\]", text, re.MULTILINE) is not None
+    return (
+        not path.endswith((".conf", ".properties")) and re.search(rf"^\s*\[{TABLE}\]", text, re.MULTILINE) is not None
+    )
 
 
 def parse_toml(text: str) -> dict[str, str]:
@@ -170,7 +172,7 @@ def _as_text(value: Any) -> str:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """``key=value`` lines as Java reads them: # and ! begin comments, a backslash at the end goes on in the next line."""
+    """``key=value`` lines as Java reads them: # and ! begin comments, a backslash at the end joins the next line."""
     values: dict[str, str] = {}
     logical = ""
     for number, line in enumerate([*text.splitlines(), ""], 1):

@@ -1,7 +1,7 @@
 """A Spark session that can read ledgers: ``tallystick.spark.session()``, then ``.read.format("tally-ledger")``.
 
-The same on one machine and on a cluster; whatever is set here can be set otherwise by the caller. Needs ``tallystick[spark]``
-and Java 17 or newer.
+The same on one machine and on a cluster; whatever is set here can be set otherwise by the caller. Needs Java 17 or
+newer and ``tallystick[spark]``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DEFAULTS = {
 
 
 def session(master: str = "local[*]", app_name: str = "tallystick", **conf: object) -> SparkSession:
-    """The session, made if there is none; ``conf`` adds Spark settings or replaces ours: ``**{"spark.driver.memory": "2g"}``.
+    """The session, made if there is none. ``conf`` adds Spark settings or replaces ours: ``**{"spark.ui.port": 4050}``.
 
     Python workers run this interpreter unless PYSPARK_PYTHON names another. Raises UsageError without Java or PySpark.
     """

@@ -118,7 +118,7 @@ class TallyDriver:
         return {"bookies": ",".join(sorted((await self.client.bookies()).writable))}
 
     async def load_adds(self, given: Arguments) -> Answer:
-        """Append for some seconds with a bounded number in flight, a future an entry.
+        """Append for some seconds with a bounded number in flight: a future an entry, or one call a quarter of the window.
 
         Confirmations come in order, so the last future of the oldest quarter of the window stands for all of it.
         """
@@ -126,7 +126,7 @@ class TallyDriver:
         window, most = int(given["window"]), int(given.get("most", 20_000_000))
         payloads = [payload(0, number, int(given["size"])) for number in range(PAYLOADS)]
         share = max(1, min(window // 4, most))
-        flying: list[tuple[float, asyncio.Future[int]]] = []
+        flying: list[tuple[float, asyncio.Future[Any]]] = []
         latencies: list[float] = []
         count, started = 0, time.perf_counter()
         end = started + float(given["seconds"])
@@ -136,14 +136,22 @@ class TallyDriver:
             await last
             latencies.append(time.perf_counter() - sent)
 
+        def one_by_one(run: list[bytes]) -> asyncio.Future[int]:
+            for data in run:
+                last = writer.append_nowait(data)
+            return last
+
+        def together(run: list[bytes]) -> asyncio.Future[list[int]]:
+            return asyncio.ensure_future(writer.append_batch(run))
+
+        append = together if given.get("batch") == "yes" else one_by_one
         while time.perf_counter() < end and count < most:
             if len(flying) * share >= window:
                 await oldest()
             sent = time.perf_counter()
-            for number in range(count, count + share):
-                future = writer.append_nowait(payloads[number % PAYLOADS])
+            run = [payloads[number % PAYLOADS] for number in range(count, count + share)]
+            flying.append((sent, append(run)))
             count += share
-            flying.append((sent, future))
         while flying:
             await oldest()
         seconds = time.perf_counter() - started

@@ -91,6 +91,20 @@ def running_uri(directory: str) -> str | None:
     return state.uri
 
 
+def find_uri(environment: Mapping[str, str] = os.environ) -> str:
+    """The cluster that is meant when nothing was said: ``TALLY_URI``, else the running one of the default folder.
+
+    Raises UsageError when there is neither.
+    """
+    directory = default_directory(environment)
+    found = environment.get("TALLY_URI") or running_uri(directory)
+    if not found:
+        raise UsageError(
+            "which cluster? Give --uri, set TALLY_URI, or start one with: tally dev up", looked_in=directory
+        )
+    return found
+
+
 class DevCluster:
     """The cluster of one folder. Every method is one order; none of them keeps anything in memory between two."""
 
@@ -136,7 +150,7 @@ class DevCluster:
         ]  # fmt: skip
 
     def down(self, *, delete: bool = False) -> int:
-        """Stop every bookie; how many ran. ``delete`` also removes all that this class put into the folder, data included."""
+        """Stop every bookie; how many ran. ``delete`` also removes all that we put into the folder, data included."""
         state = self._require()
         with self._locked():
             running = [bookie for bookie in state.bookies if state_of(bookie.process) is not ProcessState.DEAD]
@@ -245,7 +259,7 @@ class DevCluster:
         }
         # A JSON string, number or truth value is written the same in TOML.
         lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in settings.items()]
-        write_atomic(self._disk, config, "".join(lines).encode())
+        write_atomic(self._disk, config, "".join(["[bookie]\n", *lines]).encode())
         log_start = os.path.getsize(log) if self._disk.exists(log) else 0
         return spawn(["bookie", "run", "--config", config], log=log), log_start
 

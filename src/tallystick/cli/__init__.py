@@ -44,7 +44,7 @@ def _run(arguments: Sequence[str]) -> int:
         status = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         return status if isinstance(status, int) else 0
     except UnusedCliTokensError as error:
-        left = " ".join(error.unused_tokens)
+        left = " ".join(error.unused_tokens or ())
         return _complain(f"unexpected on the command line: {left}. Try: {_command(arguments)} --help", WRONG_USAGE)
     except CycloptsError as error:
         return _complain(f"{error} Try: {_command(arguments)} --help", WRONG_USAGE)

@@ -18,9 +18,7 @@ Dir = Annotated[
     str | None,
     Parameter(help="The cluster's folder. By default TALLY_DEV_DIR, else tallystick/dev in your state folder."),
 ]
-Bookies = Annotated[
-    tuple[str, ...], Parameter(help="One or more of them: bookie-2, or 2 for short.", consume_multiple=True)
-]
+Bookie = Annotated[str, Parameter(help="One or more of them: bookie-2, or 2 for short.", consume_multiple=True)]
 
 
 def _cluster(directory: str | None) -> DevCluster:
@@ -79,25 +77,25 @@ def down(
 
 
 @app.command
-def kill(*bookies: Bookies, dir: Dir = None) -> None:
+def kill(*bookies: Bookie, dir: Dir = None) -> None:
     """Kill bookies without warning (SIGKILL), as a crash would."""
     _print("killed", _cluster(dir).kill(_some(bookies)))
 
 
 @app.command
-def pause(*bookies: Bookies, dir: Dir = None) -> None:
+def pause(*bookies: Bookie, dir: Dir = None) -> None:
     """Freeze bookies (SIGSTOP): they keep their connections and answer nothing."""
     _print("paused", _cluster(dir).pause(_some(bookies)))
 
 
 @app.command
-def resume(*bookies: Bookies, dir: Dir = None) -> None:
+def resume(*bookies: Bookie, dir: Dir = None) -> None:
     """Let paused bookies go on (SIGCONT)."""
     _print("resumed", _cluster(dir).resume(_some(bookies)))
 
 
 @app.command
-def restart(*bookies: Bookies, dir: Dir = None) -> None:
+def restart(*bookies: Bookie, dir: Dir = None) -> None:
     """Start dead bookies again on their data; running ones are stopped first."""
     _print("restarted", _cluster(dir).restart(_some(bookies)))
 

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 import tallystick
-from tallystick.bookkeeper.ledger.client import BookKeeper
-from tallystick.bookkeeper.ledger.reader import Entry
+from tallystick.bookkeeper.ledger.client import BookKeeper, Connecting
+from tallystick.bookkeeper.ledger.read import Entry
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 from tallystick.cli import output
@@ -33,7 +33,7 @@ class Ending:
     json: bool
 
 
-def _connect(uri: str, explain: bool) -> tallystick.Connecting:
+def _connect(uri: str, explain: bool) -> Connecting:
     return tallystick.connect(uri, events=Events(_on_stderr) if explain else Events())
 
 

@@ -28,16 +28,11 @@ class Service:
 
     def resolve(self) -> str:
         """Raises UsageError when nothing says which cluster."""
-        if found := self.uri or os.environ.get("TALLY_URI"):
-            return found
-        from tallystick.admin import dev
+        if self.uri:
+            return self.uri
+        from tallystick.admin.dev import find_uri
 
-        directory = dev.default_directory(os.environ)
-        if found := dev.running_uri(directory):
-            return found
-        raise UsageError(
-            "which cluster? Give --uri, set TALLY_URI, or start one with: tally dev up", looked_in=directory
-        )
+        return find_uri()
 
 
 @Parameter(name="*")

@@ -15,7 +15,7 @@ from tallystick.runtime.network import TcpNetwork
 
 
 def bookie_client(addresses: Mapping[BookieId, Address]) -> BookieClient:
-    """Call and use it on one running loop, and ``close`` it. A bookie without address is unavailable, which is never "no"."""
+    """Call and use it on one running loop, then ``close`` it. A bookie without address is unavailable, never a "no"."""
 
     async def resolve(bookie: BookieId) -> Address:
         if bookie not in addresses:

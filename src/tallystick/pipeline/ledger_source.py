@@ -1,7 +1,7 @@
 """The Spark data source ``tally-ledger``: the entries of ledgers as rows, read from the bookies directly.
 
-The driver's planner process alone opens the metadata; a task gets all it needs in its partition (plan.py). Reading never
-fences and never goes beyond the LAC. Entries come as Arrow batches, digests checked, and a dead bookie is passed over.
+The driver's planner process alone opens the metadata; a task gets all it needs in its partition (plan.py). Reading
+never fences and never goes beyond the LAC. Entries come as Arrow batches, digests checked, dead bookies passed over.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class LedgerSourceReader(DataSourceReader):
 class PushdownLedgerSourceReader(LedgerSourceReader):
     """Takes filters on ledger and entry ids into the plan."""
 
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802  # Spark's name
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         selection, left = push(self.options.selection, filters)
         self.options = replace(self.options, selection=selection)
         return left

@@ -1,4 +1,4 @@
-"""The options of the format ``tally-ledger``. What is misspelt or unknown is refused: a typo must not read other rows."""
+"""The options of the format ``tally-ledger``. Unknown ones are refused: a typo must not read other rows."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class LedgerOptions:
     """All options, checked. No password is ever in its repr."""
 
     uri: str
-    selection: Selection = Selection()
+    selection: Selection = field(default_factory=Selection)
     columns: tuple[str, ...] = tuple(COLUMNS)
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     password: bytes = field(default=b"", repr=False)
     passwords: Mapping[LedgerId, bytes] = field(default_factory=dict, repr=False)
 

@@ -6,8 +6,8 @@
     ranges      7: 0 ── 49, 50 ── 99 | 8: 0 ── 9 | 9: 0 ── 4       cut where the ensemble changes
     partitions  [7: 0-49, 7: 50-63] [7: 64-99, 8: 0-9, 9: 0-4]     cut where the bytes fill up: few and fat
 
-A Python partition costs some 15 to 48 ms of CPU before its first row, so small ledgers share one, and only bytes (or the
-caller's wish for more of them) make partitions. Nothing beyond a ledger's last readable entry is ever planned (Q6, Q17).
+A Python partition costs some 15 to 48 ms of CPU before its first row, so small ledgers share one, and only bytes (or
+the caller's wish for more) make partitions. Nothing beyond a ledger's last readable entry is ever planned (Q6, Q17).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Limits:
 def plan(
     extents: Sequence[Extent], entries: Span, addresses: Mapping[BookieId, Address], limits: Limits
 ) -> list[Partition]:
-    """Partitions that hold each wanted entry exactly once, in the order of ``extents``; an empty list for no entries."""
+    """Partitions that hold each wanted entry exactly once, in the order of ``extents``; none without entries."""
     weighed = [(found, _entry_bytes(extent)) for extent in extents for found in _ranges(extent, entries)]
     total = sum(_count(found) * entry_bytes for found, entry_bytes in weighed)
     wanted = max(limits.min_partitions, -(-total // limits.max_partition_bytes), 1)
@@ -91,7 +91,7 @@ def _ranges(extent: Extent, entries: Span) -> Iterator[Range]:
 
 
 def _cut(found: Range, entry_bytes: int, start: int, share: int) -> Iterator[tuple[int, Range]]:
-    """Pieces of a range that begins at byte ``start`` of the whole query; an entry belongs where its first byte falls."""
+    """Pieces of a range that begins at byte ``start`` of the query; an entry belongs where its first byte falls."""
     first = found.first
     while first <= found.last:
         index = (start + (first - found.first) * entry_bytes) // share

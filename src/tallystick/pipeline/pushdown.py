@@ -1,4 +1,4 @@
-"""Spark's pushed filters as narrower selections. Only what the selection expresses exactly is taken; Spark does the rest.
+"""Spark's pushed filters as narrower selections: only what a selection expresses exactly; Spark does the rest.
 
 A filter that is claimed and not applied gives wrong rows without a word, so each branch here is an equivalence: the
 columns are never null, ids are whole numbers, and every comparison is a span of them.

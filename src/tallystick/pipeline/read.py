@@ -7,7 +7,7 @@ from contextlib import aclosing, closing
 
 import pyarrow as pa
 
-from tallystick.bookkeeper.ledger.arrow import batches_of
+from tallystick.bookkeeper.ledger.arrow import Batching, batches_of
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.fetch import fetch_runs
 from tallystick.pipeline.codes import coded
@@ -28,8 +28,9 @@ def read_partition(partition: Partition, schema: pa.Schema) -> Iterator[pa.Recor
         return
 
     async def fetch(client: BookieClient) -> AsyncGenerator[pa.RecordBatch, None]:
-        async with aclosing(fetch_runs(client, partition.ranges)) as runs:
-            async for batch in batches_of(runs, schema.names, BATCH_ROWS, BATCH_BYTES):
+        batching = Batching(schema.names, BATCH_ROWS, BATCH_BYTES)
+        async with aclosing(batches_of(fetch_runs(client, partition.ranges), batching)) as batches:
+            async for batch in batches:
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
     with coded(), closing(worker(partition.addresses).iterate(fetch)) as batches:

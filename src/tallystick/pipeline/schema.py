@@ -4,9 +4,9 @@
 
     ledger BIGINT | entry BIGINT | lac BIGINT | length BIGINT | payload BINARY
 
-``lac`` is the writer's last add confirmed when it sent the entry (Q6); ``length`` sums the ledger's payload bytes up to and
-with this entry. Spark 4.3 prunes no columns of Python sources, so a projection is the caller's word: the option ``columns``
-or a schema of one's own, each any part of these columns in any order.
+``lac`` is the writer's last add confirmed when it sent the entry (Q6); ``length`` sums the ledger's payload bytes up to
+and with this entry. Spark 4.3 prunes no columns of Python sources, so a projection is the caller's word: the option
+``columns``, or a schema of one's own; each is any part of these columns in any order.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:
-    """The columns that a schema asks for, ours or the caller's. Raises UsageError for one that this format cannot fill."""
+    """The columns that a schema asks for. Raises UsageError for one that this format cannot fill."""
     names = checked([field.name for field in schema.fields])
     for field in schema.fields:
         if field.dataType.simpleString() != COLUMNS[field.name]:

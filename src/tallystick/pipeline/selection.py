@@ -35,7 +35,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Selection:
-    """The ledgers of any of the spans ``ledgers``, ascending and apart from each other; of each the entries ``entries``.
+    """The ledgers of any of the spans ``ledgers``, which ascend and do not overlap; of each the entries ``entries``.
 
     ``named`` are ledgers that were asked for one by one: that one of them is missing is an error, not an empty result.
     """

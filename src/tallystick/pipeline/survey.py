@@ -1,6 +1,6 @@
 """What the driver looks up before a query is planned: the ledgers, how far each can be read, and where the bookies are.
 
-The only part of a query that opens the metadata. An open ledger costs a question to its newest ensemble, and never a fence.
+The only part of a query that opens the metadata. An open ledger costs a question to its newest ensemble, never a fence.
 """
 
 from __future__ import annotations
@@ -100,4 +100,4 @@ async def _length(context: LedgerContext, reader: LedgerReader) -> int:
     if last == NO_ENTRY:
         return 0
     async with aclosing(read_entries(context.bookies, reader.metadata, reader.id, last, last)) as entries:
-        return [entry.length async for entry in entries][0]
+        return (await anext(entries)).length

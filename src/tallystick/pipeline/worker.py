@@ -1,7 +1,7 @@
 """The reading side in an executor: one event loop thread and one client for each Python worker process.
 
-Spark reuses worker processes, so connections outlive a task. Fetching runs ahead of Spark by a few batches: enough to keep
-the network busy while Spark takes one, and bounded, because what is fetched and not taken is memory.
+Spark reuses worker processes, so connections outlive a task. Fetching runs ahead of Spark by a few batches: enough to
+keep the network busy while Spark takes one, and bounded, because what is fetched and not taken is memory.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import queue
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from typing import TypeVar
+
+import uvloop
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.wire.values import BookieId
@@ -30,7 +32,7 @@ class Worker:
 
     def __init__(self, addresses: Mapping[BookieId, Address]) -> None:
         self.addresses = dict(addresses)
-        self._loop = asyncio.new_event_loop()
+        self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tally-worker", daemon=True)
         self._thread.start()
         self._client = asyncio.run_coroutine_threadsafe(self._connect(), self._loop).result()

@@ -1,4 +1,4 @@
-"""Scripted bookies: they serve the entries that a test puts there, over the real wire, and remember what they were asked."""
+"""Scripted bookies: they serve what a test puts there, over the real wire, and remember what they were asked."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class ScriptedBookie:
     entries: dict[tuple[int, int], bytes] = field(default_factory=dict)
     asked: list[v2.Request] = field(default_factory=list)
     listener: Listener | None = None
+    connections: list[asyncio.Transport] = field(default_factory=list)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -35,8 +36,7 @@ class ScriptedBookie:
             if wanted == -1:
                 wanted = max((entry for ledger, entry in self.entries if ledger == request.ledger), default=-1)
             found = self.entries.get((request.ledger, wanted))
-            answered = v2.Read(request.ledger, wanted if found else request.entry)
-            return v2.encode_answer(answered, v2.Code.OK if found else v2.Code.NO_ENTRY, found or b"")
+            return v2.encode_answer(request, v2.Code.OK if found else v2.Code.NO_ENTRY, found or b"")
         assert isinstance(request, v2.BatchRead), request
         run: list[v2.Buffer] = []
         while (request.ledger, request.first + len(run)) in self.entries and len(run) < request.max_count:
@@ -51,6 +51,7 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        self.bookie.connections.append(transport)
 
     def data_received(self, data: bytes) -> None:
         self.buffer += data
@@ -80,6 +81,9 @@ async def start_bookies() -> AsyncIterator[StartBookies]:
     for bookie in started:
         assert bookie.listener is not None
         await bookie.listener.close()
+        for connection in bookie.connections:
+            connection.abort()
+    await asyncio.sleep(0)  # the transports close their sockets at the next turn of the loop
 
 
 def store(

@@ -37,14 +37,13 @@ class Checkpoint:
     log_id: int  # and the one after it are for the logs of this checkpoint
     rewrite: tuple[int, ...] = ()  # logs whose live entries move to a new log
     gone: tuple[int, ...] = ()  # logs that nothing refers to
-    dead: tuple[LedgerId, ...] = ()  # ledgers that were deleted
+    deleted: tuple[LedgerId, ...] = ()
 
 
 @dataclass(frozen=True)
 class Written:
-    """A checkpoint that is durable."""
+    """What became of a checkpoint that is durable."""
 
-    plan: Checkpoint
     logs: tuple[tuple[EntryLog, list[Piece]], ...]
     removed: tuple[int, ...]
 
@@ -71,7 +70,7 @@ def write_checkpoint(
     state = replace(plan.state, logs=(*kept, *(log.id for log, _ in logs)))
     # From here on a failure leaves it open which state holds, so the new logs must stay.
     write_atomic(disk, os.path.join(directory, STATE_FILE), state.encode())
-    return Written(plan, logs, removed)
+    return Written(logs, removed)
 
 
 def _write_table(writer: LogWriter, plan: Checkpoint) -> None:

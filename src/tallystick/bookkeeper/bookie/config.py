@@ -1,4 +1,4 @@
-"""Settings of one bookie, with the original's defaults where they are ours too (docs/configuration.md names the keys)."""
+"""Settings of one bookie, with the original's defaults where they are ours too; docs/configuration.md has the keys."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """May this bookie use these folders? (``LegacyCookieValidation``, ``Cookie``; facts of the original's start refusals.)
 
-A bookie that says "no such entry" is believed (Q15), so one that lost its data, or took another's place, must not start.
-The same cookie lies in the coordination service and in every folder; it is stamped only where neither has one and no
-folder holds data. Whatever else differs is refused, with the reason.
+A bookie that says "no such entry" is believed (Q15), so one that lost its data, or took another's place, must not
+start. The same cookie lies in the coordination service and in every folder; it is stamped only where neither has one and
+no folder holds data. Whatever else differs is refused, with the reason.
 
-Our folders are ``<dir>/tally``, and the cookie names those: an original bookie on our disks, or ours on its, finds a cookie
-that differs instead of a valid one over data that it cannot read.
+Our folders are ``<dir>/tally``, and the cookie names those: an original bookie on our disks, or ours on its, finds a
+cookie that differs instead of a valid one over data that it cannot read.
 """
 
 from __future__ import annotations
@@ -73,7 +73,10 @@ def must_stamp(expected: Cookie, stored: Cookie | None, folders: Sequence[Folder
 async def check_cookies(
     driver: MetadataDriver, disk: Disk, bookie: BookieId, journal_dir: str, ledger_dir: str
 ) -> bool:
-    """Compare, and stamp if all is new (then True). The folders exist and are locked. Raises InvalidCookie, MetadataError."""
+    """Compare, and stamp if all is new (then True). The folders exist and are locked.
+
+    Raises InvalidCookie, MetadataError.
+    """
     journal, ledgers = folder_of(journal_dir), folder_of(ledger_dir)
     expected = Cookie(bookie, (journal,), (ledgers,), await driver.instance_id())
     stored = await driver.read_cookie(bookie)

@@ -12,8 +12,8 @@ The CRCs start from the segment's salt and the commit's offset: what an earlier 
 valid, and nobody can send bytes that look like a commit without knowing the salt.
 
 Commit n + 1 is not written before the sync of n returned. So after a crash only the last commit can be incomplete: it
-was not acknowledged and is cut. A missing number in the middle is damage and refused (CorruptRecord). The two header copies
-are written and synced one after the other, so one of them is always whole.
+was not acknowledged and is cut. A missing number in the middle is damage and refused (CorruptRecord). The two header
+copies are written and synced one after the other, so one of them is always whole.
 """
 
 from __future__ import annotations

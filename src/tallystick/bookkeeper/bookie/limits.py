@@ -18,12 +18,12 @@ class DiskGuard:
     def __init__(self, threshold: float) -> None:
         self._threshold = threshold
         self._over = False  # by the last measurement
-        self._blocked = False  # a write waits for space
+        self._blocked: list[str] = []  # what found no space and is tried again
         self._spare = True
 
     @property
     def read_only(self) -> bool:
-        return self._over or self._blocked
+        return self._over or bool(self._blocked)
 
     def accepts(self, high_priority: bool) -> bool:
         """May an ADD be stored? Those of recovery may as long as there is space at all."""
@@ -36,14 +36,16 @@ class DiskGuard:
         self._spare = all(usage.free >= SPARE_BYTES for usage in usages)
         return self.read_only != before
 
-    def filled(self) -> bool:
-        """A write found no space. True: ``read_only`` changed."""
+    def filled(self, what: str) -> bool:
+        """A commit or checkpoint found no space. True: ``read_only`` changed."""
         before = self.read_only
-        self._blocked = True
+        if what not in self._blocked:
+            self._blocked.append(what)
         return not before
 
-    def written(self) -> bool:
-        """The write that found no space succeeded. True: ``read_only`` changed."""
+    def written(self, what: str) -> bool:
+        """It succeeded. True: ``read_only`` changed."""
         before = self.read_only
-        self._blocked = False
+        if what in self._blocked:
+            self._blocked.remove(what)
         return self.read_only != before

@@ -1,7 +1,7 @@
 """Answers to reads, from memory first, newest table first, then from the entry logs.
 
-Three answers are kept apart: the entry, "no" (it is known never to have been stored), and an I/O error. An entry that the
-index knows and the disk does not give back is the last of these: a "no" would let recovery truncate the ledger (Q15).
+Three answers are kept apart: the entry, "no" (it is known never to have been stored), and an I/O error. An entry that
+the index knows and the disk does not give back is an I/O error: a "no" would let recovery truncate the ledger (Q15).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a bookie answers (``BookieRequestProcessor``, ``WriteEntryProcessor``, ``ReadEntryProcessor``, ``BatchedReadEntryProcessor``).
+"""What a bookie answers (``BookieRequestProcessor`` and the ``…EntryProcessor`` classes of version 2).
 
-One call serves what one socket read brought: runs of plain ADDs and READs by columns, everything else frame by frame. An
-answer goes out at once, or only when what was staged so far is durable: ADDs that were stored, and every answer to a read
-that fenced, "no such entry" included, since a "no" may end a recovery and must outlive a crash (Q11, Q15). The original
-sends that "no" before its fence is synced.
+One call serves what one socket read brought: runs of plain ADDs and READs by columns, everything else frame by frame.
+An answer goes out at once, or only when what was staged so far is durable: ADDs that were stored, and every answer to a
+read that fenced, "no such entry" included, since a "no" may end a recovery and must outlive a crash (Q11, Q15). The
+original sends that "no" before its fence is synced.
 
 Nothing here waits: the session sends, the committer tells when it is durable.
 """
@@ -25,6 +25,7 @@ ANSWER_BYTES = 1024 * 1024  # one call ends after about so many: the peer takes 
 
 _LENGTH_BYTES = 4
 _READ_REQUEST_BYTES = 24
+_SCAN_BYTES = 2048 * _READ_REQUEST_BYTES  # looked at in one go: what is not answered now is looked at again
 _MIN_ENTRY_BYTES = 32
 _NO_AUTH = b"\x0a\x12AuthDisabledPlugin\x12\x00"  # AuthMessage {1: plugin name, 2: payload}
 _ANSWER = struct.Struct(">IIiqq")
@@ -52,7 +53,7 @@ class Served:
 
 
 class Requests:
-    """See the module. ``max_frame_bytes`` counts the length field; batch reads answer with at most ``max_batch_bytes``."""
+    """See the module. ``max_frame_bytes`` counts the length field; ``max_batch_bytes`` limits an answer to a batch read."""
 
     def __init__(
         self, storage: Storage, guard: DiskGuard, counts: Counts, *, max_frame_bytes: int, max_batch_bytes: int
@@ -97,7 +98,7 @@ class Requests:
 
     def _read_run(self, data: bytes, start: int, end: int, served: Served) -> bool:
         """Plain READs of consecutive entries: those that lie together in the storage leave it as finished frames."""
-        runs, _ = scan_reads(data, start, end)
+        runs, _ = scan_reads(data, start, min(end, start + _SCAN_BYTES))
         for ledger, first, count in runs:
             last = first + count
             while first < last:

@@ -1,7 +1,7 @@
 """From the files to a running storage: the state, the index of all entry logs, then the journal after the mark.
 
-Whatever is missing or damaged is refused (CorruptRecord), because a bookie that forgot an entry would say "no such entry"
-and be believed (Q15). Only what no complete checkpoint names is deleted, and only an incomplete last commit is cut.
+Whatever is missing or damaged is refused (CorruptRecord), because a bookie that forgot an entry would say "no such
+entry" and be believed (Q15). Only what no complete checkpoint names is deleted, only an incomplete last commit is cut.
 """
 
 from __future__ import annotations
@@ -71,12 +71,14 @@ def _delete_leftovers(disk: Disk, directory: str, state: State) -> None:
 
 def _replay(journal: Journal, mark: int, ledgers: Ledgers, tables: Tables) -> int:
     """Take in what the journal has after the mark; the number of its last commit."""
-    number = mark
+    last = mark
     for number, payload in journal.replay(mark):
         for record in records.decode(bytes(payload)):
             if isinstance(record, records.Fence):
                 ledgers.fence(record.ledger, record.key, 0)
-            elif record.ledger not in ledgers.deleted:  # it was deleted after this was written
+            elif record.ledger not in ledgers.deleted:  # else it was deleted after this was written
                 found = ledgers.alive.get(record.ledger) or ledgers.create(record.ledger, record.key)
-                found.last = max(found.last, tables.active.add(record.ledger, record.run))  # acknowledged: fence or not
-    return number
+                # The fence is not asked: the entry was accepted.
+                found.last = max(found.last, tables.active.add(record.ledger, record.run))
+        last = number
+    return last

@@ -64,6 +64,7 @@ class Storage:
         self.staged_bytes = 0
         self._number = parts.number  # of the last commit taken
         self._durable = parts.number  # and of the last one that is on the disk
+        self._written = Written((), ())  # by the checkpoint that is between ``write`` and ``finish``
         self._garbage: list[int] = []  # logs whose files can be deleted
 
     @classmethod
@@ -207,7 +208,7 @@ class Storage:
         oldest = now - settings.deleted_memory_ms
         remembered = self._ledgers.remembered(live, oldest, settings.deleted_memory_ledgers)
         choice = choose_logs(self._logs.logs.values(), self._ledgers.alive, settings)
-        return replace(self._begin(remembered), rewrite=choice.rewrite, gone=choice.gone, dead=dead)
+        return replace(self._begin(remembered), rewrite=choice.rewrite, gone=choice.gone, deleted=dead)
 
     def _begin(self, deleted: Mapping[LedgerId, int]) -> Checkpoint:
         frozen = self._tables.freeze(self._number)
@@ -219,8 +220,9 @@ class Storage:
         )  # fmt: skip
         return Checkpoint(frozen, state, log)
 
-    def finish(self, written: Written) -> None:
-        """The checkpoint is durable: read from it from now on. Then ``sweep`` on a thread."""
+    def finish(self, plan: Checkpoint) -> None:
+        """``write`` returned: read from what it wrote from now on. Then ``sweep`` on a thread."""
+        written, self._written = self._written, Written((), ())
         for log, pieces in written.logs:
             self._logs.logs[log.id] = log
             self._ledgers.enter(log.id, pieces)
@@ -229,7 +231,7 @@ class Storage:
             self._logs.remove(log_id)
         self._garbage += written.removed
         # Only now: an add to a ledger that is no longer remembered as deleted must not be dropped by a replay.
-        self._ledgers.remember_deleted(written.plan.state.deleted)
+        self._ledgers.remember_deleted(plan.state.deleted)
 
     # Thread.
 
@@ -238,11 +240,10 @@ class Storage:
         self._journal.write(commit)
         self._durable = commit.number
 
-    def write(self, plan: Checkpoint) -> Written:
+    def write(self, plan: Checkpoint) -> None:
         """Make a checkpoint durable, then give its part of the journal free."""
-        written = write_checkpoint(self._disk, self._directory, self._settings, plan, self._ledgers.alive)
+        self._written = write_checkpoint(self._disk, self._directory, self._settings, plan, self._ledgers.alive)
         self._journal.release(plan.state.mark)
-        return written
 
     def sweep(self) -> None:
         """Delete the entry logs that nothing refers to any more."""
@@ -253,15 +254,18 @@ class Storage:
 
     def checkpoint(self) -> None:
         """All steps of a checkpoint at once."""
-        self.finish(self.write(self.begin_checkpoint()))
-        self.sweep()
+        self._run(self.begin_checkpoint())
 
     def collect(self, known: Collection[LedgerId], live: Container[LedgerId]) -> int:
         """All steps of a collection at once; how many ledgers were deleted."""
         plan = self.begin_collect(known, live)
-        self.finish(self.write(plan))
+        self._run(plan)
+        return len(plan.deleted)
+
+    def _run(self, plan: Checkpoint) -> None:
+        self.write(plan)
+        self.finish(plan)
         self.sweep()
-        return len(plan.dead)
 
     def close(self, *, clean: bool = True) -> None:
         """Close the files; ``clean``: commit and checkpoint first, so that the next start has nothing to replay."""

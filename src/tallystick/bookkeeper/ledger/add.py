@@ -77,7 +77,7 @@ UNRECOVERABLE: dict[int | None, Reason] = {Code.FENCED: Reason.FENCED, Code.UNAU
 
 
 class AddCore:
-    """Decide when the entries of one open ledger are confirmed. Entries come in runs, slots are places in the ensemble."""
+    """Decide when the entries of one ledger are confirmed. Entries come in runs; slots are places in its ensemble."""
 
     def __init__(self, striping: Striping, ensemble: Ensemble, lac: EntryId = NO_ENTRY) -> None:
         self.striping, self.ensemble, self.lac = striping, ensemble, lac

@@ -119,7 +119,8 @@ class _Recovery:
     async def _read(self, slot: Slot, entry: EntryId) -> None:
         bookie = self._core.ensemble[slot]
         answer, reason, header, payload = await self._ask(bookie, entry, RECOVERY_READ)
-        self._emit("bookie asked for entry", entry=entry, bookie=bookie, answer=answer.value, reason=reason)
+        if answer is Answer.UNKNOWN:
+            self._emit("bookie gave no certain answer", entry=entry, bookie=bookie, reason=reason)
         if header is not None:
             self._found.setdefault(entry, (header, payload))
         self._perform(self._core.answered(slot, entry, answer, header.length if header else 0))

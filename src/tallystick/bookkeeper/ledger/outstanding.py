@@ -37,12 +37,13 @@ class _Run:
 class Lane(Generic[Owner]):
     """The unanswered ADDs of one channel, in the order they were sent. ``owner`` None: answers are only swallowed."""
 
-    __slots__ = ("_base", "_entries", "_head", "_runs", "ledger", "owner")
+    __slots__ = ("_base", "_cursor", "_entries", "_head", "_runs", "ledger", "owner")
 
     def __init__(self, ledger: LedgerId, owner: Owner | None) -> None:
         self.ledger, self.owner = ledger, owner
         self._entries: list[EntryId] = []
         self._head = 0  # index of the first unanswered one
+        self._cursor = 0  # index behind the last one that was answered: one lost answer must not slow all that follow
         self._base = 0  # how many were dropped from the front of the list
         self._runs: deque[_Run] = deque()
 
@@ -54,25 +55,33 @@ class Lane(Generic[Owner]):
         self._runs.append(_Run(now, now + timeout, self._base + len(self._entries)))
 
     def answered_in_order(self, entries: list[EntryId]) -> bool:
-        """Settle ``entries`` if they are exactly the oldest questions; otherwise change nothing."""
-        stop = self._head + len(entries)
-        if self._entries[self._head : stop] != entries:
+        """Settle ``entries`` if they are exactly the next questions; otherwise change nothing."""
+        start, stop = self._cursor, self._cursor + len(entries)
+        if self._entries[start:stop] != entries:
             return False
-        self._advance(stop)
+        self._settle(start, stop)
         return True
 
     def answered(self, entry: EntryId) -> bool:
         """Settle one entry; False when it was not asked."""
         try:
-            index = self._entries.index(entry, self._head)
+            index = self._entries.index(entry, self._cursor)
         except ValueError:
-            return False
-        self._entries[index] = _ANSWERED
-        stop = self._head
+            try:
+                index = self._entries.index(entry, self._head, self._cursor)
+            except ValueError:
+                return False
+        self._settle(index, index + 1)
+        return True
+
+    def _settle(self, start: int, stop: int) -> None:
+        self._cursor = stop
+        if start > self._head:
+            self._entries[start:stop] = [_ANSWERED] * (stop - start)
+            return
         while stop < len(self._entries) and self._entries[stop] == _ANSWERED:
             stop += 1
         self._advance(stop)
-        return True
 
     def expire(self, now: float) -> tuple[list[EntryId], float] | None:
         """Take out what is overdue: the entries and when the first of them was sent."""
@@ -96,11 +105,13 @@ class Lane(Generic[Owner]):
 
     def _advance(self, head: int) -> None:
         self._head = head
+        self._cursor = max(self._cursor, head)
         while self._runs and self._runs[0].stop <= self._base + head:
             self._runs.popleft()
         if head == len(self._entries) or head >= _COMPACT_AT:
             del self._entries[:head]
             self._base += head
+            self._cursor -= head
             self._head = 0
 
 

@@ -144,9 +144,10 @@ class RecoveryCore:
             self._lengths[entry] = length
         fenced = [slot for slot, answer in self._fences.items() if answer is not Answer.UNKNOWN]
         if self.striping.covered(fenced):
-            return self._start_reading(len(fenced))
+            return self._start_reading()
         if len(self._fences) == self.striping.ensemble_size:
-            return self._abandon("too few bookies confirmed the fence")
+            note = Explain("fence does not cover every write set", {"answers": self._shown(self._fences)})
+            return [note, *self._abandon("too few bookies confirmed the fence")]
         return []
 
     def refused(self) -> list[Action]:
@@ -201,11 +202,11 @@ class RecoveryCore:
     def _is_over(self) -> bool:
         return self.phase in (Phase.CLOSING, Phase.FAILED)
 
-    def _start_reading(self, fenced: int) -> list[Action]:
+    def _start_reading(self) -> list[Action]:
         self.phase = Phase.READING
         self._head = self._asked = self.start + 1
         self._writes = add.AddCore(self.striping, self.ensemble, lac=self.start)
-        because = {"fenced": fenced, "of": self.striping.ensemble_size, "lac": self.start}
+        because = {"answers": self._shown(self._fences), "lac": self.start}
         return [Explain("fence covers every write set", because), *self._ask()]
 
     def _ask(self) -> list[Action]:
@@ -215,18 +216,18 @@ class RecoveryCore:
         return [Read(slot, entry) for entry in range(first, self._asked) for slot in self.striping.slots(entry)]
 
     def _decide(self) -> list[Action]:
-        first, notes = self._head, list[Action]()
+        first, actions = self._head, list[Action]()
         while (verdict := self._verdict(self._head)) is Answer.YES:
-            yes = [slot for slot, answer in self._answers.pop(self._head).items() if answer is Answer.YES]
-            notes.append(Explain("entry found", {"entry": self._head, "bookie": self.ensemble[yes[0]]}))
+            del self._answers[self._head]
             self._head += 1
-        found = self._head - first
-        actions = [*notes, *(self._written(self._writes.append(found)) if found else [])]
+        if self._head > first:
+            actions += self._written(self._writes.append(self._head - first))
         if verdict is Answer.NO:
             return [*actions, *self._end()]
         if verdict is Answer.UNKNOWN:
-            return [*actions, *self._abandon("too few bookies gave a certain answer")]
-        return [*actions, *self._ask()] if found else actions
+            note = Explain("entry undecided", self._why(self._head))
+            return [*actions, note, *self._abandon("too few bookies gave a certain answer")]
+        return [*actions, *self._ask()] if self._head > first else actions
 
     def _verdict(self, entry: EntryId) -> Answer | None:
         """One YES suffices, Qf NO end the ledger, and what is left when all have answered is UNKNOWN (Q14, Q15)."""
@@ -238,8 +239,7 @@ class RecoveryCore:
         return Answer.UNKNOWN if len(answers) == self.striping.write_quorum else None
 
     def _end(self) -> list[Action]:
-        noes = [self.ensemble[slot] for slot, answer in self._answers[self._head].items() if answer is Answer.NO]
-        note = Explain("end found", {"entry": self._head, "no": len(noes), "needed": self.striping.no_quorum})
+        note = Explain("end found", self._why(self._head))
         self._answers.clear()  # entries found beyond the gap are dropped
         self.phase = Phase.WRITING
         end = self._head - 1
@@ -261,6 +261,18 @@ class RecoveryCore:
             return []
         self.phase = Phase.CLOSING
         return [Close(end, self._lengths.get(end, 0), tuple(self._fragments))]
+
+    def _why(self, entry: EntryId) -> dict[str, Any]:
+        found = entry - self.start - 1  # from the start on, and all written back
+        return {
+            "entry": entry,
+            "found": found,
+            "answers": self._shown(self._answers[entry]),
+            "no_needed": self.striping.no_quorum,
+        }
+
+    def _shown(self, answers: dict[Slot, Answer]) -> str:
+        return " ".join(f"{self.ensemble[slot]}:{answer.value}" for slot, answer in answers.items())
 
     def _abandon(self, reason: str, *, refused: bool = False) -> list[Action]:
         entry = self.start + 1 if self.phase is Phase.FENCING else self._head

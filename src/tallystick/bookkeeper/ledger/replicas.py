@@ -18,7 +18,7 @@ Failed = Callable[[Slot, list[EntryId], int | None], None]
 
 
 class Replicas:
-    """Sends one ledger's ADD frames. ``acked`` hears of runs of a slot's stripe, ``failed`` of entries and their code."""
+    """Sends one ledger's ADD frames. ``acked`` hears of runs of a slot's stripe, ``failed`` of entries and a code."""
 
     def __init__(
         self,

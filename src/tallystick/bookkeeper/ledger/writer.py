@@ -80,6 +80,7 @@ class LedgerWriter:
         self._changing: asyncio.Task[None] | None = None
         self._closing: asyncio.Future[None] | None = None
         self._failure: TallyError | None = None
+        self._aborted = False
 
     @property
     def lac(self) -> EntryId:
@@ -149,9 +150,9 @@ class LedgerWriter:
 
     def abort(self) -> None:
         """Stop at once, as if the process died: nothing is stored, pending appends fail and may have taken effect."""
-        if self._closing is None:
-            self._closing = self._loop.create_future()
-            self._closing.set_result(None)
+        if self._closing is not None and self._closing.done():
+            return
+        self._aborted = True
         self._give_up(BookieUnavailable("this writer was stopped before the entry was confirmed", ledger=self.id))
         if self._changing is not None:
             self._changing.cancel()
@@ -308,10 +309,9 @@ class LedgerWriter:
         if self._changing is not None:
             await asyncio.wait([self._changing])
         self._replicas.close()
-        if isinstance(self._failure, LedgerFenced):
+        if self._failure is not None and (self._aborted or isinstance(self._failure, LedgerFenced)):
             raise copy.copy(self._failure)
         self._stored = await changes.close_written(self._context.driver, self.id, self._stored, self.lac, self._length)
-        self._failure = self._failure or LedgerClosed("this writer is closed", ledger=self.id)
         self._emit("ledger closed", last_entry=self.lac, length=self._length)
 
     def _emit(self, kind: str, **fields: Any) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from tallystick.errors import UsageError
 
-NETWORK_TYPES = frozenset(
-    ["9p", "afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.juicefs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs", "virtiofs"]
-)
+NETWORK_TYPES = (
+    "9p", "afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.juicefs", "fuse.rclone", "fuse.s3fs",
+    "fuse.sshfs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs", "virtiofs",
+)  # fmt: skip
 MOUNTS = Path("/proc/self/mountinfo")
 
 

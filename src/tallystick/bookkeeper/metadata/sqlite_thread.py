@@ -46,6 +46,9 @@ class SqliteThread:
     async def call(self, job: Callable[[], T], *, writes: bool = False) -> T:
         """Run ``job`` on the thread, after all calls before it. With ``writes`` own watchers are told at once."""
         self._check_usable()
+        return await self._submit(job, writes)
+
+    def _submit(self, job: Callable[[], T], writes: bool) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
@@ -60,7 +63,7 @@ class SqliteThread:
                 _resolve(loop, future, result, None)
 
         self._jobs.put(run)
-        return await future
+        return future
 
     def post(self, job: Callable[[], object]) -> None:
         """Run ``job`` like ``call`` does, with nobody waiting for it; its MetadataError is dropped."""
@@ -86,9 +89,8 @@ class SqliteThread:
             self._running = False
 
         if not self._closed:
-            ended = self.call(end)
-            await asyncio.shield(asyncio.ensure_future(ended))
             self._closed = True
+            await self._submit(end, writes=False)
 
     def _check_usable(self) -> None:
         if self._closed:

@@ -1,0 +1,229 @@
+"""One bookie, from its folders to its registration, and back in reverse (``EmbeddedServer``; facts 6.8).
+
+::
+
+    folders locked ─► cookie ─► journal replayed ─► listening ─► registered
+
+The lock proves that the last process on these folders is dead and the cookie that they are this bookie's: only then may
+it take over a registration that is still listed, without waiting for the old session to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from tallystick.bookkeeper.bookie.committer import Committer
+from tallystick.bookkeeper.bookie.config import BookieSettings, addresses_of
+from tallystick.bookkeeper.bookie.cookies import check_cookies, folder_of
+from tallystick.bookkeeper.bookie.health import HealthPages, serve_health
+from tallystick.bookkeeper.bookie.limits import DiskGuard
+from tallystick.bookkeeper.bookie.metrics import Counts, View, registry
+from tallystick.bookkeeper.bookie.requests import Requests
+from tallystick.bookkeeper.bookie.server import BookieServer
+from tallystick.bookkeeper.bookie.settings import StorageSettings
+from tallystick.bookkeeper.bookie.storage import Storage
+from tallystick.bookkeeper.bookie.upkeep import Listing, Upkeep
+from tallystick.bookkeeper.bookie.worker import Worker
+from tallystick.bookkeeper.metadata.driver import MetadataDriver, Registration
+from tallystick.bookkeeper.metadata.open import open_driver
+from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, Endpoint
+from tallystick.errors import DiskFull, MetadataConflict, StorageError, UsageError
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.disk import Disk, FolderLock
+from tallystick.runtime.events import Events
+from tallystick.runtime.network import Network
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Outside:
+    """The outside world of a bookie."""
+
+    network: Network
+    disk: Disk
+    clock: Clock
+    events: Events
+
+
+async def start_bookie(settings: BookieSettings, outside: Outside, storage: StorageSettings | None = None) -> Bookie:
+    """A bookie that is registered and answers; ``stop`` it.
+
+    Raises UsageError (settings, folder in use, port), InvalidCookie, StorageError, MetadataError.
+    """
+    bookie = Bookie(settings, outside, storage or StorageSettings())
+    try:
+        await bookie._start()
+    except BaseException:
+        await bookie.stop()
+        raise
+    return bookie
+
+
+class Bookie:
+    """Made by ``start_bookie``. ``failure`` gets an exception when it cannot go on; ``stop`` it in any case."""
+
+    def __init__(self, settings: BookieSettings, outside: Outside, storage_settings: StorageSettings) -> None:
+        self._settings, self._outside, self._storage_settings = settings, outside, storage_settings
+        self._addresses = addresses_of(settings)
+        self._stack = AsyncExitStack()  # what to undo, newest first
+        self._tasks: list[asyncio.Task[None]] = []
+        self._listing: Listing | None = None
+        self.counts, self.guard = Counts(), DiskGuard(settings.disk_usage_threshold)
+        self.address: Address = (self._addresses.listen_host, settings.port)
+        self.http_address: Address | None = None
+        self.failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+
+    @property
+    def id(self) -> BookieId:
+        return self._addresses.bookie
+
+    @property
+    def _folders(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((self._settings.journal_dir, self._settings.ledger_dir)))
+
+    async def stop(self) -> None:
+        """Leave the list of the living, answer what is under way, write a checkpoint, unlock the folders."""
+        await self._stack.aclose()
+
+    async def _start(self) -> None:
+        settings, outside = self._settings, self._outside
+        self._lock_folders()
+        self.driver = await open_driver(settings.metadata_uri, session_timeout_s=settings.session_timeout_s)
+        self._stack.push_async_callback(self.driver.close)
+        if await check_cookies(self.driver, outside.disk, self.id, settings.journal_dir, settings.ledger_dir):
+            outside.events.emit("cookie written", bookie=self.id, reason="new bookie, empty folders")
+        await self._open_storage()
+        await self._listen()
+        if settings.http_enabled:
+            await self._listen_http()
+        registration = await self._register(self.driver)
+        self._begin(self.upkeep.checkpoints())
+        self._begin(self.upkeep.collections(self.driver, settings.gc_wait_s))
+        self._begin(self.upkeep.disks(outside.disk, self._folders))
+        self._begin(self._watch(registration))
+
+    def _lock_folders(self) -> None:
+        for folder in self._folders:
+            self._outside.disk.makedirs(folder_of(folder))
+            self._stack.callback(FolderLock(folder_of(folder)).release)
+
+    async def _open_storage(self) -> None:
+        settings, outside = self._settings, self._outside
+        self._worker, journal_worker = Worker("tally-upkeep"), Worker("tally-journal")
+        self._stack.callback(self._worker.close)
+        self._stack.callback(journal_worker.close)
+        journal = os.path.join(folder_of(settings.journal_dir), "journal")
+        ledgers = os.path.join(folder_of(settings.ledger_dir), "ledgers")
+        self.storage = await self._worker.run(
+            lambda: Storage.open(outside.disk, journal, ledgers, self._storage_settings, clock=outside.clock)
+        )
+        self._stack.push_async_callback(self._close_storage)
+        self.committer = Committer(
+            self.storage, journal_worker, outside.clock, self.counts,
+            full=self._space, committed=lambda: self.upkeep.committed(), failed=self._fail,
+        )  # fmt: skip
+        self.upkeep = Upkeep(
+            self.storage, self._storage_settings, self._worker, self.guard, self.counts, outside.events,
+            press=self.committer.press, moded=self._moded,
+        )  # fmt: skip
+        self.guard.measured([outside.disk.usage(folder) for folder in self._folders])
+
+    async def _close_storage(self) -> None:
+        """After a failed or stuck commit nothing more is written: the next start replays the journal."""
+        clean = self.committer.idle.is_set() and not self.failure.done()
+        self.committer.close()
+        try:
+            await self._worker.run(lambda: self.storage.close(clean=clean))
+        except StorageError as error:
+            self._outside.events.emit("no checkpoint at stop", reason=str(error))
+            await self._worker.run(lambda: self.storage.close(clean=False))
+
+    async def _listen(self) -> None:
+        settings = self._settings
+        requests = Requests(
+            self.storage, self.guard, self.counts,
+            max_frame_bytes=settings.max_frame_bytes, max_batch_bytes=settings.max_batch_read_bytes,
+        )  # fmt: skip
+        self._server = BookieServer(self._outside.network, requests, self.committer, self.counts, self._outside.events)
+        try:
+            self.address = await self._server.start(self._addresses.listen_host, settings.port)
+        except OSError as error:
+            raise UsageError(f"cannot listen for clients: {error.strerror}", port=settings.port) from error
+        self._stack.push_async_callback(self._server.stop)
+        if not self._addresses.is_loopback:
+            self._outside.events.emit(
+                "listening beyond this machine", host=self.address[0], port=self.address[1],
+                reason="listeningInterface says so; whoever reaches the port can read and write",
+            )  # fmt: skip
+
+    async def _listen_http(self) -> None:
+        settings = self._settings
+        view = View(
+            self.counts, self.storage.stats, lambda: not self.guard.read_only, lambda: self.committer.staged_bytes
+        )
+        try:
+            pages = HealthPages(registry(view), self._state)
+            listener = await serve_health(self._outside.network, settings.http_host, settings.http_port, pages)
+        except OSError as error:
+            raise UsageError(f"cannot listen for HTTP: {error.strerror}", port=settings.http_port) from error
+        self._stack.push_async_callback(listener.close)
+        self.http_address = listener.address
+
+    def _state(self) -> dict[str, object]:
+        return {"healthy": not self.failure.done(), "bookie": self.id, "read_only": self.guard.read_only}
+
+    async def _register(self, driver: MetadataDriver) -> Registration:
+        info = BookieInfo.at(self._addresses.advertised_host, self.address[1])
+        if self.http_address is not None:
+            info = BookieInfo((*info.endpoints, Endpoint("httpserver", *self.http_address, "http")))
+        registration = await driver.register(self.id, info, read_only=self.guard.read_only, replace=True)
+        self._stack.push_async_callback(registration.close)
+        self._stack.push_async_callback(self._end_tasks)
+        self._listing = Listing(registration, self.guard, self._outside.events)
+        self._begin(self._listing.follow())
+        return registration
+
+    async def _watch(self, registration: Registration) -> None:
+        await registration.lost.wait()
+        raise MetadataConflict("another process registered this bookie's id", bookie=self.id)
+
+    def _space(self, error: DiskFull | None) -> None:
+        """A commit waits for space (or, without error, does no longer)."""
+        if error is not None and self.guard.filled("commit"):
+            self._outside.events.emit("disk is full", reason=str(error))
+            self._moded()
+        elif error is None and self.guard.written("commit"):
+            self._moded()
+
+    def _moded(self) -> None:
+        if self._listing is not None:
+            self._listing.changed()
+
+    def _fail(self, error: Exception) -> None:
+        """The bookie cannot go on: nothing more is answered."""
+        if not self.failure.done():
+            self._outside.events.emit("bookie failed", reason=str(error))
+            self.failure.set_result(error)
+            self.committer.close()
+            self._server.abort()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.append(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error if isinstance(error, Exception) else StorageError(repr(error)))
+
+    async def _end_tasks(self) -> None:
+        await self.upkeep.finish()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

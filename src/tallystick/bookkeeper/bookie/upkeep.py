@@ -1,0 +1,140 @@
+"""What a bookie does beside answering: checkpoints, deleting ledgers that are gone, watching its disks.
+
+Checkpoints and deletions share one thread and never overlap. A listing of the metadata that fails deletes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from tallystick.bookkeeper.bookie.checkpoint import Checkpoint
+from tallystick.bookkeeper.bookie.limits import CHECK_EVERY_S, DiskGuard
+from tallystick.bookkeeper.bookie.metrics import Counts
+from tallystick.bookkeeper.bookie.settings import StorageSettings
+from tallystick.bookkeeper.bookie.storage import Storage
+from tallystick.bookkeeper.bookie.worker import Worker
+from tallystick.bookkeeper.metadata.driver import MetadataDriver, Registration
+from tallystick.errors import DiskFull, MetadataError
+from tallystick.runtime.disk import Disk
+from tallystick.runtime.events import Events
+
+_PRESSED_TABLES = 4  # so many full memtables in memory: adds wait for the checkpoint
+_RETRY_S = 1.0
+
+
+class Upkeep:
+    """``checkpoints``, ``collections`` and ``disks`` are endless tasks; what they raise stops the bookie."""
+
+    def __init__(
+        self, storage: Storage, settings: StorageSettings, worker: Worker, guard: DiskGuard, counts: Counts,
+        events: Events, *, press: Callable[[bool], None], moded: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """``press(True)``: take no more adds in until ``press(False)``; ``moded()``: read-only or not has changed."""
+        self._storage, self._worker, self._guard = storage, worker, guard
+        self._counts, self._events, self._press, self._moded = counts, events, press, moded
+        self._pressed_bytes = settings.memtable_bytes * _PRESSED_TABLES
+        self._due = asyncio.Event()
+        self._turn = asyncio.Lock()  # checkpoint or collection, one at a time
+
+    def committed(self) -> None:
+        """A commit was written: a checkpoint may be due, or may not keep up."""
+        if self._due.is_set():
+            if self._storage.stats().memtable_bytes > self._pressed_bytes:
+                self._press(True)
+        elif self._storage.checkpoint_due:
+            self._due.set()
+
+    async def checkpoints(self) -> None:
+        while True:
+            await self._due.wait()
+            try:
+                await self.checkpoint()
+            except DiskFull as error:
+                # What it would write stays in memory and journal and is still served.
+                self._report_full(error)
+                await asyncio.sleep(_RETRY_S)
+                continue
+            if not self._storage.checkpoint_due:
+                self._due.clear()
+
+    async def checkpoint(self) -> None:
+        """Memory to an entry log. Raises DiskFull, after which it can be tried again, or StorageError."""
+        async with self._turn:
+            await self._write(self._storage.begin_checkpoint())
+        self._counts.checkpoints += 1
+        self._press(False)
+        if self._guard.written("checkpoint"):
+            self._moded()
+
+    def _report_full(self, error: DiskFull) -> None:
+        if self._guard.filled("checkpoint"):
+            self._moded()
+        self._press(False)  # adds are refused now; reads go on
+        self._events.emit("checkpoint postponed", reason=str(error))
+
+    async def _write(self, plan: Checkpoint) -> None:
+        await self._worker.run(lambda: self._storage.write(plan))
+        self._storage.finish(plan)
+        await self._worker.run(self._storage.sweep)
+
+    async def collections(self, driver: MetadataDriver, wait_s: float) -> None:
+        while True:
+            await asyncio.sleep(wait_s)
+            try:
+                await self.collect(driver)
+            except (MetadataError, DiskFull) as error:
+                self._events.emit("deleted ledgers not looked for", reason=str(error))
+
+    async def collect(self, driver: MetadataDriver) -> int:
+        """Delete the ledgers that the metadata no longer has; how many. Raises MetadataError: nothing was deleted."""
+        # Taken first: a ledger created during the listing may be missing in it, and must not be missing here.
+        known = self._storage.ledger_ids()
+        live = {ledger async for ledger in driver.ledgers()}
+        async with self._turn:
+            plan = self._storage.begin_collect(known, live)
+            await self._write(plan)
+        if plan.deleted:
+            self._counts.ledgers_deleted += len(plan.deleted)
+            self._events.emit("ledgers deleted", count=len(plan.deleted), reason="their metadata is gone")
+        return len(plan.deleted)
+
+    async def disks(self, disk: Disk, folders: Sequence[str]) -> None:
+        while True:
+            if self._guard.measured([disk.usage(folder) for folder in folders]):
+                self._moded()
+            await asyncio.sleep(CHECK_EVERY_S)
+
+    async def finish(self) -> None:
+        """Wait for a checkpoint or collection that is under way, and let none begin."""
+        await self._turn.acquire()
+
+
+class Listing:
+    """Keeps the registration where the bookie's state says, among the writable or among the read-only ones."""
+
+    def __init__(self, registration: Registration, guard: DiskGuard, events: Events) -> None:
+        self._registration, self._guard, self._events = registration, guard, events
+        self._shown = guard.read_only
+        self._changed = asyncio.Event()
+
+    def changed(self) -> None:
+        self._changed.set()
+
+    async def follow(self) -> None:
+        """An endless task."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            read_only = self._guard.read_only
+            if read_only == self._shown:
+                continue
+            try:
+                await self._registration.set_read_only(read_only)
+            except MetadataError as error:
+                self._events.emit("registration not moved", read_only=read_only, reason=str(error))
+                await asyncio.sleep(_RETRY_S)
+                self._changed.set()
+                continue
+            self._shown = read_only
+            self._events.emit("bookie is read-only" if read_only else "bookie takes writes again", reason="disk space")

@@ -1,0 +1,55 @@
+"""The znode tree of a cluster: its LAYOUT text, and where each ledger is (the original's hierarchical ledger manager).
+
+::
+
+    <root>/LAYOUT         "2" LF factory class ":" version, without a final LF
+    <root>/INSTANCEID     UUID
+    <root>/available/…    registrations; available/readonly/… those of read-only bookies
+    <root>/cookies/…      made with the first cookie
+    <root>/idgen/ID-…     see zk_ids.py
+    <root>/00/0000/L0001            ledger 1: ten digits as 2-4-4, for ids below 2^31 - 1
+    <root>/000/0000/0002/1474/L8364 nineteen digits as 3-4-4-4-4, for all others
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.errors import MetadataError
+
+SHORT_IDS_END = (1 << 31) - 1  # the first id with a long path; the counter of short ids ends here, too
+FACTORY = "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory"
+MANAGER_VERSION = "1"
+LAYOUT_TEXT = f"2\n{FACTORY}:{MANAGER_VERSION}"
+_MANAGERS = {"1": "hierarchical", "2": FACTORY}  # by layout version: the only manager that we know
+
+
+def check_layout(text: str, where: str) -> None:
+    """Raises MetadataError unless the cluster keeps its ledgers as this module says."""
+    version, _, manager = text.strip().partition("\n")
+    name, _, manager_version = manager.rpartition(":")
+    if version not in _MANAGERS or not name:
+        raise MetadataError("the cluster's LAYOUT cannot be read", where=where, layout=text[:80])
+    if (name, manager_version) != (_MANAGERS[version], MANAGER_VERSION):
+        raise MetadataError(
+            f"the cluster keeps its ledgers with {name.rpartition('.')[2]} version {manager_version}; "
+            "only the hierarchical manager is supported",
+            where=where,
+        )
+
+
+def ledger_path(root: str, ledger: LedgerId) -> str:
+    if ledger < SHORT_IDS_END:
+        digits = f"{ledger:010d}"
+        return f"{root}/{digits[:2]}/{digits[2:6]}/L{digits[6:]}"
+    digits = f"{ledger:019d}"
+    return f"{root}/{digits[:3]}/{digits[3:7]}/{digits[7:11]}/{digits[11:15]}/L{digits[15:]}"
+
+
+def folders_of(root: str, path: str) -> Iterator[str]:
+    """The folders between a node and the root, the innermost first."""
+    path = path.rpartition("/")[0]
+    while len(path) > len(root):
+        yield path
+        path = path.rpartition("/")[0]

@@ -1,0 +1,230 @@
+"""One ZooKeeper session, from asyncio: kazoo runs on threads of its own, and nothing here waits for them on the loop.
+
+A request whose connection breaks is asked again after the reconnect, for as long as the session may take; a caller
+whose request must not count twice is told (``Uncertain``). Watches are armed again after they fired and after every
+break, and then say "changed": what happened in between cannot be known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    OperationTimeoutError,
+    SessionExpiredError,
+    SessionMovedError,
+)
+from kazoo.retry import KazooRetry
+
+from tallystick.bookkeeper.metadata.driver import Watch
+from tallystick.bookkeeper.metadata.uri import ZooKeeperUri
+from tallystick.errors import MetadataError
+
+RETRY_S = 0.1  # between attempts while there is no connection
+Ask = Callable[[Any], Any]  # from a kazoo client to an AsyncResult of kazoo
+
+_BROKEN = (ConnectionLoss, ConnectionClosedError, SessionExpiredError, SessionMovedError, OperationTimeoutError)
+_ANSWERS = (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError)
+
+# kazoo reports every reconnect; without a handler of the program's own that would go to stderr.
+logging.getLogger("kazoo").addHandler(logging.NullHandler())
+
+
+class Uncertain(Exception):
+    """The answer to an earlier attempt was lost, and the last one (``__cause__``) may tell of its effect."""
+
+
+class ZkSession:
+    """Bound to the event loop that it was made on."""
+
+    def __init__(self, uri: ZooKeeperUri, timeout_s: float) -> None:
+        self.servers, self.timeout_s = uri.servers, timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._connected, self.closed = asyncio.Event(), False
+        self._watches: list[_ZkWatch] = []
+        reconnect = KazooRetry(max_tries=-1, delay=RETRY_S, max_delay=RETRY_S)
+        self._client = KazooClient(uri.servers, timeout=timeout_s, connection_retry=reconnect)
+        self._client.add_listener(self._on_kazoo_thread)
+        self.ids: list[int] = []  # the owner of our ephemeral nodes comes last; the others expired
+
+    async def start(self) -> None:
+        """Raises MetadataError when no server answers within the session time."""
+        self._client.start_async()
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                await self._connected.wait()
+        except TimeoutError:
+            await self.close()
+            raise self._unreachable() from None
+
+    async def close(self) -> None:
+        """Ends the session: its ephemeral nodes vanish at once."""
+        if not self.closed:
+            self.closed = True
+            for watch in list(self._watches):
+                watch.cancel()
+            await asyncio.to_thread(self._stop)
+
+    def _stop(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+    async def call(self, name: str, *arguments: Any, repeatable: bool = True, **options: Any) -> Any:
+        """What ZooKeeper answers to one of kazoo's requests (``create``, ``get``, …).
+
+        Raises NoNodeError, NodeExistsError, BadVersionError, NotEmptyError as kazoo has them, Uncertain in their place
+        when the request is not ``repeatable`` and an earlier attempt's answer was lost, and MetadataError when there is
+        no connection for the session time.
+        """
+        return await self._call(_request(name, arguments, options), repeatable)
+
+    async def transaction(self, fill: Callable[[Any], None]) -> list[Any]:
+        """Commit what ``fill`` puts into kazoo's transaction; a result for each part, errors among them."""
+
+        def ask(client: Any) -> Any:
+            parts = client.transaction()
+            fill(parts)
+            return parts.commit_async()
+
+        results: list[Any] = await self._call(ask, repeatable=True)
+        return results
+
+    def post(self, name: str, *arguments: Any) -> None:
+        """A request whose answer nobody needs; it is tried once."""
+        with contextlib.suppress(MetadataError):
+            done = self._ask(_request(name, arguments, {}))
+            done.add_done_callback(lambda future: future.cancelled() or future.exception())
+
+    async def _call(self, ask: Ask, repeatable: bool) -> Any:
+        deadline, lost = self._loop.time() + self.timeout_s, False
+        try:
+            async with asyncio.timeout_at(deadline):
+                while True:
+                    try:
+                        return await self._ask(ask)
+                    except _BROKEN:
+                        lost = True
+                        await asyncio.sleep(RETRY_S)
+                        await self._connected.wait()
+        except TimeoutError:
+            raise self._unreachable() from None
+        except _ANSWERS as error:
+            if lost and not repeatable:
+                raise Uncertain from error
+            raise
+        except KazooException as error:
+            reason = f"ZooKeeper refuses: {type(error).__name__} {error}"
+            raise MetadataError(reason, servers=self.servers) from error
+
+    def _ask(self, ask: Ask) -> asyncio.Future[Any]:
+        """One attempt, with kazoo's errors."""
+        if self.closed:
+            raise MetadataError("this metadata connection is closed", servers=self.servers)
+        future: asyncio.Future[Any] = self._loop.create_future()
+        ask(self._client).rawlink(lambda result: self._on_loop(_settle, future, result))
+        return future
+
+    def watch_node(self, path: str, changed: Callable[[], None]) -> Watch:
+        """Call ``changed`` on the loop after a node was made, changed or deleted."""
+        return self._watch("exists", path, changed)
+
+    def watch_children(self, path: str, changed: Callable[[], None]) -> Watch:
+        """Call ``changed`` on the loop after a child was made or deleted."""
+        return self._watch("get_children", path, changed)
+
+    def _watch(self, name: str, path: str, changed: Callable[[], None]) -> Watch:
+        watch = _ZkWatch(self, name, path, changed)
+        self._watches.append(watch)
+        watch.arm(tell=False)
+        return watch
+
+    def arm(self, name: str, path: str, fired: Callable[[], None]) -> asyncio.Future[Any]:
+        """One request with a watch; kazoo drops the watch when it fires, and fires all when the connection breaks."""
+        options = {"watch": lambda _: self._on_loop(fired)}
+        return self._ask(_request(name, (path,), options))
+
+    def later(self, function: Callable[[], None]) -> None:
+        self._loop.call_later(RETRY_S, function)
+
+    def forget(self, watch: _ZkWatch) -> None:
+        with contextlib.suppress(ValueError):
+            self._watches.remove(watch)
+
+    def _on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
+        """From any thread; nothing happens when the loop is closed."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _on_kazoo_thread(self, state: str) -> None:
+        # Told before any answer within the new session, so an answer never meets an older id here.
+        connected = state == KazooState.CONNECTED and self._client.client_id
+        self._on_loop(self._state_changed, connected[0] if connected else None)
+
+    def _state_changed(self, session_id: int | None) -> None:
+        if session_id is None:
+            self._connected.clear()
+            return
+        if session_id not in self.ids:
+            self.ids.append(session_id)
+        self._connected.set()
+
+    def _unreachable(self) -> MetadataError:
+        return MetadataError(
+            "ZooKeeper does not answer: is it running, and are host and port right?",
+            servers=self.servers, waited_s=self.timeout_s,
+        )  # fmt: skip
+
+
+class _ZkWatch:
+    """One thing watched for one caller."""
+
+    def __init__(self, session: ZkSession, name: str, path: str, changed: Callable[[], None]) -> None:
+        self._session, self._name, self._path, self._changed = session, name, path, changed
+        self._cancelled = False
+
+    def arm(self, *, tell: bool) -> None:
+        """``tell``: say "changed" once the watch is in place, for what it may have missed."""
+        if not self._cancelled:
+            armed = self._session.arm(self._name, self._path, self._arm_again)
+            armed.add_done_callback(lambda future: self._armed(future, tell))
+
+    def _arm_again(self) -> None:
+        self.arm(tell=True)
+
+    def _armed(self, future: asyncio.Future[Any], tell: bool) -> None:
+        failed = future.cancelled() or future.exception() is not None
+        if self._cancelled:
+            return
+        if failed:
+            self._session.later(self._arm_again)
+        elif tell:
+            self._changed()
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._session.forget(self)
+
+
+def _request(name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Ask:
+    return lambda client: getattr(client, f"{name}_async")(*arguments, **options)
+
+
+def _settle(future: asyncio.Future[Any], result: Any) -> None:
+    if future.done():  # its caller was cancelled
+        return
+    if result.exception is not None:
+        future.set_exception(result.exception)
+    else:
+        future.set_result(result.value)

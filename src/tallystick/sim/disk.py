@@ -1,0 +1,275 @@
+"""A simulated file system that crashes, fills up, fails and rots on command; repeatable from a seed.
+
+What a process wrote is in the page cache; what it synced is on the medium. ``kill`` (the process dies) leaves the cache.
+``power_loss`` leaves the medium and whatever else the disk happened to write: of the writes since the last sync of a
+file each is lost, kept or torn at any byte, whatever became of the others; of the new names, renames and deletions since
+the last sync of a folder each is lost or kept. A failed sync leaves its writes readable and loses them for good; a later sync that succeeds does not save them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tallystick.errors import DiskFull, StorageError
+from tallystick.runtime.disk import Buffer, Usage
+
+
+class Crashed(BaseException):
+    """The process or the machine stopped in the middle of an operation. No code under test catches it."""
+
+
+@dataclass(frozen=True)
+class _Write:
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class _Truncate:
+    size: int
+
+
+@dataclass(eq=False)
+class _Inode:
+    """A file: what is read now, what is on the medium, and how one becomes the other."""
+
+    cached: bytearray = field(default_factory=bytearray)
+    durable: bytearray = field(default_factory=bytearray)
+    pending: list[_Write | _Truncate] = field(default_factory=list)
+
+
+_Node = _Inode | None  # None: a folder
+
+
+@dataclass(frozen=True)
+class _Link:
+    """A change of a folder: ``path`` now is ``node``, and ``source`` (of a rename) is gone."""
+
+    path: str
+    node: _Node
+    source: str | None = None
+
+
+@dataclass(frozen=True)
+class _Unlink:
+    path: str
+
+
+def _apply_write(content: bytearray, change: _Write | _Truncate) -> None:
+    end = change.size if isinstance(change, _Truncate) else change.offset + len(change.data)
+    content.extend(bytes(max(0, end - len(content))))
+    if isinstance(change, _Truncate):
+        del content[end:]
+    else:
+        content[change.offset : end] = change.data
+
+
+def _apply_name(names: dict[str, _Node], change: _Link | _Unlink) -> None:
+    if isinstance(change, _Unlink):
+        names.pop(change.path, None)
+        return
+    if change.source is not None:
+        names.pop(change.source, None)
+    names[change.path] = change.node
+
+
+class SimFile:
+    """A file opened before the last crash is dead: every use of it raises Crashed."""
+
+    def __init__(self, disk: SimDisk, path: str, inode: _Inode) -> None:
+        self._disk, self._path, self._inode, self._life = disk, path, inode, disk.life
+
+    def write(self, buffers: Sequence[Buffer], offset: int) -> int:
+        data = b"".join(bytes(buffer) for buffer in buffers)
+        cut = self._disk.enter("write", self._path, self._life)
+        room = self._disk.room_for(self._inode, offset + len(data))
+        kept = data[: len(data) - room] if room else data
+        if cut:
+            kept = kept[: self._disk.random.randint(0, len(kept))]
+        change = _Write(offset, kept)
+        _apply_write(self._inode.cached, change)
+        self._inode.pending.append(change)
+        if cut:
+            self._disk.stop()
+        if room:
+            raise DiskFull("cannot write: no space left on the simulated disk", path=self._path)
+        return len(data)
+
+    def read(self, size: int, offset: int) -> bytes:
+        if self._disk.enter("read", self._path, self._life):
+            self._disk.stop()
+        return bytes(self._inode.cached[offset : offset + size])
+
+    def sync(self) -> None:
+        try:
+            cut = self._disk.enter("sync", self._path, self._life)
+        except StorageError:
+            self._inode.pending.clear()  # the kernel calls the pages clean although the disk never had them
+            raise
+        if cut:
+            self._disk.stop()
+        for change in self._inode.pending:
+            _apply_write(self._inode.durable, change)
+        self._inode.pending.clear()
+
+    def size(self) -> int:
+        return len(self._inode.cached)
+
+    def truncate(self, size: int) -> None:
+        if self._disk.enter("truncate", self._path, self._life):
+            self._disk.stop()
+        _apply_write(self._inode.cached, _Truncate(size))
+        self._inode.pending.append(_Truncate(size))
+
+    def close(self) -> None:
+        """Closing writes nothing."""
+
+
+class SimDisk:
+    """See the module. ``crash_at`` is the number of the operation that the crash interrupts; ``fault`` may refuse one.
+
+    ``fault`` gets (operation, path) before each operation and returns the error to raise, or None.
+    """
+
+    def __init__(self, rng: random.Random, *, capacity: int = 1 << 40) -> None:
+        self.random, self.capacity = rng, capacity
+        self.operations = 0
+        self.crash_at: int | None = None
+        self.fault: Callable[[str, str], StorageError | None] | None = None
+        self.life = 0
+        self._stopped = False
+        self._names: dict[str, _Node] = {"/": None}
+        self._durable: dict[str, _Node] = {"/": None}
+        self._pending: dict[str, list[_Link | _Unlink]] = {}
+
+    # What happens to it.
+
+    def kill(self) -> None:
+        """The process died; all that it wrote is still in the page cache."""
+        self.life += 1
+        self._stopped, self.crash_at = False, None
+
+    def power_loss(self) -> None:
+        """The machine died: what was not synced is lost, kept or torn."""
+        self.kill()
+        for changes in self._pending.values():
+            for change in changes:
+                if self.random.random() < 0.5:
+                    _apply_name(self._durable, change)
+        self._pending.clear()
+        inodes = {
+            id(node): node for names in (self._names, self._durable) for node in names.values() if node is not None
+        }
+        for inode in inodes.values():
+            for write in self._survivors(inode.pending):
+                _apply_write(inode.durable, write)
+            inode.pending.clear()
+            inode.cached = bytearray(inode.durable)
+        self._durable = {path: node for path, node in self._durable.items() if self._reachable(path)}
+        self._names = dict(self._durable)
+
+    def _survivors(self, pending: list[_Write | _Truncate]) -> list[_Write | _Truncate]:
+        kept: list[_Write | _Truncate] = []
+        for change in pending:
+            fate = self.random.randrange(3)
+            if fate == 1:
+                kept.append(change)
+            elif fate == 2 and isinstance(change, _Write):
+                first, last = sorted(self.random.randint(0, len(change.data)) for _ in range(2))
+                if self.random.random() < 0.5:
+                    first = 0
+                kept.append(_Write(change.offset + first, change.data[first:last]))
+        return kept
+
+    def _reachable(self, path: str) -> bool:
+        return path == "/" or (os.path.dirname(path) in self._durable and self._reachable(os.path.dirname(path)))
+
+    def flip(self, path: str, offset: int, bit: int = 0) -> None:
+        """Rot one bit of a file, on the medium and in the cache."""
+        inode = self._inode(path)
+        for content in (inode.cached, inode.durable):
+            if offset < len(content):
+                content[offset] ^= 1 << bit
+
+    def stop(self) -> None:
+        """The crash is now: nothing works until ``kill`` or ``power_loss``."""
+        self._stopped = True
+        raise Crashed(f"operation {self.operations}")
+
+    def enter(self, operation: str, path: str, life: int | None = None) -> bool:
+        """Count an operation; whether the crash interrupts it."""
+        if self._stopped or (life is not None and life != self.life):
+            raise Crashed(f"{operation} after a crash")
+        self.operations += 1
+        if self.fault is not None and (error := self.fault(operation, path)) is not None:
+            raise error
+        return self.operations == self.crash_at
+
+    def room_for(self, inode: _Inode, end: int) -> int:
+        """By how many bytes a file that reaches to ``end`` is too long for the disk."""
+        growth = max(0, end - len(inode.cached))
+        return max(0, growth - (self.capacity - self._used()))
+
+    def _used(self) -> int:
+        return sum(len(node.cached) for node in self._names.values() if node is not None)
+
+    # The interface of ``runtime.disk.Disk``.
+
+    def open(self, path: str, *, create: bool = False) -> SimFile:
+        self._step("open", path)
+        if path not in self._names and create:
+            self._change(_Link(path, _Inode()))
+        return SimFile(self, path, self._inode(path))
+
+    def exists(self, path: str) -> bool:
+        return path in self._names
+
+    def listdir(self, path: str) -> list[str]:
+        self._step("list", path)
+        return sorted(os.path.basename(name) for name in self._names if os.path.dirname(name) == path and name != "/")
+
+    def makedirs(self, path: str) -> None:
+        self._step("makedirs", path)
+        missing = []
+        while path not in self._names:
+            missing.append(path)
+            path = os.path.dirname(path)
+        for folder in reversed(missing):
+            self._change(_Link(folder, None))
+
+    def rename(self, source: str, target: str) -> None:
+        self._step("rename", source)
+        self._change(_Link(target, self._inode(source), source))
+
+    def unlink(self, path: str) -> None:
+        self._step("unlink", path)
+        self._inode(path)
+        self._change(_Unlink(path))
+
+    def sync_dir(self, path: str) -> None:
+        self._step("sync_dir", path)
+        for change in self._pending.pop(path, []):
+            _apply_name(self._durable, change)
+
+    def usage(self, path: str) -> Usage:
+        return Usage(self.capacity, max(0, self.capacity - self._used()))
+
+    def _step(self, operation: str, path: str) -> None:
+        if self.enter(operation, path):
+            self.stop()
+
+    def _change(self, change: _Link | _Unlink) -> None:
+        folder = os.path.dirname(change.path)
+        if folder not in self._names:
+            raise StorageError("cannot create: no such folder", path=change.path)
+        _apply_name(self._names, change)
+        self._pending.setdefault(folder, []).append(change)
+
+    def _inode(self, path: str) -> _Inode:
+        node = self._names.get(path)
+        if node is None:
+            raise StorageError("no such file", path=path)
+        return node

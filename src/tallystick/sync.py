@@ -1,0 +1,325 @@
+"""The client without ``async``: the same methods, for scripts, notebooks and Spark executors.
+
+One thread for each (process, settings) runs an event loop; it starts with the first client and ends with the last. A
+process that was forked gets a thread of its own, and a client made before the fork connects anew there. What belongs to
+one connection (a writer, a reader) belongs to the process that made it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import uvloop
+
+from tallystick.bookkeeper.ledger import client, reader, writer
+from tallystick.bookkeeper.ledger.read import Entry
+from tallystick.bookkeeper.ledger.settings import ClientSettings
+from tallystick.bookkeeper.metadata.driver import Bookies
+from tallystick.bookkeeper.wire.values import DigestType, EntryId, LedgerId, LedgerMetadata
+from tallystick.codec.frames import Buffer
+from tallystick.errors import UsageError
+from tallystick.runtime.events import Events
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+_loops: dict[tuple[int, ClientSettings], _Loop] = {}
+_guard = threading.Lock()
+
+
+class _Loop:
+    """A thread with an event loop, and how many clients use it."""
+
+    def __init__(self, key: tuple[int, ClientSettings]) -> None:
+        self.key, self.users = key, 0
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="tallystick", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def acquire(cls, settings: ClientSettings) -> _Loop:
+        key = (os.getpid(), settings)
+        with _guard:
+            loop = _loops.get(key)
+            if loop is None:
+                loop = _loops[key] = cls(key)
+            loop.users += 1
+            return loop
+
+    def release(self) -> None:
+        with _guard:
+            self.users -= 1
+            if self.users:
+                return
+            del _loops[self.key]
+        self.run(self._loop.shutdown_asyncgens())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        if self._loop.is_closed() or self.key[0] != os.getpid():
+            work.close()
+            raise UsageError("this client is closed, or was made by another process")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise UsageError("a blocking call on the client's own loop would wait for itself; use the async client")
+        future = self.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # when the caller was interrupted: nobody waits any more
+            raise
+
+    def call(self, function: Callable[[], T]) -> T:
+        """A plain function, on the loop's thread."""
+
+        async def work() -> T:
+            return function()
+
+        return self.run(work())
+
+    def iterate(self, start: Callable[[], AsyncIterator[T]], weigh: Callable[[T], float]) -> Iterator[T]:
+        """Items cross threads together up to a weight of about 1. Closing the iterator ends what it reads from."""
+        items = self.call(start)
+        try:
+            while chunk := self.run(_take(items, weigh)):
+                yield from chunk
+        finally:
+            if isinstance(items, AsyncGenerator):
+                self._finish(items)
+
+    def _finish(self, items: AsyncGenerator[Any, None]) -> None:
+        """A dropped iterator is finished by the garbage collector, on any thread and at any time."""
+        if threading.current_thread() is self._thread:
+            self._loop.create_task(_close(items))
+        elif not self._loop.is_closed():
+            self.run(_close(items))
+
+
+async def _take(items: AsyncIterator[T], weigh: Callable[[T], float]) -> list[T]:
+    taken: list[T] = []
+    weight = 0.0
+    async for item in items:
+        taken.append(item)
+        weight += weigh(item)
+        if weight >= 1:
+            break
+    return taken
+
+
+async def _close(items: AsyncGenerator[Any, None]) -> None:
+    await items.aclose()
+
+
+def _entry_weight(entry: Entry) -> float:
+    return 1 / 512 + len(entry.data) / (1024 * 1024)
+
+
+def _alone(item: object) -> float:
+    return 1
+
+
+class BookKeeper:
+    """See ``tallystick.BookKeeper``. Connects when first used, once for each process. ``close`` it, or use ``with``."""
+
+    def __init__(self, uri: str, settings: ClientSettings, events: Events | None) -> None:
+        self._uri, self._settings, self._events = uri, settings, events
+        self._connected: tuple[int, _Loop, client.BookKeeper] | None = None
+        self._closed = False
+        self._guard = threading.Lock()
+
+    def _client(self) -> tuple[_Loop, client.BookKeeper]:
+        with self._guard:
+            if self._closed:
+                raise UsageError("this client is closed")
+            if self._connected is None or self._connected[0] != os.getpid():
+                loop = _Loop.acquire(self._settings)
+                try:
+                    connected = loop.run(_connect(self._uri, self._settings, self._events))
+                except BaseException:
+                    loop.release()
+                    raise
+                self._connected = (os.getpid(), loop, connected)
+            return self._connected[1:]
+
+    def create_ledger(
+        self,
+        ensemble: int = 3,
+        write_quorum: int = 2,
+        ack_quorum: int = 2,
+        digest: str | DigestType = "crc32c",
+        password: bytes = b"",
+        custom_metadata: Mapping[str, bytes] | None = None,
+        ledger_id: LedgerId | None = None,
+    ) -> LedgerWriter:
+        loop, bk = self._client()
+        made = bk.create_ledger(ensemble, write_quorum, ack_quorum, digest, password, custom_metadata, ledger_id)
+        return LedgerWriter(loop, loop.run(made))
+
+    def open_ledger(self, ledger: LedgerId, password: bytes = b"", recover: bool = False) -> LedgerReader:
+        loop, bk = self._client()
+        return LedgerReader(loop, loop.run(bk.open_ledger(ledger, password, recover)))
+
+    def delete_ledger(self, ledger: LedgerId) -> None:
+        loop, bk = self._client()
+        loop.run(bk.delete_ledger(ledger))
+
+    def ledger_metadata(self, ledger: LedgerId) -> LedgerMetadata:
+        loop, bk = self._client()
+        return loop.run(bk.ledger_metadata(ledger))
+
+    def bookies(self) -> Bookies:
+        loop, bk = self._client()
+        return loop.run(bk.bookies())
+
+    def ledgers(self) -> Iterator[LedgerId]:
+        loop, bk = self._client()
+        return loop.iterate(bk.ledgers, lambda ledger: 1 / 512)
+
+    def close(self) -> None:
+        with self._guard:
+            self._closed = True
+            connected, self._connected = self._connected, None
+        if connected is not None and connected[0] == os.getpid():
+            _, loop, bk = connected
+            loop.run(bk.close())
+            loop.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+async def _connect(uri: str, settings: ClientSettings, events: Events | None) -> client.BookKeeper:
+    return await client.connect(uri, settings=settings, events=events)
+
+
+class LedgerWriter:
+    """See ``tallystick.LedgerWriter``; may be used from several threads."""
+
+    def __init__(self, loop: _Loop, wrapped: writer.LedgerWriter) -> None:
+        self._loop, self._writer = loop, wrapped
+        self.id = wrapped.id
+        self.max_payload_bytes = wrapped.max_payload_bytes
+
+    @property
+    def lac(self) -> EntryId:
+        return self._writer.lac
+
+    @property
+    def length(self) -> int:
+        return self._writer.length
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        return self._writer.metadata
+
+    def append(self, data: Buffer) -> EntryId:
+        return self._loop.run(self._writer.append(data))
+
+    def append_nowait(self, data: Buffer) -> concurrent.futures.Future[EntryId]:
+        """A future of the id; errors of the call itself come through it too. Entries keep the order of the calls."""
+        return self._loop.submit(self._append(bytes(memoryview(data))))
+
+    async def _append(self, data: bytes) -> EntryId:
+        return await self._writer.append_nowait(data)
+
+    def append_batch(self, data: Sequence[Buffer]) -> list[EntryId]:
+        return self._loop.run(self._writer.append_batch(data))
+
+    def drain(self) -> None:
+        self._loop.run(self._writer.drain())
+
+    def read(self, first: EntryId, last: EntryId) -> Iterator[Entry]:
+        return self._loop.iterate(lambda: self._writer.read(first, last), _entry_weight)
+
+    def close(self) -> None:
+        self._loop.run(self._writer.close())
+
+    def abort(self) -> None:
+        self._loop.call(self._writer.abort)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.run(self._writer.__aexit__(kind, error, trace))
+
+
+class LedgerReader:
+    """See ``tallystick.LedgerReader``."""
+
+    def __init__(self, loop: _Loop, wrapped: reader.LedgerReader) -> None:
+        self._loop, self._reader = loop, wrapped
+        self.id = wrapped.id
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        return self._reader.metadata
+
+    @property
+    def is_closed(self) -> bool:
+        return self._reader.is_closed
+
+    @property
+    def last_entry(self) -> EntryId:
+        return self._reader.last_entry
+
+    @property
+    def length(self) -> int:
+        return self._reader.length
+
+    def refresh(self) -> EntryId:
+        return self._loop.run(self._reader.refresh())
+
+    def read(self, first: EntryId, last: EntryId) -> Iterator[Entry]:
+        return self._loop.iterate(lambda: self._reader.read(first, last), _entry_weight)
+
+    def read_arrow(
+        self,
+        first: EntryId,
+        last: EntryId,
+        columns: Sequence[str] | None = None,
+        batch_rows: int = 4096,
+        batch_bytes: int = 1024 * 1024,
+    ) -> Iterator[pa.RecordBatch]:
+        return self._loop.iterate(
+            lambda: self._reader.read_arrow(first, last, columns, batch_rows, batch_bytes), _alone
+        )
+
+    def tail(self, first: EntryId) -> Iterator[Entry]:
+        return self._loop.iterate(lambda: self._reader.tail(first), _alone)
+
+    def close(self) -> None:
+        self._loop.run(self._reader.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def connect(uri: str, *, settings: ClientSettings | None = None, events: Events | None = None) -> BookKeeper:
+    """A client of the cluster at ``uri``; see ``tallystick.connect``. Nothing is contacted before its first use."""
+    return BookKeeper(uri, settings or ClientSettings(), events)

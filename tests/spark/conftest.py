@@ -1,0 +1,89 @@
+"""A development cluster of four bookies, and one local Spark session: each started once for all tests of this folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tallystick import sync
+from tallystick.admin.dev import DevCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Fast to start, small, and quiet: what a test wants of a JVM.
+FAST_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+Read = Callable[..., "DataFrame"]
+Write = Callable[..., int]
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    without_java = pytest.mark.skip(reason="no Java on this machine: the Spark tests need Java 17 or newer")
+    for item in items:
+        if item.get_closest_marker("spark") and shutil.which("java") is None:
+            item.add_marker(without_java)
+
+
+@pytest.fixture(scope="session")
+def bookies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
+    cluster = DevCluster(str(tmp_path_factory.mktemp("cluster")))
+    cluster.up(4)
+    yield cluster
+    cluster.down()
+
+
+@pytest.fixture(scope="session")
+def uri(bookies: DevCluster) -> str:
+    state = bookies.load()
+    assert state is not None
+    return state.uri
+
+
+@pytest.fixture(scope="session")
+def bk(uri: str) -> Iterator[sync.BookKeeper]:
+    with sync.connect(uri) as client:
+        yield client
+
+
+@pytest.fixture
+def write(bk: sync.BookKeeper) -> Write:
+    """Write a closed ledger; its id."""
+
+    def write_ledger(payloads: list[bytes], **settings: Any) -> int:
+        with bk.create_ledger(**settings) as writer:
+            if payloads:
+                writer.append_batch(payloads)
+            return writer.id
+
+    return write_ledger
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    import tallystick.spark
+
+    found = tallystick.spark.session(
+        "local[2]",
+        **{
+            "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": FAST_JVM,
+            "spark.sql.shuffle.partitions": 1,
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        },
+    )
+    found.sparkContext.setLogLevel("OFF")
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def read(spark: SparkSession, uri: str) -> Read:
+    """A data frame of ledgers, with options by name."""
+
+    def read_ledgers(**options: object) -> DataFrame:
+        return spark.read.format("tally-ledger").options(uri=uri, **{n: str(v) for n, v in options.items()}).load()
+
+    return read_ledgers

@@ -1,0 +1,82 @@
+import asyncio
+
+import pytest
+
+from tallystick.admin import bookies
+from tallystick.admin.bookies import Registered
+from tallystick.bookkeeper.metadata.driver import Bookies, Versioned
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.cookie import Cookie, encode
+from tallystick.bookkeeper.wire.values import BookieInfo
+from tallystick.errors import UsageError
+
+COOKIE = Cookie("b", ("/data/tally",), ("/data/tally",), "the-cluster")
+
+
+class Driver:
+    def __init__(self, writable=(), read_only=(), joined=()):
+        self._bookies, self._joined = Bookies(dict(writable), dict(read_only)), joined
+
+    async def bookies(self):
+        return self._bookies
+
+    async def cookies(self):
+        return sorted(self._joined)
+
+    async def read_cookie(self, bookie):
+        return Versioned(encode(COOKIE), 0) if bookie in self._joined else None
+
+
+class Peer(asyncio.Protocol):
+    """Answers every read with NO_LEDGER, or nothing at all."""
+
+    answering = True
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        if self.answering:
+            self.transport.write(v2.encode_answer(v2.decode_request(data[4:]), v2.Code.NO_LEDGER))
+
+
+@pytest.fixture
+async def port():
+    server = await asyncio.get_running_loop().create_server(Peer, "127.0.0.1", 0)
+    yield server.sockets[0].getsockname()[1]
+    server.close()
+
+
+async def test_registered_ones_and_those_that_are_down():
+    info = BookieInfo.at("127.0.0.1", 1)
+    driver = Driver({"b": info}, {"c": info}, ("a", "b"))
+    found = await bookies.list_bookies(driver)
+    assert [(one.id, one.registered) for one in found] == [
+        ("a", Registered.DOWN),
+        ("b", Registered.WRITABLE),
+        ("c", Registered.READ_ONLY),
+    ]
+
+
+async def test_one_that_answers(port):
+    details = await bookies.bookie_details(Driver({"b": BookieInfo.at("127.0.0.1", port)}, joined=("b",)), "b")
+    assert details.answers_ms is not None and details.problem is None
+    assert details.cookie == COOKIE
+
+
+async def test_one_that_accepts_and_keeps_silent(port, monkeypatch):
+    monkeypatch.setattr(Peer, "answering", False)
+    monkeypatch.setattr(bookies, "PROBE_TIMEOUT_S", 0.05)
+    details = await bookies.bookie_details(Driver({"b": BookieInfo.at("127.0.0.1", port)}), "b")
+    assert details.answers_ms is None and details.problem
+
+
+async def test_one_that_is_down():
+    details = await bookies.bookie_details(Driver(joined=("b",)), "b")
+    assert details.bookie.registered is Registered.DOWN
+    assert details.answers_ms is None and details.problem == "it has no registered address"
+
+
+async def test_one_that_never_was():
+    with pytest.raises(UsageError, match="no bookie 'x' in this cluster; it has b"):
+        await bookies.bookie_details(Driver(joined=("b",)), "x")

@@ -1,0 +1,154 @@
+"""Without processes; the scenarios run the whole of it."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from tallystick.admin import dev
+from tallystick.admin.dev import DevBookie, DevCluster, DevState
+from tallystick.admin.process import ProcessId, identify
+from tallystick.errors import StorageError, Unavailable, UsageError
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    return DevCluster(str(tmp_path / "dev"))
+
+
+@pytest.fixture
+def ended():
+    """A process id that names a dead process."""
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    process = identify(child.pid)
+    child.wait()
+    return process
+
+
+def save(cluster, state):
+    os.makedirs(cluster.directory, exist_ok=True)
+    with open(os.path.join(cluster.directory, "dev.json"), "wb") as file:
+        file.write(msgspec.json.encode(state))
+
+
+def test_the_folder_is_the_users_state_folder_unless_told(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert dev.default_directory({"TALLY_DEV_DIR": "/a/b", "XDG_STATE_HOME": "/s"}) == "/a/b"
+    assert dev.default_directory({"XDG_STATE_HOME": "/s"}) == "/s/tallystick/dev"
+    assert dev.default_directory({}) == "/home/somebody/.local/state/tallystick/dev"
+
+
+def test_bookies_are_kept_in_the_order_of_their_numbers():
+    state = DevState("memory://x")
+    for number in (10, 2, 1):
+        state = state.with_bookie(DevBookie(f"bookie-{number}", ProcessId(1, 1)))
+    state = state.with_bookie(replace(state.bookies[1], port=7))
+    assert [(one.id, one.port) for one in state.bookies] == [("bookie-1", 0), ("bookie-2", 7), ("bookie-10", 0)]
+
+
+def test_no_cluster_is_said_to_be_none(cluster):
+    assert cluster.load() is None
+    assert dev.running_uri(cluster.directory) is None
+    with pytest.raises(UsageError, match="tally dev up"):
+        cluster.status()
+
+
+def test_a_cluster_whose_processes_are_dead_does_not_run(cluster, ended):
+    save(cluster, DevState("memory://x", (DevBookie("bookie-1", ended),)))
+    assert dev.running_uri(cluster.directory) is None
+    save(cluster, DevState("memory://x", (DevBookie("bookie-1", ended), DevBookie("bookie-2", identify(os.getpid())))))
+    assert dev.running_uri(cluster.directory) == "memory://x"
+
+
+def test_the_variable_wins_over_the_running_cluster(cluster):
+    save(cluster, DevState("memory://x", (DevBookie("bookie-1", identify(os.getpid())),)))
+    assert dev.find_uri({"TALLY_DEV_DIR": cluster.directory}) == "memory://x"
+    assert dev.find_uri({"TALLY_DEV_DIR": cluster.directory, "TALLY_URI": "memory://y"}) == "memory://y"
+    with pytest.raises(UsageError, match="which cluster"):
+        dev.find_uri({"TALLY_DEV_DIR": cluster.directory + "-other"})
+
+
+def test_a_damaged_state_file_is_named(cluster):
+    save(cluster, {"uri": 3})
+    with pytest.raises(StorageError, match=r"dev\.json"):
+        cluster.load()
+
+
+def test_a_bookie_by_its_number_or_id(cluster, ended):
+    save(cluster, DevState("memory://x", (DevBookie("bookie-1", ended),)))
+    for name in ("1", "bookie-1"):
+        with pytest.raises(UsageError, match="bookie-1 is dead, not alive"):
+            cluster.pause([name])
+    with pytest.raises(UsageError, match="no bookie 'bookie-2' in this cluster; it has bookie-1"):
+        cluster.kill(["bookie-2"])
+
+
+def test_a_stranger_that_inherited_the_id_is_never_signalled(cluster):
+    stranger = ProcessId(os.getpid(), identify(os.getpid()).start_time - 1)
+    save(cluster, DevState("memory://x", (DevBookie("bookie-1", stranger),)))
+    with pytest.raises(UsageError, match="is dead"):
+        cluster.kill(["1"])
+    assert cluster.down() == 0
+
+
+def test_deleting_leaves_what_is_not_ours(cluster, ended):
+    save(cluster, DevState("memory://x", (DevBookie("bookie-1", ended),)))
+    for name in ("bookie-1", "bookie-of-mine"):
+        os.makedirs(os.path.join(cluster.directory, name, "data"))
+    assert cluster.down(delete=True) == 0
+    assert os.listdir(cluster.directory) == ["bookie-of-mine"]
+
+
+def test_a_bookie_that_does_not_start_shows_its_log_and_leaves_no_process(cluster, monkeypatch):
+    started = []
+
+    def spawn(arguments, *, log):
+        with open(log, "ab") as file:
+            child = subprocess.Popen([sys.executable, "-c", "print('no room left'); exit(3)"], stdout=file)
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        started.append(child)
+        return identify(child.pid)
+
+    monkeypatch.setattr(dev, "spawn", spawn)
+    with pytest.raises(Unavailable, match="bookie-1 ended; the end of its log:\nno room left"):
+        cluster.up(2)
+    assert len(started) == 2
+    assert [child.wait() for child in started]
+
+
+def test_one_command_at_a_time(cluster):
+    os.makedirs(cluster.directory)
+    with cluster._locked(), pytest.raises(UsageError, match="another process uses this folder"):
+        cluster.up(1)
+
+
+def test_at_least_one_bookie(cluster):
+    with pytest.raises(UsageError, match="at least one bookie"):
+        cluster.up(0)
+    assert not os.path.exists(cluster.directory)
+
+
+def test_an_interrupted_start_ends_what_it_started(cluster, monkeypatch):
+    children = []
+
+    def spawn(arguments, *, log):
+        open(log, "ab").close()
+        children.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]))
+        return identify(children[-1].pid)
+
+    def interrupted(seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dev, "spawn", spawn)
+    monkeypatch.setattr(dev.time, "sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cluster.up(2)
+    assert len(children) == 2
+    for child in children:
+        child.wait()  # reaped already: the code is not known
+        with pytest.raises(ProcessLookupError):
+            os.kill(child.pid, signal.SIG_DFL)

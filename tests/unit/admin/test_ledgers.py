@@ -1,0 +1,44 @@
+import pytest
+
+from tallystick.admin import ledgers
+from tallystick.bookkeeper.metadata.driver import Versioned
+from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
+from tallystick.errors import MetadataError, NoSuchLedger
+
+METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("bookie-1",)),))
+
+
+class Driver:
+    """Ledgers 0 … count - 1; reading one of ``failing`` raises."""
+
+    def __init__(self, count, failing=None):
+        self.count, self.failing = count, failing or {}
+        self.reading = self.most = 0
+
+    async def ledgers(self):
+        for ledger in range(self.count):
+            yield ledger
+
+    async def read_ledger(self, ledger):
+        self.reading += 1
+        self.most = max(self.most, self.reading)
+        self.reading -= 1
+        if ledger in self.failing:
+            raise self.failing[ledger]
+        return Versioned(METADATA, 0)
+
+
+@pytest.mark.parametrize("count", [0, 1, ledgers.READS_AT_ONCE, 2 * ledgers.READS_AT_ONCE + 3])
+async def test_every_ledger_is_listed_in_order(count):
+    found = [ledger.id async for ledger in ledgers.list_ledgers(Driver(count))]
+    assert found == list(range(count))
+
+
+async def test_a_ledger_deleted_meanwhile_is_left_out():
+    found = [one.id async for one in ledgers.list_ledgers(Driver(5, {3: NoSuchLedger(ledger=3)}))]
+    assert found == [0, 1, 2, 4]
+
+
+async def test_another_failure_is_never_a_shorter_list():
+    with pytest.raises(MetadataError):
+        _ = [one async for one in ledgers.list_ledgers(Driver(5, {3: MetadataError("lost")}))]

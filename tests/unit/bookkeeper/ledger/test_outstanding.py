@@ -1,0 +1,156 @@
+"""Which answer belongs to which question, against a plain list of all questions in the order they were asked."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from tallystick.bookkeeper.ledger.outstanding import Lane, Outstanding
+
+TIMEOUT = 10.0
+
+
+@dataclass
+class Asked:
+    """The twin's whole state: one question."""
+
+    lane: int
+    entry: int
+    deadline: float
+    expired: bool = False
+
+
+class Twin:
+    """Answers go to the oldest question of the entry; those of closed lanes and overdue ones go to nobody."""
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+        self.closed: set[int] = set()
+
+    def answered(self, entry: int) -> int | None:
+        """The lane that hears of it."""
+        for question in self.asked:
+            if question.entry == entry:
+                self.asked.remove(question)
+                return None if question.expired or question.lane in self.closed else question.lane
+        raise KeyError(entry)
+
+    def expire(self, now: float) -> list[tuple[int, int]]:
+        overdue = [q for q in self.asked if q.deadline <= now and not q.expired]
+        for question in overdue:
+            question.expired = True
+        return [(q.lane, q.entry) for q in overdue if q.lane not in self.closed]
+
+
+def test_random_schedules_agree_with_the_twin() -> None:
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    for number in range(300):
+        run_schedule(random.Random(seed + number))
+
+
+def run_schedule(chance: random.Random) -> None:
+    """One ledger, lanes one after another, runs of ADDs answered in order, out of order, late or never."""
+    outstanding: Outstanding[int] = Outstanding()
+    twin, lanes = Twin(), [outstanding.lane(1, 0)]
+    now, following = 0.0, 0
+    heard: list[tuple[int, int]] = []
+
+    def hear(owner: int, entries: list[int]) -> None:
+        heard.extend((owner, entry) for entry in entries)
+
+    for _ in range(60):
+        action = chance.random()
+        if action < 0.4:
+            count = chance.randint(1, 5)
+            entries = list(range(following, following + count))
+            following += count
+            lanes[-1].sent(entries, now, TIMEOUT)
+            twin.asked += [Asked(len(lanes) - 1, entry, now + TIMEOUT) for entry in entries]
+        elif action < 0.75 and twin.asked:
+            answers = [question.entry for question in twin.asked[: chance.randint(1, 6)]]
+            if chance.random() < 0.3:
+                chance.shuffle(answers)
+            expected = [(lane, entry) for entry in answers if (lane := twin.answered(entry)) is not None]
+            heard.clear()
+            assert outstanding.acked(1, answers, hear) == len(answers)
+            assert heard == expected
+        elif action < 0.85:
+            now += chance.choice([1.0, 5.0, 11.0])
+            assert sorted(
+                (owner, entry) for owner, entries in outstanding.expire(now).adds for entry in entries
+            ) == sorted(twin.expire(now))
+        elif action < 0.9:
+            outstanding.forget(lanes[-1])
+            twin.closed.add(len(lanes) - 1)
+            lanes.append(outstanding.lane(1, len(lanes)))
+            following = min((q.entry for q in twin.asked), default=following)  # the next attempt sends them again
+        elif action < 0.95:
+            unknown = following + 1000
+            assert outstanding.acked(1, [unknown], hear) == 0
+    left = [(q.lane, q.entry) for q in twin.asked if not q.expired and q.lane not in twin.closed]
+    assert [(owner, entry) for owner, entries in outstanding.take_all().adds for entry in entries] == left
+    assert outstanding.wake_at() is None
+
+
+def test_the_next_deadline_is_that_of_the_oldest_open_question() -> None:
+    outstanding: Outstanding[str] = Outstanding()
+    lane = outstanding.lane(1, "lane")
+    assert outstanding.wake_at() is None
+    lane.sent([0, 1], 1.0, 5.0)
+    lane.sent([2], 2.0, 5.0)
+    outstanding.ask((2, 1, 0), "read", 0.5, 9.0)
+    assert outstanding.wake_at() == 6.0
+    assert outstanding.acked(1, [0, 1], lambda owner, entries: None) == 2
+    assert outstanding.wake_at() == 7.0
+    assert outstanding.acked(1, [2], lambda owner, entries: None) == 1
+    assert outstanding.wake_at() == 9.5
+    found = outstanding.answered((2, 1, 0))
+    assert found is not None
+    assert found.owner == "read"
+    assert outstanding.wake_at() is None
+
+
+def test_questions_with_one_key_are_answered_in_turn() -> None:
+    outstanding: Outstanding[str] = Outstanding()
+    for owner in ("first", "second", "third"):
+        outstanding.ask((2, 1, 0), owner, 0.0, 5.0)
+    expired = outstanding.expire(1.0)
+    assert not expired
+    owners = []
+    while (question := outstanding.answered((2, 1, 0))) is not None:
+        owners.append(question.owner)
+    assert owners == ["first", "second", "third"]
+
+
+def test_overdue_questions_are_reported_once_and_keep_their_place() -> None:
+    outstanding: Outstanding[str] = Outstanding()
+    outstanding.ask((2, 1, 0), "old", 0.0, 5.0)
+    expired = outstanding.expire(5.0)
+    assert (expired.questions, expired.since, outstanding.abandoned) == (["old"], 0.0, 1)
+    assert not outstanding.expire(100.0)
+    outstanding.ask((2, 1, 0), "new", 101.0, 5.0)
+    first, second = outstanding.answered((2, 1, 0)), outstanding.answered((2, 1, 0))
+    assert first is not None and first.owner is None
+    assert second is not None and second.owner == "new"
+
+
+def test_a_long_lane_does_not_grow() -> None:
+    lane: Lane[str] = Lane(1, "owner")
+    for first in range(0, 500_000, 1000):
+        lane.sent(range(first, first + 1000), 0.0, 1.0)
+        assert lane.answered_in_order(list(range(first, first + 1000)))
+        assert len(lane) == 0
+        assert len(lane._entries) < 10_000
+
+
+def test_behind_a_lost_answer_runs_are_still_settled_at_once() -> None:
+    lane: Lane[str] = Lane(1, "owner")
+    lane.sent([0, 1, 2, 3, 4, 5, 6, 7], 0.0, 1.0)
+    assert not lane.answered_in_order([1, 2])  # 0 was not answered
+    assert lane.answered(1)
+    assert lane.answered_in_order([2, 3, 4])
+    assert not lane.answered_in_order([2])
+    assert lane.answered(0)
+    assert not lane.answered(0)
+    assert lane.take_all() == [5, 6, 7]

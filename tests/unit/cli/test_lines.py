@@ -1,0 +1,61 @@
+import asyncio
+import os
+
+import pytest
+
+from tallystick.cli import lines as module
+from tallystick.cli.lines import lines
+
+
+async def collect(fd):
+    return [line async for some in lines(fd) for line in some]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", []),
+        (b"a", [b"a"]),
+        (b"a\n", [b"a"]),
+        (b"a\n\nb", [b"a", b"", b"b"]),
+        (b"a\r\n\xff\n", [b"a\r", b"\xff"]),
+    ],
+)
+async def test_lines_of_a_file(tmp_path, monkeypatch, content, expected):
+    monkeypatch.setattr(module, "BLOCK_BYTES", 2)
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        assert await collect(fd) == expected
+    finally:
+        os.close(fd)
+
+
+async def test_a_line_of_a_pipe_comes_at_once():
+    reading, writing = os.pipe()
+    try:
+        source = lines(reading)
+        os.write(writing, b"first\nsec")
+        assert await anext(source) == [b"first"]
+        following = asyncio.ensure_future(anext(source))
+        os.write(writing, b"ond\n")
+        assert await following == [b"second"]
+        await source.aclose()
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+async def test_waiting_for_a_pipe_can_be_interrupted():
+    reading, writing = os.pipe()
+    try:
+        waiting = asyncio.ensure_future(collect(reading))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert not asyncio.get_running_loop().remove_reader(reading)
+    finally:
+        os.close(reading)
+        os.close(writing)

@@ -1,0 +1,131 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tallystick import cli
+from tallystick.cli.app import app
+from tallystick.errors import RecoveryIncomplete, UsageError
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path, monkeypatch):
+    monkeypatch.delenv("TALLY_URI", raising=False)
+    monkeypatch.setenv("TALLY_DEV_DIR", str(tmp_path / "dev"))
+
+
+def raising(monkeypatch, error):
+    def show(service):
+        raise error
+
+    monkeypatch.setattr("tallystick.cli.options.Service.resolve", show)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["foo"], 'Unknown command "foo"'),
+        (["ledger", "read"], "Try: tally ledger read --help"),
+        (["ledger", "read", "x"], "Try: tally ledger read --help"),
+        (["ledger", "create", "x"], "unexpected on the command line: x"),
+        (["ledger", "read", "1", "--nope"], "--nope"),
+        (["ledger", "list"], "which cluster?"),
+        (["dev", "kill"], "name at least one bookie"),
+        (["bookie", "run", "--set", "novalue"], "--set needs key=value (given=novalue)"),
+    ],
+)
+def test_wrong_usage_is_2_and_one_line(arguments, said, capsys):
+    assert cli.main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert said in printed.err
+    assert printed.err.startswith("tally: ") and printed.err.count("\n") == 1
+
+
+def test_a_failure_is_1_with_its_fields_and_what_to_do(monkeypatch, capsys):
+    raising(monkeypatch, RecoveryIncomplete(ledger=7, entry=3))
+    assert cli.main(["ledger", "recover", "7"]) == 1
+    said = capsys.readouterr().err
+    assert "(ledger=7 entry=3). See which bookies are down" in said
+
+
+def test_a_usage_error_is_2(monkeypatch):
+    raising(monkeypatch, UsageError("no"))
+    assert cli.main(["ledger", "list"]) == 2
+
+
+def test_a_bug_is_1_without_a_traceback_unless_asked_for(monkeypatch, capsys):
+    raising(monkeypatch, ZeroDivisionError("oh"))
+    assert cli.main(["ledger", "list"]) == 1
+    assert (
+        capsys.readouterr().err
+        == "tally: unexpected ZeroDivisionError: oh. This is a bug; TALLY_DEBUG=1 shows where.\n"
+    )
+    monkeypatch.setenv("TALLY_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["ledger", "list"])
+
+
+def test_an_interrupt_is_130(monkeypatch, capsys):
+    raising(monkeypatch, KeyboardInterrupt())
+    assert cli.main(["ledger", "list"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_a_closed_pipe_is_141_and_silent():
+    program = "import sys; from tallystick import cli; print('x' * 100); sys.exit(cli.main(['--version']))"
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([sys.executable, "-c", program], stdout=writing, stderr=subprocess.PIPE, timeout=30)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_the_exit_code_of_a_command_is_passed_on(monkeypatch):
+    monkeypatch.setattr("tallystick.node.bookie_main", lambda config, overrides: 3)
+    assert cli.main(["bookie", "run"]) == 3
+
+
+def test_settings_of_the_command_line_reach_the_bookie(monkeypatch):
+    seen = []
+    monkeypatch.setattr("tallystick.node.bookie_main", lambda *given: seen.append(given) or 0)
+    assert cli.main(["bookie", "run", "--config", "b.conf", "--set", "bookiePort=0", "--set", "a=b=c"]) == 0
+    assert seen == [("b.conf", {"bookiePort": "0", "a": "b=c"})]
+
+
+def test_help_loads_no_room():
+    """What keeps ``tally --help`` quick: neither the event loop nor a wire format nor a driver."""
+    program = (
+        "import sys; from tallystick import cli; cli.main(['--help']);"
+        "print([name for name in ('asyncio', 'uvloop', 'msgspec', 'google.protobuf', 'sqlite3', 'structlog',"
+        " 'tallystick.bookkeeper', 'tallystick.admin', 'tallystick.cli.ledger') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert all(name in done.stdout for name in ("bookie", "cluster", "completion", "dev", "ledger"))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_the_commands(shell, capsys):
+    assert cli.main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(word in script for word in ("recover", "--keep-open", "restart"))
+
+
+def test_the_help_of_tail_tells_where_it_ends(capsys):
+    assert cli.main(["ledger", "tail", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "a tail can end before the last entry that the writer has confirmed" in text
+
+
+def test_the_version(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("tallystick ")
+
+
+def test_every_command_has_a_help():
+    for name in ("bookie", "cluster", "dev", "ledger"):
+        for command in app[name]:
+            if not command.startswith("-"):
+                assert app[name][command].help, f"tally {name} {command}"

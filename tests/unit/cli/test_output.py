@@ -1,0 +1,70 @@
+import json
+
+import pytest
+
+from tallystick.cli import output
+from tallystick.errors import BookieUnavailable, LedgerFenced, NotEnoughBookies, RequestTimeout, TallyError, UsageError
+from tallystick.runtime.events import Event
+
+
+def test_a_terminal_never_obeys_a_payload():
+    assert output.payload_text(b"\x1b[2Jhi\tthere\x07\xff\n") == "\\x1b[2Jhi\tthere\\x07\\xff\\x0a"
+    assert output.payload_text("é\u202e".encode()) == "é\\x202e"
+
+
+def test_json_payloads_are_text_where_they_can_be():
+    assert output.payload_json("é".encode()) == {"data": "é"}
+    assert output.payload_json(b"\xff") == {"data_base64": "/w=="}
+
+
+def test_rows_as_a_table_and_as_json_lines(capsys):
+    rows = [{"bookie": "a", "port": 1, "up": True}, {"bookie": "[b]", "port": 22, "up": None}]
+    output.rows(rows, json=False, empty="none")
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["bookie", "port", "up"],
+        ["a", "1", "yes"],
+        ["[b]", "22", "-"],
+    ]
+    output.rows(rows, json=True, empty="none")
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == rows
+
+
+def test_a_long_row_is_not_folded_when_no_terminal_shows_it(capsys):
+    output.rows([{"name": "x" * 500}], json=False, empty="none")
+    assert "x" * 500 in capsys.readouterr().out
+
+
+def test_nothing_is_said_on_stderr(capsys):
+    output.rows([], json=False, empty="none")
+    output.rows([], json=True, empty="none")
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "none\n")
+
+
+def test_details_a_line_a_field(capsys):
+    output.details({"a": None, "long": ["x", "y"], "map": {"k": b"\x1b"}, "none": []}, json=False)
+    assert capsys.readouterr().out == "a     -\nlong  x\n      y\nmap   k=\\x1b\nnone  -\n"
+
+
+def test_an_event_as_a_line_and_as_json(capsys):
+    event = Event("ensemble changed", {"ledger": 3, "ensemble": ("a", "b"), "why": TimeoutError("late")})
+    output.event_line(event, json=False)
+    output.event_line(event, json=True)
+    text, line = capsys.readouterr().out.splitlines()
+    assert text == "ensemble changed ledger=3 ensemble=('a', 'b') why=late"
+    assert json.loads(line) == {"event": "ensemble changed", "ledger": 3, "ensemble": ["a", "b"], "why": "late"}
+
+
+@pytest.mark.parametrize("kind", [LedgerFenced, NotEnoughBookies, RequestTimeout, BookieUnavailable])
+def test_what_to_do_is_a_sentence(kind):
+    assert output.advice(kind()).startswith(". ") and output.advice(kind()).endswith(".")
+
+
+def test_no_advice_where_the_message_says_it():
+    assert output.advice(UsageError("x")) == output.advice(TallyError("x")) == ""
+
+
+def test_progress_is_for_a_watching_terminal_only(capsys):
+    with output.progress("entries") as count:
+        count(1)
+    assert capsys.readouterr().err == ""
