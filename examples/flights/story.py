@@ -15,6 +15,7 @@ from pathlib import Path
 
 import tallystick
 from examples.flights.acks import AckedRun, read_log
+from tallystick.admin.dev import running_uri
 from tallystick.runtime.events import Event, Events
 
 TALLY = (sys.executable, "-m", "tallystick")
@@ -58,7 +59,9 @@ class Cluster:
         """The metadata URI of a fresh cluster, which is gone again afterwards."""
         self.tally("dev", "up", "--bookies", str(bookies))
         try:
-            yield json.loads(self.tally("dev", "status", "--json"))["uri"]
+            uri = running_uri(str(self.folder))
+            assert uri is not None
+            yield uri
         finally:
             self.tally("dev", "down")
 

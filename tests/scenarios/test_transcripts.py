@@ -1,8 +1,8 @@
 """The stories beside this file, told again and compared word for word.
 
-A story is a text: lines that begin with ``$`` are commands, what follows is all that they print, and ``[exit N]`` at the
-end is their exit code where it is not 0. Prose stands in lines that begin with ``#``. In what is printed ``<int>`` stands
-for any whole number, ``<word>`` for anything without a space, ``<any>`` for anything up to the end of the line.
+A story is a text: lines that begin with ``$`` are commands, what follows is all that they print, and ``[exit N]`` at
+the end is their exit code where it is not 0. Prose stands in lines that begin with ``#``. In what is printed ``<int>``
+stands for any whole number, ``<word>`` for anything without a space, ``<any>`` for anything up to the end of the line.
 """
 
 from __future__ import annotations

@@ -177,5 +177,5 @@ class SmallCluster:
 async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
     """Wait for something that will happen. Raises TimeoutError."""
     async with asyncio.timeout(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  # any condition, not one that has an event
             await asyncio.sleep(0.002)

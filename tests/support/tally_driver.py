@@ -118,7 +118,7 @@ class TallyDriver:
         return {"bookies": ",".join(sorted((await self.client.bookies()).writable))}
 
     async def load_adds(self, given: Arguments) -> Answer:
-        """Append for some seconds with a bounded number in flight: a future an entry, or one call a quarter of the window.
+        """Append for some seconds, a bounded number in flight: a future an entry, or one call a quarter of the window.
 
         Confirmations come in order, so the last future of the oldest quarter of the window stands for all of it.
         """

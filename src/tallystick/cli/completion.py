@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 app = App(name="completion", help="Print the completion script of a shell.")
 
 
 @app.default
-def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
-    """Print the completion script of a shell; for bash: source <(tally completion bash)
-
-    Parameters
-    ----------
-    shell
-        The shell that will read it.
-    """
+def completion(shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="Who will read it.")], /) -> None:
+    """Print the completion script of a shell; for bash: source <(tally completion bash)"""
     from tallystick.cli.app import app as tally
 
     print(tally.generate_completion(prog_name="tally", shell=shell))

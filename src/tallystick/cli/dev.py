@@ -44,7 +44,7 @@ def up(
     if json:
         output.json_line({"uri": state.uri, "bookies": [bookie.id for bookie in state.bookies]})
     else:
-        print(f"{len(state.bookies)} bookies at {state.uri}")
+        print(f"{output.counted(len(state.bookies), 'bookie', 'bookies')} at {state.uri}")
 
 
 @app.command
@@ -72,8 +72,10 @@ def down(
     dir: Dir = None,
 ) -> None:
     """Stop all bookies. Their data is kept for the next `tally dev up` unless --delete is given."""
+    from tallystick.cli import output
+
     stopped = _cluster(dir).down(delete=delete)
-    print(f"{stopped} bookies stopped{'; data deleted' if delete else ''}")
+    print(f"{output.counted(stopped, 'bookie', 'bookies')} stopped{'; data deleted' if delete else ''}")
 
 
 @app.command

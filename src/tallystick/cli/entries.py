@@ -85,7 +85,7 @@ async def append(
         if not ending.keep_open:
             await writer.close()
         state = "left open" if ending.keep_open else "closed"
-        print(f"ledger {writer.id} {state}: {writer.lac + 1} entries, {writer.length} bytes", file=sys.stderr)
+        print(f"ledger {writer.id} {state}: {_entries(writer.lac)}, {_bytes(writer.length)}", file=sys.stderr)
 
 
 async def _given(payloads: Sequence[str]) -> AsyncIterator[list[bytes]]:
@@ -105,7 +105,7 @@ async def read(
     async with _connect(uri, explain) as bk:
         reader = await bk.open_ledger(ledger, password=password)
         if last is None and first > reader.last_entry:
-            print(f"ledger {ledger} has {reader.last_entry + 1} entries to read", file=sys.stderr)
+            print(f"ledger {ledger} has {_entries(reader.last_entry)} to read", file=sys.stderr)
             return
         with output.progress("entries", shown=not sys.stdout.isatty()) as count:
             async for entry in reader.read(first, reader.last_entry if last is None else last):
@@ -136,7 +136,15 @@ async def recover(uri: str, ledger: LedgerId, password: bytes, *, explain: bool,
                 {"ledger": ledger, "state": "CLOSED", "last_entry": reader.last_entry, "length": reader.length}
             )
         else:
-            print(f"ledger {ledger} is closed: last entry {reader.last_entry}, {reader.length} bytes")
+            print(f"ledger {ledger} is closed: {_entries(reader.last_entry)}, {_bytes(reader.length)}")
+
+
+def _entries(last: EntryId) -> str:
+    return output.counted(last + 1, "entry", "entries")
+
+
+def _bytes(number: int) -> str:
+    return output.counted(number, "byte", "bytes")
 
 
 def printer(*, ids: bool, hex_: bool, json: bool) -> Show:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import tallystick
 from tallystick.admin import cluster
 from tallystick.admin.ledgers import Ledger, list_ledgers
-from tallystick.bookkeeper.wire.values import Fragment, LedgerId, LedgerMetadata
+from tallystick.bookkeeper.wire.values import Ensemble, EntryId, LedgerId, LedgerMetadata
 from tallystick.cli import output
 
 
@@ -61,18 +62,19 @@ def details(ledger: LedgerId, metadata: LedgerMetadata) -> dict[str, Any]:
         "created": _time(metadata.ctime_ms),
         "format": metadata.format_version,
         "custom": dict(metadata.custom),
-        "fragments": [_Fragment(fragment) for fragment in metadata.fragments],
+        "fragments": [FragmentRow(one.first, one.bookies) for one in metadata.fragments],
     }
 
 
-class _Fragment(dict[str, Any]):
+@dataclass(frozen=True)
+class FragmentRow:
     """An object in JSON, a short line as text."""
 
-    def __init__(self, fragment: Fragment) -> None:
-        super().__init__(first=fragment.first, bookies=list(fragment.bookies))
+    first: EntryId
+    bookies: Ensemble
 
     def __str__(self) -> str:
-        return f"from {self['first']}: {', '.join(self['bookies'])}"
+        return f"from {self.first}: {', '.join(self.bookies)}"
 
 
 def _time(milliseconds: int | None) -> str | None:
@@ -80,6 +82,6 @@ def _time(milliseconds: int | None) -> str | None:
     if milliseconds is None:
         return None
     try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
+        return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
     except (ValueError, OverflowError, OSError):
         return f"{milliseconds} ms"

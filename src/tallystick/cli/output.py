@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import dataclasses
 import json as json_format
 import sys
 import time
@@ -39,6 +40,11 @@ def advice(error: errors.TallyError) -> str:
 
 def json_line(values: Mapping[str, Any]) -> None:
     print(json_format.dumps(values, default=_plain, ensure_ascii=False))
+
+
+def counted(number: int, one: str, more: str) -> str:
+    """``1 entry``, ``2 entries``."""
+    return f"{number} {one if number == 1 else more}"
 
 
 def rows(found: Sequence[Mapping[str, Any]], *, json: bool, empty: str) -> None:
@@ -119,7 +125,10 @@ def _table(found: Sequence[Mapping[str, Any]]) -> None:
         table.add_column(key, justify="right" if number else "left", overflow="fold")
     for row in found:
         table.add_row(*(Text(_text(value)) for value in row.values()))
-    console.print(table)
+    # Printed by us: the library would end the process by itself when our reader is gone.
+    with console.capture() as printed:
+        console.print(table)
+    print(printed.get(), end="")
 
 
 def _text(value: Any) -> str:
@@ -136,6 +145,8 @@ def _plain(value: Any) -> Any:
     """What JSON cannot hold."""
     if isinstance(value, bytes | memoryview):
         return payload_text(bytes(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, tuple | set | frozenset):

@@ -1,9 +1,10 @@
 """A simulated file system that crashes, fills up, fails and rots on command; repeatable from a seed.
 
-What a process wrote is in the page cache; what it synced is on the medium. ``kill`` (the process dies) leaves the cache.
+What a process wrote is in the page cache, what it synced is on the medium. ``kill`` (a process dies) leaves the cache.
 ``power_loss`` leaves the medium and whatever else the disk happened to write: of the writes since the last sync of a
 file each is lost, kept or torn at any byte, whatever became of the others; of the new names, renames and deletions since
-the last sync of a folder each is lost or kept. A failed sync leaves its writes readable and loses them for good; a later sync that succeeds does not save them.
+the last sync of a folder each is lost or kept. A failed sync leaves its writes readable and loses them for good; a later
+sync that succeeds does not save them.
 """
 
 from __future__ import annotations
@@ -144,6 +145,7 @@ class SimDisk:
         self._names: dict[str, _Node] = {"/": None}
         self._durable: dict[str, _Node] = {"/": None}
         self._pending: dict[str, list[_Link | _Unlink]] = {}
+        self._inodes: list[_Inode] = []
 
     # What happens to it.
 
@@ -160,16 +162,14 @@ class SimDisk:
                 if self.random.random() < 0.5:
                     _apply_name(self._durable, change)
         self._pending.clear()
-        inodes = {
-            id(node): node for names in (self._names, self._durable) for node in names.values() if node is not None
-        }
-        for inode in inodes.values():
+        for inode in self._inodes:
             for write in self._survivors(inode.pending):
                 _apply_write(inode.durable, write)
             inode.pending.clear()
             inode.cached = bytearray(inode.durable)
         self._durable = {path: node for path, node in self._durable.items() if self._reachable(path)}
         self._names = dict(self._durable)
+        self._inodes = [node for node in self._names.values() if node is not None]
 
     def _survivors(self, pending: list[_Write | _Truncate]) -> list[_Write | _Truncate]:
         kept: list[_Write | _Truncate] = []
@@ -221,7 +221,8 @@ class SimDisk:
     def open(self, path: str, *, create: bool = False) -> SimFile:
         self._step("open", path)
         if path not in self._names and create:
-            self._change(_Link(path, _Inode()))
+            self._inodes.append(_Inode())
+            self._change(_Link(path, self._inodes[-1]))
         return SimFile(self, path, self._inode(path))
 
     def exists(self, path: str) -> bool:

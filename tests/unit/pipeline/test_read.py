@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
 
+from support.small_cluster import SmallCluster
 import tallystick.pipeline.worker as worker_module
 from tallystick.bookkeeper.ledger.arrow import schema_of
 from tallystick.bookkeeper.ledger.fetch import ranges_of
@@ -16,7 +16,6 @@ from tallystick.errors import DigestMismatch, NoSuchEntry, Unavailable
 from tallystick.pipeline.plan import Partition
 from tallystick.pipeline.read import BATCH_ROWS, read_partition
 
-StartBookies = Callable[[int], Awaitable[list[Any]]]
 Store = Callable[..., None]
 PAYLOADS = [b"payload %d " % number * (number % 7) for number in range(100)]
 
@@ -30,13 +29,15 @@ def close_worker() -> Iterator[None]:
 
 
 def ledger_of(write_quorum: int, digest: DigestType = DigestType.CRC32C) -> LedgerMetadata:
-    names = tuple(f"bookie-{number}" for number in range(3))
+    names = tuple(f"b{number}" for number in range(3))
     return LedgerMetadata(3, write_quorum, write_quorum, (Fragment(0, names),), digest, b"secret")
 
 
-def partition_of(bookies: list[Any], *ledgers: tuple[int, LedgerMetadata, int]) -> Partition:
+def partition_of(cluster: SmallCluster, *ledgers: tuple[int, LedgerMetadata, int]) -> Partition:
+    """The ledgers up to the given last entries. Bookies that are down have no address."""
     ranges = [r for ledger, metadata, last in ledgers for r in ranges_of(ledger, metadata, 0, last)]
-    return Partition(tuple(ranges), {bookie.name: bookie.address for bookie in bookies})
+    up = {name: bookie.listener.address for name, bookie in cluster.bookies.items() if bookie.listener}
+    return Partition(tuple(ranges), up)
 
 
 async def read(partition: Partition, schema: pa.Schema | None = None) -> pa.Table:
@@ -47,81 +48,81 @@ async def read(partition: Partition, schema: pa.Schema | None = None) -> pa.Tabl
 @pytest.mark.parametrize("write_quorum", [2, 3])
 @pytest.mark.parametrize("digest", list(DigestType))
 async def test_rows_are_what_was_written(
-    start_bookies: StartBookies, store: Store, write_quorum: int, digest: DigestType
+    cluster: SmallCluster, store: Store, write_quorum: int, digest: DigestType
 ) -> None:
-    bookies = await start_bookies(3)
     metadata = ledger_of(write_quorum, digest)
-    store(bookies, 7, metadata, PAYLOADS)
-    table = await read(partition_of(bookies, (7, metadata, 99)))
+    store(7, metadata, PAYLOADS)
+    table = await read(partition_of(cluster, (7, metadata, 99)))
     assert table["payload"].to_pylist() == PAYLOADS
     assert table["entry"].to_pylist() == list(range(100))
     assert table["lac"].to_pylist() == list(range(-1, 99))
     assert table["length"].to_pylist()[-1] == sum(map(len, PAYLOADS))
     assert set(table["ledger"].to_pylist()) == {7}
-    assert not any(request.flags & v2.Flag.FENCE for bookie in bookies for request in bookie.asked)
+    assert not any(request.flags & v2.Flag.FENCE for bookie in cluster.bookies.values() for request in bookie.requests)
 
 
-async def test_small_ledgers_share_batches(start_bookies: StartBookies, store: Store) -> None:
-    bookies, metadata = await start_bookies(3), ledger_of(3)
+async def test_small_ledgers_share_batches(cluster: SmallCluster, store: Store) -> None:
+    metadata = ledger_of(3)
     for ledger in range(50):
-        store(bookies, ledger, metadata, PAYLOADS[:4])
-    partition = partition_of(bookies, *((ledger, metadata, 3) for ledger in range(50)))
+        store(ledger, metadata, PAYLOADS[:4])
+    partition = partition_of(cluster, *((ledger, metadata, 3) for ledger in range(50)))
     batches = await asyncio.to_thread(lambda: list(read_partition(partition, schema_of())))
     assert len(batches) == 1 and batches[0].num_rows == 200 <= BATCH_ROWS
     assert batches[0]["ledger"].to_pylist() == [ledger for ledger in range(50) for _ in range(4)]
 
 
-async def test_a_projection_has_the_wanted_schema(start_bookies: StartBookies, store: Store) -> None:
-    bookies, metadata = await start_bookies(3), ledger_of(3)
-    store(bookies, 7, metadata, PAYLOADS)
+async def test_a_projection_has_the_wanted_schema(cluster: SmallCluster, store: Store) -> None:
+    metadata = ledger_of(3)
+    store(7, metadata, PAYLOADS)
     wanted = pa.schema([pa.field("payload", pa.binary()), pa.field("entry", pa.int64(), nullable=False)])
-    table = await read(partition_of(bookies, (7, metadata, 99)), wanted)
+    table = await read(partition_of(cluster, (7, metadata, 99)), wanted)
     assert table.schema == wanted and table["payload"].to_pylist() == PAYLOADS
 
 
 @pytest.mark.rule("Q17")
 @pytest.mark.parametrize("write_quorum", [2, 3])
-async def test_q17_a_dead_bookie_is_passed_over(start_bookies: StartBookies, store: Store, write_quorum: int) -> None:
-    bookies, metadata = await start_bookies(3), ledger_of(write_quorum)
-    store(bookies, 7, metadata, PAYLOADS)
-    table = await read(partition_of(bookies[1:], (7, metadata, 99)))
+async def test_q17_a_dead_bookie_is_passed_over(cluster: SmallCluster, store: Store, write_quorum: int) -> None:
+    metadata = ledger_of(write_quorum)
+    store(7, metadata, PAYLOADS)
+    await cluster.down("b0")
+    table = await read(partition_of(cluster, (7, metadata, 99)))
     assert table["payload"].to_pylist() == PAYLOADS
 
 
-async def test_a_damaged_copy_is_passed_over_and_the_last_one_is_an_error(
-    start_bookies: StartBookies, store: Store
-) -> None:
-    bookies, metadata = await start_bookies(3), ledger_of(2)
-    store(bookies, 7, metadata, PAYLOADS)
+async def test_a_damaged_copy_is_passed_over_and_the_last_one_is_an_error(cluster: SmallCluster, store: Store) -> None:
+    metadata = ledger_of(2)
+    store(7, metadata, PAYLOADS)
     for damaged in (0, 1):
         if damaged == 1:
-            assert (await read(partition_of(bookies, (7, metadata, 99))))["payload"].to_pylist() == PAYLOADS
-        stored = bookies[damaged].entries[7, 30]
-        bookies[damaged].entries[7, 30] = stored[:-1] + bytes([stored[-1] ^ 1])
+            assert (await read(partition_of(cluster, (7, metadata, 99))))["payload"].to_pylist() == PAYLOADS
+        entries = cluster.bookies[f"b{damaged}"].entries[7]
+        entries[30] = entries[30][:-1] + bytes([entries[30][-1] ^ 1])
     with pytest.raises(DigestMismatch, match=r"^\[TALLY-DIGEST-MISMATCH\] .*entry=30"):
-        await read(partition_of(bookies, (7, metadata, 99)))
+        await read(partition_of(cluster, (7, metadata, 99)))
 
 
-async def test_a_missing_entry_is_an_error(start_bookies: StartBookies, store: Store) -> None:
-    bookies, metadata = await start_bookies(3), ledger_of(3)
-    store(bookies, 7, metadata, PAYLOADS[:50])
+async def test_a_missing_entry_is_an_error(cluster: SmallCluster, store: Store) -> None:
+    metadata = ledger_of(3)
+    store(7, metadata, PAYLOADS[:50])
     with pytest.raises(NoSuchEntry, match=r"^\[TALLY-NO-SUCH-ENTRY\]"):
-        await read(partition_of(bookies, (7, metadata, 99)))
+        await read(partition_of(cluster, (7, metadata, 99)))
 
 
-async def test_no_bookie_at_all_is_an_error() -> None:
+async def test_no_bookie_at_all_is_an_error(cluster: SmallCluster) -> None:
+    await cluster.down(*cluster.bookies)
     with pytest.raises(Unavailable, match=r"^\[TALLY-BOOKIE-UNAVAILABLE\]"):
-        await read(partition_of([], (7, ledger_of(3), 99)))
+        await read(partition_of(cluster, (7, ledger_of(3), 99)))
 
 
-async def test_the_worker_is_kept_until_bookies_move(start_bookies: StartBookies, store: Store) -> None:
-    bookies, metadata = await start_bookies(3), ledger_of(3)
-    store(bookies, 7, metadata, PAYLOADS)
-    await read(partition_of(bookies, (7, metadata, 9)))
+async def test_the_worker_is_kept_until_bookies_move(cluster: SmallCluster, store: Store) -> None:
+    metadata = ledger_of(3)
+    store(7, metadata, PAYLOADS)
+    await read(partition_of(cluster, (7, metadata, 9)))
     first = worker_module._worker
-    await read(partition_of(bookies, (7, metadata, 19)))
+    await read(partition_of(cluster, (7, metadata, 19)))
     assert worker_module._worker is first
-    await read(partition_of(bookies[:2], (7, metadata, 9)))
+    await cluster.down("b0")
+    await read(partition_of(cluster, (7, metadata, 9)))
     assert worker_module._worker is not first
 
 

@@ -1,8 +1,8 @@
 """May this bookie use these folders? (``LegacyCookieValidation``, ``Cookie``; facts of the original's start refusals.)
 
 A bookie that says "no such entry" is believed (Q15), so one that lost its data, or took another's place, must not
-start. The same cookie lies in the coordination service and in every folder; it is stamped only where neither has one and
-no folder holds data. Whatever else differs is refused, with the reason.
+start. The same cookie lies in the coordination service and in every folder; it is stamped only where neither has one
+and no folder holds data. Whatever else differs is refused, with the reason.
 
 Our folders are ``<dir>/tally``, and the cookie names those: an original bookie on our disks, or ours on its, finds a
 cookie that differs instead of a valid one over data that it cannot read.

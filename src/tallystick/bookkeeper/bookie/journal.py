@@ -151,13 +151,18 @@ class Journal:
     def _roll(self, room: int) -> _Segment:
         """Go to a fresh segment that has this much room."""
         with self._lock:
-            fitting = next((s for s in self._free if s.size >= FIRST_COMMIT + room), None)
-            if fitting is not None:
-                self._free.remove(fitting)
-        segment = fitting or self._create(FIRST_COMMIT + room)
-        segment.generation, segment.salt, segment.last = self.generation + 1, self._random.getrandbits(64), 0
-        self._stamp(segment)
-        self.generation += 1
+            segment = next((free for free in self._free if free.size >= FIRST_COMMIT + room), None)
+            if segment is not None:
+                self._free.remove(segment)
+        if segment is None:
+            segment = self._create(FIRST_COMMIT + room)
+        try:
+            self._stamp(segment, self.generation + 1)
+        except DiskFull:
+            with self._lock:
+                self._free.insert(0, segment)
+            raise
+        self.generation = segment.generation
         with self._lock:
             if self._current is not None:
                 self._used.append(self._current)
@@ -173,7 +178,7 @@ class Journal:
         try:
             for offset in range(0, size, len(_ZEROS)):
                 file.write([_ZEROS[: size - offset]], offset)
-            self._stamp(segment)
+            self._stamp(segment, 0)
             self._disk.rename(path + ".new", path)
             self._disk.sync_dir(self._directory)
         except DiskFull:
@@ -183,7 +188,9 @@ class Journal:
         self._next_name += 1
         return segment
 
-    def _stamp(self, segment: _Segment) -> None:
+    def _stamp(self, segment: _Segment, generation: int) -> None:
+        """Begin a new life of a segment: nothing that is in it is valid any more."""
+        segment.generation, segment.salt, segment.last = generation, self._random.getrandbits(64), 0
         header = _HEADER.pack(_MAGIC, segment.generation, segment.salt)
         for offset in _HEADER_COPIES:
             segment.file.write([header + _CRC.pack(crc32c(header))], offset)
@@ -195,8 +202,9 @@ class Journal:
             done = [segment for segment in self._used if segment.last <= mark]
             self._used = [segment for segment in self._used if segment.last > mark]
             self._free += done
-            extra = self._free[self._settings.journal_spare_segments :]
-            del self._free[self._settings.journal_spare_segments :]
+            # The newest ones stay: the highest generation shows that the journal is as new as the state file.
+            extra = self._free[: -self._settings.journal_spare_segments]
+            del self._free[: -self._settings.journal_spare_segments]
         for segment in extra:
             segment.file.close()
             self._disk.unlink(segment.path)

@@ -84,8 +84,8 @@ class Rows:
     firsts: list[EntryId] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     late: dict[EntryId, tuple[Run, int]] = field(default_factory=dict)
-    last: EntryId = NO_ENTRY  # the highest entry of the runs
-    lowest: EntryId = MAX_ID  # of all entries
+    lowest: EntryId = MAX_ID
+    highest: EntryId = NO_ENTRY
 
     def find(self, entry: EntryId) -> tuple[Run, int] | None:
         """The run and place of an entry."""
@@ -126,16 +126,16 @@ class MemTable:
         entries = run.entries
         self.bytes += run.bounds[-1] - run.bounds[0] + _RUN_OVERHEAD
         self.entries += len(entries)
-        if entries[0] > rows.last and (len(entries) == 1 or all(map(lt, entries, entries[1:]))):
+        # A run must lie above all that is here, also above the late ones: those are asked first and would hide it.
+        if entries[0] > rows.highest and (len(entries) == 1 or all(map(lt, entries, entries[1:]))):
             rows.firsts.append(entries[0])
             rows.runs.append(run)
-            rows.last = entries[-1]
-            rows.lowest = min(rows.lowest, entries[0])
-            return entries[-1]
-        for place, entry in enumerate(entries):
-            rows.late[entry] = (run, place)
-        rows.lowest = min(rows.lowest, *entries)
-        return max(entries)
+            lowest, highest = entries[0], entries[-1]
+        else:
+            rows.late.update((entry, (run, place)) for place, entry in enumerate(entries))
+            lowest, highest = min(entries), max(entries)
+        rows.lowest, rows.highest = min(rows.lowest, lowest), max(rows.highest, highest)
+        return highest
 
     def find(self, ledger: LedgerId, entry: EntryId) -> tuple[Run, int] | None:
         rows = self.ledgers.get(ledger)

@@ -53,7 +53,7 @@ class Served:
 
 
 class Requests:
-    """See the module. ``max_frame_bytes`` counts the length field; ``max_batch_bytes`` limits an answer to a batch read."""
+    """See the module. ``max_frame_bytes`` counts the length field; ``max_batch_bytes`` limits a batch read's answer."""
 
     def __init__(
         self, storage: Storage, guard: DiskGuard, counts: Counts, *, max_frame_bytes: int, max_batch_bytes: int
@@ -104,7 +104,7 @@ class Requests:
             while first < last:
                 if served.size >= ANSWER_BYTES:
                     return True
-                frames, found = self._frames(ledger, first, last - first)
+                frames, found = self._frames(ledger, first, last - first, ANSWER_BYTES - served.size)
                 served.answer(frames)
                 served.position += found * _READ_REQUEST_BYTES
                 self._counts.reads += found
@@ -112,10 +112,10 @@ class Requests:
                 first += found
         return bool(runs)
 
-    def _frames(self, ledger: int, first: int, count: int) -> tuple[bytes, int]:
+    def _frames(self, ledger: int, first: int, count: int, max_bytes: int) -> tuple[bytes, int]:
         if first >= 0:
             try:
-                frames, found = self._storage.read_frames(ledger, first, count, ANSWER_BYTES)
+                frames, found = self._storage.read_frames(ledger, first, count, max_bytes)
             except StorageError:
                 found = 0  # the entry's own read says what is wrong with it
             if found:

@@ -21,7 +21,7 @@ ARENA_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What all connections of a bookie share. ``opened`` and ``closed`` hear of each; ``refused`` hears whom and why."""
+    """What a bookie's connections share. ``opened`` and ``closed`` hear of each, ``refused`` hears whom and why."""
 
     requests: Requests
     committer: Committer

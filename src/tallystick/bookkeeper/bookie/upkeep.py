@@ -101,9 +101,9 @@ class Upkeep:
 
     async def disks(self, disk: Disk, folders: Sequence[str]) -> None:
         while True:
+            await asyncio.sleep(CHECK_EVERY_S)
             if self._guard.measured([disk.usage(folder) for folder in folders]):
                 self._moded()
-            await asyncio.sleep(CHECK_EVERY_S)
 
     async def finish(self) -> None:
         """Wait for a checkpoint or collection that is under way, and let none begin."""

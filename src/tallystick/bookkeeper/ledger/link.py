@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from tallystick.bookkeeper.ledger.outstanding import Expired, Key, Lane, Outstanding
 from tallystick.bookkeeper.wire import v2
@@ -125,7 +125,7 @@ class Link(asyncio.BufferedProtocol):
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's are none by inheritance
         self.gone.clear()
         if not self.alive:  # ended while connecting
             transport.abort()

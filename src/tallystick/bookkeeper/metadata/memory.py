@@ -62,7 +62,9 @@ class MemoryDriver:
         self._registrations: list[MemoryRegistration] = []
         self._closed = False
 
-    def _cluster(self) -> MemoryCluster:
+    async def _cluster(self) -> MemoryCluster:
+        """Lets others run first, as every call to a real service does."""
+        await asyncio.sleep(0)
         if self._closed:
             raise MetadataError("this metadata connection is closed", uri=f"memory://{self._name}")
         if self._shared.instance is None:
@@ -71,8 +73,8 @@ class MemoryDriver:
 
     async def create_ledger(self, metadata: LedgerMetadata, ledger: LedgerId | None = None) -> Versioned[LedgerId]:
         stored = ctoken.stamped(metadata)
-        with self._shared.lock:
-            cluster = self._cluster()
+        cluster = await self._cluster()
+        with cluster.lock:
             chosen = ctoken.check_ledger_id(self._new_id(cluster) if ledger is None else ledger)
             found = cluster.ledgers.get(chosen)
             if found is None:
@@ -89,17 +91,18 @@ class MemoryDriver:
         return cluster.next_id - 1
 
     async def read_ledger(self, ledger: LedgerId) -> Versioned[LedgerMetadata]:
-        with self._shared.lock:
-            found = self._cluster().ledgers.get(ledger)
+        cluster = await self._cluster()
+        with cluster.lock:
+            found = cluster.ledgers.get(ctoken.check_ledger_id(ledger))
         if found is None:
             raise NoSuchLedger(ledger=ledger)
         return Versioned(wire.decode(found.data, where=f"ledger {ledger}", ctime_ms=found.ctime_ms), found.version)
 
     async def write_ledger(self, ledger: LedgerId, metadata: LedgerMetadata, version: Version) -> Version:
         data = ctoken.rewritten(metadata)
-        with self._shared.lock:
-            cluster = self._cluster()
-            found = cluster.ledgers.get(ledger)
+        cluster = await self._cluster()
+        with cluster.lock:
+            found = cluster.ledgers.get(ctoken.check_ledger_id(ledger))
             if found is None:
                 raise NoSuchLedger(ledger=ledger)
             if found.version != version:
@@ -109,24 +112,26 @@ class MemoryDriver:
         return version + 1
 
     async def delete_ledger(self, ledger: LedgerId) -> None:
-        with self._shared.lock:
-            cluster = self._cluster()
-            if cluster.ledgers.pop(ledger, None) is None:
+        cluster = await self._cluster()
+        with cluster.lock:
+            if cluster.ledgers.pop(ctoken.check_ledger_id(ledger), None) is None:
                 raise NoSuchLedger(ledger=ledger)
         cluster.watchers.notify(ledger)
 
     async def ledgers(self) -> AsyncIterator[LedgerId]:
-        with self._shared.lock:
-            found = sorted(self._cluster().ledgers)
+        cluster = await self._cluster()
+        with cluster.lock:
+            found = sorted(cluster.ledgers)
         for ledger in found:
             yield ledger
 
     def watch_ledger(self, ledger: LedgerId, changed: Callable[[], None]) -> Watch:
-        return self._shared.watchers.add(ledger, changed)
+        return self._shared.watchers.add(ctoken.check_ledger_id(ledger), changed)
 
     async def bookies(self) -> Bookies:
-        with self._shared.lock:
-            places = sorted(self._cluster().places.items())
+        cluster = await self._cluster()
+        with cluster.lock:
+            places = sorted(cluster.places.items())
         return Bookies(
             {bookie: place.info for bookie, place in places if not place.read_only},
             {bookie: place.info for bookie, place in places if place.read_only},
@@ -138,38 +143,42 @@ class MemoryDriver:
     async def register(
         self, bookie: BookieId, info: BookieInfo, *, read_only: bool = False, replace: bool = False
     ) -> Registration:
-        registration = MemoryRegistration(self._cluster(), check_bookie_id(bookie), info)
+        registration = MemoryRegistration(await self._cluster(), check_bookie_id(bookie), info)
 
         async def take() -> bool:
-            return registration.take(read_only, self._cluster(), replace)
+            return registration.take(read_only, replace=replace)
 
         await take_place(bookie, take, self.watch_bookies, self._session_timeout_s)
         self._registrations.append(registration)
         return registration
 
     async def read_cookie(self, bookie: BookieId) -> Versioned[bytes] | None:
-        with self._shared.lock:
-            return self._cluster().cookies.get(bookie)
+        cluster = await self._cluster()
+        with cluster.lock:
+            return cluster.cookies.get(bookie)
 
     async def write_cookie(self, bookie: BookieId, cookie: bytes, version: Version | None) -> None:
         check_bookie_id(bookie)
-        with self._shared.lock:
-            cookies = self._cluster().cookies
+        cluster = await self._cluster()
+        with cluster.lock:
+            cookies = cluster.cookies
             stored = cookies[bookie].version if bookie in cookies else None
             if stored != version:
                 raise MetadataConflict("another process changed this cookie first", bookie=bookie)
             cookies[bookie] = Versioned(cookie, 0 if version is None else version + 1)
 
     async def delete_cookie(self, bookie: BookieId) -> None:
-        with self._shared.lock:
-            self._cluster().cookies.pop(bookie, None)
+        cluster = await self._cluster()
+        with cluster.lock:
+            cluster.cookies.pop(bookie, None)
 
     async def cookies(self) -> list[BookieId]:
-        with self._shared.lock:
-            return sorted(self._cluster().cookies)
+        cluster = await self._cluster()
+        with cluster.lock:
+            return sorted(cluster.cookies)
 
     async def instance_id(self) -> str:
-        instance = self._cluster().instance
+        instance = (await self._cluster()).instance
         assert instance is not None, "_cluster() has looked"
         return instance
 
@@ -194,7 +203,8 @@ class MemoryRegistration:
         self._watch: Watch | None = None
         self.lost = asyncio.Event()
 
-    def take(self, read_only: bool, cluster: MemoryCluster, replace: bool) -> bool:
+    def take(self, read_only: bool, *, replace: bool) -> bool:
+        cluster = self._cluster
         with cluster.lock:
             place = cluster.places.get(self._bookie)
             if place is not None and place.owner is not self and not replace:
@@ -214,7 +224,7 @@ class MemoryRegistration:
         return place is not None and place.owner is self
 
     async def set_read_only(self, read_only: bool) -> None:
-        if not self.take(read_only, self._cluster, replace=False):
+        if not self.take(read_only, replace=False):
             raise MetadataConflict("another process took this bookie's registration", bookie=self._bookie)
 
     async def close(self) -> None:

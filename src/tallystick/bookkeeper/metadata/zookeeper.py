@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,8 @@ from tallystick.bookkeeper.wire import metadata as wire
 from tallystick.bookkeeper.wire import registration
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, LedgerMetadata
 from tallystick.errors import LedgerExists, MetadataConflict, MetadataError, NoSuchLedger, UsageError
+
+LIST_ATTEMPTS = 5  # to see the lists of bookies without a bookie that is just moving
 
 
 class ZooKeeperDriver:
@@ -159,16 +161,29 @@ class ZooKeeperDriver:
     # -- registrations ------------------------------------------------------------------------------------------------
 
     async def bookies(self) -> Bookies:
+        """A bookie that moves between the lists, which are two reads, is in one of them at least."""
         await self._cluster()
-        writable, read_only = await asyncio.gather(self._list(self._available), self._list(self._read_only))
-        return Bookies(writable, read_only)
+        for _ in range(LIST_ATTEMPTS):
+            # The writable ones before and after: a bookie that comes back enters there before it leaves the others.
+            folders = (self._available, self._read_only, self._available)
+            lists = await asyncio.gather(*(self._children(folder) for folder in folders))
+            writable, read_only = {*lists[0], *lists[2]}, lists[1]
+            found = await asyncio.gather(
+                self._infos(self._available, writable), self._infos(self._read_only, read_only)
+            )
+            if (len(found[0]), len(found[1])) == (len(writable), len(read_only)):
+                break  # none left its list while it was read
+        return Bookies(*found)
 
-    async def _list(self, folder: str) -> dict[BookieId, BookieInfo]:
+    async def _children(self, folder: str) -> list[BookieId]:
         try:
             names = await self._session.call("get_children", folder)
         except NoNodeError:
-            return {}
-        bookies = sorted(name for name in names if name != registration.READ_ONLY_FOLDER)
+            return []
+        return [name for name in names if name != registration.READ_ONLY_FOLDER]
+
+    async def _infos(self, folder: str, names: Iterable[BookieId]) -> dict[BookieId, BookieInfo]:
+        bookies = sorted(names)
         found = await asyncio.gather(*(self._get(f"{folder}/{bookie}") for bookie in bookies))
         pairs = zip(bookies, found, strict=True)
         return {bookie: registration.decode_or_empty(each.value, bookie) for bookie, each in pairs if each is not None}

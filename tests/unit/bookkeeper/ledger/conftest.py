@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -95,9 +95,8 @@ class _Connection(asyncio.Protocol):
         self.bookie, self.data = bookie, b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        self.bookie.connections.append(transport)
+        self.transport = cast(asyncio.Transport, transport)
+        self.bookie.connections.append(self.transport)
         self.bookie.opened += 1
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -151,13 +150,22 @@ class Bench:
         header = EntryHeader(ledger, entry, entry - 1 if lac is None else lac, length or len(payload))
         return Digest.of(DigestType.CRC32C).encode(header, payload)
 
+    async def close(self) -> None:
+        for client in self.clients:
+            await client.close()
+        for bookie in self.bookies.values():
+            await bookie.stop()
+        await asyncio.sleep(0)  # let the aborted transports say good-bye
+
 
 @pytest.fixture
 async def bench() -> AsyncIterator[Bench]:
     made = Bench()
     yield made
-    for client in made.clients:
-        await client.close()
-    for bookie in made.bookies.values():
-        await bookie.stop()
-    await asyncio.sleep(0)  # let the aborted transports say good-bye
+    await made.close()
+
+
+@pytest.fixture
+def make_bench() -> type[Bench]:
+    """For tests that run an event loop of their own; ``close`` it there."""
+    return Bench

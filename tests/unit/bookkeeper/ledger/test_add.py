@@ -193,7 +193,8 @@ class Twin:
             self.entry(number).acks.difference_update(changed)
         self.ensemble, self.changing = ensemble, False
         self.failed_bookies = [bookie for bookie in self.failed_bookies if bookie in ensemble]
-        resends: list[Action] = [Resend(slot, self.lac + 1, self.end - 1) for slot in changed if self.lac + 1 < self.end]
+        pending = self.lac + 1 < self.end
+        resends: list[Action] = [Resend(slot, self.lac + 1, self.end - 1) for slot in changed if pending]
         return [*resends, *self.replace(), *self.confirm()]
 
     def confirm(self) -> list[Action]:

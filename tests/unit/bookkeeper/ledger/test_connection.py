@@ -353,3 +353,33 @@ async def test_close_fails_what_is_outstanding_and_what_comes_after(bench: Any) 
     for attempt in (read, client.read("b1", 1, 0), client.read("b2", 1, 0)):
         with pytest.raises(BookieUnavailable, match="closed"):
             await attempt
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_on_both_event_loops(make_bench: Any, loop: str) -> None:
+    """Their transports, buffers and joined writes differ; the answers must not."""
+
+    async def scenario() -> None:
+        bench = make_bench()
+        [bookie] = await bench.bookie("b1")
+        for entry in range(300):
+            bookie.entries[1, entry] = bench.entry(1, entry, bytes([entry % 256]) * (entry * 37 % 9000))
+        heard, client = Heard(), bench.client()
+        channel = client.adds("b1", 2, heard.on_acked, heard.on_failed)
+        for first in range(0, 1000, 100):
+            entries = list(range(first, first + 100))
+            channel.send(entries, [add_frame(bench, 2, entry, b"p" * 1000) for entry in entries])
+        whole, *singles = await asyncio.gather(
+            client.batch_read("b1", 1, 0, max_count=300, max_bytes=5_000_000),
+            *(client.read("b1", 1, entry) for entry in range(300)),
+        )
+        expected = [bookie.entries[1, entry] for entry in range(300)]
+        assert [bytes(entry) for entry in whole.entries] == expected
+        assert [bytes(answer.entry_bytes) for answer in singles] == expected
+        await until(lambda: len(heard.all_acked) == 1000)
+        assert heard.all_acked == list(range(1000))
+        await bench.close()
+
+    factory = pytest.importorskip("uvloop").new_event_loop if loop == "uvloop" else asyncio.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(scenario())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 from hypothesis import given
@@ -41,7 +41,7 @@ def test_runs_hold_exactly_the_given_entries(striping: Striping, slot: int, orde
     entries = [entry for entry in order[:size] if striping.stores(slot, entry)]
     runs = striping.runs(slot, entries)
     assert [entry for first, last in runs for entry in striping.stripe(slot, first, last)] == sorted(entries)
-    for (_, last), (first, _) in zip(runs, runs[1:], strict=False):
+    for (_, last), (first, _) in pairwise(runs):
         assert striping.next(slot, last + 1) < first, "two runs that touch must be one"
 
 

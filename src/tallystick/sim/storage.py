@@ -1,0 +1,419 @@
+"""One simulated life of a bookie's storage: adds, fences, checkpoints, collections, crashes; checked all along.
+
+The promises: what a commit made durable is there after any crash with equal bytes, fences included; a "no" said after a
+restart stays a "no"; a deleted ledger never comes back half. The model below is the storage's dumb twin: for each entry
+the versions that were sent, and which of them was promised.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tallystick.bookkeeper.bookie.checkpoint import Checkpoint
+from tallystick.bookkeeper.bookie.journal import Commit
+from tallystick.bookkeeper.bookie.settings import StorageSettings
+from tallystick.bookkeeper.bookie.storage import Storage
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.digest import ENTRY_HEADER, master_key
+from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.codec.frames import scan_adds
+from tallystick.errors import DiskFull, StorageError
+from tallystick.sim.disk import Crashed, SimDisk
+from tallystick.sim.invariants import Violation
+
+SETTINGS = StorageSettings(
+    journal_segment_bytes=16 * 1024, journal_spare_segments=2, journal_bytes=64 * 1024, memtable_bytes=16 * 1024,
+    chunk_bytes=512, read_cache_bytes=4096, open_logs=2, merge_logs=3, deleted_memory_ledgers=100,
+)  # fmt: skip
+IDS = (0, 1, 7, 1 << 60)
+STEPS = 120
+
+
+@dataclass
+class Versions:
+    """What was sent for one entry, oldest first; from ``promised`` on each may be what is read after a crash."""
+
+    sent: list[bytes] = field(default_factory=list)
+    promised: int = -1  # the newest version that a commit made durable; -1: none, "no such entry" is right too
+
+
+@dataclass
+class Book:
+    """One ledger as its clients see it."""
+
+    entries: dict[int, Versions] = field(default_factory=dict)
+    fenced: bool = False  # told so by an answer
+    fence_promised: bool = False
+    exists: bool = False  # here for certain
+    deleting: bool = False  # a collection was begun; whether it took effect is seen after a crash
+    gone: bool = False  # it took effect
+
+
+@dataclass
+class Flight:
+    """A commit under way, and what it will promise."""
+
+    commit: Commit
+    adds: list[tuple[int, int, int]]
+    fences: list[int]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.ms = 0
+
+    def now(self) -> float:
+        return self.ms / 1000
+
+    def wall_ms(self) -> int:
+        self.ms += 1
+        return self.ms
+
+
+class Life:
+    """One storage, its disk, and the model."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.disk = SimDisk(random.Random(seed + 1))
+        self.clock = Clock()
+        self.books = {ledger: Book() for ledger in IDS}
+        self.promised = 0
+        self.crashes = 0
+        self._flaky = self.random.choice((0.0, 0.0, 0.01))
+        self._staged_adds: list[tuple[int, int, int]] = []
+        self._staged_fences: list[int] = []
+        self._flight: Flight | None = None
+        self._plan: Checkpoint | None = None
+        self._written = False
+        self._forgetting: tuple[int, ...] = ()
+        self.storage = self._open()
+
+    def _open(self) -> Storage:
+        while True:
+            try:
+                return Storage.open(
+                    self.disk, "/bookie/journal", "/bookie/ledgers", SETTINGS, clock=self.clock, random=self.random
+                )
+            except Crashed:
+                self._reboot()
+
+    def _reboot(self) -> None:
+        self.crashes += 1
+        if self.random.random() < 0.6:
+            self.disk.power_loss()
+        else:
+            self.disk.kill()
+        self.disk.fault = None
+        if self.random.random() < 0.2:
+            self.disk.crash_at = self.disk.operations + self.random.randint(1, 60)
+
+    def live(self) -> None:
+        steps: list[tuple[Callable[[], None], int]] = [
+            (self.add_run, 30), (self.add_one, 10), (self.fence, 4), (self.wrong_key, 2), (self.commit, 30),
+            (self.upkeep, 25), (self.look, 10), (self.crash_soon, 3), (self.restart, 2),
+        ]  # fmt: skip
+        actions, weights = [step for step, _ in steps], [weight for _, weight in steps]
+        for _ in range(STEPS):
+            self.disk.fault = self._refuse if self._flaky else None
+            try:
+                self.random.choices(actions, weights)[0]()
+            except Crashed:
+                self.crash()
+            except DiskFull:
+                continue  # tried again: the flight and the plan are still there
+            except StorageError:
+                if self._flight is not None:  # a commit failed: the bookie stops
+                    self.crash()
+        self.disk.crash_at = None
+        self.restart()
+        self.rot()
+
+    def _refuse(self, operation: str, path: str) -> StorageError | None:
+        if operation in ("write", "sync", "sync_dir") and self.random.random() < self._flaky:
+            return (DiskFull if operation == "write" and self.random.random() < 0.5 else StorageError)("simulated")
+        return None
+
+    # What clients do.
+
+    def _entry(self, ledger: int, entry: int) -> bytes:
+        size = self.random.choice((0, 3, 40, 200, 200, 1500))
+        return ENTRY_HEADER.pack(ledger, entry, entry - 1, size) + self.random.randbytes(size)
+
+    def _new_id(self, book: Book) -> int:
+        if book.entries and self.random.random() < 0.15:
+            return self.random.choice(list(book.entries))
+        last = max(book.entries, default=-1)
+        return min(
+            (1 << 62) + 9, last + self.random.choice((1, 1, 1, 1, 2, 3, 5000 if self.random.random() < 0.1 else 1))
+        )
+
+    def _sent(self, ledger: int, entry: int, data: bytes) -> None:
+        versions = self.books[ledger].entries.setdefault(entry, Versions())
+        versions.sent.append(data)
+        self._staged_adds.append((ledger, entry, len(versions.sent) - 1))
+        self.books[ledger].exists = True
+
+    def add_run(self) -> None:
+        ledgers = [self.random.choice(IDS)] if self.random.random() < 0.7 else list(IDS)
+        frames: list[tuple[int, int, bytes]] = []
+        for _ in range(self.random.randint(1, 25)):
+            ledger = self.random.choice(ledgers)
+            ahead = [entry for found, entry, _ in frames if found == ledger]
+            entry = ahead[-1] + 1 if ahead and self.random.random() < 0.9 else self._new_id(self.books[ledger])
+            frames.append((ledger, entry, self._entry(ledger, entry)))
+        data = b"".join(v2.Add(ledger, entry, _key(ledger), body).encode() for ledger, entry, body in frames)
+        run, stop = scan_adds(data, 0, len(data), 1 << 20)
+        assert stop == len(data)
+        refused = {ledger: self._refuses(ledger) for ledger in IDS}
+        for (ledger, entry, body), code in zip(frames, self.storage.add_run(data, run), strict=True):
+            self._expect(code, Code.FENCED if refused[ledger] else Code.OK, "add", ledger, entry)
+            if code == Code.OK:
+                self._sent(ledger, entry, body)
+
+    def _refuses(self, ledger: int) -> bool:
+        return self.books[ledger].fenced or self.books[ledger].deleting
+
+    def add_one(self) -> None:
+        """By recovery: passes the fence."""
+        ledger = self.random.choice(IDS)
+        entry = self._new_id(self.books[ledger])
+        body = self._entry(ledger, entry)
+        code = self.storage.add(v2.Add(ledger, entry, _key(ledger), body, v2.Flag.RECOVERY_ADD))
+        self._expect(code, Code.FENCED if self.books[ledger].deleting else Code.OK, "recovery add", ledger, entry)
+        if code == Code.OK:
+            self._sent(ledger, entry, body)
+
+    def fence(self) -> None:
+        ledger = self.random.choice(IDS)
+        book = self.books[ledger]
+        code = self.storage.fence(ledger, _key(ledger))
+        self._expect(code, Code.NO_LEDGER if book.deleting else Code.OK, "fence", ledger)
+        if code == Code.OK:
+            book.fenced = book.exists = True
+            if self.storage.staged:
+                self._staged_fences.append(ledger)
+            else:
+                book.fence_promised = True
+
+    def wrong_key(self) -> None:
+        ledger = self.random.choice(IDS)
+        if self.books[ledger].exists and not self.books[ledger].deleting:
+            self._expect(self.storage.fence(ledger, master_key(b"guess")), Code.UNAUTHORIZED, "wrong key", ledger)
+
+    # What the bookie does.
+
+    def commit(self) -> None:
+        if self._flight is None and self.storage.staged:
+            self._flight = Flight(self.storage.take(), self._staged_adds, self._staged_fences)
+            self._staged_adds, self._staged_fences = [], []
+            return
+        if self._flight is None:
+            return
+        self.storage.commit(self._flight.commit)
+        for ledger, entry, version in self._flight.adds:
+            book = self.books[ledger]
+            if entry in book.entries:
+                self.promised += 1
+                book.entries[entry].promised = max(book.entries[entry].promised, version)
+        for ledger in self._flight.fences:
+            self.books[ledger].fence_promised = True
+        self._flight = None
+
+    def upkeep(self) -> None:
+        """One step of a checkpoint or a collection."""
+        if self._plan is None:
+            if self.random.random() < 0.6:
+                self._plan = self.storage.begin_checkpoint()
+            else:
+                self._begin_collect()
+        elif not self._written:
+            try:
+                self.storage.write(self._plan)
+            except StorageError:
+                self._plan = None
+                return
+            self._written = True
+        else:
+            self._finish(self._plan)
+
+    def _begin_collect(self) -> None:
+        known = self.storage.ledger_ids()
+        live = [ledger for ledger in IDS if self.random.random() < 0.8]
+        self._plan = self.storage.begin_collect(known, live)
+        state = self._plan.state
+        self._forgetting = tuple(n for n in IDS if n not in state.deleted and n not in state.ledgers)
+        for ledger in self._plan.deleted:
+            self.books[ledger].deleting = True
+
+    def _finish(self, plan: Checkpoint) -> None:
+        self.storage.finish(plan)
+        self._plan, self._written = None, False
+        for ledger in IDS:
+            if self.books[ledger].deleting:
+                self.books[ledger].gone = True
+                if ledger not in plan.state.deleted and ledger not in plan.state.ledgers:
+                    self._forget(ledger)
+        self.storage.sweep()
+
+    def _forget(self, ledger: int) -> None:
+        """Its id may be used again."""
+        self.books[ledger] = Book()
+        self._staged_adds = [add for add in self._staged_adds if add[0] != ledger]
+        self._staged_fences = [fence for fence in self._staged_fences if fence != ledger]
+        if self._flight is not None:
+            self._flight.adds = [add for add in self._flight.adds if add[0] != ledger]
+            self._flight.fences = [fence for fence in self._flight.fences if fence != ledger]
+
+    # What goes wrong, and what must be true then.
+
+    def crash_soon(self) -> None:
+        self.disk.crash_at = self.disk.operations + self.random.randint(1, 12)
+
+    def crash(self) -> None:
+        self._reboot()
+        self._again()
+
+    def restart(self) -> None:
+        """An orderly stop."""
+        self.disk.fault = None
+        if self._flight is not None:
+            self.commit()
+        self.storage.close()
+        self._staged_adds, self._staged_fences = [], []
+        for book in self.books.values():
+            for versions in book.entries.values():
+                versions.promised = len(versions.sent) - 1
+            book.fence_promised = book.fenced
+        self._again()
+
+    def _again(self) -> None:
+        while True:
+            self._flight = self._plan = None
+            self._written = False
+            self._staged_adds, self._staged_fences = [], []
+            self.storage = self._open()
+            try:
+                for ledger in IDS:
+                    self._settle(ledger)
+                return
+            except Crashed:
+                self._reboot()
+
+    def _settle(self, ledger: int) -> None:
+        """What is found after a restart is what is true from now on."""
+        book = self.books[ledger]
+        here = ledger in self.storage.ledger_ids()
+        if book.gone and here:
+            raise Violation(f"deleted ledger {ledger} is back")
+        if book.deleting and not here:
+            self._probe_deleted(ledger, book)
+            return
+        book.deleting = False
+        for entry, versions in list(book.entries.items()):
+            code, data = self.storage.read(ledger, entry)
+            if code == Code.OK and data in versions.sent[max(0, versions.promised) :]:
+                book.entries[entry] = Versions([data], 0)
+            elif versions.promised < 0 and code in (Code.NO_ENTRY, Code.NO_LEDGER):
+                del book.entries[entry]
+            else:
+                raise Violation(f"{ledger}:{entry} was promised and is {Code(code).name}")
+        book.exists, book.fenced = here, here and not self._takes_an_add(ledger)
+        if book.fence_promised and not book.fenced:
+            raise Violation(f"the fence of {ledger} is lost")
+        book.fence_promised = book.fenced
+
+    def _probe_deleted(self, ledger: int, book: Book) -> None:
+        promised = book.fence_promised or any(versions.promised >= 0 for versions in book.entries.values())
+        if ledger not in self._forgetting and (promised or book.gone):
+            book.gone = True
+            self._expect(self.storage.fence(ledger, _key(ledger)), Code.NO_LEDGER, "fence of a deleted ledger", ledger)
+            return
+        self.books[ledger] = Book()
+        if not self._takes_an_add(ledger):
+            self.books[ledger] = Book(deleting=True, gone=True)
+
+    def _takes_an_add(self, ledger: int) -> bool:
+        """Ask in the way a writer does: with the newest version of an entry, or with a first entry."""
+        versions = self.books[ledger].entries
+        entry, sent = next(iter(versions.items())) if versions else (0, Versions([self._entry(ledger, 0)]))
+        code = self.storage.add(v2.Add(ledger, entry, _key(ledger), sent.sent[-1]))
+        if code == Code.OK:
+            self._sent(ledger, entry, sent.sent[-1])
+        return code == Code.OK
+
+    def look(self) -> None:
+        """All that was sent can be read at once, whatever way is used."""
+        ledger = self.random.choice(IDS)
+        book = self.books[ledger]
+        if book.deleting:
+            self._expect(self.storage.read(ledger, 0)[0], Code.NO_LEDGER, "read", ledger)
+            return
+        for entry, versions in book.entries.items():
+            code, data = self.storage.read(ledger, entry)
+            if code != Code.OK or data != versions.sent[-1]:
+                raise Violation(f"{ledger}:{entry} reads as {Code(code).name}")
+            frames, count = self.storage.read_frames(ledger, entry, self.random.randint(1, 30), 4096)
+            expected = [book.entries[entry + step].sent[-1] for step in range(count)]
+            answers = [v2.encode_answer(v2.Read(ledger, entry + step), 0, body) for step, body in enumerate(expected)]
+            if frames != b"".join(answers):
+                raise Violation(f"{ledger}:{entry} and {count - 1} more are not what the fast way gives")
+        if book.entries and self.storage.read(ledger, -1)[1] != book.entries[max(book.entries)].sent[-1]:
+            raise Violation(f"{ledger}: the last entry is another")
+        for entry in (3, 4097, 1 << 61):
+            if entry not in book.entries:
+                self._expect(
+                    self.storage.read(ledger, entry)[0],
+                    Code.NO_ENTRY if book.exists else Code.NO_LEDGER,
+                    "read",
+                    ledger,
+                )
+
+    def rot(self) -> None:
+        """One flipped bit in a file of the ledgers: refused, an I/O error, or harmless; never "no" and never other bytes."""
+        self.storage.close()
+        names = [name for name in self.disk.listdir("/bookie/ledgers") if not name.endswith(".new")]
+        path = "/bookie/ledgers/" + self.random.choice(names)
+        self.disk.flip(path, self.random.randrange(self.disk.open(path).size()), self.random.randrange(8))
+        try:
+            storage = Storage.open(self.disk, "/bookie/journal", "/bookie/ledgers", SETTINGS, clock=self.clock)
+        except StorageError:
+            return
+        for ledger, book in self.books.items():
+            for entry, versions in book.entries.items() if not book.deleting else ():
+                code, data = storage.read(ledger, entry)
+                if code != Code.IO_ERROR and (code != Code.OK or data != versions.sent[-1]):
+                    raise Violation(f"{ledger}:{entry} reads as {Code(code).name} after a bit of {path} flipped")
+
+    def _expect(self, code: int, expected: int, what: str, *where: int) -> None:
+        if code != expected:
+            raise Violation(f"{what} {where}: {Code(code).name} instead of {Code(expected).name}")
+
+
+def _key(ledger: int) -> bytes:
+    return master_key(b"%d" % ledger)
+
+
+@dataclass(frozen=True)
+class StorageOutcome:
+    """How one life ended; ``violation`` None is a pass."""
+
+    seed: int
+    violation: str | None
+    promised: int
+    crashes: int
+
+
+def run(seed: int) -> StorageOutcome:
+    """One life."""
+    life = Life(seed)
+    violation = None
+    try:
+        life.live()
+    except Violation as found:
+        violation = str(found)
+    except StorageError as found:
+        violation = f"refused: {found}"
+    return StorageOutcome(seed, violation, life.promised, life.crashes)

@@ -1,0 +1,203 @@
+"""Registrations, cookies and the cluster itself in every coordination service."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from support.waiting import until
+from tallystick.bookkeeper.wire.values import BookieInfo, Endpoint
+from tallystick.errors import MetadataConflict, MetadataError, UsageError
+
+INFO = BookieInfo.at("127.0.0.1", 3181)
+
+
+async def test_without_a_cluster_everything_says_so(place):
+    driver = await place.connect()
+    for call in (driver.instance_id(), driver.bookies(), driver.cookies(), driver.register("bookie-1", INFO)):
+        with pytest.raises(MetadataError, match="there is no cluster"):
+            await call
+    with pytest.raises(MetadataError, match="there is no cluster"):
+        async for _ in driver.ledgers():
+            pass
+
+
+async def test_a_cluster_is_made_once_and_keeps_its_identity(place):
+    one, other = await place.connect(), await place.connect()
+    instance = await one.init_cluster()
+    assert await one.instance_id() == await other.instance_id() == instance
+    for driver in (one, other):
+        with pytest.raises(UsageError):
+            await driver.init_cluster()
+    assert await other.instance_id() == instance
+
+
+async def test_one_of_many_makes_the_cluster(place):
+    clients = [await place.connect() for _ in range(4)]
+    results = await asyncio.gather(*(client.init_cluster() for client in clients), return_exceptions=True)
+    made = [result for result in results if isinstance(result, str)]
+    assert len(made) == 1
+    assert await clients[0].instance_id() == made[0]
+
+
+async def test_after_close_nothing_works(cluster):
+    driver = await cluster.connect()
+    await driver.close()
+    with pytest.raises(MetadataError):
+        await driver.instance_id()
+    await driver.close()
+
+
+async def test_a_registered_bookie_is_listed_until_it_leaves(cluster):
+    one, other = await cluster.connect(), await cluster.connect()
+    info = BookieInfo((*INFO.endpoints, Endpoint("http", "127.0.0.1", 8080, "http")), {"rack": "r1"})
+    registration = await one.register("bookie-1", info)
+    await one.register("bookie-0", INFO)
+    found = await other.bookies()
+    assert found.writable == {"bookie-0": INFO, "bookie-1": info}
+    assert not found.read_only
+    assert found.find("bookie-1") == info
+    await registration.close()
+    assert list((await one.bookies()).writable) == ["bookie-0"]
+    await registration.close()
+
+
+@pytest.mark.parametrize("bookie", ["", "readonly", "..", "a/b", "a b"])
+async def test_ids_that_are_none_are_refused(cluster, bookie):
+    driver = await cluster.connect()
+    with pytest.raises(UsageError):
+        await driver.register(bookie, INFO)
+    with pytest.raises(UsageError):
+        await driver.write_cookie(bookie, b"5\n", None)
+
+
+async def test_a_closing_client_takes_its_bookies_along(cluster):
+    one, other = await cluster.connect(), await cluster.connect()
+    await one.register("bookie-1", INFO)
+    await one.close()
+
+    async def empty() -> bool:
+        return not (await other.bookies()).writable
+
+    await until(empty)
+
+
+async def test_read_only_and_back(cluster):
+    one, other = await cluster.connect(), await cluster.connect()
+    registration = await one.register("bookie-1", INFO)
+    for read_only in (True, True, False, True):
+        await registration.set_read_only(read_only)
+        found = await other.bookies()
+        assert (list(found.read_only), list(found.writable)) == (
+            (["bookie-1"], []) if read_only else ([], ["bookie-1"])
+        )
+    assert not registration.lost.is_set()
+    await registration.close()
+    assert (await other.bookies()).find("bookie-1") is None
+
+
+async def test_a_bookie_never_vanishes_while_it_moves_between_the_lists(cluster):
+    one, other = await cluster.connect(), await cluster.connect()
+    registration = await one.register("bookie-1", INFO)
+    moving = asyncio.ensure_future(_move(registration))
+    while not moving.done():
+        assert (await other.bookies()).find("bookie-1")
+    await moving
+
+
+async def _move(registration) -> None:
+    for turn in range(20):
+        await registration.set_read_only(turn % 2 == 0)
+
+
+async def test_a_bookie_can_start_read_only(cluster):
+    one, other = await cluster.connect(), await cluster.connect()
+    await one.register("bookie-1", INFO, read_only=True)
+    found = await other.bookies()
+    assert (list(found.read_only), list(found.writable)) == (["bookie-1"], [])
+
+
+async def test_a_living_bookie_keeps_its_place(cluster):
+    one, other = await cluster.connect(), await cluster.connect(session_timeout_s=0.6)
+    registration = await one.register("bookie-1", INFO)
+    for read_only in (False, True):
+        with pytest.raises(MetadataConflict):
+            await other.register("bookie-1", BookieInfo.at("127.0.0.1", 1), read_only=read_only)
+    assert (await other.bookies()).find("bookie-1") == INFO
+    assert not registration.lost.is_set()
+
+
+async def test_a_place_that_becomes_free_is_taken(cluster):
+    one, other = await cluster.connect(), await cluster.connect()
+    registration = await one.register("bookie-1", INFO)
+    waiting = asyncio.ensure_future(other.register("bookie-1", BookieInfo.at("127.0.0.1", 2)))
+    await other.bookies()
+    await registration.close()
+    async with asyncio.timeout(20):
+        await waiting
+    found = (await one.bookies()).find("bookie-1")
+    assert found is not None
+    assert found.address == ("127.0.0.1", 2)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_replacing_ends_the_other_registration(cluster, read_only):
+    one, other = await cluster.connect(session_timeout_s=1.0), await cluster.connect(session_timeout_s=1.0)
+    old = await one.register("bookie-1", INFO, read_only=read_only)
+    newer = BookieInfo.at("127.0.0.1", 2)
+    new = await other.register("bookie-1", newer, replace=True)
+    async with asyncio.timeout(20):
+        await old.lost.wait()
+    assert (await one.bookies()).writable == {"bookie-1": newer}
+    assert not (await one.bookies()).read_only
+    with pytest.raises(MetadataConflict):
+        await old.set_read_only(not read_only)
+    await old.close()
+    assert (await one.bookies()).find("bookie-1") == newer, "the old one must not take the new one along"
+    assert not new.lost.is_set()
+
+
+async def test_watchers_hear_of_bookies(cluster):
+    one, other = await cluster.connect(), await cluster.connect()
+    heard = {"one": 0, "other": 0}
+
+    def count(name: str) -> None:
+        heard[name] += 1
+
+    one.watch_bookies(lambda: count("one"))
+    other.watch_bookies(lambda: count("other"))
+    await other.bookies()
+    registration = await one.register("bookie-1", INFO)
+    await until(lambda: heard["one"] >= 1 and heard["other"] >= 1)
+    before = dict(heard)
+    await registration.set_read_only(True)
+    await until(lambda: heard["one"] > before["one"] and heard["other"] > before["other"])
+    before = dict(heard)
+    await registration.close()
+    await until(lambda: heard["one"] > before["one"] and heard["other"] > before["other"])
+
+
+async def test_cookies_are_compared_and_set(cluster):
+    one, other = await cluster.connect(), await cluster.connect()
+    assert await one.read_cookie("bookie-1") is None
+    assert await one.cookies() == []
+    await one.write_cookie("bookie-1", b"first", None)
+    with pytest.raises(MetadataConflict):
+        await other.write_cookie("bookie-1", b"second", None)
+    found = await other.read_cookie("bookie-1")
+    assert found is not None
+    assert found.value == b"first"
+    await other.write_cookie("bookie-1", b"third", found.version)
+    with pytest.raises(MetadataConflict):
+        await one.write_cookie("bookie-1", b"fourth", found.version)
+    again = await one.read_cookie("bookie-1")
+    assert again is not None
+    assert again.value == b"third"
+    await one.write_cookie("bookie-0", b"other", None)
+    assert await other.cookies() == ["bookie-0", "bookie-1"]
+    await other.delete_cookie("bookie-1")
+    await other.delete_cookie("bookie-1")
+    assert await one.cookies() == ["bookie-0"]
+    with pytest.raises(MetadataConflict):
+        await one.write_cookie("bookie-1", b"fifth", 1)

@@ -1,0 +1,98 @@
+"""A bookie's process is killed: its registration ends by itself, and its successor need not wait for that."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+
+import pytest
+
+from support.waiting import until
+from tallystick.bookkeeper.wire.values import BookieInfo
+
+HOLD = """
+import asyncio, sys
+from tallystick.bookkeeper.metadata.open import open_driver
+from tallystick.bookkeeper.wire.values import BookieInfo
+
+async def main():
+    driver = await open_driver(sys.argv[1], session_timeout_s=float(sys.argv[2]))
+    await driver.register("bookie-1", BookieInfo.at("127.0.0.1", 3181))
+    print("registered", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+NEWER = BookieInfo.at("127.0.0.1", 3182)
+
+
+@contextlib.asynccontextmanager
+async def holder(uri: str, session_timeout_s: float) -> AsyncIterator[Process]:
+    """A process that holds bookie-1."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", HOLD, uri, str(session_timeout_s), stdout=PIPE)
+    try:
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"registered\n"
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.communicate()
+
+
+@pytest.fixture
+def outside(cluster):
+    """A cluster that other processes can reach."""
+    if cluster.kind == "memory":
+        pytest.skip("memory:// ends with its process")
+    return cluster
+
+
+async def test_a_killed_bookie_vanishes_after_its_session_time(outside):
+    driver, heard = await outside.connect(), asyncio.Event()
+    async with holder(outside.uri, 0.6) as process:
+        assert (await driver.bookies()).find("bookie-1")
+        driver.watch_bookies(heard.set)
+        await driver.bookies()
+        process.kill()
+        async with asyncio.timeout(20):
+            await heard.wait()
+        assert not (await driver.bookies()).find("bookie-1")
+
+
+async def test_a_successor_waits_for_the_dead_session(outside):
+    driver = await outside.connect()
+    async with holder(outside.uri, 0.6) as process:
+        process.kill()
+        await driver.register("bookie-1", NEWER)
+    assert (await driver.bookies()).find("bookie-1") == NEWER
+
+
+async def test_a_successor_that_knows_its_predecessor_dead_does_not_wait(outside):
+    driver = await outside.connect()
+    async with holder(outside.uri, 3600.0 if outside.kind == "sqlite" else 4.0) as process:
+        process.kill()
+        await process.wait()
+        await driver.register("bookie-1", NEWER, replace=True)
+        assert (await driver.bookies()).writable == {"bookie-1": NEWER}
+
+
+async def test_a_paused_bookie_comes_back(outside):
+    """As after a long pause of the machine: the place is still free, so it is taken again."""
+    driver = await outside.connect()
+
+    async def listed() -> bool:
+        return (await driver.bookies()).find("bookie-1") is not None
+
+    async def gone() -> bool:
+        return not await listed()
+
+    async with holder(outside.uri, 0.6) as process:
+        process.send_signal(signal.SIGSTOP)
+        await until(gone)
+        process.send_signal(signal.SIGCONT)
+        await until(listed)

@@ -1,0 +1,201 @@
+"""Ledger metadata in every coordination service: compare-and-set, ids, listings, watches."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+
+import pytest
+
+from support.waiting import until
+from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.wire.values import MAX_ID, DigestType, Fragment, LedgerMetadata, LedgerState
+from tallystick.errors import LedgerExists, MetadataConflict, NoSuchLedger, UsageError
+
+METADATA = LedgerMetadata(
+    3, 2, 2, (Fragment(0, ("b1", "b2", "b3")),), DigestType.CRC32C, b"secret", custom={"application": b"\x00\xff"}
+)
+
+
+async def listed(driver: MetadataDriver) -> list[int]:
+    return [ledger async for ledger in driver.ledgers()]
+
+
+@pytest.mark.rule("Q2", "Q3")
+async def test_q3_a_created_ledger_is_read_as_it_was_written(cluster):
+    one, other = await cluster.connect(), await cluster.connect()
+    created = await one.create_ledger(METADATA)
+    found = await other.read_ledger(created.value)
+    assert found.value == METADATA
+    assert found.version == created.version
+    assert found.value.ctime_ms is not None
+    assert not found.value.ctime_stored
+
+
+@pytest.mark.rule("Q2")
+async def test_q2_ids_are_unique_among_clients(cluster):
+    clients = [await cluster.connect() for _ in range(4)]
+    created = await asyncio.gather(*(client.create_ledger(METADATA) for client in clients * 5))
+    ids = [each.value for each in created]
+    assert len(set(ids)) == 20
+    assert await listed(clients[0]) == sorted(ids)
+
+
+async def test_an_id_is_not_given_again(cluster):
+    driver = await cluster.connect()
+    first = (await driver.create_ledger(METADATA)).value
+    await driver.delete_ledger(first)
+    assert (await driver.create_ledger(METADATA)).value > first
+
+
+async def test_a_chosen_id_is_taken_once(cluster):
+    driver = await cluster.connect()
+    assert (await driver.create_ledger(METADATA, 5)).value == 5
+    with pytest.raises(LedgerExists):
+        await driver.create_ledger(METADATA, 5)
+
+
+async def test_generated_ids_pass_over_chosen_ones(cluster):
+    driver = await cluster.connect()
+    for chosen in (0, 1, 2):
+        await driver.create_ledger(METADATA, chosen)
+    assert (await driver.create_ledger(METADATA)).value not in (0, 1, 2)
+
+
+async def test_an_own_create_tried_again_is_a_success(cluster):
+    driver = await cluster.connect()
+    mine = replace(METADATA, ctoken=77)
+    assert await driver.create_ledger(mine, 9) == await driver.create_ledger(mine, 9)
+    with pytest.raises(LedgerExists):
+        await driver.create_ledger(replace(METADATA, ctoken=78), 9)
+
+
+@pytest.mark.parametrize("wrong", [-1, MAX_ID + 1])
+async def test_ids_out_of_range_are_refused(cluster, wrong):
+    driver = await cluster.connect()
+    for call in (driver.create_ledger(METADATA, wrong), driver.read_ledger(wrong), driver.delete_ledger(wrong)):
+        with pytest.raises(UsageError):
+            await call
+
+
+@pytest.mark.rule("Q8")
+async def test_q8_only_the_version_that_was_read_can_be_replaced(cluster):
+    one, other = await cluster.connect(), await cluster.connect()
+    ledger, version = (await one.create_ledger(METADATA)).value, 0
+    changed = METADATA.with_fragment(4, ("b1", "b2", "b4"))
+    version = await one.write_ledger(ledger, changed, version)
+    with pytest.raises(MetadataConflict):
+        await other.write_ledger(ledger, METADATA.in_recovery(), 0)
+    found = await other.read_ledger(ledger)
+    assert (found.value, found.version) == (changed, version)
+
+
+@pytest.mark.rule("Q16")
+async def test_q16_a_closed_ledger_keeps_its_end(cluster):
+    driver = await cluster.connect()
+    created = await driver.create_ledger(METADATA)
+    await driver.write_ledger(created.value, METADATA.closed(41, 4200), created.version)
+    found = (await driver.read_ledger(created.value)).value
+    assert (found.state, found.last_entry, found.length) == (LedgerState.CLOSED, 41, 4200)
+    assert found.ctoken == 0, "a rewritten ledger carries no creation token"
+
+
+async def test_what_is_not_there(cluster):
+    driver = await cluster.connect()
+    for call in (driver.read_ledger(404), driver.write_ledger(404, METADATA, 0), driver.delete_ledger(404)):
+        with pytest.raises(NoSuchLedger):
+            await call
+
+
+async def test_a_deleted_ledger_is_gone(cluster):
+    driver = await cluster.connect()
+    ledger = (await driver.create_ledger(METADATA)).value
+    await driver.delete_ledger(ledger)
+    assert await listed(driver) == []
+    with pytest.raises(NoSuchLedger):
+        await driver.read_ledger(ledger)
+
+
+async def test_listings_ascend_across_short_and_long_ids(cluster):
+    driver = await cluster.connect()
+    edge = (1 << 31) - 1
+    ids = [0, 1, 9_999, 10_000, 99_999_999, 100_000_000, edge - 1, edge, edge + 1, 1 << 40, MAX_ID]
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    for ledger in random.Random(seed).sample(ids, len(ids)):
+        await driver.create_ledger(METADATA, ledger)
+    assert await listed(driver) == ids
+    for ledger in ids[::2]:
+        await driver.delete_ledger(ledger)
+    assert await listed(driver) == ids[1::2]
+
+
+async def test_concurrent_changes_are_all_applied_once(cluster):
+    """Each client adds to one number, by compare-and-set."""
+    clients = [await cluster.connect() for _ in range(4)]
+    ledger = (await clients[0].create_ledger(replace(METADATA, custom={"count": b"0"}))).value
+
+    async def add(client: MetadataDriver) -> None:
+        while True:
+            found = await client.read_ledger(ledger)
+            count = b"%d" % (int(found.value.custom["count"]) + 1)
+            try:
+                await client.write_ledger(ledger, replace(found.value, custom={"count": count}), found.version)
+                return
+            except MetadataConflict:
+                pass
+
+    await asyncio.gather(*(add(client) for client in clients * 10))
+    assert (await clients[1].read_ledger(ledger)).value.custom["count"] == b"40"
+
+
+async def test_watchers_hear_of_own_and_other_changes(cluster):
+    one, other = await cluster.connect(), await cluster.connect()
+    ledger, unrelated = [(await one.create_ledger(METADATA)).value for _ in range(2)]
+    heard = {"one": 0, "other": 0, "unrelated": 0}
+
+    def count(name: str) -> None:
+        heard[name] += 1
+
+    one.watch_ledger(ledger, lambda: count("one"))
+    other.watch_ledger(ledger, lambda: count("other"))
+    other.watch_ledger(unrelated, lambda: count("unrelated"))
+    version = (await other.read_ledger(ledger)).version
+    version = await one.write_ledger(ledger, METADATA.in_recovery(), version)
+    await until(lambda: heard["one"] >= 1 and heard["other"] >= 1)
+
+    before = dict(heard)
+    await other.write_ledger(ledger, METADATA.closed(0, 1), version)
+    await until(lambda: heard["one"] > before["one"] and heard["other"] > before["other"])
+
+    before = dict(heard)
+    await one.delete_ledger(ledger)
+    await until(lambda: heard["one"] > before["one"] and heard["other"] > before["other"])
+    assert heard["unrelated"] == 0
+
+
+async def test_a_change_right_after_the_watch_is_heard(cluster):
+    one, other = await cluster.connect(), await cluster.connect()
+    ledger = (await one.create_ledger(METADATA)).value
+    for version in range(20):
+        heard = asyncio.Event()
+        watch = other.watch_ledger(ledger, heard.set)
+        await other.read_ledger(ledger)
+        await one.write_ledger(ledger, METADATA, version)
+        async with asyncio.timeout(20):
+            await heard.wait()
+        watch.cancel()
+
+
+async def test_a_cancelled_watch_is_silent(cluster):
+    driver = await cluster.connect()
+    ledger = (await driver.create_ledger(METADATA)).value
+    first, second = [], asyncio.Event()
+    driver.watch_ledger(ledger, lambda: first.append(1)).cancel()
+    driver.watch_ledger(ledger, second.set)
+    await driver.read_ledger(ledger)
+    await driver.write_ledger(ledger, METADATA, 0)
+    async with asyncio.timeout(20):
+        await second.wait()
+    assert not first

@@ -1,0 +1,358 @@
+"""What only ZooKeeper has: sessions that expire, connections that break, and a tree that the original shares."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss
+
+from support.waiting import until
+from support.zookeeper import ZooKeeperServer, free_port, missing, running
+from tallystick.bookkeeper.metadata import layout
+from tallystick.bookkeeper.metadata.open import open_driver
+from tallystick.bookkeeper.metadata.zk_session import ZkSession
+from tallystick.bookkeeper.metadata.zookeeper import ZooKeeperDriver
+from tallystick.bookkeeper.wire.values import BookieInfo, Fragment, LedgerMetadata
+from tallystick.errors import LedgerExists, MetadataConflict, MetadataError, NoSuchLedger, UsageError
+
+pytestmark = [
+    pytest.mark.zookeeper,
+    pytest.mark.skipif(bool(missing()), reason=f"no ZooKeeper server: {missing()}"),
+]
+
+INFO = BookieInfo.at("127.0.0.1", 3181)
+METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("b1",)),))
+
+
+@pytest.fixture
+def root() -> str:
+    return f"/{uuid.uuid4().hex}/ledgers"
+
+
+@pytest.fixture
+def uri(zookeeper, root) -> str:
+    return f"zk+hierarchical://{zookeeper}{root}"
+
+
+@pytest.fixture
+async def driver(uri) -> AsyncIterator[ZooKeeperDriver]:
+    made = await open_driver(uri, session_timeout_s=4.0)
+    assert isinstance(made, ZooKeeperDriver)
+    await made.init_cluster()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def raw(zookeeper):
+    """A client without our rules."""
+    client = KazooClient(zookeeper)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+def expire(client: KazooClient, servers: str) -> None:
+    """End a session at the server, as its time-out does: whoever names a session can close it."""
+    twin = KazooClient(servers, client_id=client.client_id)
+    twin.start()
+    twin.stop()
+    twin.close()
+
+
+# -- sessions ---------------------------------------------------------------------------------------------------------
+
+
+async def test_an_expired_session_registers_its_bookies_again(driver, raw, root):
+    for read_only in (False, True):
+        path = f"{root}/available{'/readonly' if read_only else ''}/bookie-1"
+        registration = await driver.register("bookie-1", INFO, read_only=read_only)
+        before = raw.exists(path).ephemeralOwner
+        await asyncio.to_thread(expire, driver._session._client, driver._session.servers)
+
+        def again(path: str = path, before: int = before) -> bool:
+            stat = raw.exists(path)
+            return stat is not None and stat.ephemeralOwner != before
+
+        await until(again)
+        assert not registration.lost.is_set()
+        await registration.close()
+        assert raw.exists(path) is None
+
+
+async def test_a_place_taken_while_the_session_was_lost_is_lost(driver, uri, raw, root):
+    """The successor deletes the node and makes its own in one step, as if our session had expired."""
+    registration = await driver.register("bookie-1", INFO)
+    raw.delete(f"{root}/available/bookie-1")
+    change = raw.transaction()
+    if raw.exists(f"{root}/available/bookie-1"):
+        change.delete(f"{root}/available/bookie-1")
+    change.create(f"{root}/available/bookie-1", b"", ephemeral=True)
+    if any(isinstance(result, Exception) for result in change.commit()):
+        change = raw.transaction()
+        change.delete(f"{root}/available/bookie-1")
+        change.create(f"{root}/available/bookie-1", b"", ephemeral=True)
+        change.commit()
+    async with asyncio.timeout(20):
+        await registration.lost.wait()
+    await registration.close()
+    assert raw.exists(f"{root}/available/bookie-1") is not None
+
+
+async def test_a_node_that_an_operator_deleted_comes_back(driver, raw, root):
+    registration = await driver.register("bookie-1", INFO)
+    raw.delete(f"{root}/available/bookie-1")
+    await until(lambda: raw.exists(f"{root}/available/bookie-1") is not None)
+    assert not registration.lost.is_set()
+
+
+async def test_watchers_are_told_after_a_lost_session(driver, raw):
+    ledger = (await driver.create_ledger(METADATA)).value
+    heard_ledger, heard_bookies = asyncio.Event(), asyncio.Event()
+    driver.watch_ledger(ledger, heard_ledger.set)
+    driver.watch_bookies(heard_bookies.set)
+    await driver.bookies()
+    await asyncio.to_thread(expire, driver._session._client, driver._session.servers)
+    async with asyncio.timeout(20):
+        await heard_ledger.wait()
+        await heard_bookies.wait()
+    heard_ledger.clear()
+    version = (await driver.read_ledger(ledger)).version
+    await driver.write_ledger(ledger, METADATA.in_recovery(), version)
+    async with asyncio.timeout(20):
+        await heard_ledger.wait()
+
+
+async def test_a_killed_server_that_comes_back_costs_nothing(tmp_path):
+    with running(tmp_path) as server:
+        driver = await open_driver(f"zk://{server.address}/ledgers", session_timeout_s=20.0)
+        instance = await driver.init_cluster()
+        created = await driver.create_ledger(METADATA)
+        registration = await driver.register("bookie-1", INFO)
+        heard = asyncio.Event()
+        driver.watch_ledger(created.value, heard.set)
+        await driver.read_ledger(created.value)
+        server.stop()
+        pending = asyncio.ensure_future(driver.write_ledger(created.value, METADATA.in_recovery(), created.version))
+        await asyncio.to_thread(server.start)
+        assert await pending == created.version + 1
+        async with asyncio.timeout(20):
+            await heard.wait()
+        assert await driver.instance_id() == instance
+        assert (await driver.read_ledger(created.value)).value == METADATA.in_recovery()
+
+        async def listed() -> bool:
+            return (await driver.bookies()).find("bookie-1") == INFO
+
+        await until(listed)
+        assert not registration.lost.is_set()
+        await driver.close()
+
+
+async def test_a_service_that_does_not_answer_is_named(tmp_path):
+    port = free_port()
+    with pytest.raises(MetadataError, match="is it running") as caught:
+        await open_driver(f"zk://127.0.0.1:{port}/ledgers", session_timeout_s=0.4)
+    assert caught.value.servers == f"127.0.0.1:{port}"
+
+
+async def test_calls_fail_when_the_service_stays_away(tmp_path):
+    server = ZooKeeperServer(tmp_path)
+    try:
+        await asyncio.to_thread(server.start)
+        driver = await open_driver(f"zk://{server.address}/ledgers", session_timeout_s=1.0)
+        await driver.init_cluster()
+        registration = await driver.register("bookie-1", INFO)
+        server.stop()
+        with pytest.raises(MetadataError, match="does not answer"):
+            await driver.instance_id()
+        assert not registration.lost.is_set()
+        await driver.close()
+    finally:
+        server.stop()
+
+
+# -- answers that are lost --------------------------------------------------------------------------------------------
+
+
+def lose_answers(monkeypatch: pytest.MonkeyPatch, session: ZkSession, count: int = 1) -> None:
+    """The next requests reach the server, and their answers are lost with the connection."""
+    ask = session._ask
+    left = [None] * count
+
+    async def lost(answer: asyncio.Future[object]) -> object:
+        await asyncio.wait([answer])
+        answer.exception()
+        raise ConnectionLoss
+
+    def asked(request):
+        answer = ask(request)
+        if not left:
+            return answer
+        left.pop()
+        return asyncio.ensure_future(lost(answer))
+
+    monkeypatch.setattr(session, "_ask", asked)
+
+
+async def test_a_create_with_a_lost_answer_is_known_by_its_token(driver, monkeypatch):
+    await driver.instance_id()
+    lose_answers(monkeypatch, driver._session)
+    assert (await driver.create_ledger(METADATA, 7)).value == 7
+    with pytest.raises(LedgerExists):
+        await driver.create_ledger(METADATA, 7)
+
+
+async def test_a_write_with_a_lost_answer_succeeds_once(driver, monkeypatch):
+    created = await driver.create_ledger(METADATA)
+    lose_answers(monkeypatch, driver._session)
+    assert await driver.write_ledger(created.value, METADATA.in_recovery(), created.version) == created.version + 1
+    assert (await driver.read_ledger(created.value)).version == created.version + 1
+
+
+async def test_a_conflict_with_a_lost_answer_is_a_conflict(driver, monkeypatch):
+    created = await driver.create_ledger(METADATA)
+    await driver.write_ledger(created.value, METADATA.in_recovery(), created.version)
+    lose_answers(monkeypatch, driver._session)
+    with pytest.raises(MetadataConflict):
+        await driver.write_ledger(created.value, METADATA.closed(-1, 0), created.version)
+
+
+async def test_a_delete_with_a_lost_answer_is_a_success(driver, monkeypatch):
+    created = await driver.create_ledger(METADATA)
+    lose_answers(monkeypatch, driver._session)
+    await driver.delete_ledger(created.value)
+    with pytest.raises(NoSuchLedger):
+        await driver.delete_ledger(created.value)
+
+
+async def test_cookies_with_lost_answers(driver, monkeypatch):
+    await driver.instance_id()
+    lose_answers(monkeypatch, driver._session)
+    await driver.write_cookie("bookie-1", b"one", None)
+    with pytest.raises(MetadataConflict):
+        await driver.write_cookie("bookie-1", b"two", None)
+    monkeypatch.undo()
+    lose_answers(monkeypatch, driver._session)
+    await driver.write_cookie("bookie-1", b"two", 0)
+    assert (await driver.read_cookie("bookie-1")).value == b"two"
+
+
+async def test_a_registration_with_a_lost_answer_is_ours(driver, monkeypatch):
+    await driver.bookies()
+    lose_answers(monkeypatch, driver._session, count=2)
+    registration = await driver.register("bookie-1", INFO)
+    assert (await driver.bookies()).find("bookie-1") == INFO
+    assert not registration.lost.is_set()
+
+
+async def test_a_new_cluster_with_a_lost_answer_is_ours(uri, monkeypatch):
+    driver = await open_driver(uri)
+    lose_answers(monkeypatch, driver._session, count=2)  # of the folder above, and of the transaction
+    assert await driver.init_cluster() == await driver.instance_id()
+    await driver.close()
+
+
+# -- the tree ---------------------------------------------------------------------------------------------------------
+
+
+async def test_other_ledger_managers_are_refused_by_name(driver, uri, raw, root):
+    flat = "org.apache.bookkeeper.meta.FlatLedgerManagerFactory"
+    for text in (f"2\n{flat}:1", "1\nflat:1", f"2\n{layout.FACTORY}:2", "3\nx:1", "junk"):
+        raw.set(f"{root}/LAYOUT", text.encode())
+        other = await open_driver(uri)
+        with pytest.raises(MetadataError, match="FlatLedgerManagerFactory|flat|version 2|cannot be read"):
+            await other.bookies()
+        await other.close()
+    raw.set(f"{root}/LAYOUT", b"1\nhierarchical:1")
+    other = await open_driver(uri.replace("zk+hierarchical", "zk+null"))
+    await other.bookies()
+    await other.close()
+
+
+async def test_an_existing_root_is_refused(uri, raw, root):
+    raw.create(root, b"", makepath=True)
+    driver = await open_driver(uri)
+    with pytest.raises(UsageError):
+        await driver.init_cluster()
+    assert raw.get_children(root) == []
+    await driver.close()
+
+
+async def test_deleting_prunes_empty_folders(driver, raw, root):
+    for ledger in (1, 2, 10_000, 1 << 40):
+        await driver.create_ledger(METADATA, ledger)
+    assert raw.exists(f"{root}/000/0001/0995/1162/L7776")
+    await driver.delete_ledger(1)
+    assert raw.get_children(f"{root}/00/0000") == ["L0002"]
+    await driver.delete_ledger(2)
+    assert raw.get_children(f"{root}/00") == ["0001"]
+    await driver.delete_ledger(10_000)
+    await driver.delete_ledger(1 << 40)
+    assert sorted(raw.get_children(root)) == ["INSTANCEID", "LAYOUT", "available"]
+
+
+async def test_listings_pass_over_what_is_no_ledger(driver, raw, root):
+    await driver.create_ledger(METADATA, 3)
+    for name in ("underreplication/ledgers", "00/0000/locks", "00/x", "01/0000", "000/0000/0000", "idgen/ID-1", "5"):
+        raw.ensure_path(f"{root}/{name}")
+    assert [ledger async for ledger in driver.ledgers()] == [3]
+
+
+async def test_a_listing_goes_on_when_a_folder_is_pruned_under_it(driver):
+    for ledger in (1, 10_000, 20_000, 100_000_000):
+        await driver.create_ledger(METADATA, ledger)
+    found = []
+    async for ledger in driver.ledgers():
+        found.append(ledger)
+        if ledger == 1:
+            await driver.delete_ledger(10_000)
+            await driver.delete_ledger(100_000_000)
+    assert found == [1, 20_000]
+
+
+async def test_a_listing_without_a_root_is_an_error(driver, raw, root):
+    await driver.bookies()
+    raw.delete(root, recursive=True)
+    with pytest.raises(MetadataError):
+        async for _ in driver.ledgers():
+            pass
+
+
+async def test_creating_and_deleting_neighbours_at_once(driver, uri):
+    """Each delete prunes the folder that another create is about to use."""
+    other = await open_driver(uri)
+
+    async def churn(client: ZooKeeperDriver, start: int) -> None:
+        for ledger in range(start, start + 15):
+            await client.create_ledger(METADATA, ledger)
+            await client.delete_ledger(ledger)
+
+    await asyncio.gather(churn(driver, 0), churn(other, 100), churn(driver, 1 << 35), churn(other, (1 << 35) + 50))
+    assert [ledger async for ledger in driver.ledgers()] == []
+    await other.close()
+
+
+async def test_long_ids_once_anyone_uses_them(driver, uri, raw, root):
+    assert (await driver.create_ledger(METADATA)).value == 0
+    raw.create(f"{root}/idgen-long")
+    ids = [(await driver.create_ledger(METADATA)).value for _ in range(2)]
+    assert ids == [1 << 32, (1 << 32) + 1]
+    raw.create(f"{root}/idgen-long/HOB-0000000007")
+    assert (await driver.create_ledger(METADATA)).value == 7 << 32
+    assert [ledger async for ledger in driver.ledgers()] == [0, *ids, 7 << 32]
+
+
+async def test_a_bookie_with_a_damaged_registration_does_not_hide_the_others(driver, raw, root):
+    await driver.register("bookie-1", INFO)
+    raw.create(f"{root}/available/bookie-2", b"\xff\xff", ephemeral=True)
+    raw.create(f"{root}/available/10.0.0.1:3181", b"", ephemeral=True)
+    found = await driver.bookies()
+    assert found.find("bookie-1") == INFO
+    assert found.find("bookie-2").address is None
+    assert found.find("10.0.0.1:3181").address == ("10.0.0.1", 3181)

@@ -1,0 +1,19 @@
+"""What tests of several rooms share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from support.zookeeper import missing, running
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """host:port of a real ZooKeeper server; use a root of your own in it."""
+    reason = missing()
+    if reason:
+        pytest.skip(f"no ZooKeeper server here: {reason}")
+    with running(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server.address

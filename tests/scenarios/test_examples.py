@@ -1,0 +1,36 @@
+"""Every short program of examples/ runs and prints what its docstring says."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+import sys
+from pathlib import Path
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+
+
+def promised(program: Path) -> str:
+    docstring = ast.get_docstring(ast.parse(program.read_text(encoding="utf-8")))
+    assert docstring, f"{program.name} does not say what it does"
+    _, marker, printed = docstring.partition("Prints::\n\n")
+    assert marker, f"{program.name} does not say what it prints"
+    return printed + "\n"
+
+
+def test_the_examples_print_what_they_say(shell):
+    assert EXAMPLES
+    shell.run("tally dev up")
+    failures = []
+    for program in EXAMPLES:
+        printed, status = shell.run(shlex.join([sys.executable, "-P", str(program)]))
+        if (printed, status) != (promised(program), 0):
+            failures.append(f"{program.name} (exit {status}) printed:\n{printed}\nnot:\n{promised(program)}")
+    assert not failures, "\n".join(failures)
+
+
+def test_the_first_program_fits_into_the_readme():
+    program = next(path for path in EXAMPLES if path.name == "first_ledger.py")
+    lines = [line for line in program.read_text(encoding="utf-8").splitlines() if line]
+    body = lines[next(number for number, line in enumerate(lines) if line == '"""') + 1 :]
+    assert len(body) <= 12

@@ -1,0 +1,177 @@
+"""Real bookies in this process, and a client of bytes to talk to them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tallystick.bookkeeper.bookie.bookie import Bookie, Outside, start_bookie
+from tallystick.bookkeeper.bookie.config import BookieSettings
+from tallystick.bookkeeper.bookie.settings import StorageSettings
+from tallystick.bookkeeper.metadata.memory import MemoryDriver
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.digest import Digest, master_key
+from tallystick.bookkeeper.wire.values import DigestType
+from tallystick.codec.frames import encode_adds
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.disk import Disk, OsDisk
+from tallystick.runtime.events import Event, Events
+from tallystick.runtime.network import TcpNetwork
+
+KEY = master_key(b"pw")
+OTHER_KEY = master_key(b"another")
+SMALL = StorageSettings(journal_segment_bytes=1024 * 1024)  # quick to fill with zeros
+
+_names = itertools.count()
+
+
+def adds(ledger: int, entries: Iterable[int], payload: bytes = b"abc", key: bytes = KEY, flags: int = 0) -> bytes:
+    """ADD frames, digest CRC32C."""
+    digest = Digest.of(DigestType.CRC32C)
+    frames = (
+        encode_adds(key, ledger, entry, entry - 1, 0, [payload], digest.compute, digest.size, flags)[0][0]
+        for entry in entries
+    )
+    return b"".join(frames)
+
+
+def read(ledger: int, entry: int, key: bytes | None = None, version: int = 2) -> bytes:
+    """A READ frame; with a key it fences."""
+    return v2.Read(ledger, entry, key, v2.Flag.FENCE if key else 0, version).encode()
+
+
+def codes(data: bytes) -> list[tuple[int, int, int, int]]:
+    """(opcode, code, ledger, entry) of the answers to ADD and READ in a buffer of whole frames."""
+    found, position = [], 0
+    while position < len(data):
+        size = int.from_bytes(data[position : position + 4], "big")
+        answer = v2.decode_answer(data[position + 4 : position + 4 + size])
+        assert isinstance(answer, v2.Answer)
+        found.append((answer.op, answer.code, answer.ledger, answer.entry))
+        position += 4 + size
+    return found
+
+
+@dataclass
+class Peer:
+    """One connection; speaks in bytes."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def ask(self, request: bytes) -> bytes | None:
+        """The frame that answers, or None when the connection was closed instead."""
+        self.writer.write(request)
+        return await self.frame()
+
+    async def frame(self) -> bytes | None:
+        try:
+            async with asyncio.timeout(10):
+                head = await self.reader.readexactly(4)
+                return head + await self.reader.readexactly(int.from_bytes(head, "big"))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None
+
+    async def answer(self, request: bytes) -> v2.Answer:
+        """The same, opened."""
+        frame = await self.ask(request)
+        assert frame is not None, "closed"
+        answer = v2.decode_answer(frame[4:])
+        assert isinstance(answer, v2.Answer)
+        return answer
+
+    async def code(self, request: bytes) -> int:
+        return (await self.answer(request)).code
+
+    async def close(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+
+@dataclass
+class Home:
+    """The folders, metadata and events of one bookie; it can be started in them again and again."""
+
+    path: Path
+    cluster: str = field(default_factory=lambda: f"home-{next(_names)}")
+    bookie: str = "b0"
+    disk: Disk = field(default_factory=OsDisk)
+    storage: StorageSettings = SMALL
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def settings(self) -> BookieSettings:
+        return BookieSettings(
+            f"memory://{self.cluster}",
+            str(self.path / "journal"),
+            str(self.path / "ledgers"),
+            port=0,
+            bookie_id=self.bookie,
+        )
+
+    async def found(self) -> MemoryDriver:
+        """Make the cluster."""
+        driver = MemoryDriver(self.cluster)
+        await driver.init_cluster()
+        return driver
+
+    async def start(self, **changes: Any) -> Bookie:
+        outside = Outside(TcpNetwork(), self.disk, SystemClock(), Events(self.events.append))
+        return await start_bookie(replace(self.settings, **changes), outside, self.storage)
+
+    @contextlib.asynccontextmanager
+    async def running(self, **changes: Any) -> AsyncIterator[Bookie]:
+        bookie = await self.start(**changes)
+        try:
+            yield bookie
+        finally:
+            await bookie.stop()
+
+    def heard(self, kind: str) -> list[Event]:
+        return [event for event in self.events if event.kind == kind]
+
+
+@contextlib.asynccontextmanager
+async def talking(bookie: Bookie) -> AsyncIterator[Peer]:
+    peer = Peer(*await asyncio.open_connection(*bookie.address))
+    try:
+        yield peer
+    finally:
+        await peer.close()
+
+
+@dataclass
+class SpyDisk:
+    """The machine's disk with a hook before each write and sync of a file."""
+
+    before: Callable[[str, str], None]  # (action, path); raises what the disk shall raise
+    real: Disk = field(default_factory=OsDisk)
+
+    def open(self, path: str, *, create: bool = False) -> Any:
+        return _SpyFile(self.real.open(path, create=create), path, self.before)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+class _SpyFile:
+    def __init__(self, real: Any, path: str, before: Callable[[str, str], None]) -> None:
+        self._real, self._path, self._before = real, path, before
+
+    def write(self, buffers: Any, offset: int) -> int:
+        self._before("write", self._path)
+        written: int = self._real.write(buffers, offset)
+        return written
+
+    def sync(self) -> None:
+        self._before("sync", self._path)
+        self._real.sync()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)

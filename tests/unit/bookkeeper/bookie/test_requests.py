@@ -1,0 +1,244 @@
+"""What a bookie answers, without sockets: one call a buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from support.bookies import KEY, OTHER_KEY, SMALL, adds, codes, read
+from tallystick.bookkeeper.bookie.limits import DiskGuard
+from tallystick.bookkeeper.bookie.metrics import Counts
+from tallystick.bookkeeper.bookie.requests import ANSWER_BYTES, Requests, Served, SpeaksV3
+from tallystick.bookkeeper.bookie.storage import Storage
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.v2 import Code, Flag, Op
+from tallystick.errors import RemoteProtocolError, StorageError
+from tallystick.runtime.disk import OsDisk, Usage
+
+MAX_FRAME = 64 * 1024
+GIB = 1024**3
+
+
+@dataclass
+class Room:
+    requests: Requests
+    storage: Storage
+    guard: DiskGuard
+    counts: Counts
+
+    def ask(self, data: bytes) -> Served:
+        served = self.requests.serve(data)
+        assert served.refused is None
+        return served
+
+    def codes(self, data: bytes) -> list[int]:
+        """Codes of the answers to a buffer of whole frames, durable ones last."""
+        served = self.ask(data)
+        assert served.position == len(data)
+        return [code for _, code, _, _ in codes(b"".join([*served.at_once, *served.when_durable]))]
+
+
+def make_room(path: Path, max_batch_bytes: int = 4096) -> Room:
+    storage = Storage.open(OsDisk(), str(path / "journal"), str(path / "ledgers"), SMALL)
+    guard, counts = DiskGuard(0.95), Counts()
+    requests = Requests(storage, guard, counts, max_frame_bytes=MAX_FRAME, max_batch_bytes=max_batch_bytes)
+    return Room(requests, storage, guard, counts)
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[Room]:
+    made = make_room(tmp_path)
+    yield made
+    made.storage.close(clean=False)
+
+
+def test_adds_are_answered_when_they_are_durable(room: Room) -> None:
+    data = adds(7, range(100))
+    served = room.ask(data)
+    assert not served.at_once
+    assert codes(b"".join(served.when_durable)) == [(Op.ADD, Code.OK, 7, entry) for entry in range(100)]
+    assert room.storage.staged
+    assert (room.counts.adds, room.counts.adds_failed, room.counts.add_bytes) == (100, 0, len(data))
+
+
+def test_a_refused_add_is_answered_at_once_and_the_others_when_durable(room: Room) -> None:
+    room.ask(adds(1, [0]))
+    served = room.ask(adds(1, [1]) + adds(1, [2], key=OTHER_KEY) + adds(2, [0]))
+    assert codes(b"".join(served.at_once)) == [(Op.ADD, Code.UNAUTHORIZED, 1, 2)]
+    assert codes(b"".join(served.when_durable)) == [(Op.ADD, Code.OK, 1, 1), (Op.ADD, Code.OK, 2, 0)]
+    assert room.counts.adds_failed == 1
+
+
+@pytest.mark.rule("Q11")
+@pytest.mark.parametrize("ledger", [1, 99], ids=["known ledger", "never seen"])
+def test_q11_every_answer_to_a_fencing_read_waits_until_the_fence_is_durable(room: Room, ledger: int) -> None:
+    room.ask(adds(1, range(3)))
+    for entry in (-1, 0, 5):
+        served = room.ask(read(ledger, entry, KEY))
+        assert not served.at_once
+        assert len(served.when_durable) == 1
+    assert room.codes(adds(ledger, [3])) == [Code.FENCED]
+    assert room.codes(adds(ledger, [3], flags=Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY)) == [Code.OK]
+
+
+@pytest.mark.rule("Q11")
+def test_q11_a_wrong_key_does_not_fence(room: Room) -> None:
+    room.ask(adds(1, [0]))
+    assert room.codes(read(1, -1, OTHER_KEY)) == [Code.UNAUTHORIZED]
+    assert room.codes(adds(1, [1])) == [Code.OK]
+
+
+@pytest.mark.rule("Q15")
+def test_q15_a_disk_error_is_never_a_no(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    room.ask(adds(1, range(3)))
+
+    def broken(*_: object) -> tuple[int, bytes]:
+        raise StorageError("the disk does not answer")
+
+    for name in ("read", "read_frames", "batch"):
+        monkeypatch.setattr(room.storage, name, broken)
+    assert room.codes(read(1, 0) + read(1, 9) + read(1, -1) + read(1, 0, KEY)) == [Code.IO_ERROR] * 4
+    served = room.ask(v2.BatchRead(1, 0, 5, 10, 1000).encode())
+    assert v2.decode_answer(served.at_once[0][4:]).code == Code.IO_ERROR  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        adds(1, [-5]),
+        adds(1, [-0x1000]),
+        adds(-7, [0]),
+        adds(-7, [0], flags=Flag.RECOVERY_ADD),
+        adds(1, [-0x2000], flags=Flag.HIGH_PRIORITY),
+        read(-1, 0),
+        read(1, -2),
+        read(-1, 0, KEY),
+        read(1, -2, KEY),
+        v2.Add(3, 0, KEY, bytes(16)).encode(),
+    ],
+)
+def test_bad_ids_and_headless_entries_are_bad_requests_and_leave_nothing(room: Room, request_: bytes) -> None:
+    assert room.codes(request_) == [Code.BAD_REQUEST]
+    assert not room.storage.staged
+    assert not room.storage.ledger_ids()
+
+
+def test_a_version_above_2_is_answered_with_103(room: Room) -> None:
+    assert room.codes(read(1, 0, version=3)) == [Code.BAD_VERSION]
+    assert room.codes(read(1, 0, KEY, version=9)) == [Code.BAD_VERSION]
+    frame = adds(1, [0])
+    assert room.codes(frame[:4] + b"\x03" + frame[5:]) == [Code.BAD_VERSION]
+    assert not room.storage.ledger_ids()
+
+
+def test_protocol_version_3_is_told_apart_by_its_first_byte(room: Room) -> None:
+    served = room.requests.serve(read(1, 0) + bytes.fromhex("000000400a06"))
+    assert isinstance(served.refused, SpeaksV3)
+    assert "useV2WireProtocol=true" in str(served.refused)
+    assert len(served.at_once) == 1  # what came before it is answered
+
+
+def test_the_frame_limit_counts_the_length_field(room: Room) -> None:
+    most = MAX_FRAME - 4 - 24 - 36
+    assert room.codes(adds(1, [0], bytes(most))) == [Code.OK]
+    for beginning in (adds(1, [1], bytes(most + 1)), adds(1, [1], bytes(most + 1))[:4], b"\xff\xff\xff\xff"):
+        refused = room.requests.serve(beginning).refused
+        assert isinstance(refused, RemoteProtocolError)
+        assert "nettyMaxFrameSizeBytes" in str(refused)
+
+
+def test_an_unfinished_frame_says_how_much_it_needs(room: Room) -> None:
+    frame = adds(1, [0])
+    served = room.ask(frame + frame[:3])
+    assert (served.position, served.need) == (len(frame), 4)
+    served = room.ask(frame + frame[:30])
+    assert (served.position, served.need) == (len(frame), len(frame))
+
+
+@pytest.mark.rule("Q17")
+def test_q17_a_batch_read_is_limited_by_the_bookie_and_gives_at_least_one_entry(room: Room) -> None:
+    room.ask(adds(1, range(20), bytes(1000)))
+    answer = v2.decode_answer(room.ask(v2.BatchRead(1, 2, 77, 0, 1 << 40).encode()).at_once[0][4:])
+    assert isinstance(answer, v2.BatchAnswer)
+    assert (answer.code, answer.first, answer.request_id, len(answer.entries)) == (Code.OK, 2, 77, 3)
+    answer = v2.decode_answer(room.ask(v2.BatchRead(1, 2, 77, 0, 1).encode()).at_once[0][4:])
+    assert isinstance(answer, v2.BatchAnswer)
+    assert len(answer.entries) == 1
+
+
+def test_a_read_only_bookie_takes_recovery_alone_and_only_while_there_is_space(room: Room) -> None:
+    room.guard.measured([Usage(total=100 * GIB, free=2 * GIB)])
+    high = adds(1, [1], flags=Flag.HIGH_PRIORITY)
+    plain_recovery = adds(1, [2], flags=Flag.RECOVERY_ADD)
+    assert room.codes(adds(1, [0]) + high + plain_recovery) == [Code.READ_ONLY, Code.READ_ONLY, Code.OK]
+    assert room.codes(read(1, 1)) == [Code.OK]
+    room.guard.measured([Usage(total=100 * GIB, free=GIB - 1)])
+    assert room.codes(high) == [Code.READ_ONLY]
+    room.guard.measured([Usage(total=100 * GIB, free=90 * GIB)])
+    assert room.codes(adds(1, [0])) == [Code.OK]
+
+
+def test_one_call_makes_a_bounded_answer_and_goes_on_where_it_stopped(room: Room) -> None:
+    room.ask(adds(1, range(50), bytes(50_000)))
+    asked = b"".join(read(1, entry) for entry in range(50)) + v2.BatchRead(1, 0, 1, 1, 1).encode() * 5
+    answers, calls = b"", 0
+    while asked:
+        served = room.ask(asked)
+        assert served.size <= ANSWER_BYTES + MAX_FRAME
+        answers += b"".join(served.at_once)
+        asked, calls = asked[served.position :], calls + 1
+    assert calls == 3
+    assert [entry for _, code, _, entry in codes(answers[: 50 * 50_064]) if code == Code.OK] == list(range(50))
+
+
+def test_an_add_among_many_reads_does_not_keep_their_bytes(room: Room) -> None:
+    room.ask(read(5, 0) * 2000 + adds(1, [0]))
+    assert room.storage.take().size == len(adds(1, [0]))
+    assert room.storage.stats().memtable_bytes < 2000
+
+
+REQUESTS = st.sampled_from([
+    adds(1, [0, 1, 2]), adds(1, [5]), adds(2, [0], key=OTHER_KEY), adds(2, [0]), adds(1, [9], flags=Flag.HIGH_PRIORITY),
+    read(1, 0), read(1, 0) + read(1, 1) + read(1, 2), read(1, -1), read(1, -1) + read(1, 0), read(3, 0),
+    read(2, 0, KEY), v2.BatchRead(1, 0, 1, 10, 1000).encode(), v2.Auth(b"\x0a\x01x").encode(), adds(1, [-3]), read(1, 1, version=0),
+])  # fmt: skip
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(REQUESTS, max_size=12), st.lists(st.integers(1, 60), max_size=40))
+def test_answers_do_not_depend_on_how_the_bytes_arrive(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], cuts: list[int]
+) -> None:
+    """The dumb twin gets one frame a call."""
+    data = b"".join(parts)
+
+    def play(pieces: list[bytes]) -> bytes:
+        room = make_room(tmp_path_factory.mktemp("room"))
+        rest, answers = b"", b""
+        for piece in pieces:
+            served = room.ask(rest + piece)
+            rest = (rest + piece)[served.position :]
+            answers += b"".join([*served.at_once, *served.when_durable])
+        room.storage.close(clean=False)
+        assert not rest
+        return answers
+
+    def frames_of(data: bytes) -> list[bytes]:
+        found, position = [], 0
+        while position < len(data):
+            stop = position + 4 + int.from_bytes(data[position : position + 4], "big")
+            found.append(data[position:stop])
+            position = stop
+        return found
+
+    pieces, position = [], 0
+    for cut in cuts:
+        pieces.append(data[position : position + cut])
+        position += cut
+    pieces.append(data[position:])
+    assert sorted(frames_of(play(pieces))) == sorted(frames_of(play(frames_of(data))))

@@ -1,0 +1,136 @@
+"""Create, open, list and delete through the client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+import tallystick
+from support.small_cluster import SmallCluster
+from tallystick.bookkeeper.wire.values import DigestType, LedgerState
+from tallystick.errors import LedgerExists, MetadataError, NoSuchLedger, NotEnoughBookies, UsageError
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[SmallCluster]:
+    made = await SmallCluster().start(4)
+    yield made
+    await made.close()
+
+
+@pytest.mark.rule("Q2")
+async def test_q2_creating_asks_no_bookie(cluster: SmallCluster) -> None:
+    writer = await cluster.client().create_ledger()
+    assert writer.metadata.ensemble_size == 3 and len(set(writer.metadata.ensemble)) == 3
+    assert not any(bookie.connections or bookie.requests for bookie in cluster.bookies.values())
+
+
+@pytest.mark.rule("Q3")
+async def test_q3_metadata_is_stored_as_asked(cluster: SmallCluster) -> None:
+    client = cluster.client()
+    custom = {"application": b"tests", "empty": b""}
+    writer = await client.create_ledger(4, 3, 2, "hmac", b"secret", custom, ledger_id=77)
+    stored = await client.ledger_metadata(77)
+    assert writer.id == 77 and stored == writer.metadata
+    assert (stored.ensemble_size, stored.write_quorum, stored.ack_quorum) == (4, 3, 2)
+    assert (stored.digest_type, stored.password, dict(stored.custom)) == (DigestType.HMAC, b"secret", custom)
+    assert (stored.state, stored.last_entry, stored.length) == (LedgerState.OPEN, -1, 0)
+    with pytest.raises(LedgerExists):
+        await client.create_ledger(ledger_id=77)
+
+
+@pytest.mark.rule("Q2")
+@pytest.mark.parametrize("sizes", [(3, 4, 2), (3, 2, 3), (3, 2, 0), (0, 0, 0), (3, 0, 0)])
+async def test_q2_sizes_that_cannot_be(cluster: SmallCluster, sizes: tuple[int, int, int]) -> None:
+    with pytest.raises(UsageError):
+        await cluster.client().create_ledger(*sizes)
+    assert [ledger async for ledger in cluster.client().ledgers()] == []
+
+
+@pytest.mark.rule("Q2")
+async def test_q2_more_bookies_than_there_are(cluster: SmallCluster) -> None:
+    with pytest.raises(NotEnoughBookies):
+        await cluster.client().create_ledger(5)
+
+
+@pytest.mark.parametrize("ledger_id", [-1, 1 << 63])
+async def test_ledger_ids_that_cannot_be(cluster: SmallCluster, ledger_id: int) -> None:
+    with pytest.raises(UsageError):
+        await cluster.client().create_ledger(ledger_id=ledger_id)
+
+
+@pytest.mark.rule("Q4")
+async def test_q4_a_bookie_that_failed_is_left_out_of_new_ledgers(cluster: SmallCluster) -> None:
+    client = cluster.client()
+    writer = await client.create_ledger(3, 3, 3)
+    failed = writer.metadata.ensemble[1]
+    await cluster.bookies[failed].stop()  # still registered: its session has not ended yet
+    await writer.append(b"x")
+    for _ in range(20):
+        assert failed not in (await client.create_ledger(3)).metadata.ensemble
+    assert failed in (await client.create_ledger(4)).metadata.ensemble
+
+
+@pytest.mark.rule("Q1")
+@pytest.mark.parametrize("digest", ["crc32c", "crc32", "mac", "dummy"])
+async def test_q1_all_digests_write_read_and_recover(cluster: SmallCluster, digest: str) -> None:
+    client = cluster.client()
+    async with await client.create_ledger(digest=digest, password=b"pw") as writer:
+        await writer.append_batch([b"", b"one", b"two" * 1000])
+    reader = await client.open_ledger(writer.id, b"pw")
+    assert [entry.data async for entry in reader.read(0, 2)] == [b"", b"one", b"two" * 1000]
+    left = await client.create_ledger(digest=digest, password=b"pw")
+    await left.append(b"one")
+    left.abort()
+    assert (await cluster.client().open_ledger(left.id, b"pw", recover=True)).last_entry == 0
+
+
+@pytest.mark.rule("Q1")
+async def test_q1_delete_and_list(cluster: SmallCluster) -> None:
+    client = cluster.client()
+    ids = [(await client.create_ledger()).id for _ in range(3)]
+    assert [ledger async for ledger in client.ledgers()] == ids
+    await client.delete_ledger(ids[1])
+    assert [ledger async for ledger in client.ledgers()] == [ids[0], ids[2]]
+    for missing in (client.delete_ledger, client.open_ledger, client.ledger_metadata):
+        with pytest.raises(NoSuchLedger):
+            await missing(ids[1])
+    with pytest.raises(NoSuchLedger):
+        await client.open_ledger(ids[1], recover=True)
+
+
+async def test_bookies_are_those_that_are_registered(cluster: SmallCluster) -> None:
+    client = cluster.client()
+    await cluster.down("b2")
+    assert sorted((await client.bookies()).writable) == ["b0", "b1", "b3"]
+
+
+async def test_a_closed_client_refuses_work(cluster: SmallCluster) -> None:
+    client = cluster.client()
+    await client.close()
+    await client.close()
+    with pytest.raises(UsageError, match="closed"):
+        await client.create_ledger()
+    with pytest.raises(UsageError, match="closed"):
+        client.ledgers()
+
+
+async def test_connect_both_ways(cluster: SmallCluster) -> None:
+    events = tallystick.Events(cluster.events.append)
+    async with tallystick.connect(f"memory://{cluster.name}", events=events) as bk:
+        async with await bk.create_ledger() as writer:
+            await writer.append(b"hello")
+    assert "ledger created" in cluster.kinds()
+    bk = await tallystick.connect(f"memory://{cluster.name}")
+    reader = await bk.open_ledger(writer.id)
+    assert [entry.data async for entry in reader.read(0, 0)] == [b"hello"]
+    await bk.close()
+
+
+async def test_connect_to_nothing() -> None:
+    with pytest.raises(UsageError):
+        await tallystick.connect("gopher://hole")
+    async with tallystick.connect("memory://no-cluster-here") as bk:
+        with pytest.raises(MetadataError):
+            await bk.create_ledger()

@@ -1,0 +1,108 @@
+"""Placement and quarantine, and the directory that both rest on."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.small_cluster import SmallCluster, until
+from tallystick.bookkeeper.ledger.directory import BookieDirectory
+from tallystick.bookkeeper.ledger.placement import Placement, choose
+from tallystick.bookkeeper.ledger.quarantine import Quarantine
+from tallystick.bookkeeper.metadata.memory import MemoryDriver
+from tallystick.errors import BookieUnavailable, NotEnoughBookies
+
+
+class Watch:
+    """A clock that tests set."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def wall_ms(self) -> int:
+        return int(self.time * 1000)
+
+
+@pytest.mark.rule("Q2")
+@given(st.integers(1, 6), st.sets(st.integers(0, 7)), st.integers(0, 1000))
+def test_q2_different_bookies_and_doubtful_ones_only_where_needed(count: int, doubtful: set[int], seed: int) -> None:
+    writable = [f"b{number}" for number in range(8)]
+    avoid = {f"b{number}" for number in doubtful}
+    chosen = choose(random.Random(seed), writable, count, avoid)
+    assert len(set(chosen)) == count and set(chosen) <= set(writable)
+    assert len(set(chosen) & avoid) == max(0, count - (8 - len(avoid)))
+
+
+@pytest.mark.rule("Q2")
+def test_q2_too_few_bookies() -> None:
+    with pytest.raises(NotEnoughBookies, match="needed=3 available=2"):
+        choose(random.Random(1), ["a", "b"], 3, ())
+
+
+@pytest.mark.rule("Q2")
+def test_q2_placement_uses_all_bookies_alike() -> None:
+    chance = random.Random(7)
+    counts = dict.fromkeys("abcd", 0)
+    for _ in range(4000):
+        for bookie in choose(chance, "abcd", 3, ()):
+            counts[bookie] += 1
+    assert all(2850 < count < 3150 for count in counts.values())
+
+
+@pytest.mark.rule("Q4")
+def test_q4_a_failed_bookie_is_left_out_for_a_while() -> None:
+    clock = Watch()
+    quarantine = Quarantine(clock, 60)
+    assert "a" not in quarantine
+    quarantine.add("a")
+    clock.time = 59.9
+    assert "a" in quarantine and "b" not in quarantine
+    clock.time = 60
+    assert "a" not in quarantine
+
+
+@pytest.mark.rule("Q7", "Q8")
+async def test_q8_only_the_failed_places_change() -> None:
+    cluster = await SmallCluster().start(5)
+    directory = BookieDirectory(cluster.driver)
+    clock = Watch()
+    placement = Placement(directory, random.Random(1), Quarantine(clock, 60))
+    try:
+        assert set(await placement.without(["b1"], ("b0", "b1", "b2"))) in ({"b0", "b3", "b2"}, {"b0", "b4", "b2"})
+        placement.quarantine.add("b3")
+        assert await placement.without(["b1"], ("b0", "b1", "b2")) == ("b0", "b4", "b2")
+        changed = await placement.without(["b0", "b1"], ("b0", "b1", "b2"))  # b3 is better than none
+        assert set(changed[:2]) == {"b3", "b4"} and changed[2] == "b2"
+        with pytest.raises(NotEnoughBookies):
+            await placement.without(["b0", "b1", "b2"], ("b0", "b1", "b2"))
+    finally:
+        directory.close()
+        await cluster.close()
+
+
+async def test_the_directory_follows_the_registrations() -> None:
+    cluster = await SmallCluster().start(2)
+    driver = MemoryDriver(cluster.name)
+    directory = BookieDirectory(driver)
+    try:
+        assert await directory.resolve("b0") == cluster.bookies["b0"].listener.address  # type: ignore[union-attr]
+        assert await directory.current() is await directory.current()
+        await cluster.down("b0")
+        await until(lambda: directory._known is None)
+        with pytest.raises(BookieUnavailable, match="not registered"):
+            await directory.resolve("b0")
+        await cluster.up("b0")
+        assert await directory.resolve("b0") == cluster.bookies["b0"].listener.address  # type: ignore[union-attr]
+        await cluster.add()
+        await until(lambda: directory._known is None or "b2" in directory._known.writable)
+        assert sorted((await directory.current()).writable) == ["b0", "b1", "b2"]
+    finally:
+        directory.close()
+        await driver.close()
+        await cluster.close()

@@ -1,0 +1,200 @@
+"""The flows behind `tally ledger`, on a client that only remembers what it was told."""
+
+import asyncio
+
+import pytest
+
+from tallystick.bookkeeper.ledger.read import Entry
+from tallystick.cli import entries
+from tallystick.cli.entries import Ending
+from tallystick.cli.ledger import Shape
+from tallystick.errors import LedgerFenced, NotEnoughBookies, UsageError
+
+
+class Writer:
+    id = 5
+
+    def __init__(self, failure=None, close_failure=None):
+        self.failure, self.close_failure = failure, close_failure
+        self.appended, self.closed = [], False
+
+    @property
+    def lac(self):
+        return len(self.appended) - 1
+
+    @property
+    def length(self):
+        return sum(map(len, self.appended))
+
+    async def append_batch(self, payloads):
+        if self.failure:
+            raise self.failure
+        first = len(self.appended)
+        self.appended += payloads
+        return list(range(first, len(self.appended)))
+
+    async def close(self):
+        self.closed = True
+        if self.close_failure:
+            raise self.close_failure
+
+
+class Reader:
+    last_entry, length = 2, 3
+
+    async def read(self, first, last):
+        for number in range(first, last + 1):
+            yield Entry(number, b"%d" % number, 5, number + 1, number - 1)
+
+    async def tail(self, first):
+        async for entry in self.read(first, self.last_entry):
+            yield entry
+
+
+class Client:
+    def __init__(self, writer=None, reader=None):
+        self.writer, self.reader, self.asked = writer, reader, []
+
+    async def create_ledger(self, **given):
+        self.asked.append(given)
+        return self.writer
+
+    async def open_ledger(self, ledger, **given):
+        self.asked.append((ledger, given))
+        return self.reader
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *error):
+        return None
+
+
+@pytest.fixture
+def client(monkeypatch):
+    client = Client(Writer(), Reader())
+    monkeypatch.setattr(entries.tallystick, "connect", lambda uri, events: client)
+    return client
+
+
+async def append(payloads, *, keep_open=False, quiet=False, json=False, shape=None):
+    ending = Ending(keep_open, quiet, json)
+    await entries.append("memory://x", shape or Shape(), b"", payloads, ending, explain=False)
+
+
+async def test_append_prints_positions_and_closes(client, capsys):
+    await append(["a", "é"])
+    printed = capsys.readouterr()
+    assert client.writer.appended == [b"a", "é".encode()]
+    assert (printed.out, printed.err) == ("5:0\n5:1\n", "ledger 5 closed: 2 entries, 3 bytes\n")
+    assert client.writer.closed
+
+
+async def test_arguments_that_are_not_text_keep_their_bytes(client):
+    await append(["\udcff"])
+    assert client.writer.appended == [b"\xff"]
+
+
+async def test_keep_open_closes_nothing(client, capsys):
+    await append(["a"], keep_open=True, quiet=True)
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "ledger 5 left open: 1 entry, 1 byte\n")
+    assert not client.writer.closed
+
+
+async def test_a_failed_append_closes_and_tells_of_the_first_failure(client):
+    client.writer = Writer(NotEnoughBookies(), LedgerFenced())
+    with pytest.raises(NotEnoughBookies):
+        await append(["a"])
+    assert client.writer.closed
+
+
+async def test_an_interrupted_append_closes_at_what_was_confirmed(client, monkeypatch):
+    waiting = asyncio.Event()
+
+    async def source(fd):
+        yield [b"a"]
+        waiting.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(entries, "lines", source)
+    monkeypatch.setattr(entries.sys.stdin, "fileno", lambda: 0, raising=False)
+    task = asyncio.ensure_future(append([]))
+    await waiting.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert client.writer.appended == [b"a"] and client.writer.closed
+
+
+async def test_the_shape_of_a_new_ledger_reaches_the_client(client):
+    shape = Shape(5, 4, 3, "hmac", 9, ("k=v=w", "empty="))
+    assert await entries.create("memory://x", shape, b"secret") == 5
+    assert client.asked == [
+        {
+            "ensemble": 5,
+            "write_quorum": 4,
+            "ack_quorum": 3,
+            "digest": "hmac",
+            "password": b"secret",
+            "custom_metadata": {"k": b"v=w", "empty": b""},
+            "ledger_id": 9,
+        }
+    ]
+
+
+@pytest.mark.parametrize("pair", ["novalue", "=v", ""])
+async def test_custom_metadata_needs_a_name_and_a_value(client, pair):
+    with pytest.raises(UsageError, match="--custom needs name=value"):
+        await entries.create("memory://x", Shape(custom=(pair,)), b"")
+
+
+async def test_read_never_asks_for_recovery_and_ends_at_the_last_entry(client):
+    seen = []
+    await entries.read("memory://x", 5, b"p", 1, None, seen.append, explain=False)
+    assert [entry.id for entry in seen] == [1, 2]
+    assert client.asked == [(5, {"password": b"p"})]
+
+
+async def test_reading_beyond_the_end_says_where_it_is(client, capsys):
+    await entries.read("memory://x", 5, b"", 3, None, pytest.fail, explain=False)
+    assert capsys.readouterr().err == "ledger 5 has 3 entries to read\n"
+
+
+@pytest.mark.parametrize(("last", "first", "expected"), [(2, None, 0), (14, None, 5), (14, 2, 2)])
+async def test_tail_begins_with_the_last_ten(client, monkeypatch, last, first, expected):
+    monkeypatch.setattr(Reader, "last_entry", last)
+    seen = []
+    await entries.tail("memory://x", 5, b"", first, seen.append, explain=False)
+    assert seen[0].id == expected
+    assert client.asked == [(5, {"password": b""})]
+
+
+async def test_only_recover_asks_for_recovery(client, capsys):
+    await entries.recover("memory://x", 5, b"p", explain=True, json=False)
+    assert client.asked == [(5, {"password": b"p", "recover": True})]
+    assert capsys.readouterr().out == "ledger 5 is closed: 3 entries, 3 bytes\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "printed"),
+    [
+        ({}, b"\x1b\xff\n"),
+        ({"ids": True}, b"5:7\t\x1b\xff\n"),
+        ({"hex_": True}, b"1bff\n"),
+        ({"ids": True, "hex_": True}, b"5:7\t1bff\n"),
+        ({"json": True}, b'{"ledger": 5, "entry": 7, "data_base64": "G/8="}\n'),
+        ({"json": True, "hex_": True}, b'{"ledger": 5, "entry": 7, "data_hex": "1bff"}\n'),
+    ],
+)
+def test_how_an_entry_is_printed(capfdbinary, options, printed):
+    show = entries.printer(**{"ids": False, "hex_": False, "json": False, **options})
+    show(Entry(7, b"\x1b\xff", 5, 2, 6))
+    entries.sys.stdout.flush()
+    assert capfdbinary.readouterr().out == printed
+
+
+def test_a_terminal_gets_no_control_characters(capfd, monkeypatch):
+    monkeypatch.setattr(entries.sys.stdout, "isatty", lambda: True, raising=False)
+    entries.printer(ids=False, hex_=False, json=False)(Entry(7, b"\x1b[2J", 5, 2, 6))
+    assert capfd.readouterr().out == "\\x1b[2J\n"

@@ -1,0 +1,36 @@
+from tallystick.admin.ledgers import Ledger
+from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
+from tallystick.cli import ledgers, output
+
+OPEN = LedgerMetadata(2, 2, 1, (Fragment(0, ("a", "b")),), password=b"secret", custom={"k": b"\xff"}, ctime_ms=0)
+CLOSED = OPEN.with_fragment(3, ("a", "c")).closed(4, 99)
+
+
+def test_only_a_closed_ledger_has_entries_and_bytes():
+    assert ledgers.row(Ledger(1, OPEN)) == {
+        "ledger": 1,
+        "state": "OPEN",
+        "entries": None,
+        "bytes": None,
+        "E/Qw/Qa": "2/2/1",
+        "digest": "crc32",
+        "fragments": 1,
+        "created": "1970-01-01T00:00:00Z",
+    }
+    row = ledgers.row(Ledger(1, CLOSED))
+    assert (row["entries"], row["bytes"], row["fragments"]) == (5, 99, 2)
+
+
+def test_details_have_all_but_the_password(capsys):
+    for json in (False, True):
+        output.details(ledgers.details(1, CLOSED), json=json)
+    text = capsys.readouterr().out
+    assert "secret" not in text
+    assert "fragments     from 0: a, b\n              from 3: a, c\n" in text
+    assert '"fragments": [{"first": 0, "bookies": ["a", "b"]}, {"first": 3, "bookies": ["a", "c"]}]' in text
+
+
+def test_a_time_that_is_no_date_is_shown_as_it_is():
+    assert ledgers.details(1, LedgerMetadata(1, 1, 1, (Fragment(0, ("a",)),), ctime_ms=1 << 62))["created"] == (
+        f"{1 << 62} ms"
+    )

@@ -1,0 +1,154 @@
+"""The blocking façade, against a cluster on a loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from support.small_cluster import SmallCluster
+from tallystick import sync
+from tallystick.bookkeeper.ledger.settings import ClientSettings
+from tallystick.errors import LedgerFenced, NoSuchEntry, NoSuchLedger, UsageError
+from tallystick.runtime.events import Event, Events
+
+
+@pytest.fixture
+def cluster() -> Iterator[SmallCluster]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    made = SmallCluster()
+    asyncio.run_coroutine_threadsafe(made.start(4), loop).result()
+    yield made
+    asyncio.run_coroutine_threadsafe(made.close(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture
+def bk(cluster: SmallCluster) -> Iterator[sync.BookKeeper]:
+    with sync.connect(f"memory://{cluster.name}") as made:
+        yield made
+
+
+def test_write_and_read(bk: sync.BookKeeper) -> None:
+    with bk.create_ledger(3, 2, 2, "crc32", b"pw", {"k": b"v"}) as writer:
+        assert writer.append(b"zero") == 0
+        assert writer.append_batch([b"one", b"two"]) == [1, 2]
+        futures = [writer.append_nowait(b"%d" % number) for number in range(3, 1000)]
+        writer.drain()
+        assert [future.result() for future in futures] == list(range(3, 1000))
+        assert [entry.data for entry in writer.read(0, 1)] == [b"zero", b"one"]
+        assert (writer.lac, writer.length > 0) == (999, True)
+    assert bk.ledger_metadata(writer.id).last_entry == 999
+    with bk.open_ledger(writer.id, b"pw") as reader:
+        assert (reader.is_closed, reader.last_entry, reader.refresh()) == (True, 999, 999)
+        assert [entry.id for entry in reader.read(0, 999)] == list(range(1000))
+        assert [entry.id for entry in reader.tail(998)] == [998, 999]
+        assert reader.length == reader.metadata.length == writer.length
+        with pytest.raises(NoSuchEntry):
+            list(reader.read(0, 1000))
+    assert list(bk.ledgers()) == [writer.id]
+    assert sorted(bk.bookies().writable) == ["b0", "b1", "b2", "b3"]
+    bk.delete_ledger(writer.id)
+    with pytest.raises(NoSuchLedger):
+        bk.open_ledger(writer.id)
+
+
+def test_arrow_batches(bk: sync.BookKeeper) -> None:
+    pytest.importorskip("pyarrow")
+    with bk.create_ledger() as writer:
+        writer.append_batch([b"x" * number for number in range(100)])
+    with bk.open_ledger(writer.id) as reader:
+        batches = list(reader.read_arrow(0, 99, ["entry", "payload"], batch_rows=40))
+    assert [row for batch in batches for row in batch.column("entry").to_pylist()] == list(range(100))
+
+
+def test_recovery_and_the_fenced_writer(bk: sync.BookKeeper, cluster: SmallCluster) -> None:
+    writer = bk.create_ledger()
+    writer.append(b"x")
+    events: list[Event] = []
+    with sync.connect(f"memory://{cluster.name}", events=Events(events.append)) as other:
+        assert other.open_ledger(writer.id, recover=True).last_entry == 0
+    assert "ledger closed" in [event.kind for event in events]
+    with pytest.raises(LedgerFenced):
+        writer.append(b"y")
+    with pytest.raises(LedgerFenced):
+        writer.close()
+    writer.abort()
+
+
+def test_an_iterator_can_be_left_early(bk: sync.BookKeeper) -> None:
+    with bk.create_ledger() as writer:
+        writer.append_batch([b"x"] * 2000)
+    with bk.open_ledger(writer.id) as reader:
+        for entry in reader.read(0, 1999):
+            if entry.id == 3:
+                break
+        left = reader.read(0, 1999)
+        next(left)
+    bk.close()
+    left.close()  # type: ignore[attr-defined]
+
+
+def test_one_loop_for_each_settings_and_none_when_all_are_closed(cluster: SmallCluster) -> None:
+    uri = f"memory://{cluster.name}"
+    clients = [sync.connect(uri), sync.connect(uri), sync.connect(uri, settings=ClientSettings(add_timeout_s=1))]
+    assert sync._loops == {}
+    for client in clients:
+        client.bookies()
+    assert sorted(loop.users for loop in sync._loops.values()) == [1, 2]
+    for client in clients:
+        client.close()
+        client.close()
+    assert sync._loops == {}
+    with pytest.raises(UsageError, match="closed"):
+        clients[0].bookies()
+
+
+def test_a_call_on_its_own_loop_is_refused(bk: sync.BookKeeper) -> None:
+    bk.bookies()
+    (loop,) = sync._loops.values()
+    with pytest.raises(UsageError, match="own loop"):
+        loop.call(bk.bookies)
+
+
+def test_a_failed_connect_leaves_nothing_behind() -> None:
+    client = sync.connect("gopher://hole")
+    with pytest.raises(UsageError):
+        client.bookies()
+    assert sync._loops == {}
+
+
+def test_handles_of_a_closed_client(bk: sync.BookKeeper) -> None:
+    writer = bk.create_ledger()
+    bk.close()
+    with pytest.raises(UsageError):
+        writer.append(b"x")
+
+
+def test_several_threads_share_a_writer(bk: sync.BookKeeper) -> None:
+    with bk.create_ledger() as writer:
+        got: list[int] = []
+        threads = [
+            threading.Thread(target=lambda: got.extend(writer.append(b"x") for _ in range(20))) for _ in range(5)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(got) == list(range(100))
+
+
+def test_handles_of_another_process_are_refused(bk: sync.BookKeeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = bk.create_ledger()
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(UsageError, match="another process"):
+            writer.append(b"x")
+    assert writer.append(b"x") == 0
