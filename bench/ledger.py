@@ -16,6 +16,7 @@ import json
 import sys
 import tempfile
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -30,7 +31,6 @@ from support.java import missing, prepare
 
 MAIN = (OURS, BEST)
 TAIL_ENTRIES = 1000
-READ_ENTRIES = 100_000
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,9 @@ ADDS = (
     Load("add 1 KB, 3/2/2", 1024, (3, 2, 2)),
 )
 LATENCY = Load("add 1 KB, 3/3/2, one in flight", 1024, window=1)
+# A striped ledger cannot be read in batches: each entry is a request of its own.
+READS = (Load("read 1 KB, 3/3/2", 1024, window=4), Load("read 1 KB, 3/2/2", 1024, (3, 2, 2), window=2))
+RECOVERY = Load(f"recover {TAIL_ENTRIES} unconfirmed, 1 KB, 3/3/2", 1024)
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class Plan:
     rounds: int
     add: float
     read: float
+    read_entries: int
     latency: float
     recoveries: int
     warm_java: float  # at each payload size: a JVM's first ten seconds cost up to twice the CPU
@@ -68,8 +72,8 @@ class Plan:
     mixes: bool  # our client on the original's bookies, and the reverse
 
 
-FULL = Plan(300, 3, 3.0, 2.0, 2.0, 5, 12.0, 3.0, True, True)
-QUICK = Plan(90, 2, 1.5, 1.0, 1.0, 3, 5.0, 1.0, False, False)
+FULL = Plan(300, 3, 3.0, 2.0, 100_000, 2.0, 5, 12.0, 3.0, True, True)
+QUICK = Plan(90, 2, 1.2, 1.0, 50_000, 1.0, 3, 5.0, 1.0, False, False)
 
 
 class Bench:
@@ -79,14 +83,16 @@ class Bench:
         self.field, self.plan, self.started = field, plan, started
         self.rounds: list[Round] = []
         self.skipped = 0
+        self.stored: Counter[str] = Counter()  # entries by bookie
 
     async def run(self) -> None:
         await self._warm()
         for load in ADDS:
             await self._in_turn(load, self._sides(load), self.plan.add)
         await self._in_turn(LATENCY, self._sides(LATENCY), self.plan.latency)
-        await self._reads()
         await self._recoveries()
+        for load in READS:
+            await self._reads(load)
 
     def _sides(self, load: Load) -> list[str]:
         """The other sides stand beside the comparison of the main two, each where it says something."""
@@ -130,31 +136,34 @@ class Bench:
         )
         meter.stop()
         await side.client.ask("close", ledger=ledger)
+        for bookie in side.bookies:
+            self.stored[bookie.id] += int(done["count"]) * qw // e
         return _round(load.name, side, meter, done)
 
-    async def _reads(self) -> None:
-        ledgers = {}
+    async def _reads(self, load: Load) -> None:
         names = [name for name in (*MAIN, DEFAULT) if name in self.field.sides]
-        for name in names:
-            ledgers[name] = await self._filled(self.field.sides[name])
-        for batch in ("yes", "no"):
-            title = "read 1 KB, batches" if batch == "yes" else "read 1 KB, one request an entry"
-            for number in range(self.plan.rounds + 1):
-                for name in names:
-                    side = self.field.sides[name]
-                    if (batch == "yes" and not side.batch_reads) or self._late():
-                        continue
-                    meter = Meter(side.pids)
-                    window = 4 if batch == "yes" else 2
-                    asked = {"ledger": ledgers[name], "batch": batch, "window": window, "seconds": self.plan.read}
-                    done = await side.client.ask("load-reads", **asked)
-                    meter.stop()
-                    if number:  # the first one warms
-                        self._record(_round(title, side, meter, done))
+        ledgers = {name: await self._filled(self.field.sides[name], load) for name in names}
+        for number in range(self.plan.rounds + 1):
+            for name in names:
+                if self._late():
+                    continue
+                side = self.field.sides[name]
+                batch = "yes" if side.batch_reads and load.quorums[0] == load.quorums[1] else "no"
+                meter = Meter(side.pids)
+                done = await side.client.ask(
+                    "load-reads", ledger=ledgers[name], batch=batch, window=load.window, seconds=self.plan.read
+                )
+                meter.stop()
+                if number:  # the first one warms
+                    self._record(_round(load.name, side, meter, done))
 
-    async def _filled(self, side: Side) -> str:
-        ledger = (await side.client.ask("create", e=3, qw=3, qa=2))["ledger"]
-        await side.client.ask("load-adds", ledger=ledger, size=1024, window=1000, seconds=60, most=READ_ENTRIES)
+    async def _filled(self, side: Side, load: Load) -> str:
+        """A closed ledger to read."""
+        e, qw, qa = load.quorums
+        ledger = (await side.client.ask("create", e=e, qw=qw, qa=qa))["ledger"]
+        await side.client.ask(
+            "load-adds", ledger=ledger, size=load.size, window=1000, seconds=60, most=self.plan.read_entries
+        )
         await side.client.ask("close", ledger=ledger)
         return ledger
 
@@ -173,7 +182,7 @@ class Bench:
         ledger = (await side.client.ask("create", e=3, qw=3, qa=2))["ledger"]
         for bookie in side.bookies:
             bookie.pause()
-        await side.client.ask("send", ledger=ledger, count=TAIL_ENTRIES, size=1024, seed=1)
+        await side.client.ask("send", ledger=ledger, count=TAIL_ENTRIES, size=RECOVERY.size, seed=1)
         for bookie in side.bookies:
             bookie.resume()
         await side.client.ask("settle", ledger=ledger)
@@ -183,7 +192,7 @@ class Bench:
         if int(opened["last"]) != TAIL_ENTRIES - 1:
             raise RuntimeError(f"{side.name} recovered up to {opened['last']}, not {TAIL_ENTRIES - 1}")
         done = {"count": str(TAIL_ENTRIES), "seconds": opened["seconds"], "p50": str(float(opened["seconds"]) * 1e3)}
-        return _round(f"recover {TAIL_ENTRIES} unconfirmed, 1 KB", side, meter, done)
+        return _round(RECOVERY.name, side, meter, done)
 
     def _late(self) -> bool:
         late = time.monotonic() - self.started > self.plan.limit - 12
@@ -225,7 +234,10 @@ async def measure(plan: Plan) -> dict[str, object]:
             bench = Bench(field, plan, started)
             await bench.run()
             loaded = _memory(field)
-            restarts = {name: await restart_seconds(field.sides[name].bookies[0]) for name in MAIN}
+            restarts = {}
+            for name in MAIN:
+                bookie = field.sides[name].bookies[0]
+                restarts[name] = {"seconds": await restart_seconds(bookie), "entries": bench.stored[bookie.id]}
         finally:
             field.stop()
     return {
@@ -234,7 +246,7 @@ async def measure(plan: Plan) -> dict[str, object]:
         "seconds": time.monotonic() - started,
         "skipped_rounds": bench.skipped,
         "start_seconds": field.start_seconds,
-        "restart_seconds": restarts,
+        "restarts": restarts,
         "resident_mb": {"rest": rest, "loaded": loaded},
         "rounds": [asdict(found) for found in bench.rounds],
     }

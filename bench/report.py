@@ -90,14 +90,14 @@ def _rounds_table(rounds: list[Round]) -> str:
 
 def _processes_table(found: dict[str, Any]) -> str:
     titles = (
-        "side", "bookie start → answers, s", "killed and started again after the load, s",
+        "side", "bookie start → answers, s", "killed and started again, s (entries it holds)",
         "RSS MB at rest: bookie; client", "after the load",
     )  # fmt: skip
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     rest, loaded = found["resident_mb"]["rest"], found["resident_mb"]["loaded"]
     for name, seconds in found["start_seconds"].items():
-        restart = found["restart_seconds"].get(name)
-        again = f"{restart:.2f}" if restart is not None else "-"
+        restart = found["restarts"].get(name)
+        again = f"{restart['seconds']:.2f} ({restart['entries'] / 1e6:.2f} M)" if restart else "-"
         memory = (f"{values[name]['bookie']:.0f}; {values[name]['client']:.0f}" for values in (rest, loaded))
         shown = f"**{name}**" if name == OURS else name
         lines.append(f"| {shown} | {' '.join(f'{s:.2f}' for s in seconds)} | {again} | {' | '.join(memory)} |")

@@ -98,4 +98,4 @@ def _log_to_stderr() -> None:
     """Standard output carries the ready line alone."""
     import structlog
 
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))

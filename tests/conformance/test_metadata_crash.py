@@ -61,7 +61,7 @@ async def test_a_killed_bookie_vanishes_after_its_session_time(outside):
         process.kill()
         async with asyncio.timeout(20):
             await heard.wait()
-        assert not (await driver.bookies()).find("bookie-1")
+    assert not (await driver.bookies()).find("bookie-1")
 
 
 async def test_a_successor_waits_for_the_dead_session(outside):

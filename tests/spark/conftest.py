@@ -1,4 +1,4 @@
-"""A development cluster of four bookies, and one local Spark session: each started once for all tests of this folder."""
+"""A development cluster of four bookies, and one local Spark session: each started once for all tests here."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         **{
             "spark.driver.memory": "1g",
             "spark.driver.extraJavaOptions": FAST_JVM,
-            "spark.sql.shuffle.partitions": 1,
+            "spark.sql.shuffle.partitions": "1",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         },
     )

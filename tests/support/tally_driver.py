@@ -104,7 +104,7 @@ class TallyDriver:
             "last": found.last_entry, "length": found.length, "digest": found.digest_type.name.lower(),
             "password": found.password.hex(), "custom": custom,
             "fragments": ";".join(f"{fragment.first}={','.join(fragment.bookies)}" for fragment in found.fragments),
-            "format": found.format_version, "ctoken": found.ctoken,
+            "format": found.format_version, "ctoken": found.ctoken, "ctime": found.ctime_ms,
         }  # fmt: skip
 
     async def delete(self, given: Arguments) -> Answer:

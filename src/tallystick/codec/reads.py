@@ -1,7 +1,7 @@
-"""Entries as readers get them: many checked in one call, their fields by columns.
+"""Runs of READs, and entries as readers get them: many checked in one call, their fields by columns.
 
 An entry is a 32-byte header (ledger, entry, LAC, length), its digest, its payload (see ``bookkeeper.wire.digest``, the
-reference for one entry). Nothing is copied: payloads are views of the answer's buffer.
+reference for one entry; ``bookkeeper.wire.v2`` is that for frames). Payloads are views of the answer's buffer.
 """
 
 from __future__ import annotations
@@ -10,10 +10,43 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hmac import compare_digest
+from itertools import pairwise
 
 Buffer = bytes | bytearray | memoryview
 
+PLAIN_READ = 0x02020000  # version 2, READ, no flags
+READ_PREFIX = 28  # length, header, code, ledger, entry: what stands before the entry's bytes in an answer
+
 _HEADER = struct.Struct(">qqqq")
+_READ = struct.Struct(">IIqq")
+_ANSWER = struct.Struct(">IIiqq")
+
+
+def encode_reads(ledger: int, entries: Sequence[int]) -> bytes:
+    """One READ frame for each entry."""
+    pack = _READ.pack
+    return b"".join([pack(20, PLAIN_READ, ledger, entry) for entry in entries])
+
+
+def scan_reads(buffer: Buffer, start: int, end: int, ledger: int) -> tuple[list[int], list[memoryview], int]:
+    """The good READ answers of one ledger from ``start``: entry ids, the entries' bytes, and where it stopped.
+
+    Stops at the first frame that is anything else or not whole. The bytes are copied once, all together.
+    """
+    entries: list[int] = []
+    bounds: list[int] = [start]
+    unpack, position, last = _ANSWER.unpack_from, start, end - READ_PREFIX
+    while position <= last:
+        size, word, code, found, entry = unpack(buffer, position)
+        stop = position + 4 + size
+        if word != PLAIN_READ or code or found != ledger or size < READ_PREFIX - 4 or stop > end:
+            break
+        entries.append(entry)
+        bounds.append(stop)
+        position = stop
+    copied = memoryview(bytes(memoryview(buffer)[start:position]))
+    parts = [copied[first + READ_PREFIX - start : stop - start] for first, stop in pairwise(bounds)]
+    return entries, parts, position
 
 
 @dataclass(slots=True)

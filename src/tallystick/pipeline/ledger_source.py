@@ -65,9 +65,9 @@ class LedgerSourceReader(DataSourceReader):
     """Plans in the planner process, reads in the executors: a copy each, which share only the partitions."""
 
     def __init__(self, options: LedgerOptions, schema: StructType) -> None:
-        self.options, self.rows = options, schema
+        self.options, self.row_schema = options, schema
 
-    def partitions(self) -> list[LedgerPartition]:  # type: ignore[override]  # Spark wants a list, of any partition
+    def partitions(self) -> list[LedgerPartition]:
         from tallystick.pipeline.survey import survey
 
         with coded():
@@ -80,7 +80,7 @@ class LedgerSourceReader(DataSourceReader):
         from tallystick.pipeline.read import read_partition
 
         assert isinstance(partition, LedgerPartition)
-        return read_partition(partition.partition, arrow_schema(self.rows))
+        return read_partition(partition.partition, arrow_schema(self.row_schema))
 
 
 class PushdownLedgerSourceReader(LedgerSourceReader):

@@ -55,7 +55,7 @@ def _spans(wanted: Any) -> list[Span] | None:
     if isinstance(wanted, In):
         ids = [value for value in wanted.value if value is not None]  # null equals nothing
         return [Span(value, value) for value in ids] if all(map(_is_id, ids)) else None
-    value = getattr(wanted, "value", None)
+    value: Any = getattr(wanted, "value", None)
     if not _is_id(value):
         return None
     if isinstance(wanted, EqualTo | EqualNullSafe):

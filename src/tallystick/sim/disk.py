@@ -2,9 +2,9 @@
 
 What a process wrote is in the page cache, what it synced is on the medium. ``kill`` (a process dies) leaves the cache.
 ``power_loss`` leaves the medium and whatever else the disk happened to write: of the writes since the last sync of a
-file each is lost, kept or torn at any byte, whatever became of the others; of the new names, renames and deletions since
-the last sync of a folder each is lost or kept. A failed sync leaves its writes readable and loses them for good; a later
-sync that succeeds does not save them.
+file each is lost, kept or torn at any byte, whatever became of the others; of the new names, renames and deletions
+since the last sync of a folder each is lost or kept. A failed sync leaves its writes readable and loses them for good;
+a later sync that succeeds does not save them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One simulated life of a bookie's storage: adds, fences, checkpoints, collections, crashes; checked all along.
 
 The promises: what a commit made durable is there after any crash with equal bytes, fences included; a "no" said after a
-restart stays a "no"; a deleted ledger never comes back half. The model below is the storage's dumb twin: for each entry
+restart stays a "no"; a deleted ledger never comes back half. The model in ``storage_model.py`` has for each entry
 the versions that were sent, and which of them was promised.
 """
 
@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie.checkpoint import Checkpoint
 from tallystick.bookkeeper.bookie.journal import Commit
-from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.digest import ENTRY_HEADER, master_key
@@ -22,33 +21,21 @@ from tallystick.codec.frames import scan_adds
 from tallystick.errors import DiskFull, StorageError
 from tallystick.sim.disk import Crashed, SimDisk
 from tallystick.sim.invariants import Violation
+from tallystick.sim.storage_model import (
+    IDS,
+    JOURNAL_DIR,
+    LEDGER_DIR,
+    SETTINGS,
+    Book,
+    Clock,
+    Versions,
+    check_reads,
+    check_rot,
+    expect,
+    key_of,
+)
 
-SETTINGS = StorageSettings(
-    journal_segment_bytes=16 * 1024, journal_spare_segments=2, journal_bytes=64 * 1024, memtable_bytes=16 * 1024,
-    chunk_bytes=512, read_cache_bytes=4096, open_logs=2, merge_logs=3, deleted_memory_ledgers=100,
-)  # fmt: skip
-IDS = (0, 1, 7, 1 << 60)
 STEPS = 120
-
-
-@dataclass
-class Versions:
-    """What was sent for one entry, oldest first; from ``promised`` on each may be what is read after a crash."""
-
-    sent: list[bytes] = field(default_factory=list)
-    promised: int = -1  # the newest version that a commit made durable; -1: none, "no such entry" is right too
-
-
-@dataclass
-class Book:
-    """One ledger as its clients see it."""
-
-    entries: dict[int, Versions] = field(default_factory=dict)
-    fenced: bool = False  # told so by an answer
-    fence_promised: bool = False
-    exists: bool = False  # here for certain
-    deleting: bool = False  # a collection was begun; whether it took effect is seen after a crash
-    gone: bool = False  # it took effect
 
 
 @dataclass
@@ -58,18 +45,6 @@ class Flight:
     commit: Commit
     adds: list[tuple[int, int, int]]
     fences: list[int]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.ms = 0
-
-    def now(self) -> float:
-        return self.ms / 1000
-
-    def wall_ms(self) -> int:
-        self.ms += 1
-        return self.ms
 
 
 class Life:
@@ -91,12 +66,13 @@ class Life:
         self._forgetting: tuple[int, ...] = ()
         self.storage = self._open()
 
+    def _reopen(self) -> Storage:
+        return Storage.open(self.disk, JOURNAL_DIR, LEDGER_DIR, SETTINGS, clock=self.clock, random=self.random)
+
     def _open(self) -> Storage:
         while True:
             try:
-                return Storage.open(
-                    self.disk, "/bookie/journal", "/bookie/ledgers", SETTINGS, clock=self.clock, random=self.random
-                )
+                return self._reopen()
             except Crashed:
                 self._reboot()
 
@@ -129,7 +105,8 @@ class Life:
                     self.crash()
         self.disk.crash_at = None
         self.restart()
-        self.rot()
+        self.storage.close()
+        check_rot(self.books, self.disk, self.random, self._reopen)
 
     def _refuse(self, operation: str, path: str) -> StorageError | None:
         if operation in ("write", "sync", "sync_dir") and self.random.random() < self._flaky:
@@ -151,10 +128,7 @@ class Life:
         )
 
     def _sent(self, ledger: int, entry: int, data: bytes) -> None:
-        versions = self.books[ledger].entries.setdefault(entry, Versions())
-        versions.sent.append(data)
-        self._staged_adds.append((ledger, entry, len(versions.sent) - 1))
-        self.books[ledger].exists = True
+        self._staged_adds.append((ledger, entry, self.books[ledger].sent(entry, data)))
 
     def add_run(self) -> None:
         ledgers = [self.random.choice(IDS)] if self.random.random() < 0.7 else list(IDS)
@@ -164,12 +138,12 @@ class Life:
             ahead = [entry for found, entry, _ in frames if found == ledger]
             entry = ahead[-1] + 1 if ahead and self.random.random() < 0.9 else self._new_id(self.books[ledger])
             frames.append((ledger, entry, self._entry(ledger, entry)))
-        data = b"".join(v2.Add(ledger, entry, _key(ledger), body).encode() for ledger, entry, body in frames)
+        data = b"".join(v2.Add(ledger, entry, key_of(ledger), body).encode() for ledger, entry, body in frames)
         run, stop = scan_adds(data, 0, len(data), 1 << 20)
         assert stop == len(data)
         refused = {ledger: self._refuses(ledger) for ledger in IDS}
         for (ledger, entry, body), code in zip(frames, self.storage.add_run(data, run), strict=True):
-            self._expect(code, Code.FENCED if refused[ledger] else Code.OK, "add", ledger, entry)
+            expect(code, Code.FENCED if refused[ledger] else Code.OK, "add", ledger, entry)
             if code == Code.OK:
                 self._sent(ledger, entry, body)
 
@@ -181,16 +155,16 @@ class Life:
         ledger = self.random.choice(IDS)
         entry = self._new_id(self.books[ledger])
         body = self._entry(ledger, entry)
-        code = self.storage.add(v2.Add(ledger, entry, _key(ledger), body, v2.Flag.RECOVERY_ADD))
-        self._expect(code, Code.FENCED if self.books[ledger].deleting else Code.OK, "recovery add", ledger, entry)
+        code = self.storage.add(v2.Add(ledger, entry, key_of(ledger), body, v2.Flag.RECOVERY_ADD))
+        expect(code, Code.FENCED if self.books[ledger].deleting else Code.OK, "recovery add", ledger, entry)
         if code == Code.OK:
             self._sent(ledger, entry, body)
 
     def fence(self) -> None:
         ledger = self.random.choice(IDS)
         book = self.books[ledger]
-        code = self.storage.fence(ledger, _key(ledger))
-        self._expect(code, Code.NO_LEDGER if book.deleting else Code.OK, "fence", ledger)
+        code = self.storage.fence(ledger, key_of(ledger))
+        expect(code, Code.NO_LEDGER if book.deleting else Code.OK, "fence", ledger)
         if code == Code.OK:
             book.fenced = book.exists = True
             if self.storage.staged:
@@ -201,7 +175,7 @@ class Life:
     def wrong_key(self) -> None:
         ledger = self.random.choice(IDS)
         if self.books[ledger].exists and not self.books[ledger].deleting:
-            self._expect(self.storage.fence(ledger, master_key(b"guess")), Code.UNAUTHORIZED, "wrong key", ledger)
+            expect(self.storage.fence(ledger, master_key(b"guess")), Code.UNAUTHORIZED, "wrong key", ledger)
 
     # What the bookie does.
 
@@ -267,6 +241,10 @@ class Life:
             self._flight.adds = [add for add in self._flight.adds if add[0] != ledger]
             self._flight.fences = [fence for fence in self._flight.fences if fence != ledger]
 
+    def look(self) -> None:
+        ledger = self.random.choice(IDS)
+        check_reads(self.storage, ledger, self.books[ledger], self.random)
+
     # What goes wrong, and what must be true then.
 
     def crash_soon(self) -> None:
@@ -326,10 +304,9 @@ class Life:
         book.fence_promised = book.fenced
 
     def _probe_deleted(self, ledger: int, book: Book) -> None:
-        promised = book.fence_promised or any(versions.promised >= 0 for versions in book.entries.values())
-        if ledger not in self._forgetting and (promised or book.gone):
+        if ledger not in self._forgetting and (book.promised or book.gone):
             book.gone = True
-            self._expect(self.storage.fence(ledger, _key(ledger)), Code.NO_LEDGER, "fence of a deleted ledger", ledger)
+            expect(self.storage.fence(ledger, key_of(ledger)), Code.NO_LEDGER, "fence of a deleted ledger", ledger)
             return
         self.books[ledger] = Book()
         if not self._takes_an_add(ledger):
@@ -339,61 +316,10 @@ class Life:
         """Ask in the way a writer does: with the newest version of an entry, or with a first entry."""
         versions = self.books[ledger].entries
         entry, sent = next(iter(versions.items())) if versions else (0, Versions([self._entry(ledger, 0)]))
-        code = self.storage.add(v2.Add(ledger, entry, _key(ledger), sent.sent[-1]))
+        code = self.storage.add(v2.Add(ledger, entry, key_of(ledger), sent.sent[-1]))
         if code == Code.OK:
             self._sent(ledger, entry, sent.sent[-1])
         return code == Code.OK
-
-    def look(self) -> None:
-        """All that was sent can be read at once, whatever way is used."""
-        ledger = self.random.choice(IDS)
-        book = self.books[ledger]
-        if book.deleting:
-            self._expect(self.storage.read(ledger, 0)[0], Code.NO_LEDGER, "read", ledger)
-            return
-        for entry, versions in book.entries.items():
-            code, data = self.storage.read(ledger, entry)
-            if code != Code.OK or data != versions.sent[-1]:
-                raise Violation(f"{ledger}:{entry} reads as {Code(code).name}")
-            frames, count = self.storage.read_frames(ledger, entry, self.random.randint(1, 30), 4096)
-            expected = [book.entries[entry + step].sent[-1] for step in range(count)]
-            answers = [v2.encode_answer(v2.Read(ledger, entry + step), 0, body) for step, body in enumerate(expected)]
-            if frames != b"".join(answers):
-                raise Violation(f"{ledger}:{entry} and {count - 1} more are not what the fast way gives")
-        if book.entries and self.storage.read(ledger, -1)[1] != book.entries[max(book.entries)].sent[-1]:
-            raise Violation(f"{ledger}: the last entry is another")
-        for entry in (3, 4097, 1 << 61):
-            if entry not in book.entries:
-                self._expect(
-                    self.storage.read(ledger, entry)[0],
-                    Code.NO_ENTRY if book.exists else Code.NO_LEDGER,
-                    "read",
-                    ledger,
-                )
-
-    def rot(self) -> None:
-        """One flipped bit in a file of the ledgers: refused, an I/O error, or harmless; never "no" and never other bytes."""
-        self.storage.close()
-        names = [name for name in self.disk.listdir("/bookie/ledgers") if not name.endswith(".new")]
-        path = "/bookie/ledgers/" + self.random.choice(names)
-        self.disk.flip(path, self.random.randrange(self.disk.open(path).size()), self.random.randrange(8))
-        try:
-            storage = Storage.open(self.disk, "/bookie/journal", "/bookie/ledgers", SETTINGS, clock=self.clock)
-        except StorageError:
-            return
-        for ledger, book in self.books.items():
-            for entry, versions in book.entries.items() if not book.deleting else ():
-                code, data = storage.read(ledger, entry)
-                if code != Code.IO_ERROR and (code != Code.OK or data != versions.sent[-1]):
-                    raise Violation(f"{ledger}:{entry} reads as {Code(code).name} after a bit of {path} flipped")
-
-    def _expect(self, code: int, expected: int, what: str, *where: int) -> None:
-        if code != expected:
-            raise Violation(f"{what} {where}: {Code(code).name} instead of {Code(expected).name}")
-
-
-def _key(ledger: int) -> bytes:
-    return master_key(b"%d" % ledger)
 
 
 @dataclass(frozen=True)

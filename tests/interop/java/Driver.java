@@ -205,6 +205,7 @@ final class Driver {
         shown.put("fragments", fragments);
         shown.put("format", found.getMetadataFormatVersion());
         shown.put("ctoken", found.getCToken());
+        shown.put("ctime", found.getCtime());
         return shown;
     }
 

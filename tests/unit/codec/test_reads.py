@@ -1,13 +1,14 @@
-"""Many entries opened in one call, against ``Digest.decode``, the reference for one."""
+"""Many READs and entries in one call, against ``wire.v2`` and ``Digest.decode``, the references for one."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader
 from tallystick.bookkeeper.wire.values import DigestType
-from tallystick.codec.reads import EntryRun, open_entries
+from tallystick.codec.reads import EntryRun, encode_reads, open_entries, scan_reads
 from tallystick.errors import DigestMismatch
 
 kinds = st.sampled_from(DigestType)
@@ -73,3 +74,47 @@ def test_stops_where_the_reference_refuses(kind: DigestType, bodies: list[bytes]
 def test_any_bytes(kind: DigestType, entries: list[bytes]) -> None:
     digest = Digest.of(kind)
     assert open_entries(entries, 0, 0, digest.compute, digest.size) == slow_open(digest, 0, 0, entries)
+
+
+ids = st.integers(-(1 << 63), (1 << 63) - 1)
+good_answers = st.lists(st.tuples(ids, st.binary(max_size=80)), max_size=10)
+
+
+@given(ids, st.lists(ids, max_size=10))
+def test_encode_reads_is_the_reference_in_bulk(ledger: int, entries: list[int]) -> None:
+    assert encode_reads(ledger, entries) == b"".join(v2.Read(ledger, entry).encode() for entry in entries)
+
+
+@given(st.integers(0, 1 << 62), good_answers, st.integers(0, 27), st.data())
+def test_scan_reads_takes_the_good_answers_of_one_ledger(
+    ledger: int, answers: list[tuple[int, bytes]], torn: int, data: st.DataObject
+) -> None:
+    frames = [v2.encode_answer(v2.Read(ledger, entry), v2.Code.OK, body) for entry, body in answers]
+    odd = data.draw(
+        st.sampled_from(
+            [
+                b"",
+                v2.encode_answer(v2.Read(ledger, 5), v2.Code.NO_ENTRY),
+                v2.encode_answer(v2.Read(ledger + 1, 5), v2.Code.OK, b"x" * 40),
+                v2.encode_answer(v2.Add(ledger, 5, b"", b""), v2.Code.OK),
+                v2.encode_answer(v2.Read(ledger, 5, None, 0, 1), v2.Code.OK, b"x" * 40),
+                v2.encode_answer(v2.Read(ledger, 5), v2.Code.OK, b"x" * 40)[: 28 + torn],
+                b"\xff\xff\xff\xff" + v2.encode_answer(v2.Read(ledger, 5), v2.Code.OK, b"x" * 40)[4:],
+                b"\x00\x00\x00\x07" + v2.encode_answer(v2.Read(ledger, 5), v2.Code.OK, b"x" * 40)[4:],
+            ]
+        )
+    )
+    stream = bytearray(b"pad" + b"".join(frames) + odd)
+    entries, parts, stop = scan_reads(stream, 3, len(stream), ledger)
+    stream[:] = bytes(len(stream))  # the parts are copies: the buffer is used again at once
+    assert list(zip(entries, map(bytes, parts), strict=True)) == answers
+    assert stop == 3 + sum(map(len, frames))
+
+
+@given(st.binary(max_size=200), st.integers(0, 50))
+def test_scan_reads_stays_inside_any_bytes(data: bytes, start: int) -> None:
+    start = min(start, len(data))
+    entries, parts, stop = scan_reads(data, start, len(data), 0)
+    assert start <= stop <= len(data)
+    assert stop - start == sum(28 + len(part) for part in parts)
+    assert len(entries) == len(parts)

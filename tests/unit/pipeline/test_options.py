@@ -62,7 +62,7 @@ def test_memory_is_seen_by_one_process_only() -> None:
 )
 def test_a_value_that_means_nothing_is_refused(name: str, text: str) -> None:
     with pytest.raises(UsageError):
-        parse(**{name: text})
+        LedgerOptions.parse({"uri": URI, name: text}, {})
 
 
 def test_the_projection_keeps_its_order() -> None:

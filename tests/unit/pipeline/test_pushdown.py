@@ -73,5 +73,5 @@ def test_what_is_not_surely_expressed_is_left_to_spark(other: Filter) -> None:
 
 
 def test_null_in_a_list_equals_nothing() -> None:
-    selection, left = push(Selection(), [In(("ledger",), (None, 4))])  # type: ignore[arg-type]
+    selection, left = push(Selection(), [In(("ledger",), (None, 4))])
     assert left == [] and selection.single_ledgers == (4,)

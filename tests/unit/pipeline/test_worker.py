@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 
@@ -17,7 +17,7 @@ def one() -> Iterator[Worker]:
 
 
 def test_items_come_in_order(one: Worker) -> None:
-    async def count() -> AsyncIterator[int]:
+    async def count() -> AsyncGenerator[int, None]:
         for number in range(100):
             if number % 7 == 0:
                 await asyncio.sleep(0)
@@ -27,7 +27,7 @@ def test_items_come_in_order(one: Worker) -> None:
 
 
 def test_an_error_comes_after_what_was_read_before_it(one: Worker) -> None:
-    async def failing() -> AsyncIterator[int]:
+    async def failing() -> AsyncGenerator[int, None]:
         yield 1
         raise ValueError("broken")
 
@@ -40,7 +40,7 @@ def test_an_error_comes_after_what_was_read_before_it(one: Worker) -> None:
 def test_fetching_runs_only_a_little_ahead(one: Worker) -> None:
     fetched, ahead = [], threading.Event()
 
-    async def endless() -> AsyncIterator[int]:
+    async def endless() -> AsyncGenerator[int, None]:
         number = 0
         while True:
             fetched.append(number)
@@ -59,7 +59,7 @@ def test_fetching_runs_only_a_little_ahead(one: Worker) -> None:
 def test_a_task_that_stops_early_stops_the_fetching(one: Worker) -> None:
     closed = threading.Event()
 
-    async def endless() -> AsyncIterator[int]:
+    async def endless() -> AsyncGenerator[int, None]:
         try:
             while True:
                 await asyncio.sleep(0)

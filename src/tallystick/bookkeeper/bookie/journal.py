@@ -84,7 +84,8 @@ class Journal:
             elif name.endswith(".segment"):
                 self._used.append(_open_segment(path, disk.open(path)))
         self._used.sort(key=lambda segment: segment.generation)
-        self.generation = max((segment.generation for segment in self._used), default=0)
+        self._top = max((segment.generation for segment in self._used), default=0)  # the highest in use
+        self.generation = 0  # of the newest segment that has a commit
         self._next_name = 1 + max((int(os.path.basename(s.path)[:8], 16) for s in self._used), default=0)
 
     def replay(self, mark: int) -> Iterator[tuple[int, memoryview]]:
@@ -92,20 +93,25 @@ class Journal:
 
         Raises CorruptRecord when one is missing.
         """
-        last = mark
+        last, newest = mark, None
         for segment in self._used:
-            for number, payload in _commits(segment):
+            for number, start, data in _commits(segment):
                 segment.last = max(segment.last, number)
+                self.generation = segment.generation
                 if number <= mark:
                     continue
                 if number != last + 1:
                     raise CorruptRecord(
                         "a commit in the middle of the journal is damaged", path=segment.path, number=last + 1
                     )
-                last = number
-                yield number, payload
-            if segment.last > mark:
-                segment.file.sync()
+                last, newest = number, (segment, start, data)
+                yield number, data[COMMIT_BYTES:]
+        if newest is not None:
+            # The newest may be in the page cache alone, and be called clean after a sync that failed: only writing it
+            # again makes the next sync mean it.
+            segment, start, data = newest
+            segment.file.write([data], start)
+            segment.file.sync()
         self.release(mark)
 
     def prepare(self) -> None:
@@ -138,6 +144,7 @@ class Journal:
         segment.file.write(parts if len(parts) <= _JOIN else [b"".join(parts)], self._position)
         self._sync(segment.file)
         segment.last = commit.number
+        self.generation = segment.generation
         self._position += room + -room % SECTOR
 
     def _sync(self, file: File) -> None:
@@ -157,12 +164,12 @@ class Journal:
         if segment is None:
             segment = self._create(FIRST_COMMIT + room)
         try:
-            self._stamp(segment, self.generation + 1)
+            self._stamp(segment, self._top + 1)
         except DiskFull:
             with self._lock:
                 self._free.insert(0, segment)
             raise
-        self.generation = segment.generation
+        self._top = segment.generation
         with self._lock:
             if self._current is not None:
                 self._used.append(self._current)
@@ -209,10 +216,9 @@ class Journal:
             segment.file.close()
             self._disk.unlink(segment.path)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no segment at all, not even an unused one."""
-        return not (self._used or self._free)
+    def reaches(self, generation: int) -> bool:
+        """Whether a segment as new as this is here, be it used again since."""
+        return bool(self._used or self._free) and self._top >= generation
 
     @property
     def used_bytes(self) -> int:
@@ -236,21 +242,25 @@ def _open_segment(path: str, file: File) -> _Segment:
     return _Segment(path, file, file.size(), *max(headers))
 
 
-def _commits(segment: _Segment) -> Iterator[tuple[int, memoryview]]:
-    """The whole commits of a segment. What is not one is skipped: the numbers show whether anything was lost there."""
+def _commits(segment: _Segment) -> Iterator[tuple[int, int, memoryview]]:
+    """Number, offset and bytes of the whole commits of a segment.
+
+    What is not one is skipped: the numbers show whether anything was lost there.
+    """
     data = memoryview(segment.file.read(segment.size, 0))
     position = FIRST_COMMIT
     while position + COMMIT_BYTES <= len(data):
         head = data[position : position + _COMMIT.size]
         number, size, payload_crc = _COMMIT.unpack(head)
         start = position + COMMIT_BYTES
+        stop = start + size
         seed = segment.seed(position)
         if (
-            start + size <= len(data)
+            stop <= len(data)
             and data[position + _COMMIT.size : start] == _CRC.pack(crc32c(head, seed))
-            and crc32c(data[start : start + size], seed) == payload_crc
+            and crc32c(data[start:stop], seed) == payload_crc
         ):
-            yield number, data[start : start + size]
-            position = start + size + -(start + size) % SECTOR
+            yield number, position, data[position:stop]
+            position = stop + -stop % SECTOR
         else:
             position += SECTOR

@@ -58,7 +58,7 @@ class State:
     """The content of the state file."""
 
     mark: int = 0
-    generation: int = 1  # the newest journal segment when it was written: a journal without it lost its end
+    generation: int = 0  # of the newest journal segment with a commit: a journal without it lost its end
     next_log: int = 1
     logs: tuple[int, ...] = ()
     ledgers: Mapping[LedgerId, LedgerRecord] = field(default_factory=dict)
@@ -108,6 +108,7 @@ class Ledgers:
         self.next_log = state.next_log
         self.alive = {number: Ledger(r.key, r.born, r.fenced) for number, r in state.ledgers.items()}
         self.deleted = dict(state.deleted)
+        self._last_commits: dict[LedgerId, int] = {}  # of deleted ledgers; none that was deleted before the restart
 
     def admit(self, ledger: LedgerId, key: bytes, now_ms: int, *, recovery: bool = False) -> Code:
         """May entries be added? Knows the ledger from now on if it did not, by this key (Q11)."""
@@ -142,9 +143,11 @@ class Ledgers:
         found = self.alive[ledger] = Ledger(key, self.next_log)
         return found
 
-    def delete(self, ledger: LedgerId, now_ms: int) -> None:
+    def delete(self, ledger: LedgerId, now_ms: int, commit: int) -> None:
+        """Forget a ledger but for its id. Up to ``commit`` the journal may have adds to it."""
         del self.alive[ledger]
         self.deleted[ledger] = now_ms
+        self._last_commits[ledger] = commit
 
     def enter(self, log_id: int, pieces: Iterable[Piece]) -> None:
         """Put a log's entries into the index. Logs come by ascending id: the newest version of an entry wins."""
@@ -157,11 +160,18 @@ class Ledgers:
     def records(self) -> dict[LedgerId, LedgerRecord]:
         return {number: LedgerRecord(found.key, found.born, found.fenced) for number, found in self.alive.items()}
 
-    def remembered(self, live: Container[LedgerId], oldest_ms: int, most: int) -> dict[LedgerId, int]:
-        """The deleted ledgers to remember: none that exists again or that nobody asked for since ``oldest_ms``."""
-        kept = [item for item in self.deleted.items() if item[0] not in live and item[1] >= oldest_ms]
-        return dict(sorted(kept, key=lambda item: item[1])[-most:])
+    def remembered(self, live: Container[LedgerId], oldest_ms: int, most: int, mark: int) -> dict[LedgerId, int]:
+        """The deleted ledgers to remember: none that exists again or that nobody asked for since ``oldest_ms``.
+
+        But each whose adds a replay from ``mark`` would still find: they would come back in a new ledger with this id.
+        """
+        due = {ledger: ms for ledger, ms in self.deleted.items() if self._last_commits.get(ledger, 0) <= mark}
+        kept = sorted((ms, ledger) for ledger, ms in due.items() if ledger not in live and ms >= oldest_ms)[-most:]
+        bound = {ledger: ms for ledger, ms in self.deleted.items() if ledger not in due}
+        return bound | {ledger: ms for ms, ledger in kept}
 
     def remember_deleted(self, remembered: Container[LedgerId]) -> None:
         """Forget the other deleted ledgers."""
-        self.deleted = {ledger: accessed for ledger, accessed in self.deleted.items() if ledger in remembered}
+        for ledger in [ledger for ledger in self.deleted if ledger not in remembered]:
+            del self.deleted[ledger]
+            self._last_commits.pop(ledger, None)

@@ -42,7 +42,7 @@ def restart(disk: Disk, journal_dir: str, ledger_dir: str, settings: StorageSett
     stored = State.decode(read_file(disk, path)) if disk.exists(path) else None
     state = stored or State()
     journal = Journal(disk, journal_dir, settings, random)
-    if stored is not None and (journal.is_empty or journal.generation < stored.generation):
+    if stored is not None and not journal.reaches(stored.generation):
         raise CorruptRecord("the journal is missing, or older than the state of the ledgers", journal=journal_dir)
     if stored is None and any(name.endswith(".log") for name in disk.listdir(ledger_dir)):
         raise CorruptRecord("the state file is missing beside entry logs", path=path)

@@ -202,13 +202,15 @@ class Storage:
         ``known`` is what ``ledger_ids`` said before the metadata was listed, ``live`` the whole listing.
         """
         now, settings = self._clock.wall_ms(), self._settings
-        dead = tuple(ledger for ledger in known if ledger in self._ledgers.alive and ledger not in live)
-        for ledger in dead:
-            self._ledgers.delete(ledger, now)
-        oldest = now - settings.deleted_memory_ms
-        remembered = self._ledgers.remembered(live, oldest, settings.deleted_memory_ledgers)
+        deleted = tuple(ledger for ledger in known if ledger in self._ledgers.alive and ledger not in live)
+        for ledger in deleted:
+            self._ledgers.delete(ledger, now, self._number + self.staged)
+        self._tables.freeze(self._number)
+        remembered = self._ledgers.remembered(
+            live, now - settings.deleted_memory_ms, settings.deleted_memory_ledgers, self._tables.mark
+        )
         choice = choose_logs(self._logs.logs.values(), self._ledgers.alive, settings)
-        return replace(self._begin(remembered), rewrite=choice.rewrite, gone=choice.gone, deleted=dead)
+        return replace(self._begin(remembered), rewrite=choice.rewrite, gone=choice.gone, deleted=deleted)
 
     def _begin(self, deleted: Mapping[LedgerId, int]) -> Checkpoint:
         frozen = self._tables.freeze(self._number)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from tallystick.bookkeeper.ledger.link import Link, Owner, Waiter
 from tallystick.bookkeeper.ledger.outstanding import Key, Lane
+from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
@@ -57,9 +58,15 @@ class BookieClient:
         return answer
 
     def ask_read(self, bookie: BookieId, ledger: LedgerId, entry: EntryId) -> Waiter:
-        """As a plain ``read``, for many at once: a future of the answer. Cancel it to give the question up."""
+        """As a plain ``read``, as a future of the answer. Cancel it to give the question up."""
         frame = v2.Read(ledger, entry).encode()
         return self._ask(bookie, (v2.Op.READ, ledger, entry), frame, self.settings.read_timeout_s)
+
+    def read_run(self, bookie: BookieId, ledger: LedgerId, entries: Sequence[EntryId]) -> ReadRun:
+        """Plain reads of many entries; see ReadRun. Close it when leaving before it is done."""
+        run = ReadRun(entries)
+        self._peer(bookie).link().send_reads(ledger, run, self.settings.read_timeout_s)
+        return run
 
     async def batch_read(
         self, bookie: BookieId, ledger: LedgerId, first: EntryId, *, max_count: int, max_bytes: int
@@ -137,7 +144,7 @@ class AddChannel:
         assert not self._closed, "send on a closed channel"
         link = self._peer.link()
         if link is not self._link or self._lane is None:
-            self._link, self._lane = link, link.lane(self._ledger, self)
+            self._link, self._lane = link, link.add_lane(self._ledger, self)
         link.send_adds(self._lane, entries, frames, self._timeout_s)
 
     def acked(self, entries: list[EntryId]) -> None:
@@ -145,10 +152,15 @@ class AddChannel:
         if not self._closed:
             self._on_acked(entries)
 
-    def failed(self, entries: list[EntryId], code: int | None) -> None:
-        """For the link: the bookie refused these, or did not answer."""
+    def refused(self, entries: list[EntryId], code: int) -> None:
+        """For the link: the bookie answered these with another code."""
         if not self._closed:
             self._on_failed(entries, code)
+
+    def lost(self, entries: list[EntryId], error: TallyError) -> None:
+        """For the link: no answer in time, or the connection ended."""
+        if not self._closed:
+            self._on_failed(entries, None)
 
     def close(self) -> None:
         """Late answers are dropped from now on."""

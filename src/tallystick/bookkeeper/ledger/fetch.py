@@ -21,11 +21,12 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import takewhile
-from typing import cast
+from typing import NoReturn
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
-from tallystick.bookkeeper.ledger.link import Waiter
+from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.digest import Digest
@@ -61,7 +62,7 @@ class Range:
     digest_type: DigestType
     password: bytes = field(default=b"", repr=False)
 
-    @property
+    @cached_property
     def striping(self) -> Striping:
         return Striping(len(self.bookies), self.write_quorum, self.write_quorum)
 
@@ -181,63 +182,61 @@ class _Reading:
     async def _ask_singles(self, piece: Range, bookie: BookieId) -> EntryRun:
         """From the front of the piece as many as this bookie gives without a failure; raises the first one's."""
         entries = range(piece.first, min(piece.last, piece.first + MAX_SINGLE_READS - 1) + 1)
-        waiters = [self._client.ask_read(bookie, piece.ledger, entry) for entry in entries]
+        reads = self._client.read_run(bookie, piece.ledger, entries)
         try:
-            answers = await asyncio.gather(*waiters, return_exceptions=True)
+            await reads.done
         finally:
-            for waiter in waiters:
-                waiter.cancel()
-        good: list[v2.Buffer] = []
-        for answer in answers:
-            if not isinstance(answer, v2.Answer) or answer.code != v2.Code.OK:
-                break
-            good.append(answer.entry_bytes)
-        run = self._open(piece, good)
-        if not len(run):
-            self._checked(answers[0], piece, bookie)
-        return run
+            reads.close()
+        run = self._open(piece, _leading([reads.found.get(entry) for entry in entries]))
+        return run if len(run) else self._failed(piece, bookie, reads)
 
     # Each entry on its write set
 
     async def _striped(self, piece: Range) -> list[EntryRun]:
         """At least one entry; up to as many as may be in flight, all asked for at once, each at its first replica."""
         entries = range(piece.first, min(piece.last, piece.first + MAX_SINGLE_READS - 1) + 1)
-        first_choices = [self._order(piece, entry)[0] for entry in entries]
-        waiters = [
-            self._client.ask_read(bookie, piece.ledger, entry)
-            for bookie, entry in zip(first_choices, entries, strict=True)
-        ]
+        shares: dict[BookieId, list[EntryId]] = {}
+        for entry in entries:
+            shares.setdefault(self._order(piece, entry)[0], []).append(entry)
+        asked = {bookie: self._client.read_run(bookie, piece.ledger, share) for bookie, share in shares.items()}
         runs: list[EntryRun] = []
         try:
-            await asyncio.wait(waiters, timeout=self._settings.speculative_read_s)
-            done = 0
-            while done < len(waiters):
-                rest = replace(piece, first=piece.first + done)
-                good = takewhile(lambda data: data is not None, map(_good_bytes, waiters[done:]))
-                run = self._open(rest, cast("list[v2.Buffer]", list(good)))
+            await asyncio.wait([reads.done for reads in asked.values()], timeout=self._settings.speculative_read_s)
+            found: dict[EntryId, v2.Buffer] = {}
+            for reads in asked.values():
+                found.update(reads.found)
+            data = [found.get(entry) for entry in entries]
+            while sum(map(len, runs)) < len(entries):
+                rest = replace(piece, first=piece.first + sum(map(len, runs)))
+                run = self._open(rest, _leading(data[rest.first - piece.first :]))
                 if not len(run):  # this one needs another replica; those behind it may be good again
-                    run = await self._elsewhere(rest, first_choices[done], waiters[done])
+                    bookie = next(name for name, share in shares.items() if rest.first in share)
+                    run = await self._elsewhere(replace(rest, last=rest.first), bookie, asked[bookie])
                 runs.append(run)
-                done += len(run)
         finally:
-            for waiter in waiters:
-                waiter.cancel()
+            for reads in asked.values():
+                reads.close()
         return runs
 
-    async def _elsewhere(self, piece: Range, asked: BookieId, waiter: Waiter) -> EntryRun:
-        """The piece's first entry, whose first replica failed or has not answered yet."""
-        one = replace(piece, last=piece.first)
+    async def _elsewhere(self, piece: Range, asked: BookieId, reads: ReadRun) -> EntryRun:
+        """A piece of one entry, whose first replica failed or has not answered yet."""
 
         async def ask(bookie: BookieId) -> EntryRun:
             if bookie != asked:
-                return await self._ask_singles(one, bookie)
-            [answer] = await asyncio.gather(waiter, return_exceptions=True)
-            return self._checked(answer, one, bookie)
+                return await self._ask_singles(piece, bookie)
+            if not has_answered():
+                await asyncio.wait([reads.done])
+            run = self._open(piece, _leading([reads.found.get(piece.first)]))
+            return run if len(run) else self._failed(piece, bookie, reads)
 
-        if not waiter.done():
+        def has_answered() -> bool:
+            return any(piece.first in answers for answers in (reads.found, reads.codes, reads.errors))
+
+        silent = not has_answered()
+        if silent:
             self._shunned[asked] = None
         others = [bookie for bookie in self._order(piece, piece.first) if bookie != asked]
-        return await self._first_good([asked, *others], ask, at_once=not waiter.done())
+        return await self._first_good([asked, *others], ask, at_once=silent)
 
     # One replica after another
 
@@ -288,28 +287,21 @@ class _Reading:
             self._digests[piece.digest_type, piece.password] = digest
         return open_entries(entries, piece.ledger, piece.first, digest.compute, digest.size)
 
-    def _checked(self, answer: object, piece: Range, bookie: BookieId) -> EntryRun:
-        """The first entry of the piece; raises this replica's failure."""
-        if isinstance(answer, BaseException):
-            raise answer
-        assert isinstance(answer, v2.Answer)
-        _check(answer.code, piece, bookie)
-        run = self._open(piece, [answer.entry_bytes])
-        if not len(run):
-            raise DigestMismatch("a bookie answered with bad bytes", bookie=bookie, **_about(piece))
-        return run
+    def _failed(self, piece: Range, bookie: BookieId, reads: ReadRun) -> NoReturn:
+        """Raise why this replica did not give the piece's first entry."""
+        if piece.first in reads.errors:
+            raise reads.errors[piece.first]
+        _check(reads.codes.get(piece.first, v2.Code.OK), piece, bookie)
+        raise DigestMismatch("a bookie answered with bad bytes", bookie=bookie, **_about(piece))
 
 
 def _about(piece: Range) -> dict[str, int]:
     return {"ledger": piece.ledger, "entry": piece.first}
 
 
-def _good_bytes(waiter: Waiter) -> v2.Buffer | None:
-    """The stored bytes of a good answer that has come; otherwise None."""
-    if not waiter.done() or waiter.exception() is not None:
-        return None
-    answer = waiter.result()
-    return answer.entry_bytes if isinstance(answer, v2.Answer) and answer.code == v2.Code.OK else None
+def _leading(data: Iterable[v2.Buffer | None]) -> list[v2.Buffer]:
+    """What stands before the first gap."""
+    return [part for part in takewhile(lambda part: part is not None, data) if part is not None]
 
 
 def _check(code: int, piece: Range, bookie: BookieId) -> None:

@@ -7,21 +7,24 @@ that then has no answer is reported as unknown, never as "no" (Q15): the bookie 
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from tallystick.bookkeeper.ledger.outstanding import Expired, Key, Lane, Outstanding
+from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
-from tallystick.codec.frames import next_frame, scan_acks
+from tallystick.codec.frames import PLAIN_ADD, next_frame, scan_acks
+from tallystick.codec.reads import PLAIN_READ, encode_reads, scan_reads
 from tallystick.errors import BookieUnavailable, RemoteProtocolError, RequestTimeout, TallyError
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 
 READ_BUFFER_BYTES = 256 * 1024
 OWN_BUFFER_BYTES = 64 * 1024  # a longer answer is received into a buffer of its own, which its entries then share
-ACK_BYTES = 4 + v2.ANSWER_BYTES
 MIN_TIMER_S = 0.005
+_HEAD = struct.Struct(">4xI4xq8x")  # of an answer: header word and ledger; no shorter answer belongs to a lane
 MAX_ABANDONED = 65_536  # timed out and still kept, because an answer may come; a peer that never answers them is let go
 
 
@@ -30,12 +33,14 @@ class AddOwner(Protocol):
 
     def acked(self, entries: list[EntryId]) -> None: ...
 
-    def failed(self, entries: list[EntryId], code: int | None) -> None: ...
+    def refused(self, entries: list[EntryId], code: int) -> None: ...
+
+    def lost(self, entries: list[EntryId], error: TallyError) -> None: ...
 
 
 Answered = v2.Answer | v2.BatchAnswer
 Waiter = asyncio.Future[Answered]
-Owner = AddOwner | Waiter
+Owner = AddOwner | ReadRun | Waiter
 
 
 class Link(asyncio.BufferedProtocol):
@@ -65,8 +70,8 @@ class Link(asyncio.BufferedProtocol):
 
     # Questions
 
-    def lane(self, ledger: LedgerId, owner: AddOwner) -> Lane[Owner]:
-        return self._outstanding.lane(ledger, owner)
+    def add_lane(self, ledger: LedgerId, owner: AddOwner) -> Lane[Owner]:
+        return self._outstanding.lane((v2.Op.ADD, ledger), owner)
 
     def forget(self, lane: Lane[Owner]) -> None:
         self._outstanding.forget(lane)
@@ -74,6 +79,13 @@ class Link(asyncio.BufferedProtocol):
     def send_adds(self, lane: Lane[Owner], entries: Sequence[EntryId], frames: Sequence[bytes], timeout: float) -> None:
         lane.sent(entries, self._clock.now(), timeout)
         self._out += frames
+        self._schedule(timeout)
+
+    def send_reads(self, ledger: LedgerId, run: ReadRun, timeout: float) -> None:
+        lane = self._outstanding.lane((v2.Op.READ, ledger), run)
+        run.leave = lambda: self.forget(lane)
+        lane.sent(run.entries, self._clock.now(), timeout)
+        self._out.append(encode_reads(ledger, run.entries))
         self._schedule(timeout)
 
     def ask(self, key: Key, frame: bytes, timeout: float) -> Waiter:
@@ -172,15 +184,10 @@ class Link(asyncio.BufferedProtocol):
 
     def _read(self, end: int) -> None:
         buffer, position = self._buffer, 0
-        outstanding = self._outstanding
         while end - position >= 4:
-            if end - position >= ACK_BYTES:
-                ledger = int.from_bytes(buffer[position + 12 : position + 20], "big")
-                if outstanding.has_adds(ledger):
-                    entries, position = scan_acks(buffer, position, end, ledger)
-                    self._acks(ledger, entries)
-                    if entries:
-                        continue
+            if (stop := self._run(position, end)) > position:
+                position = stop
+                continue
             size = int.from_bytes(buffer[position : position + 4], "big")
             if size > self._max_frame:
                 raise RemoteProtocolError("an answer is longer than the frame limit", bytes=size)
@@ -190,6 +197,19 @@ class Link(asyncio.BufferedProtocol):
             self._answer(bytes(memoryview(buffer)[bounds[0] : bounds[1]]))
             position = bounds[1]
         self._keep(position, end)
+
+    def _run(self, position: int, end: int) -> int:
+        """Take a run of good answers to lanes; where it ends."""
+        if end - position < _HEAD.size:
+            return position
+        word, ledger = _HEAD.unpack_from(self._buffer, position)
+        if word == PLAIN_ADD and self._outstanding.has_lanes((v2.Op.ADD, ledger)):
+            entries, position = scan_acks(self._buffer, position, end, ledger)
+            self._settle_run(v2.Op.ADD, ledger, entries, ())
+        elif word == PLAIN_READ and self._outstanding.has_lanes((v2.Op.READ, ledger)):
+            entries, data, position = scan_reads(self._buffer, position, end, ledger)
+            self._settle_run(v2.Op.READ, ledger, entries, data)
+        return position
 
     def _keep(self, position: int, end: int) -> None:
         """Hold what is left of a read: the beginning of a frame."""
@@ -204,17 +224,21 @@ class Link(asyncio.BufferedProtocol):
             self._buffer[:rest] = self._buffer[position:end]
         self._filled = rest
 
-    def _acks(self, ledger: LedgerId, entries: list[EntryId]) -> None:
+    def _settle_run(self, op: v2.Op, ledger: LedgerId, entries: list[EntryId], data: Sequence[memoryview]) -> None:
+        def report(owner: Owner, start: int, stop: int) -> None:
+            if isinstance(owner, ReadRun):
+                owner.received(entries[start:stop], data[start:stop])
+            elif not isinstance(owner, asyncio.Future):
+                self._collect(owner, v2.Code.OK, entries[start:stop])
+
         while entries:
-            settled = self._outstanding.acked(ledger, entries, self._acked)
+            settled = self._outstanding.answered_run((op, ledger), entries, report)
             if settled == len(entries):
                 return
-            self._answer_add(ledger, entries[settled], v2.Code.OK)
-            entries = entries[settled + 1 :]
-
-    def _acked(self, owner: Owner, entries: list[EntryId]) -> None:
-        assert not isinstance(owner, asyncio.Future)
-        self._collect(owner, v2.Code.OK, entries)
+            # Not of a lane: then somebody asked for this one alone, or nobody did.
+            answer = v2.Answer(op, v2.Code.OK, ledger, entries[settled], data[settled] if data else memoryview(b""))
+            self._settle((op, ledger, entries[settled]), answer)
+            entries, data = entries[settled + 1 :], data[settled + 1 :]
 
     def _collect(self, owner: AddOwner, code: int, entries: list[EntryId]) -> None:
         if self._reports and self._reports[-1][0] is owner and self._reports[-1][1] == code:
@@ -228,26 +252,25 @@ class Link(asyncio.BufferedProtocol):
             if code == v2.Code.OK:
                 owner.acked(entries)
             else:
-                owner.failed(entries, code)
+                owner.refused(entries, code)
 
     def _answer(self, body: bytes | bytearray) -> None:
         answer = v2.decode_answer(body)
-        if isinstance(answer, v2.Answer) and answer.op == v2.Op.ADD:
-            self._answer_add(answer.ledger, answer.entry, answer.code)
-        elif isinstance(answer, v2.Answer):
-            self._settle((answer.op, answer.ledger, answer.entry), answer)
+        if isinstance(answer, v2.Answer):
+            lane = self._outstanding.answered_in_lane((answer.op, answer.ledger), answer.entry)
+            if lane is None:
+                self._settle((answer.op, answer.ledger, answer.entry), answer)
+            elif isinstance(lane.owner, ReadRun):
+                if answer.code == v2.Code.OK:
+                    lane.owner.received([answer.entry], [answer.entry_bytes])
+                else:
+                    lane.owner.refused([answer.entry], answer.code)
+            elif lane.owner is not None and not isinstance(lane.owner, asyncio.Future):
+                self._collect(lane.owner, answer.code, [answer.entry])
         elif isinstance(answer, v2.BatchAnswer):
             self._settle((v2.Op.BATCH_READ, answer.ledger, answer.request_id), answer)
         else:
             raise RemoteProtocolError("an authentication message that nobody asked for")
-
-    def _answer_add(self, ledger: LedgerId, entry: EntryId, code: int) -> None:
-        lane = self._outstanding.answered_add(ledger, entry)
-        if lane is None:
-            self._settle((v2.Op.ADD, ledger, entry), v2.Answer(v2.Op.ADD, code, ledger, entry, memoryview(b"")))
-        elif lane.owner is not None:
-            assert not isinstance(lane.owner, asyncio.Future)
-            self._collect(lane.owner, code, [entry])
 
     def _settle(self, key: Key, answer: Answered) -> None:
         question = self._outstanding.answered(key)
@@ -277,6 +300,6 @@ class Link(asyncio.BufferedProtocol):
         for waiter in expired.questions:
             if isinstance(waiter, asyncio.Future) and not waiter.done():
                 waiter.set_exception(error())
-        for owner, entries in expired.adds:
+        for owner, entries in expired.entries:
             if not isinstance(owner, asyncio.Future):
-                owner.failed(entries, None)
+                owner.lost(entries, error())

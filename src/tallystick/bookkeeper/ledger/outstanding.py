@@ -5,8 +5,8 @@ same key are answered first come, first served (``PerChannelBookieClient`` compl
 stays here until its answer comes or the connection ends, even when nobody waits for it any more (timed out, given up,
 channel closed): its late answer must not be taken for the answer to a newer question about the same entry.
 
-ADDs of one channel form a lane: a run of answers in the order of the questions is settled by one comparison. Time is an
-argument; a run of questions sent together has one deadline.
+Questions that belong together (the ADDs of one channel, a run of READs) form a lane: answers in the order of the
+questions are settled by one comparison. Time is an argument; a run of questions sent together has one deadline.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 
 Owner = TypeVar("Owner")
+Topic = tuple[int, LedgerId]  # (opcode, ledger)
 Key = tuple[int, int, int]  # (opcode, ledger, entry), or (BATCH_READ, ledger, request id)
 
 _ANSWERED: EntryId = -(
@@ -35,13 +36,13 @@ class _Run:
 
 
 class Lane(Generic[Owner]):
-    """The unanswered ADDs of one channel, in the order they were sent. ``owner`` None: answers are only swallowed."""
+    """Unanswered questions about entries, in the order they were sent. ``owner`` None: answers are only swallowed."""
 
-    __slots__ = ("_base", "_cursor", "_entries", "_head", "_runs", "ledger", "owner")
+    __slots__ = ("_base", "_cursor", "_entries", "_head", "_runs", "about", "owner")
 
-    def __init__(self, ledger: LedgerId, owner: Owner | None) -> None:
-        self.ledger, self.owner = ledger, owner
-        self._entries: list[EntryId] = []
+    def __init__(self, about: Topic, owner: Owner | None, entries: Sequence[EntryId] = ()) -> None:
+        self.about, self.owner = about, owner
+        self._entries = list(entries)
         self._head = 0  # index of the first unanswered one
         self._cursor = 0  # index behind the last one that was answered: one lost answer must not slow all that follow
         self._base = 0  # how many were dropped from the front of the list
@@ -53,6 +54,11 @@ class Lane(Generic[Owner]):
     def sent(self, entries: Sequence[EntryId], now: float, timeout: float) -> None:
         self._entries += entries
         self._runs.append(_Run(now, now + timeout, self._base + len(self._entries)))
+
+    @property
+    def following(self) -> int:
+        """How many questions are behind the one that was answered last."""
+        return len(self._entries) - self._cursor
 
     def answered_in_order(self, entries: list[EntryId]) -> bool:
         """Settle ``entries`` if they are exactly the next questions; otherwise change nothing."""
@@ -98,6 +104,10 @@ class Lane(Generic[Owner]):
     def deadline(self) -> float | None:
         return self._runs[0].deadline if self._runs else None
 
+    def leave(self) -> None:
+        self.owner = None
+        self._runs.clear()
+
     def take_all(self) -> list[EntryId]:
         entries = [entry for entry in self._entries[self._head :] if entry != _ANSWERED]
         self._advance(len(self._entries))
@@ -117,7 +127,7 @@ class Lane(Generic[Owner]):
 
 @dataclass(slots=True, eq=False)
 class Question(Generic[Owner]):
-    """One READ, BATCH_READ or single ADD; ``owner`` gets the answer, None when it gave up."""
+    """One READ, BATCH_READ or single ADD; ``owner`` gets the answer, None when it is overdue."""
 
     key: Key
     owner: Owner | None
@@ -131,35 +141,31 @@ class Expired(Generic[Owner]):
 
     since: float
     questions: list[Owner] = field(default_factory=list)
-    adds: list[tuple[Owner, list[EntryId]]] = field(default_factory=list)
+    entries: list[tuple[Owner, list[EntryId]]] = field(default_factory=list)  # of lanes
 
     def __bool__(self) -> bool:
-        return bool(self.questions or self.adds)
+        return bool(self.questions or self.entries)
 
 
 class Outstanding(Generic[Owner]):
     """All questions of one connection."""
 
     def __init__(self) -> None:
-        self._lanes: dict[LedgerId, list[Lane[Owner]]] = {}
+        self._lanes: dict[Topic, list[Lane[Owner]]] = {}
         self._questions: dict[Key, deque[Question[Owner]]] = {}
         self._deadlines: dict[float, deque[Question[Owner]]] = {}  # by timeout: each queue is in order of its deadlines
         self.abandoned = 0  # how many were ever overdue
 
-    def lane(self, ledger: LedgerId, owner: Owner) -> Lane[Owner]:
-        """A new lane. Lanes of one ledger are matched oldest first."""
-        lane: Lane[Owner] = Lane(ledger, owner)
-        lanes = self._lanes.setdefault(ledger, [])
-        # A lane whose channel is gone and that waits for nothing is of no more use.
-        lanes[:] = [kept for kept in lanes if kept.owner is not None or len(kept)]
-        lanes.append(lane)
+    def lane(self, about: Topic, owner: Owner) -> Lane[Owner]:
+        """A new lane. Those about the same are matched oldest first."""
+        lane: Lane[Owner] = Lane(about, owner)
+        self._lanes.setdefault(about, []).append(lane)
         return lane
 
     def forget(self, lane: Lane[Owner]) -> None:
-        """Its channel closed: swallow the answers that still come."""
-        lane.owner = None
-        if not len(lane):
-            self._remove(lane)
+        """Its owner left: swallow the answers that still come, however late."""
+        lane.leave()
+        self._drop_if_idle(lane)
 
     def ask(self, key: Key, owner: Owner, now: float, timeout: float) -> Question[Owner]:
         question = Question(key, owner, now, now + timeout)
@@ -167,36 +173,34 @@ class Outstanding(Generic[Owner]):
         self._deadlines.setdefault(timeout, deque()).append(question)
         return question
 
-    def has_adds(self, ledger: LedgerId) -> bool:
-        return ledger in self._lanes
+    def has_lanes(self, about: Topic) -> bool:
+        return about in self._lanes
 
-    def acked(self, ledger: LedgerId, entries: list[EntryId], report: Callable[[Owner, list[EntryId]], None]) -> int:
-        """Settle good ADD answers of one ledger; how many, up to the first that belongs to no lane."""
-        for lane in self._lanes.get(ledger, ()):  # normally one, and in order
-            if len(lane):
-                if lane.answered_in_order(entries):
-                    self._report(lane, entries, report)
-                    return len(entries)
+    def answered_run(self, about: Topic, entries: list[EntryId], report: Callable[[Owner, int, int], None]) -> int:
+        """Settle a run of answers; how many, up to the first that belongs to no lane.
+
+        ``report`` gets each owner with the part of ``entries`` that is its own: from index, to index.
+        """
+        at = 0
+        while at < len(entries):
+            lane = next(filter(len, self._lanes.get(about, ())), None)
+            count = min(lane.following, len(entries) - at) if lane is not None else 0
+            if lane is not None and count and lane.answered_in_order(entries[at : at + count]):
+                self._drop_if_idle(lane)
+            else:
+                lane, count = self.answered_in_lane(about, entries[at]), 1
+            if lane is None:
                 break
-        for count, entry in enumerate(entries):
-            found = self.answered_add(ledger, entry)
-            if found is None:
-                return count
-            self._report(found, [entry], report)
-        return len(entries)
+            if lane.owner is not None:
+                report(lane.owner, at, at + count)
+            at += count
+        return at
 
-    def _report(
-        self, lane: Lane[Owner], entries: list[EntryId], report: Callable[[Owner, list[EntryId]], None]
-    ) -> None:
-        if lane.owner is not None:
-            report(lane.owner, entries)
-        elif not len(lane):
-            self._remove(lane)
-
-    def answered_add(self, ledger: LedgerId, entry: EntryId) -> Lane[Owner] | None:
+    def answered_in_lane(self, about: Topic, entry: EntryId) -> Lane[Owner] | None:
         """The lane that asked for this entry; it waits for it no longer."""
-        for lane in self._lanes.get(ledger, ()):
+        for lane in self._lanes.get(about, ()):
             if lane.answered(entry):
+                self._drop_if_idle(lane)
                 return lane
         return None
 
@@ -223,19 +227,17 @@ class Outstanding(Generic[Owner]):
                     expired.since = min(expired.since, question.sent)
                     question.owner = None
                     self.abandoned += 1
-        for ledger, lanes in self._lanes.items():
+        for about, lanes in self._lanes.items():
             for lane in tuple(lanes):
                 overdue = lane.expire(now)
                 if overdue is None:
                     continue
                 entries, since = overdue
                 self.abandoned += len(entries)
-                swallow: Lane[Owner] = Lane(ledger, None)
-                swallow._entries += entries
-                lanes.insert(lanes.index(lane), swallow)
-                if lane.owner is not None:
-                    expired.adds.append((lane.owner, entries))
-                    expired.since = min(expired.since, since)
+                assert lane.owner is not None, "a lane that was left has no deadlines"
+                expired.entries.append((lane.owner, entries))
+                expired.since = min(expired.since, since)
+                lanes.insert(lanes.index(lane), Lane(about, None, entries))
         return expired
 
     def wake_at(self) -> float | None:
@@ -253,16 +255,17 @@ class Outstanding(Generic[Owner]):
             for lane in lanes:
                 entries = lane.take_all()
                 if lane.owner is not None and entries:
-                    taken.adds.append((lane.owner, entries))
+                    taken.entries.append((lane.owner, entries))
         self._lanes, self._questions, self._deadlines = {}, {}, {}
         return taken
 
-    def _remove(self, lane: Lane[Owner]) -> None:
-        lanes = self._lanes.get(lane.ledger, [])
-        if lane in lanes:
-            lanes.remove(lane)
-        if not lanes:
-            self._lanes.pop(lane.ledger, None)
+    def _drop_if_idle(self, lane: Lane[Owner]) -> None:
+        if lane.owner is None and not len(lane):
+            lanes = self._lanes.get(lane.about, [])
+            if lane in lanes:
+                lanes.remove(lane)
+            if not lanes:
+                self._lanes.pop(lane.about, None)
 
     def _trim(self) -> None:
         for queue in self._deadlines.values():

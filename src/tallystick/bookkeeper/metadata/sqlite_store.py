@@ -19,7 +19,7 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tallystick.bookkeeper.metadata import ctoken
@@ -62,11 +62,11 @@ class Lease:
 
 @dataclass(frozen=True)
 class Sight:
-    """What watchers compare: versions of the watched ledgers (None: not there), and the living registrations."""
+    """What watchers compare: versions of the watched ledgers (None: not there), the registrations if watched."""
 
-    ledgers: dict[LedgerId, Version | None]
-    bookies: tuple[tuple[object, ...], ...]
-    next_expiry: float | None
+    ledgers: dict[LedgerId, Version | None] = field(default_factory=dict)
+    bookies: tuple[tuple[object, ...], ...] | None = None
+    next_expiry: float | None = None
 
 
 class SqliteStore:
@@ -283,12 +283,14 @@ class SqliteStore:
         with self._reading() as connection:
             return int(connection.execute("PRAGMA data_version").fetchone()[0])
 
-    def sight(self, ledgers: list[LedgerId]) -> Sight:
+    def sight(self, ledgers: list[LedgerId], *, bookies: bool) -> Sight:
         with self._reading() as connection:
             versions: dict[LedgerId, Version | None] = dict.fromkeys(ledgers)
             for ledger in ledgers:
                 row = connection.execute("SELECT version FROM ledgers WHERE id = ?", (ledger,)).fetchone()
                 versions[ledger] = row[0] if row else None
+            if not bookies:
+                return Sight(versions)
             query = (
                 "SELECT bookie, info, read_only, owner, expires FROM registrations WHERE boot = ? AND expires > ? "
                 "ORDER BY bookie"

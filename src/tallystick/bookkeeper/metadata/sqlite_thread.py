@@ -36,7 +36,7 @@ class SqliteThread:
         self._leases: dict[str, tuple[Lease, Callable[[], None]]] = {}  # by owner; used on the thread only
         self._renew_at = float("inf")
         self._data_version = -1
-        self._seen = Sight({}, (), None)
+        self._seen = Sight()
         self._running, self._closed, self._pid = True, False, os.getpid()
         self._thread = threading.Thread(target=self._run, name="tally-sqlite", daemon=True)
         self._thread.start()
@@ -131,18 +131,19 @@ class SqliteThread:
         """Tell the watchers of all that differs from the last look."""
         keys = self._watchers.keys()
         if not keys:
+            self._seen = Sight()
             return
         ledgers = [key for key in keys if isinstance(key, int)]
         try:
             # The version first: a commit between the two shows in the sight, and once more at the next tick.
             self._data_version, before = self._store.data_version(), self._seen
-            self._seen = self._store.sight(ledgers)
+            self._seen = self._store.sight(ledgers, bookies=BOOKIES in keys)
         except MetadataError:
             return  # the next tick tries again
         for ledger in ledgers:
             if ledger in before.ledgers and before.ledgers[ledger] != self._seen.ledgers[ledger]:
                 self._watchers.notify(ledger)
-        if before.bookies != self._seen.bookies:
+        if None not in (before.bookies, self._seen.bookies) and before.bookies != self._seen.bookies:
             self._watchers.notify(BOOKIES)
 
     def _renew(self) -> None:

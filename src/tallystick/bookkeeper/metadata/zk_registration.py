@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from tallystick.bookkeeper.metadata.driver import Watch
 from tallystick.bookkeeper.metadata.zk_session import RETRY_S, ZkSession
@@ -38,22 +38,23 @@ class ZkRegistration:
         """Make our node, or find it made; False when another session has one, here or in the other list."""
         here, there = self._path(self._read_only), self._path(not self._read_only)
         other = await self._owner(there)
-        if other is not None and other[0] not in self._session.ids:
-            if not replace:
-                return False
-            await self._delete(there, other[1])
+        taken_there = other is not None and other[0] not in self._session.ids
+        if taken_there and not replace:
+            return False
         while not await self._create(here):
             found = await self._owner(here)
             if found is None:
                 continue  # it vanished in between
             if found[0] == self._session.ids[-1]:
-                return True
+                break
             if found[0] in self._session.ids:  # of our expired session: as good as gone
                 await asyncio.sleep(RETRY_S)
             elif replace:
                 await self._replace(here, found[1])
             else:
                 return False
+        if taken_there:  # after ours is made: so a predecessor that lives sees that it was replaced
+            await self._delete(there)
         return True
 
     async def _create(self, path: str) -> bool:
@@ -79,13 +80,13 @@ class ZkRegistration:
         stat = await self._session.call("exists", path)
         return None if stat is None else (stat.ephemeralOwner, stat.version)
 
-    async def _delete(self, path: str, version: int = -1) -> None:
-        with contextlib.suppress(NoNodeError, BadVersionError):
-            await self._session.call("delete", path, version)
+    async def _delete(self, path: str) -> None:
+        with contextlib.suppress(NoNodeError):
+            await self._session.call("delete", path)
 
     def keep(self) -> None:
         """From now on look after each change of the node, and after each break of the connection."""
-        self._watch = self._session.watch_node(self._path(self._read_only), self._changed)
+        self._watch = self._session.watch_node(self._path(self._read_only), self._changed, at_once=True)
 
     def _changed(self) -> None:
         self._look_again = True
@@ -100,6 +101,7 @@ class ZkRegistration:
                     if not await self.take(replace=False):
                         self.let_go()
                         self.lost.set()
+                        await self._delete_own()  # made just before the other's was seen
         except MetadataError:
             self._session.later(self._changed)
         finally:
@@ -134,7 +136,10 @@ class ZkRegistration:
             return
         self.let_go()
         async with self._changing:
-            for path in (self._path(False), self._path(True)):
-                found = await self._owner(path)
-                if found is not None and found[0] in self._session.ids:
-                    await self._delete(path, found[1])
+            await self._delete_own()
+
+    async def _delete_own(self) -> None:
+        for path in (self._path(False), self._path(True)):
+            found = await self._owner(path)
+            if found is not None and found[0] in self._session.ids:
+                await self._delete(path)

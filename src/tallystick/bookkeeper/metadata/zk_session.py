@@ -136,18 +136,18 @@ class ZkSession:
         ask(self._client).rawlink(lambda result: self._on_loop(_settle, future, result))
         return future
 
-    def watch_node(self, path: str, changed: Callable[[], None]) -> Watch:
-        """Call ``changed`` on the loop after a node was made, changed or deleted."""
-        return self._watch("exists", path, changed)
+    def watch_node(self, path: str, changed: Callable[[], None], *, at_once: bool = False) -> Watch:
+        """Call ``changed`` on the loop after a node was made, changed or deleted; ``at_once``: first when watched."""
+        return self._watch("exists", path, changed, at_once)
 
     def watch_children(self, path: str, changed: Callable[[], None]) -> Watch:
         """Call ``changed`` on the loop after a child was made or deleted."""
-        return self._watch("get_children", path, changed)
+        return self._watch("get_children", path, changed, False)
 
-    def _watch(self, name: str, path: str, changed: Callable[[], None]) -> Watch:
+    def _watch(self, name: str, path: str, changed: Callable[[], None], at_once: bool) -> Watch:
         watch = _ZkWatch(self, name, path, changed)
         self._watches.append(watch)
-        watch.arm(tell=False)
+        watch.arm(tell=at_once)
         return watch
 
     def arm(self, name: str, path: str, fired: Callable[[], None]) -> asyncio.Future[Any]:

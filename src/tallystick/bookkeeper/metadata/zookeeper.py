@@ -73,7 +73,7 @@ class ZooKeeperDriver:
             chosen = await self._ids.next() if ledger is None else ctoken.check_ledger_id(ledger)
             path = layout.ledger_path(self._root, chosen)
             try:
-                await session.call("create", path, data, makepath=True)
+                await self._create(path, data)
                 return Versioned(chosen, 0)
             except NodeExistsError:
                 with contextlib.suppress(NoNodeError):  # deleted in between: try again
@@ -82,6 +82,12 @@ class ZooKeeperDriver:
                         return Versioned(chosen, stat.version)
                     if ledger is not None:
                         raise LedgerExists(ledger=ledger) from None
+
+    async def _create(self, path: str, data: bytes) -> None:
+        while True:  # until no delete prunes a folder between its making and ours
+            with contextlib.suppress(NoNodeError):
+                await self._session.call("create", path, data, makepath=True)
+                return
 
     async def read_ledger(self, ledger: LedgerId) -> Versioned[LedgerMetadata]:
         session, path = await self._cluster(), layout.ledger_path(self._root, ctoken.check_ledger_id(ledger))

@@ -163,6 +163,56 @@ async def client_round_trip(client: Any, bookie: Any) -> None:
     bookie.script = script
 
 
+async def test_a_run_of_reads_sorts_answers_by_kind(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    for entry in range(0, 200, 2):
+        bookie.entries[1, entry] = bench.entry(1, entry, b"z" * (entry * 11))
+    bookie.entries[1, 198] = bench.entry(1, 198, b"z" * 100_000)
+    client = bench.client()
+    runs = [client.read_run("b1", 1, range(first, first + 50)) for first in (0, 50, 100, 150)]
+    alone = client.ask_read("b1", 1, 42)
+    await asyncio.wait([run.done for run in runs])
+    for run in runs:
+        assert {entry: bytes(data) for entry, data in run.found.items()} == {
+            entry: bookie.entries[1, entry] for entry in run.entries if entry % 2 == 0
+        }
+        assert run.codes == {entry: v2.Code.NO_ENTRY for entry in run.entries if entry % 2}
+        assert run.errors == {}
+    assert bytes((await alone).entry_bytes) == bookie.entries[1, 42]
+
+
+async def test_a_run_of_reads_ends_with_its_connection_or_its_time(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    bookie.entries[1, 0] = bench.entry(1, 0, b"z")
+    bookie.script = lambda request: bookie.default(request) if request.entry == 0 else None
+    client = bench.client(read_timeout_s=0.1)
+    run = client.read_run("b1", 1, [0, 1, 2])
+    await run.done
+    assert (list(run.found), run.codes, list(run.errors)) == ([0], {}, [1, 2])
+    assert isinstance(run.errors[1], RequestTimeout)
+    bookie.script = lambda request: bookie.CLOSE
+    run = client.read_run("b1", 1, [0, 1, 2])
+    await run.done
+    assert (run.found, sorted(run.errors)) == ({}, [0, 1, 2])
+    assert isinstance(run.errors[0], BookieUnavailable)
+
+
+async def test_a_run_of_reads_that_was_left_hears_nothing(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    bookie.script = lambda request: None
+    client = bench.client()
+    left = client.read_run("b1", 1, [0, 1])
+    await until(lambda: len(bookie.requests) == 2)
+    left.close()
+    again = client.read_run("b1", 1, [0, 1])
+    await until(lambda: len(bookie.requests) == 4)
+    refuse, missing = v2.Code.IO_ERROR, v2.Code.NO_ENTRY
+    for code in (refuse, missing):
+        bookie.say(b"".join(v2.encode_answer(v2.Read(1, entry), code) for entry in (0, 1)))
+    await again.done
+    assert (left.codes, again.codes) == ({}, {0: missing, 1: missing})
+
+
 @pytest.mark.rule("Q15")
 async def test_q15_a_lost_connection_is_unknown_for_everything_outstanding(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")

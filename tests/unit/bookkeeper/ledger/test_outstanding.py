@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tallystick.bookkeeper.ledger.outstanding import Lane, Outstanding
 
 TIMEOUT = 10.0
+ADDS = (1, 1)  # opcode and ledger
 
 
 @dataclass
@@ -52,12 +53,13 @@ def test_random_schedules_agree_with_the_twin() -> None:
 def run_schedule(chance: random.Random) -> None:
     """One ledger, lanes one after another, runs of ADDs answered in order, out of order, late or never."""
     outstanding: Outstanding[int] = Outstanding()
-    twin, lanes = Twin(), [outstanding.lane(1, 0)]
+    twin, lanes = Twin(), [outstanding.lane(ADDS, 0)]
     now, following = 0.0, 0
     heard: list[tuple[int, int]] = []
+    answers: list[int] = []
 
-    def hear(owner: int, entries: list[int]) -> None:
-        heard.extend((owner, entry) for entry in entries)
+    def hear(owner: int, start: int, stop: int) -> None:
+        heard.extend((owner, entry) for entry in answers[start:stop])
 
     for _ in range(60):
         action = chance.random()
@@ -73,37 +75,37 @@ def run_schedule(chance: random.Random) -> None:
                 chance.shuffle(answers)
             expected = [(lane, entry) for entry in answers if (lane := twin.answered(entry)) is not None]
             heard.clear()
-            assert outstanding.acked(1, answers, hear) == len(answers)
+            assert outstanding.answered_run(ADDS, answers, hear) == len(answers)
             assert heard == expected
         elif action < 0.85:
             now += chance.choice([1.0, 5.0, 11.0])
             assert sorted(
-                (owner, entry) for owner, entries in outstanding.expire(now).adds for entry in entries
+                (owner, entry) for owner, entries in outstanding.expire(now).entries for entry in entries
             ) == sorted(twin.expire(now))
         elif action < 0.9:
             outstanding.forget(lanes[-1])
             twin.closed.add(len(lanes) - 1)
-            lanes.append(outstanding.lane(1, len(lanes)))
+            lanes.append(outstanding.lane(ADDS, len(lanes)))
             following = min((q.entry for q in twin.asked), default=following)  # the next attempt sends them again
         elif action < 0.95:
             unknown = following + 1000
-            assert outstanding.acked(1, [unknown], hear) == 0
+            assert outstanding.answered_run(ADDS, [unknown], hear) == 0
     left = [(q.lane, q.entry) for q in twin.asked if not q.expired and q.lane not in twin.closed]
-    assert [(owner, entry) for owner, entries in outstanding.take_all().adds for entry in entries] == left
+    assert [(owner, entry) for owner, entries in outstanding.take_all().entries for entry in entries] == left
     assert outstanding.wake_at() is None
 
 
 def test_the_next_deadline_is_that_of_the_oldest_open_question() -> None:
     outstanding: Outstanding[str] = Outstanding()
-    lane = outstanding.lane(1, "lane")
+    lane = outstanding.lane(ADDS, "lane")
     assert outstanding.wake_at() is None
     lane.sent([0, 1], 1.0, 5.0)
     lane.sent([2], 2.0, 5.0)
     outstanding.ask((2, 1, 0), "read", 0.5, 9.0)
     assert outstanding.wake_at() == 6.0
-    assert outstanding.acked(1, [0, 1], lambda owner, entries: None) == 2
+    assert outstanding.answered_run(ADDS, [0, 1], lambda *_: None) == 2
     assert outstanding.wake_at() == 7.0
-    assert outstanding.acked(1, [2], lambda owner, entries: None) == 1
+    assert outstanding.answered_run(ADDS, [2], lambda *_: None) == 1
     assert outstanding.wake_at() == 9.5
     found = outstanding.answered((2, 1, 0))
     assert found is not None
@@ -136,7 +138,7 @@ def test_overdue_questions_are_reported_once_and_keep_their_place() -> None:
 
 
 def test_a_long_lane_does_not_grow() -> None:
-    lane: Lane[str] = Lane(1, "owner")
+    lane: Lane[str] = Lane(ADDS, "owner")
     for first in range(0, 500_000, 1000):
         lane.sent(range(first, first + 1000), 0.0, 1.0)
         assert lane.answered_in_order(list(range(first, first + 1000)))
@@ -145,7 +147,7 @@ def test_a_long_lane_does_not_grow() -> None:
 
 
 def test_behind_a_lost_answer_runs_are_still_settled_at_once() -> None:
-    lane: Lane[str] = Lane(1, "owner")
+    lane: Lane[str] = Lane(ADDS, "owner")
     lane.sent([0, 1, 2, 3, 4, 5, 6, 7], 0.0, 1.0)
     assert not lane.answered_in_order([1, 2])  # 0 was not answered
     assert lane.answered(1)

@@ -1,0 +1,48 @@
+"""Single reads of many entries from one bookie: sent together, answered one by one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.values import EntryId
+from tallystick.errors import TallyError
+
+
+class ReadRun:
+    """What has come so far of one run of reads. Await ``done``; ``close`` when nobody waits any longer."""
+
+    def __init__(self, entries: Sequence[EntryId]) -> None:
+        self.entries = entries
+        self.found: dict[EntryId, v2.Buffer] = {}  # as stored, digest not yet checked
+        self.codes: dict[EntryId, int] = {}  # answers other than OK
+        self.errors: dict[EntryId, TallyError] = {}  # no answer: unknown
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.leave: Callable[[], None] = lambda: None  # set by who sent it
+        self._missing = len(entries)
+
+    def received(self, entries: Sequence[EntryId], data: Sequence[v2.Buffer]) -> None:
+        """For the link: good answers."""
+        self.found.update(zip(entries, data, strict=True))
+        self._count(len(entries))
+
+    def refused(self, entries: list[EntryId], code: int) -> None:
+        """For the link: the bookie answered with another code."""
+        self.codes.update(dict.fromkeys(entries, code))
+        self._count(len(entries))
+
+    def lost(self, entries: list[EntryId], error: TallyError) -> None:
+        """For the link: no answer in time, or the connection ended."""
+        self.errors.update(dict.fromkeys(entries, error))
+        self._count(len(entries))
+
+    def close(self) -> None:
+        """Late answers go to nobody."""
+        self.leave()
+        self.done.cancel()
+
+    def _count(self, entries: int) -> None:
+        self._missing -= entries
+        if not self._missing and not self.done.done():
+            self.done.set_result(None)

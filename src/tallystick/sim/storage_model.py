@@ -1,0 +1,118 @@
+"""What a bookie's storage promised, as plain dictionaries: its dumb twin, and the checks that compare the two."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tallystick.bookkeeper.bookie.settings import StorageSettings
+from tallystick.bookkeeper.bookie.storage import Storage
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.digest import master_key
+from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.errors import StorageError
+from tallystick.sim.disk import SimDisk
+from tallystick.sim.invariants import Violation
+
+JOURNAL_DIR = "/bookie/journal"
+LEDGER_DIR = "/bookie/ledgers"
+SETTINGS = StorageSettings(
+    journal_segment_bytes=16 * 1024, journal_spare_segments=2, journal_bytes=64 * 1024, memtable_bytes=16 * 1024,
+    chunk_bytes=512, read_cache_bytes=4096, open_logs=2, merge_logs=3, deleted_memory_ledgers=100,
+)  # fmt: skip
+IDS = (0, 1, 7, 1 << 60)
+
+
+@dataclass
+class Versions:
+    """What was sent for one entry, oldest first; from ``promised`` on each may be what is read after a crash."""
+
+    sent: list[bytes] = field(default_factory=list)
+    promised: int = -1  # the newest version that a commit made durable; -1: none, "no such entry" is right too
+
+
+@dataclass
+class Book:
+    """One ledger as its clients see it."""
+
+    entries: dict[int, Versions] = field(default_factory=dict)
+    fenced: bool = False  # told so by an answer
+    fence_promised: bool = False
+    exists: bool = False  # here for certain
+    deleting: bool = False  # a collection was begun; whether it took effect is seen after a crash
+    gone: bool = False  # it took effect
+
+    def sent(self, entry: int, data: bytes) -> int:
+        """The storage took an entry; the number of this version of it."""
+        self.exists = True
+        versions = self.entries.setdefault(entry, Versions())
+        versions.sent.append(data)
+        return len(versions.sent) - 1
+
+    @property
+    def promised(self) -> bool:
+        """Whether a crash may not take the ledger away."""
+        return self.fence_promised or any(versions.promised >= 0 for versions in self.entries.values())
+
+
+class Clock:
+    """Each look at it is a millisecond later."""
+
+    def __init__(self) -> None:
+        self.ms = 0
+
+    def now(self) -> float:
+        return self.ms / 1000
+
+    def wall_ms(self) -> int:
+        self.ms += 1
+        return self.ms
+
+
+def key_of(ledger: int) -> bytes:
+    return master_key(b"%d" % ledger)
+
+
+def expect(code: int, expected: int, what: str, *where: int) -> None:
+    if code != expected:
+        raise Violation(f"{what} {where}: {Code(code).name} instead of {Code(expected).name}")
+
+
+def check_reads(storage: Storage, ledger: int, book: Book, rng: random.Random) -> None:
+    """All that was sent can be read at once, whatever way is used; and nothing else."""
+    if book.deleting:
+        expect(storage.read(ledger, 0)[0], Code.NO_LEDGER, "read of a deleted ledger", ledger)
+        return
+    for entry, versions in book.entries.items():
+        code, data = storage.read(ledger, entry)
+        if code != Code.OK or data != versions.sent[-1]:
+            raise Violation(f"{ledger}:{entry} reads as {Code(code).name}")
+        frames, count = storage.read_frames(ledger, entry, rng.randint(1, 30), 4096)
+        if frames != b"".join(_answer(ledger, entry + step, book) for step in range(count)):
+            raise Violation(f"{ledger}:{entry} and {count - 1} more are not what the fast way gives")
+    if book.entries and storage.read(ledger, -1)[1] != book.entries[max(book.entries)].sent[-1]:
+        raise Violation(f"{ledger}: the last entry is another")
+    no = Code.NO_ENTRY if book.exists else Code.NO_LEDGER
+    for entry in (at for at in (3, 4097, 1 << 61) if at not in book.entries):
+        expect(storage.read(ledger, entry)[0], no, "read", ledger, entry)
+
+
+def _answer(ledger: int, entry: int, book: Book) -> bytes:
+    versions = book.entries.get(entry)
+    return v2.encode_answer(v2.Read(ledger, entry), Code.OK, versions.sent[-1]) if versions else b"?"
+
+
+def check_rot(books: Mapping[int, Book], disk: SimDisk, rng: random.Random, reopen: Callable[[], Storage]) -> None:
+    """A bit flips in a file of the ledgers: refused, an I/O error, or harmless; never "no" and never other bytes."""
+    path = f"{LEDGER_DIR}/{rng.choice(disk.listdir(LEDGER_DIR))}"
+    disk.flip(path, rng.randrange(disk.open(path).size()), rng.randrange(8))
+    try:
+        storage = reopen()
+    except StorageError:
+        return
+    for ledger, book in books.items():
+        for entry, versions in book.entries.items() if not book.deleting else ():
+            code, data = storage.read(ledger, entry)
+            if code != Code.IO_ERROR and (code != Code.OK or data != versions.sent[-1]):
+                raise Violation(f"{ledger}:{entry} reads as {Code(code).name} after a bit of {path} flipped")

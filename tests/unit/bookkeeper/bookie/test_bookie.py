@@ -1,0 +1,206 @@
+"""A whole bookie: started, killed, started again, out of space, out of its registration."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from support.bookies import KEY, Home, SpyDisk, adds, codes, read, talking
+from support.waiting import until
+from tallystick.bookkeeper.bookie import committer, upkeep
+from tallystick.bookkeeper.bookie.bookie import Bookie
+from tallystick.bookkeeper.metadata.memory import MemoryDriver
+from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.values import BookieInfo
+from tallystick.errors import DiskFull, MetadataError, StorageError, UsageError
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> Home:
+    made = Home(tmp_path)
+    await made.found()
+    return made
+
+
+async def kill(bookie: Bookie) -> None:
+    """Stop without a checkpoint or a word to anyone."""
+    bookie.failure.set_result(RuntimeError("killed"))
+    await bookie.stop()
+
+
+async def listed(home: Home) -> tuple[list[str], list[str]]:
+    bookies = await MemoryDriver(home.cluster).bookies()
+    return list(bookies.writable), list(bookies.read_only)
+
+
+async def test_a_bookie_is_listed_with_its_real_port_while_it_runs(home: Home) -> None:
+    async with home.running() as bookie:
+        found = (await MemoryDriver(home.cluster).bookies()).find("b0")
+        assert found is not None
+        assert found.address == bookie.address
+        assert bookie.address[1] != 0
+    assert await listed(home) == ([], [])
+
+
+async def test_the_page_for_monitoring_is_listed_as_a_door(home: Home) -> None:
+    async with home.running(http_enabled=True, http_port=0) as bookie:
+        found = (await MemoryDriver(home.cluster).bookies()).find("b0")
+        assert found is not None
+        assert [(door.protocol, door.port) for door in found.endpoints] == [
+            ("bookie-rpc", bookie.address[1]),
+            ("http", bookie.http_address[1] if bookie.http_address else 0),
+        ]
+
+
+async def test_a_restarted_bookie_replaces_its_own_stale_registration_at_once(home: Home) -> None:
+    driver = MemoryDriver(home.cluster)
+    async with home.running():
+        pass
+    await driver.register("b0", BookieInfo.at("127.0.0.1", 1))
+    async with home.running() as bookie:
+        found = (await driver.bookies()).find("b0")
+        assert found is not None
+        assert found.address == bookie.address
+
+
+async def test_a_bookie_whose_id_another_registered_stops(home: Home) -> None:
+    async with home.running() as bookie:
+        await MemoryDriver(home.cluster).register("b0", BookieInfo.at("127.0.0.1", 1), replace=True)
+        assert isinstance(await asyncio.wait_for(asyncio.shield(bookie.failure), 10), MetadataError)
+
+
+@pytest.mark.rule("P1")
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "stopped"])
+async def test_p1_what_was_acknowledged_is_there_after_a_restart(home: Home, killed: bool) -> None:
+    bookie = await home.start()
+    async with talking(bookie) as peer:
+        peer.writer.write(adds(1, range(100)))
+        await peer.reader.readexactly(100 * 28)
+    await (kill(bookie) if killed else bookie.stop())
+    async with home.running() as again, talking(again) as peer:
+        peer.writer.write(b"".join(read(1, entry) for entry in range(100)))
+        frames = [await peer.frame() for _ in range(100)]
+        assert [frame[28:] for frame in frames if frame] == [adds(1, [entry])[28:] for entry in range(100)]
+
+
+@pytest.mark.rule("Q11")
+@pytest.mark.parametrize("ledger", [1, 50], ids=["known ledger", "never seen"])
+async def test_q11_a_fence_that_was_answered_survives_a_kill(home: Home, ledger: int) -> None:
+    bookie = await home.start()
+    async with talking(bookie) as peer:
+        assert await peer.code(adds(1, [0])) == Code.OK
+        assert await peer.code(read(ledger, 7, KEY)) == Code.NO_ENTRY
+    await kill(bookie)
+    async with home.running() as again, talking(again) as peer:
+        assert await peer.code(adds(ledger, [7])) == Code.FENCED
+
+
+@pytest.mark.rule("Q11")
+async def test_q11_no_answer_to_a_fencing_read_leaves_before_its_sync(home: Home) -> None:
+    hold, syncing = threading.Event(), threading.Event()
+    armed = False
+
+    def before(action: str, path: str) -> None:
+        if armed and action == "sync" and ".segment" in path:
+            syncing.set()
+            hold.wait(10)
+
+    home.disk = SpyDisk(before)
+    async with home.running() as bookie, talking(bookie) as peer, talking(bookie) as reader:
+        assert await peer.code(adds(1, [0])) == Code.OK
+        armed = True
+        peer.writer.write(read(1, -1, KEY) + read(9, 0, KEY))
+        await until(syncing.is_set)
+        assert await reader.code(read(1, 0)) == Code.OK  # others are served meanwhile
+        assert not peer.reader._buffer  # type: ignore[attr-defined]  # nothing has come
+        hold.set()
+        assert await peer.frame() is not None
+        assert await peer.frame() is not None
+
+
+@pytest.mark.rule("P1")
+async def test_p1_a_failed_sync_stops_the_bookie_without_an_answer(home: Home) -> None:
+    armed = False
+
+    def before(action: str, path: str) -> None:
+        if armed and action == "sync":
+            raise StorageError("cannot sync: Input/output error", path=path)
+
+    home.disk = SpyDisk(before)
+    async with home.running() as bookie, talking(bookie) as peer:
+        assert await peer.code(adds(1, [0])) == Code.OK
+        armed = True
+        assert await peer.ask(adds(1, [1])) is None
+        assert isinstance(await bookie.failure, StorageError)
+    assert "Input/output error" in home.heard("bookie failed")[0].fields["reason"]
+    home.disk = SpyDisk(lambda action, path: None)
+    async with home.running() as again, talking(again) as peer:
+        assert await peer.code(read(1, 0)) == Code.OK
+
+
+async def test_a_full_disk_makes_it_read_only_until_there_is_space(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(committer, "RETRY_S", 0.01)
+    full = False
+
+    def before(action: str, path: str) -> None:
+        if full and action == "write":
+            raise DiskFull("cannot write: No space left on device", path=path)
+
+    home.disk = SpyDisk(before)
+    async with home.running() as bookie, talking(bookie) as writer, talking(bookie) as other:
+        assert await writer.code(adds(1, [0])) == Code.OK
+        full = True
+        writer.writer.write(adds(1, [1]))
+        await until(lambda: bookie.guard.read_only)
+        assert await other.code(adds(1, [2])) == Code.READ_ONLY
+        assert await other.code(read(1, 0)) == Code.OK
+        await until(lambda: is_listed(home, ([], ["b0"])))
+        full = False
+        answer = await writer.frame()  # late, and true
+        assert answer is not None
+        assert codes(answer)[0][1] == Code.OK
+        await until(lambda: is_listed(home, (["b0"], [])))
+        assert await other.code(adds(1, [2])) == Code.OK
+
+
+async def is_listed(home: Home, where: tuple[list[str], list[str]]) -> bool:
+    return await listed(home) == where
+
+
+async def test_a_checkpoint_without_space_is_postponed(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "_RETRY_S", 0.01)
+    full = True
+
+    def before(action: str, path: str) -> None:
+        if full and action == "write" and path.endswith(".log"):
+            raise DiskFull("cannot write: No space left on device", path=path)
+
+    home.disk = SpyDisk(before)
+    async with home.running() as bookie, talking(bookie) as peer:
+        assert await peer.code(adds(1, [0])) == Code.OK
+        bookie.upkeep._due.set()
+        await until(lambda: bool(home.heard("checkpoint postponed")))
+        assert await peer.code(adds(1, [1])) == Code.READ_ONLY
+        full = False
+        await until(lambda: bookie.counts.checkpoints == 1 and not bookie.guard.read_only)
+        assert await peer.code(adds(1, [1])) == Code.OK
+        assert await peer.code(read(1, 0)) == Code.OK
+
+
+async def test_a_disk_over_its_threshold_starts_read_only(home: Home) -> None:
+    async with home.running(disk_usage_threshold=1e-9) as bookie, talking(bookie) as peer:
+        assert await listed(home) == ([], ["b0"])
+        assert await peer.code(adds(1, [0])) == Code.READ_ONLY
+
+
+async def test_a_port_in_use_leaves_nothing_behind(home: Home, tmp_path: Path) -> None:
+    other = Home(tmp_path / "other", cluster=home.cluster, bookie="b1")
+    async with home.running() as bookie:
+        with pytest.raises(UsageError, match="cannot listen"):
+            await other.start(port=bookie.address[1])
+        assert await listed(home) == (["b0"], [])
+    async with other.running():
+        assert await listed(home) == (["b1"], [])

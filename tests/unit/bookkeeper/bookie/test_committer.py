@@ -1,0 +1,176 @@
+"""Group commit over a storage that does what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from support.waiting import until
+from tallystick.bookkeeper.bookie import committer as module
+from tallystick.bookkeeper.bookie.committer import STAGED_BYTES, Committer
+from tallystick.bookkeeper.bookie.journal import Commit
+from tallystick.bookkeeper.bookie.metrics import Counts
+from tallystick.errors import DiskFull, StorageError
+from tallystick.runtime.clock import SystemClock
+
+
+@dataclass
+class Paper:
+    """A storage whose commits wait for the test; a worker as well."""
+
+    staged_bytes: int = 0
+    taken: int = 0
+    outcomes: list[Any] = field(default_factory=list)  # of the commits that were submitted
+
+    def stage(self, size: int = 1) -> None:
+        self.staged_bytes += size
+
+    @property
+    def staged(self) -> bool:
+        return self.staged_bytes > 0
+
+    def take(self) -> Commit:
+        self.taken += 1
+        size, self.staged_bytes = self.staged_bytes, 0
+        return Commit(self.taken, (), size)
+
+    def commit(self, commit: Commit) -> None:
+        pass
+
+    def submit(self, call: Any, done: Any) -> None:
+        self.outcomes.append(done)
+
+    def finish(self, error: Exception | None = None) -> None:
+        self.outcomes.pop(0)(None, error)
+
+
+@dataclass(eq=False)
+class Connection:
+    got: list[bytes] = field(default_factory=list)
+    resumed: int = 0
+
+    def deliver(self, answers: Sequence[bytes]) -> None:
+        self.got += answers
+
+    def resume(self) -> None:
+        self.resumed += 1
+
+
+@dataclass
+class Desk:
+    paper: Paper
+    committer: Committer
+    full: list[DiskFull | None]
+    failed: list[Exception]
+    counts: Counts
+
+    async def hold(self, connection: Connection, answer: bytes, size: int = 1) -> None:
+        self.paper.stage(size)
+        self.committer.hold(connection, [answer])
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Desk]:
+    paper, full, failed, counts = Paper(), [], [], Counts()
+    committer = Committer(
+        paper, paper, SystemClock(), counts,  # type: ignore[arg-type]  # as much of both as is used
+        full=full.append, committed=lambda: None, failed=failed.append,
+    )  # fmt: skip
+    yield Desk(paper, committer, full, failed, counts)
+    committer.close()
+
+
+async def test_an_answer_leaves_when_its_commit_returned(desk: Desk) -> None:
+    one = Connection()
+    await desk.hold(one, b"a")
+    assert not one.got
+    assert not desk.committer.idle.is_set()
+    desk.paper.finish()
+    assert one.got == [b"a"]
+    assert desk.committer.idle.is_set()
+    assert desk.counts.commits == 1
+
+
+async def test_what_piles_up_during_a_commit_is_the_next_one(desk: Desk) -> None:
+    one, two = Connection(), Connection()
+    await desk.hold(one, b"a")
+    for answer in (b"b", b"c"):
+        await desk.hold(one, answer)
+        await desk.hold(two, answer)
+    assert desk.paper.taken == 1
+    desk.paper.finish()
+    assert desk.paper.taken == 2
+    assert (one.got, two.got) == ([b"a"], [])
+    desk.paper.finish()
+    assert (one.got, two.got) == ([b"a", b"b", b"c"], [b"b", b"c"])
+
+
+@pytest.mark.rule("Q11")
+async def test_q11_a_repeated_fence_waits_for_the_commit_that_is_under_way(desk: Desk) -> None:
+    """The second fence stages nothing; the first one's commit may still fail."""
+    one, two = Connection(), Connection()
+    await desk.hold(one, b"first fence")
+    await desk.hold(two, b"second fence", size=0)
+    assert not two.got
+    desk.paper.finish()
+    assert two.got == [b"second fence"]
+    three = Connection()
+    await desk.hold(three, b"third fence", size=0)
+    assert three.got == [b"third fence"]
+    assert desk.paper.taken == 1
+
+
+@pytest.mark.rule("P1")
+async def test_p1_a_failed_commit_answers_nothing_ever(desk: Desk) -> None:
+    one = Connection()
+    await desk.hold(one, b"a")
+    await desk.hold(one, b"b")
+    desk.paper.finish(StorageError("the sync failed"))
+    await desk.hold(one, b"c")
+    assert not one.got
+    assert [str(error) for error in desk.failed] == ["the sync failed"]
+    assert not desk.paper.outcomes
+
+
+async def test_a_full_disk_delays_the_same_commit(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY_S", 0.01)
+    one = Connection()
+    await desk.hold(one, b"a")
+    await desk.hold(one, b"b")
+    desk.paper.finish(DiskFull("full"))
+    await until(lambda: bool(desk.paper.outcomes))
+    assert desk.paper.taken == 1
+    assert isinstance(desk.full[0], DiskFull)
+    assert not one.got
+    desk.paper.finish()
+    assert desk.full[1] is None
+    assert one.got == [b"a"]
+    desk.paper.finish()
+    assert one.got == [b"a", b"b"]
+
+
+async def test_connections_wait_while_too_much_is_staged(desk: Desk) -> None:
+    one = Connection()
+    await desk.hold(one, b"a", STAGED_BYTES + 1)
+    assert desk.committer.congested
+    desk.committer.block(one)
+    assert one.resumed == 0
+    desk.paper.finish()
+    assert not desk.committer.congested
+    assert one.resumed == 1
+
+
+async def test_connections_wait_while_checkpoints_do_not_keep_up(desk: Desk) -> None:
+    one = Connection()
+    desk.committer.press(True)
+    desk.committer.block(one)
+    await desk.hold(one, b"a")
+    desk.paper.finish()
+    assert one.resumed == 0
+    desk.committer.press(False)
+    assert one.resumed == 1

@@ -1,0 +1,201 @@
+"""The journal: what was committed is replayed, a torn tail is cut, any other damage is refused."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from support.stores import SMALL
+
+from tallystick.bookkeeper.bookie.journal import COMMIT_BYTES, FIRST_COMMIT, SECTOR, Commit, Journal
+from tallystick.errors import CorruptRecord, DiskFull, StorageError
+from tallystick.sim.disk import Crashed, SimDisk
+
+SEGMENT = "/journal/00000001.segment"
+
+
+class Desk:
+    """A journal and what was written to it."""
+
+    def __init__(self) -> None:
+        self.disk = SimDisk(random.Random(3))
+        self.disk.makedirs("/journal")
+        self.disk.sync_dir("/")
+        self.random = random.Random(4)
+        self.journal = self.open()
+
+    def open(self) -> Journal:
+        self.journal = Journal(self.disk, "/journal", SMALL, self.random)
+        return self.journal
+
+    def replay(self, mark: int = 0) -> list[tuple[int, bytes]]:
+        return [(number, bytes(payload)) for number, payload in self.open().replay(mark)]
+
+    def write(self, number: int, payload: bytes) -> None:
+        self.journal.write(Commit(number, (payload,), len(payload)))
+
+    def fill(self, count: int, size: int = 700) -> list[tuple[int, bytes]]:
+        commits = [(number, self.random.randbytes(size)) for number in range(1, count + 1)]
+        for number, payload in commits:
+            self.write(number, payload)
+        return commits
+
+
+def test_commits_are_replayed_over_several_segments() -> None:
+    desk = Desk()
+    commits = desk.fill(60, 900)
+    desk.disk.power_loss()
+    assert desk.replay() == commits
+    assert desk.replay(mark=41) == commits[41:]
+
+
+def test_one_write_and_one_sync_a_commit() -> None:
+    desk = Desk()
+    desk.fill(1)
+    seen: list[str] = []
+    desk.disk.fault = lambda operation, path: seen.append(operation)  # type: ignore[func-returns-value]
+    desk.journal.write(Commit(2, [b"x" * 10] * 200, 2000))
+    assert seen == ["write", "sync"]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_crash_in_a_commit_takes_that_commit_at_most(seed: int) -> None:
+    desk = Desk()
+    commits = desk.fill(5)
+    desk.disk.random = random.Random(seed)
+    desk.disk.crash_at = desk.disk.operations + 1 + seed % 2
+    last = (6, desk.random.randbytes(2500))
+    with pytest.raises(Crashed):
+        desk.write(*last)
+    desk.disk.power_loss()
+    found = desk.replay()
+    assert found in (commits, [*commits, last])
+    desk.write(len(found) + 1, b"after")
+    assert desk.replay() == [*found, (len(found) + 1, b"after")]
+
+
+def test_damage_before_the_last_commit_is_refused_wherever_it_is() -> None:
+    commits = 4
+    room = COMMIT_BYTES + 700
+    step = room + -room % SECTOR
+    for offset in range(0, commits * step, 37):
+        desk = Desk()
+        written = desk.fill(commits)
+        desk.disk.flip(SEGMENT, FIRST_COMMIT + offset)
+        number, inside = offset // step + 1, offset % step < room
+        if not inside:  # the zeros after a commit
+            assert desk.replay() == written
+        elif number == commits:
+            assert desk.replay() == written[:-1]
+        else:
+            with pytest.raises(CorruptRecord):
+                desk.replay()
+
+
+def test_a_lost_segment_in_the_middle_is_refused() -> None:
+    desk = Desk()
+    desk.fill(60, 900)
+    desk.disk.unlink("/journal/00000002.segment")
+    with pytest.raises(CorruptRecord, match="middle"):
+        desk.replay()
+
+
+def test_damage_in_what_a_checkpoint_covers_does_not_matter() -> None:
+    desk = Desk()
+    written = desk.fill(4)
+    desk.disk.flip(SEGMENT, FIRST_COMMIT + 50)
+    assert desk.replay(mark=2) == written[2:]
+
+
+def test_one_damaged_header_copy_does_no_harm_and_two_are_refused() -> None:
+    desk = Desk()
+    written = desk.fill(2)
+    desk.disk.flip(SEGMENT, 9)
+    assert desk.replay() == written
+    desk.disk.flip(SEGMENT, 2048 + 9)
+    with pytest.raises(CorruptRecord, match="headers"):
+        desk.open()
+
+
+def test_a_segment_used_again_keeps_nothing_of_its_past() -> None:
+    desk = Desk()
+    desk.fill(12)
+    desk.replay(mark=12)  # all free now
+    for number in range(13, 16):
+        desk.write(number, b"new %d" % number)
+    desk.disk.power_loss()
+    assert len(desk.disk.listdir("/journal")) == 1, "the segment was recycled"
+    assert desk.replay(mark=12) == [(number, b"new %d" % number) for number in range(13, 16)]
+
+
+def test_bytes_of_a_client_that_look_like_a_commit_are_not_one() -> None:
+    """A torn commit may have any bytes at any sector; only the salt, which no client sees, makes them a commit."""
+    desk = Desk()
+    desk.write(1, b"honest")
+    other = Desk()
+    other.random = random.Random(99)  # another salt
+    other.journal = other.open()
+    other.fill(3)
+    forged = other.disk.open(SEGMENT).read(4 * SECTOR * 3, FIRST_COMMIT)
+    file = desk.disk.open(SEGMENT)
+    file.write([forged], FIRST_COMMIT + SECTOR)
+    file.sync()
+    assert desk.replay() == [(1, b"honest")]
+
+
+def test_a_failed_sync_is_the_end() -> None:
+    desk = Desk()
+    desk.fill(1)
+    for error in (StorageError("simulated"), DiskFull("simulated")):
+        desk.open()
+        list(desk.journal.replay(0))
+        desk.journal.write(Commit(2, (b"opens its segment",), 17))
+        desk.disk.fault = lambda operation, path, error=error: error if operation == "sync" else None  # type: ignore[misc]
+        with pytest.raises(StorageError):
+            desk.write(3, b"lost")
+        desk.disk.fault = None
+        with pytest.raises(StorageError, match="restart"):
+            desk.write(3, b"lost")
+
+
+def test_what_a_failed_sync_left_in_the_page_cache_is_made_durable_before_it_counts() -> None:
+    desk = Desk()
+    desk.fill(1)
+    desk.disk.fault = lambda operation, path: StorageError("simulated") if operation == "sync" else None
+    with pytest.raises(StorageError):
+        desk.write(2, b"only in the cache")
+    desk.disk.kill()
+    desk.disk.fault = None
+    assert desk.replay()[-1] == (2, b"only in the cache")
+    desk.disk.power_loss()
+    assert desk.replay()[-1] == (2, b"only in the cache")
+
+
+def test_a_full_disk_does_no_harm_and_the_commit_can_be_tried_again() -> None:
+    desk = Desk()
+    desk.disk.capacity = 20 * 1024
+    written = desk.fill(4, 2500)
+    with pytest.raises(DiskFull):
+        desk.write(5, b"x" * 4000)
+    assert desk.disk.listdir("/journal") == ["00000001.segment"], "no half segment is left"
+    desk.disk.capacity = 1 << 20
+    desk.write(5, b"x" * 4000)
+    desk.disk.power_loss()
+    assert desk.replay() == [*written, (5, b"x" * 4000)]
+
+
+def test_a_commit_larger_than_a_segment_gets_one_of_its_own() -> None:
+    desk = Desk()
+    desk.write(1, b"a" * 50_000)
+    desk.write(2, b"b")
+    desk.disk.power_loss()
+    assert desk.replay() == [(1, b"a" * 50_000), (2, b"b")]
+
+
+def test_few_free_segments_are_kept() -> None:
+    desk = Desk()
+    desk.fill(90, 900)
+    assert desk.journal.used_bytes > 5 * SMALL.journal_segment_bytes
+    desk.journal.release(90)
+    assert desk.journal.used_bytes <= SMALL.journal_segment_bytes
+    assert len(desk.disk.listdir("/journal")) == SMALL.journal_spare_segments + 1

@@ -1,0 +1,36 @@
+"""When a bookie is read-only."""
+
+from __future__ import annotations
+
+from tallystick.bookkeeper.bookie.limits import SPARE_BYTES, DiskGuard
+from tallystick.runtime.disk import Usage
+
+GIB = 1024**3
+
+
+def test_a_disk_over_the_threshold_makes_it_read_only_and_below_it_writable_again() -> None:
+    guard = DiskGuard(0.95)
+    assert not guard.measured([Usage(100 * GIB, 5 * GIB)])
+    assert guard.accepts(high_priority=False)
+    assert guard.measured([Usage(100 * GIB, 50 * GIB), Usage(100 * GIB, 4 * GIB)])
+    assert guard.read_only
+    assert not guard.accepts(high_priority=False)
+    assert guard.accepts(high_priority=True)
+    assert not guard.measured([Usage(100 * GIB, SPARE_BYTES - 1)])
+    assert not guard.accepts(high_priority=True)
+    assert guard.measured([Usage(100 * GIB, 6 * GIB)])
+    assert guard.accepts(high_priority=False)
+
+
+def test_what_found_no_space_keeps_it_read_only_until_it_was_written() -> None:
+    guard = DiskGuard(0.95)
+    assert guard.filled("commit")
+    assert not guard.filled("commit")
+    assert not guard.filled("checkpoint")
+    assert not guard.accepts(high_priority=True)
+    assert not guard.measured([Usage(100 * GIB, 50 * GIB)])
+    assert not guard.written("commit")
+    assert guard.read_only
+    assert guard.written("checkpoint")
+    assert not guard.read_only
+    assert not guard.written("commit")

@@ -1,0 +1,29 @@
+"""The names and numbers of a scrape."""
+
+from __future__ import annotations
+
+from prometheus_client import generate_latest
+
+from tallystick.bookkeeper.bookie.metrics import Counts, View, registry
+from tallystick.bookkeeper.bookie.storage import StorageStats
+
+
+def test_a_scrape_has_the_originals_names_and_ours() -> None:
+    counts = Counts(adds=10, adds_failed=3, add_bytes=77, commits=2, commit_seconds=0.004, v3_refused=5)
+    stats = StorageStats(ledgers=4, entries=9, memtable_bytes=100, journal_bytes=200, entry_logs=1, entry_log_bytes=300)
+    text = generate_latest(registry(View(counts, lambda: stats, lambda: False, lambda: 12))).decode()
+    for line in (
+        'bookkeeper_server_ADD_ENTRY_count{success="true"} 7.0',
+        'bookkeeper_server_ADD_ENTRY_count{success="false"} 3.0',
+        "bookie_WRITE_BYTES 77.0",
+        "bookie_journal_JOURNAL_SYNC_count 2.0",
+        "bookie_journal_JOURNAL_SYNC_sum 4.0",
+        "bookie_SERVER_STATUS 0.0",
+        "bookie_ledgers_count 4.0",
+        "bookie_entries_count 9.0",
+        "bookie_write_cache_size 100.0",
+        "bookie_staged_bytes 12.0",
+        "bookie_v3_refused_total 5.0",
+    ):
+        assert line in text.splitlines()
+    assert "process_cpu_seconds_total" in text

@@ -1,0 +1,90 @@
+"""A port with many peers, some of them rude."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from support.bookies import Home, adds, codes, read, talking
+from support.waiting import until
+from tallystick.bookkeeper.bookie.bookie import Bookie
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.v2 import Code
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> Home:
+    made = Home(tmp_path)
+    await made.found()
+    return made
+
+
+@pytest.fixture
+async def bookie(home: Home) -> AsyncIterator[Bookie]:
+    async with home.running() as made:
+        yield made
+
+
+async def test_answers_of_one_connection_and_of_many(bookie: Bookie) -> None:
+    async def write(ledger: int) -> list[int]:
+        async with talking(bookie) as peer:
+            peer.writer.write(adds(ledger, range(500)))
+            data = await peer.reader.readexactly(500 * 28)
+            return [entry for _, code, found, entry in codes(data) if (code, found) == (Code.OK, ledger)]
+
+    assert await asyncio.gather(*map(write, range(8))) == [list(range(500))] * 8
+    assert bookie.counts.adds == 4000
+    assert bookie.counts.commits < 400
+
+
+async def test_garbage_closes_its_connection_and_no_other(bookie: Bookie) -> None:
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    chance = random.Random(seed)
+    async with talking(bookie) as good:
+        for _ in range(100):
+            async with talking(bookie) as bad:
+                size = chance.choice((8, 30, 200))
+                bad.writer.write(size.to_bytes(4, "big") + b"\x02\x09" + chance.randbytes(size - 2))
+                assert await bad.frame() is None
+        assert await good.code(adds(1, [0])) == Code.OK
+    assert bookie.counts.malformed == 100
+
+
+async def test_random_bytes_never_stop_the_server(bookie: Bookie) -> None:
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    chance = random.Random(seed)
+    for _ in range(50):
+        async with talking(bookie) as bad:
+            frame = bytearray(adds(1, range(3)) + read(1, 0) + v2.BatchRead(1, 0, 1, 1, 1).encode())
+            for _ in range(chance.randrange(1, 6)):
+                frame[chance.randrange(len(frame))] = chance.randrange(256)
+            bad.writer.write(bytes(frame))
+    async with talking(bookie) as good:
+        assert await good.code(adds(99, [0])) == Code.OK
+
+
+async def test_a_client_of_version_3_is_closed_counted_and_told_once_what_to_set(home: Home, bookie: Bookie) -> None:
+    for _ in range(3):
+        async with talking(bookie) as peer:
+            assert await peer.ask(bytes.fromhex("0000000e0a06080310071804c20603088827")) is None
+    assert bookie.counts.v3_refused == 3
+    assert bookie.counts.malformed == 0
+    told = home.heard("connection closed")
+    assert len(told) == 1
+    assert "useV2WireProtocol=true" in told[0].fields["reason"]
+
+
+async def test_stopping_answers_what_was_asked(home: Home) -> None:
+    bookie = await home.start()
+    async with talking(bookie) as peer:
+        peer.writer.write(adds(1, range(50)))
+        await until(lambda: bookie.counts.adds == 50)
+        await bookie.stop()
+        assert len(codes(await peer.reader.read())) == 50
+    assert bookie.counts.connections == 0

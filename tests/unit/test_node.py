@@ -1,0 +1,111 @@
+"""The process of a bookie: its ready line, its signals, its exit codes."""
+
+from __future__ import annotations
+
+import io
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.bookies import KEY, adds, codes, read
+from tallystick.bookkeeper.metadata.open import open_driver
+from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.node import bookie_main
+
+RUN = "import sys; from tallystick.node import bookie_main; sys.exit(bookie_main(sys.argv[1], {}))"
+
+
+@pytest.fixture
+async def config(tmp_path: Path) -> str:
+    """Of a bookie in a new SQLite cluster."""
+    uri = f"sqlite://{tmp_path}/metadata.db"
+    driver = await open_driver(uri)
+    await driver.init_cluster()
+    await driver.close()
+    file = tmp_path / "bookie.toml"
+    file.write_text(
+        f'[bookie]\nmetadataServiceUri = "{uri}"\nbookieId = "b0"\nbookiePort = 0\n'
+        f'journalDirectory = "{tmp_path}/journal"\nledgerDirectories = "{tmp_path}/ledgers"\nflushInterval = 1\n'
+    )
+    return str(file)
+
+
+class Process:
+    def __init__(self, config: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", RUN, config], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.ready = self.process.stdout.readline().strip()
+
+    def ask(self, request: bytes) -> int:
+        """The code of the answer."""
+        host, _, port = self.ready.partition("address=")[2].partition(":")
+        with socket.create_connection((host, int(port)), timeout=10) as connection:
+            connection.sendall(request)
+            data = connection.recv(4096)
+        return codes(data)[0][1]
+
+    def end(self, number: signal.Signals) -> tuple[int, str]:
+        self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=20)
+        return self.process.returncode, errors
+
+
+@pytest.fixture
+def processes(config: str) -> Iterator[list[Process]]:
+    started: list[Process] = []
+    yield started
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.communicate()
+
+
+@pytest.mark.rule("P1")
+async def test_p1_a_killed_process_comes_back_with_everything_at_once(config: str, processes: list[Process]) -> None:
+    first = Process(config)
+    processes.append(first)
+    assert first.ready.startswith("ready bookie=b0 address=127.0.0.1:")
+    assert first.ask(adds(1, [0])) == Code.OK
+    assert first.ask(read(2, 0, KEY)) == Code.NO_ENTRY
+    first.end(signal.SIGKILL)
+    second = Process(config)
+    processes.append(second)
+    assert second.ask(read(1, 0)) == Code.OK
+    assert second.ask(adds(2, [0])) == Code.FENCED
+    code, errors = second.end(signal.SIGTERM)
+    assert code == 0
+    assert errors.count("flushInterval") == 1
+    third = Process(config)
+    processes.append(third)
+    assert third.ask(read(1, 0)) == Code.OK
+    assert third.end(signal.SIGINT)[0] == 0
+
+
+def exit_code(config: str | None, overrides: dict[str, str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    code = bookie_main(config, overrides, io.StringIO())
+    return code, capsys.readouterr().err
+
+
+def test_exit_code_1_for_settings(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, errors = exit_code(config, {"journalSyncData": "false"}, capsys)
+    assert (code, "journalSyncData" in errors) == (1, True)
+    code, errors = exit_code(None, {}, capsys)
+    assert (code, "metadataServiceUri is missing" in errors) == (1, True)
+
+
+def test_exit_code_2_for_a_cookie(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "ledgers" / "current").mkdir(parents=True)
+    code, errors = exit_code(config, {}, capsys)
+    assert (code, "InvalidCookie" in errors) == (2, True)
+
+
+def test_exit_code_4_without_a_cluster(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, errors = exit_code(config, {"metadataServiceUri": f"sqlite://{tmp_path}/other.db"}, capsys)
+    assert (code, "MetadataError" in errors) == (4, True)

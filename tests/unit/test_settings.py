@@ -1,0 +1,133 @@
+"""Files of settings: two formats, one vocabulary, nothing ignored in silence."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tallystick.errors import UsageError
+from tallystick.settings import KEYS, MUST_BE_TRUE, bookie_settings, load, parse_properties
+
+DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
+NEEDED = {"metadataServiceUri": "memory://x", "journalDirectory": "/j", "ledgerDirectories": "/l"}
+
+BK_SERVER_CONF = r"""
+# Licensed text, comments
+! another comment
+bookiePort=4181
+journalDirectories=/srv/journal
+ledgerDirectories = /srv/ledgers/
+metadataServiceUri=zk+hierarchical://h1:2181;h2:2181/ledgers
+httpServerEnabled=true
+advertisedAddress: bookie.example
+gcWaitTime 900000
+extraServerComponents=
+bookieId=\
+  b-7
+journalSyncData=true
+journalMaxSizeMB=2048
+ledgerStorageClass=org.apache.bookkeeper.bookie.SortedLedgerStorage
+"""
+TOML = """
+[bookie]
+metadataServiceUri = "zk+hierarchical://h1:2181;h2:2181/ledgers"
+bookiePort = 4181
+journalDirectories = ["/srv/journal"]
+ledgerDirectories = "/srv/ledgers"
+httpServerEnabled = true
+advertisedAddress = "bookie.example"
+gcWaitTime = 900000
+bookieId = "b-7"
+journalMaxSizeMB = 2048
+"""
+
+
+def test_the_originals_file_and_ours_say_the_same(tmp_path: Path) -> None:
+    (tmp_path / "bk_server.conf").write_text(BK_SERVER_CONF)
+    (tmp_path / "bookie.toml").write_text(TOML)
+    theirs = load(str(tmp_path / "bk_server.conf"), {})
+    ours = load(str(tmp_path / "bookie.toml"), {})
+    assert theirs.bookie == ours.bookie
+    assert theirs.bookie.port == 4181
+    assert theirs.bookie.metadata_uri == "zk+hierarchical://h1:2181;h2:2181/ledgers"
+    assert (theirs.bookie.journal_dir, theirs.bookie.ledger_dir) == ("/srv/journal", "/srv/ledgers")
+    assert theirs.bookie.gc_wait_s == 900.0
+    assert theirs.bookie.bookie_id == "b-7"
+    assert theirs.ignored == ("journalMaxSizeMB", "ledgerStorageClass")
+    assert ours.ignored == ("journalMaxSizeMB",)
+
+
+@pytest.mark.parametrize("text", [BK_SERVER_CONF, TOML], ids=["properties", "toml"])
+def test_a_file_of_any_name_is_told_by_its_content(tmp_path: Path, text: str) -> None:
+    (tmp_path / "settings").write_text(text)
+    assert load(str(tmp_path / "settings"), {}).bookie.port == 4181
+
+
+def test_set_wins_over_the_file(tmp_path: Path) -> None:
+    (tmp_path / "bk_server.conf").write_text(BK_SERVER_CONF)
+    loaded = load(str(tmp_path / "bk_server.conf"), {"bookiePort": "5000", "noSuchKey": "1"})
+    assert loaded.bookie.port == 5000
+    assert "noSuchKey" in loaded.ignored
+
+
+def test_journal_directories_win_over_journal_directory() -> None:
+    assert bookie_settings({**NEEDED, "journalDirectories": "/other"}).bookie.journal_dir == "/other"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("journalDirectories", "/a,/b"),
+        ("ledgerDirectories", "/a,/b"),
+        ("journalSyncData", "false"),
+        ("journalWriteData", "false"),
+        ("bookieAuthProviderFactoryClass", "org.apache.bookkeeper.sasl.SASLBookieAuthProviderFactory"),
+        ("clientAuthProviderFactoryClass", "x"),
+        ("tlsProvider", "OpenSSL"),
+        ("tlsKeyStore", "/k"),
+        ("saslJaasClientAllowedIds", ".*"),
+        ("zkEnableSecurity", "true"),
+        ("authorizedRoles", "admin"),
+        ("bookiePort", "many"),
+        ("diskUsageThreshold", "much"),
+        ("httpServerEnabled", "maybe"),
+    ],
+)
+def test_what_would_be_a_weaker_bookie_is_refused_by_name(key: str, value: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(key)):
+        bookie_settings({**NEEDED, key: value})
+
+
+def test_security_that_is_switched_off_is_no_complaint() -> None:
+    values = {**NEEDED, "zkEnableSecurity": "false", "tlsKeyStore": "", "tlsClientAuthentication": "false"}
+    assert bookie_settings(values).ignored == ()
+
+
+@pytest.mark.parametrize("key", NEEDED)
+def test_what_is_needed_is_asked_for_by_name(key: str) -> None:
+    with pytest.raises(UsageError, match=key):
+        bookie_settings({name: value for name, value in NEEDED.items() if name != key})
+
+
+@pytest.mark.parametrize("text", ["bookiePort = 1\n", "[bookie\n", "[bookie]\nx = 1\n[broker]\n", "[client]\n"])
+def test_toml_that_is_not_ours_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.toml").write_text(text)
+    with pytest.raises(UsageError):
+        load(str(tmp_path / "x.toml"), {})
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(UsageError, match="cannot read"):
+        load("/no/such/file", {})
+
+
+def test_properties_with_values_that_hold_separators() -> None:
+    assert parse_properties("a=b=c:d\nflag\nuri : zk://h:1/x\n") == {"a": "b=c:d", "flag": "", "uri": "zk://h:1/x"}
+
+
+def test_every_setting_is_documented() -> None:
+    text = DOCS.read_text()
+    for key in (*KEYS, *MUST_BE_TRUE):
+        assert f"`{key}`" in text, f"{key} is missing in docs/configuration.md"
