@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -75,10 +76,10 @@ class Field:
             self._side(OUR_CLIENT, await Driver.ours(best_uri, self.folder), best)
             self._side(THEIR_CLIENT, await self._client(ours_uri, BEST_CLIENT, BIG_HEAP), ours)
 
-    def _original(self, uri: str, settings: dict[str, object], flags: tuple[str, ...]) -> Bookie:
+    def _original(self, uri: str, settings: Mapping[str, object], flags: tuple[str, ...]) -> Bookie:
         return Bookie.original(self.java, uri, self.folder, flags=flags, settings=settings)
 
-    async def _client(self, uri: str, settings: dict[str, object], flags: tuple[str, ...]) -> Driver:
+    async def _client(self, uri: str, settings: Mapping[str, object], flags: tuple[str, ...]) -> Driver:
         return await Driver.original(self.java, uri, self.folder, settings, flags=flags)
 
     async def _bookies(self, name: str, bookies: list[Bookie]) -> list[Bookie]:

@@ -6,6 +6,7 @@ Usage: ``python tally_driver.py URI``. Ends at once, closing nothing, when its s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 import time
@@ -34,8 +35,8 @@ class TallyDriver:
 
     def __init__(self, client: tallystick.BookKeeper) -> None:
         self.client = client
-        self.writers: dict[int, Any] = {}
-        self.readers: dict[int, Any] = {}
+        self.writers: dict[int, tallystick.LedgerWriter] = {}
+        self.readers: dict[int, tallystick.LedgerReader] = {}
         self.sent: defaultdict[int, list[asyncio.Future[int]]] = defaultdict(list)
 
     async def create(self, given: Arguments) -> Answer:
@@ -169,15 +170,10 @@ class TallyDriver:
         entries, size, started = 0, 0, time.perf_counter()
         end = started + float(given["seconds"])
         while time.perf_counter() < end:
-            if given.get("batch", "yes") == "yes":
-                async for batch in reader.read_arrow(0, reader.last_entry):
+            async with contextlib.aclosing(reader.read_arrow(0, reader.last_entry)) as batches:
+                async for batch in batches:
                     entries, size = entries + batch.num_rows, size + batch.nbytes
                     if time.perf_counter() >= end:
-                        break
-            else:
-                async for entry in reader.read(0, reader.last_entry):
-                    entries, size = entries + 1, size + len(entry.data)
-                    if entries % 1000 == 0 and time.perf_counter() >= end:
                         break
         return {"count": entries, "bytes": size, "seconds": time.perf_counter() - started}
 

@@ -94,7 +94,7 @@ def wait_dead(process: ProcessId, timeout_s: float) -> bool:
 
 
 def spawn(arguments: Sequence[str], *, log: str) -> ProcessId:
-    """Start ``tally`` with these arguments, in a session of its own, its output appended to ``log``."""
+    """Start ``tally`` with these arguments, detached from the terminal, its output appended to ``log``."""
     pid = os.posix_spawn(
         sys.executable,
         # -P: a file in the working folder must not shadow a module.

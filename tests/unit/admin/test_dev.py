@@ -88,11 +88,17 @@ def test_a_bookie_by_its_number_or_id(cluster, ended):
 
 
 def test_a_stranger_that_inherited_the_id_is_never_signalled(cluster):
-    stranger = ProcessId(os.getpid(), identify(os.getpid()).start_time - 1)
-    save(cluster, DevState("memory://x", (DevBookie("bookie-1", stranger),)))
-    with pytest.raises(UsageError, match="is dead"):
-        cluster.kill(["1"])
-    assert cluster.down() == 0
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        stranger = ProcessId(child.pid, identify(child.pid).start_time - 1)
+        save(cluster, DevState("memory://x", (DevBookie("bookie-1", stranger),)))
+        with pytest.raises(UsageError, match="is dead"):
+            cluster.kill(["1"])
+        assert cluster.down() == 0
+        assert child.poll() is None
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_deleting_leaves_what_is_not_ours(cluster, ended):
