@@ -7,6 +7,8 @@ that one socket read is one call (design: batch before events). Lengths come fro
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -61,9 +63,15 @@ def scan_adds(buffer: Buffer, start: int, end: int, max_frame: int) -> tuple[Add
 
 def ack_adds(run: AddRun) -> bytes:
     """The answers to a run of ADDs that all succeeded."""
-    pairs = [number for pair in zip(run.ledgers, run.entries, strict=True) for number in pair]
-    packed = struct.pack(f">{len(pairs)}q", *pairs)
-    return b"".join([ADD_OK + packed[at : at + 16] for at in range(0, len(packed), 16)])
+    answers = bytearray((ADD_OK + bytes(16)) * len(run))
+    for first_column, ids in ((12, run.ledgers), (20, run.entries)):
+        numbers = array("q", ids)
+        if sys.byteorder == "little":
+            numbers.byteswap()
+        packed = numbers.tobytes()
+        for column in range(8):  # a column of all answers at a time: no step in Python for each entry
+            answers[first_column + column :: _ACK.size] = packed[column::8]
+    return bytes(answers)
 
 
 def scan_reads(buffer: Buffer, start: int, end: int) -> tuple[list[tuple[int, int, int]], int]:

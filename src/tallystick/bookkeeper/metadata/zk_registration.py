@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-from kazoo.exceptions import NodeExistsError, NoNodeError
+from kazoo.exceptions import NoNodeError
 
 from tallystick.bookkeeper.metadata.driver import Watch
 from tallystick.bookkeeper.metadata.zk_session import RETRY_S, ZkSession
@@ -37,48 +37,41 @@ class ZkRegistration:
     async def take(self, *, replace: bool) -> bool:
         """Make our node, or find it made; False when another session has one, here or in the other list."""
         here, there = self._path(self._read_only), self._path(not self._read_only)
-        other = await self._owner(there)
-        taken_there = other is not None and other[0] not in self._session.ids
-        if taken_there and not replace:
-            return False
-        while not await self._create(here):
-            found = await self._owner(here)
-            if found is None:
-                continue  # it vanished in between
-            if found[0] == self._session.ids[-1]:
-                break
-            if found[0] in self._session.ids:  # of our expired session: as good as gone
-                await asyncio.sleep(RETRY_S)
-            elif replace:
-                await self._replace(here, found[1])
-            else:
+        while True:
+            owners = {path: await self._owner(path) for path in (here, there)}
+            if owners[here] == self._session.ids[-1]:
+                return True
+            foreign = [path for path, owner in owners.items() if owner not in (None, *self._session.ids)]
+            if foreign and not replace:
                 return False
-        if taken_there:  # after ours is made: so a predecessor that lives sees that it was replaced
-            await self._delete(there)
-        return True
+            if any(owner in self._session.ids[:-1] for owner in owners.values()):
+                await asyncio.sleep(RETRY_S)  # of our expired session: as good as gone
+            elif await self._enter(here, foreign, there if owners[there] is None else None):
+                return True
 
-    async def _create(self, path: str) -> bool:
-        try:
-            await self._session.call("create", path, self._info, ephemeral=True)
-        except NodeExistsError:
-            return False
-        except NoNodeError as error:
-            raise MetadataError("the cluster has no folder for registrations", path=path) from error
-        return True
+    async def _enter(self, here: str, foreign: list[str], empty: str | None) -> bool:
+        """Make our node in place of others', in one step, and only while nobody is at ``empty``.
 
-    async def _replace(self, path: str, version: int) -> None:
-        """In one step: nobody sees the bookie gone, and a former process of ours sees at once that it was replaced."""
+        So no bookie vanishes while it is replaced, and of two processes with one id at most one is in the lists.
+        """
 
         def fill(parts: Any) -> None:
-            parts.delete(path, version=version)
-            parts.create(path, self._info, ephemeral=True)
+            for path in foreign:
+                parts.delete(path)
+            if empty is not None:  # making it fails where something is
+                parts.create(empty, ephemeral=True)
+                parts.delete(empty)
+            parts.create(here, self._info, ephemeral=True)
 
-        await self._session.transaction(fill)  # whether it succeeded shows when the node is looked at again
+        results = await self._session.transaction(fill)
+        if any(isinstance(result, NoNodeError) for result in results[len(foreign) :]):
+            await self._session.call("ensure_path", f"{self._available}/{READ_ONLY_FOLDER}")
+        return not any(isinstance(result, Exception) for result in results)
 
-    async def _owner(self, path: str) -> tuple[int, int] | None:
-        """Session and version of a node."""
+    async def _owner(self, path: str) -> int | None:
+        """The session that made a node; 0 when it does not end with a session."""
         stat = await self._session.call("exists", path)
-        return None if stat is None else (stat.ephemeralOwner, stat.version)
+        return None if stat is None else int(stat.ephemeralOwner)
 
     async def _delete(self, path: str) -> None:
         with contextlib.suppress(NoNodeError):
@@ -101,7 +94,6 @@ class ZkRegistration:
                     if not await self.take(replace=False):
                         self.let_go()
                         self.lost.set()
-                        await self._delete_own()  # made just before the other's was seen
         except MetadataError:
             self._session.later(self._changed)
         finally:
@@ -136,10 +128,6 @@ class ZkRegistration:
             return
         self.let_go()
         async with self._changing:
-            await self._delete_own()
-
-    async def _delete_own(self) -> None:
-        for path in (self._path(False), self._path(True)):
-            found = await self._owner(path)
-            if found is not None and found[0] in self._session.ids:
-                await self._delete(path)
+            for path in (self._path(False), self._path(True)):
+                if await self._owner(path) in self._session.ids:
+                    await self._delete(path)
