@@ -43,13 +43,13 @@ def throughput(acked: Sequence[AckedRun], moments: Sequence[Moment]) -> str:
     axes.fill_between(
         [i * BUCKET_S for i in x], [buckets[i] / BUCKET_S for i in x], step="post", color=ACCENT, alpha=0.55
     )
-    top = axes.get_ylim()[1]
-    for number, moment in enumerate(moments):
-        at = moment.time - start
-        axes.axvline(at, color=FAULT if "killed" in moment.what else INK, linewidth=0.9, linestyle="--")
-        axes.annotate(moment.what, (at, top * (0.98 - 0.085 * (number % 9))), fontsize=7, color=INK, xytext=(3, 0),
-                      textcoords="offset points")  # fmt: skip
-    axes.set(xlabel="seconds", ylabel="rows acknowledged / s", ylim=(0, top))
+    for number, moment in enumerate(moments, 1):
+        color = FAULT if "killed" in moment.what else INK
+        axes.axvline(moment.time - start, color=color, linewidth=0.9, linestyle="--")
+        above = 1.02 + 0.055 * (number % 4)  # moments close together must not hide each other's number
+        axes.text(moment.time - start, above, str(number), color=color, fontsize=8, ha="center",
+                  transform=axes.get_xaxis_transform())  # fmt: skip
+    axes.set(xlabel="seconds", ylabel="rows acknowledged / s")
     return _svg(figure)
 
 
@@ -69,6 +69,10 @@ def write(path: Path, run: Run, verdict: Verdict, table: Path, report: Sequence[
     flights = pq.read_table(table, columns=["carrier", "hour", "dep_delay"])
     rows = "".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in report)
     steps = "\n".join(html.escape(step) for step in run.steps)
+    start = run.moments[0].time
+    moments = "".join(
+        f"<li>{html.escape(moment.what)} <small>{moment.time - start:.2f} s</small>" for moment in run.moments
+    )
     headline = "Every row is there, once, in order" if verdict.good else "THE COMPARISON FAILED"
     path.write_text(
         f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>tallystick: flights</title>
@@ -85,6 +89,7 @@ def write(path: Path, run: Run, verdict: Verdict, table: Path, report: Sequence[
 <h1>From a ledger to a table: <span class="verdict">{headline}</span></h1>
 <table>{rows}</table>
 <h2>Write rate, with the faults</h2>{throughput(run.acked, run.moments)}
+<ol>{moments}</ol>
 <h2>Recovery of the dead writer's ledger, step by step</h2><pre>{steps}</pre>
 <h2>From the table: delays by carrier and by hour</h2>
 <div class="pair">{delays(flights, "carrier", "carrier")}{delays(flights, "hour", "scheduled hour (New York)")}</div>

@@ -16,7 +16,7 @@ from typing import TextIO
 import tallystick
 from examples.flights.data import load, payloads
 
-BATCH_ROWS = 500
+BATCHES_PER_S = 20
 LEDGER_ROWS = 100_000  # a new ledger after so many rows
 
 
@@ -35,7 +35,7 @@ async def write(uri: str, first_row: int, rows: int, rate: float, log: AckLog) -
     """Append rows ``first_row`` … ``rows`` - 1 at ``rate`` rows a second at most."""
     table = load(rows)
     started, row = time.monotonic(), first_row
-    batches = payloads(table, first_row, BATCH_ROWS)
+    batches = payloads(table, first_row, batch_rows=max(1, int(rate / BATCHES_PER_S)))
     async with tallystick.connect(uri) as client:
         while row < rows:
             writer = await client.create_ledger(custom_metadata={"application": b"flights"})

@@ -12,6 +12,7 @@ import concurrent.futures
 import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -60,16 +61,20 @@ class _Loop:
             if self.users:
                 return
             del _loops[self.key]
-        self.run(self._loop.shutdown_asyncgens())
+        self.run(_settle())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        if self._loop.is_closed() or self.key[0] != os.getpid():
+        if self.key[0] != os.getpid():
             work.close()
-            raise UsageError("this client is closed, or was made by another process")
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+            raise UsageError("this was made by another process; connect anew")
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError as error:  # the loop has ended
+            work.close()
+            raise UsageError("this client is closed") from error
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         if threading.current_thread() is self._thread:
@@ -97,15 +102,10 @@ class _Loop:
             while chunk := self.run(_take(items, weigh)):
                 yield from chunk
         finally:
+            # Not waited for: a dropped iterator ends in the garbage collector, on any thread, perhaps the loop's own.
             if isinstance(items, AsyncGenerator):
-                self._finish(items)
-
-    def _finish(self, items: AsyncGenerator[Any, None]) -> None:
-        """A dropped iterator is finished by the garbage collector, on any thread and at any time."""
-        if threading.current_thread() is self._thread:
-            self._loop.create_task(_close(items))
-        elif not self._loop.is_closed():
-            self.run(_close(items))
+                with suppress(UsageError):
+                    self.submit(_close(items))
 
 
 async def _take(items: AsyncIterator[T], weigh: Callable[[T], float]) -> list[T]:
@@ -117,6 +117,15 @@ async def _take(items: AsyncIterator[T], weigh: Callable[[T], float]) -> list[T]
         if weight >= 1:
             break
     return taken
+
+
+async def _settle() -> None:
+    """Before a loop ends: nothing is left half done."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 async def _close(items: AsyncGenerator[Any, None]) -> None:

@@ -55,6 +55,18 @@ async def test_q17_both_kinds_read_equal_bytes(
     assert closed[0] == {**opened[0], "state": "CLOSED", "last": "49", "length": str(50 * 333), "ctoken": "0"}
 
 
+@pytest.mark.rule("Q4")
+async def test_q4_both_kinds_stripe_alike(cluster: Cluster, writer_kind: str) -> None:
+    writer = cluster.clients[writer_kind]
+    ledger = (await writer.ask("create", e=3, qw=2, qa=2))["ledger"]
+    await writer.ask("append", ledger=ledger, count=9, size=10, seed=11)
+    await writer.ask("close", ledger=ledger)
+    ensemble = (await writer.ask("metadata", ledger=ledger))["fragments"].removeprefix("0=").split(",")
+    for entry in range(9):
+        held = [await cluster.bookie(id).read_code(int(ledger), entry) == 0 for id in ensemble]
+        assert held == [slot in (entry % 3, (entry + 1) % 3) for slot in range(3)]
+
+
 @pytest.mark.rule("Q17")
 async def test_q17_any_size_up_to_the_largest_frame(cluster: Cluster, writer_kind: str) -> None:
     writer, sizes = cluster.clients[writer_kind], (0, 1, 31, 100_000, LARGEST)

@@ -20,7 +20,9 @@ HERE = Path(__file__).parent
 Write = Callable[..., int]
 
 
-def test_a_cluster_of_processes_reads_the_same_rows(bk: sync.BookKeeper, uri: str, write: Write, tmp_path: Path) -> None:
+def test_a_cluster_of_processes_reads_the_same_rows(
+    bk: sync.BookKeeper, uri: str, write: Write, tmp_path: Path
+) -> None:
     specification = importlib.util.spec_from_file_location("standalone", HERE / "standalone.py")
     assert specification is not None and specification.loader is not None
     standalone = importlib.util.module_from_spec(specification)

@@ -22,7 +22,8 @@ from support.java import SMALL, Java
 
 START_TIMEOUT_S = 60.0
 _ABSENT_LEDGER = 0x7FFF_FFF0
-_PROBE = struct.pack(">IIqq", 20, 2 << 24 | 2 << 16, _ABSENT_LEDGER, 0)  # a version 2 READ of a ledger that nobody has
+_READ = struct.Struct(">IIqq")  # length, version 2 and opcode READ, ledger, entry
+_READ_ANSWER = struct.Struct(">IIiqq")  # length, header, code, ledger, entry
 
 
 def free_port() -> int:
@@ -251,11 +252,17 @@ class Bookie(Peer):
 
     async def answers(self) -> bool:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
-            async with asyncio.timeout(1):
-                reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-                try:
-                    writer.write(_PROBE)
-                    return len(await reader.readexactly(28)) == 28
-                finally:
-                    writer.close()
+            await self.read_code(_ABSENT_LEDGER, 0)
+            return True
         return False
+
+    async def read_code(self, ledger: int, entry: int) -> int:
+        """The code of a plain version 2 READ from hand-made bytes: 0 for an entry that is stored here."""
+        async with asyncio.timeout(1):
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            try:
+                writer.write(_READ.pack(20, 0x0202_0000, ledger, entry))
+                code: int = _READ_ANSWER.unpack(await reader.readexactly(_READ_ANSWER.size))[2]
+                return code
+            finally:
+                writer.close()

@@ -1,7 +1,7 @@
 """Runs of version 2 frames in one buffer: requests to a bookie, and its answers.
 
 Every function takes a buffer and the part of it that is filled, reads whole frames only, and says where it stopped, so
-that one socket read is one call (design: batch before events). Lengths come from a stranger: each is checked before use.
+that one socket read is one call (design: batch before events). Lengths come from strangers: each is checked before use.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def ack_adds(run: AddRun) -> bytes:
     return bytes(answers)
 
 
-def scan_reads(buffer: Buffer, start: int, end: int) -> tuple[list[tuple[int, int, int]], int]:
+def scan_read_requests(buffer: Buffer, start: int, end: int) -> tuple[list[tuple[int, int, int]], int]:
     """The plain READs from ``start`` as runs of consecutive entries: (ledger, first, count). And where it stopped.
 
     Ids are not judged; a negative entry is a run of its own.
@@ -102,7 +102,7 @@ def encode_adds(
 ) -> tuple[list[bytes], int]:  # fmt: skip
     """One ADD frame for each payload, entries ``first``, ``first`` + 1, …; and the ledger's length after the last.
 
-    ``length`` is the ledger's length before ``first``; ``digest`` maps (entry header, payload) to ``digest_bytes`` bytes.
+    ``length`` is the ledger's length before ``first``; ``digest`` makes ``digest_bytes`` bytes of (header, payload).
     """
     frames: list[bytes] = []
     add, join, pack_entry, pack_prefix = frames.append, b"".join, _ENTRY.pack, _PREFIX.pack
@@ -116,7 +116,7 @@ def encode_adds(
 
 
 def scan_acks(buffer: Buffer, start: int, end: int, ledger: int) -> tuple[list[int], int]:
-    """Entry ids of the good ADD answers of one ledger from ``start``; stops at the first frame that is anything else."""
+    """Entry ids of the good ADD answers of one ledger from ``start``; stops at the first frame that is no such one."""
     entries: list[int] = []
     add, unpack = entries.append, _ACK.unpack_from
     position, last = start, end - 28

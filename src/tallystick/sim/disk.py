@@ -211,7 +211,7 @@ class SimDisk:
     def room_for(self, inode: _Inode, end: int) -> int:
         """By how many bytes a file that reaches to ``end`` is too long for the disk."""
         growth = max(0, end - len(inode.cached))
-        return max(0, growth - (self.capacity - self._used()))
+        return max(0, growth - max(0, self.capacity - self._used()))
 
     def _used(self) -> int:
         return sum(len(node.cached) for node in self._names.values() if node is not None)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+import itertools
+
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader, master_key
 from tallystick.bookkeeper.wire.values import DigestType
-from tallystick.codec.frames import AddRun, ack_adds, encode_adds, next_frame, scan_acks, scan_adds
+from tallystick.codec.frames import AddRun, ack_adds, encode_adds, next_frame, scan_acks, scan_adds, scan_read_requests
 
 KEY = master_key(b"pw")
 LIMIT = 10_000
@@ -78,7 +81,9 @@ OTHERS = [
 ]
 
 
-@given(st.sampled_from(OTHERS), payloads, payloads)
+@pytest.mark.parametrize("other", OTHERS)
+@given(before=payloads, after=payloads)
+@settings(max_examples=20)
 def test_scan_adds_stops_at_anything_else(other: bytes, before: list[bytes], after: list[bytes]) -> None:
     first = b"".join(adds(DigestType.CRC32C, 7, 0, before))
     stream = first + other + b"".join(adds(DigestType.CRC32C, 7, len(before), after))
@@ -142,3 +147,21 @@ def test_next_frame_waits_for_the_whole(body: bytes, before: bytes, missing: int
         assert bounds == (len(before) + 4, len(stream))
     else:
         assert bounds is None
+
+
+few = st.integers(-2, 4)
+
+
+@given(st.lists(st.tuples(few, few | ids), max_size=20), st.sampled_from([b"", *OTHERS[1:]]), st.data())
+def test_scan_read_requests_joins_consecutive_entries(
+    asked: list[tuple[int, int]], behind: bytes, data: st.DataObject
+) -> None:
+    stream = b"head" + b"".join(v2.Read(ledger, entry).encode() for ledger, entry in asked) + behind
+    end = data.draw(st.integers(4, len(stream)))
+    runs, stop = scan_read_requests(stream, 4, end)
+    whole = min((end - 4) // 24, len(asked))
+    assert stop == 4 + 24 * whole
+    assert [(ledger, first + step) for ledger, first, count in runs for step in range(count)] == asked[:whole]
+    assert all(count == 1 for _, first, count in runs if first < 0)
+    for (ledger, first, count), following in itertools.pairwise(runs):
+        assert following[:2] != (ledger, first + count) or following[1] <= 0

@@ -18,7 +18,7 @@ from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.v2 import Code, Flag
-from tallystick.codec.frames import AddRun, ack_adds, scan_adds, scan_reads
+from tallystick.codec.frames import AddRun, ack_adds, scan_adds, scan_read_requests
 from tallystick.errors import RemoteProtocolError, StorageError
 
 ANSWER_BYTES = 1024 * 1024  # one call ends after about so many: the peer takes them before more are made
@@ -26,7 +26,6 @@ ANSWER_BYTES = 1024 * 1024  # one call ends after about so many: the peer takes 
 _LENGTH_BYTES = 4
 _READ_REQUEST_BYTES = 24
 _SCAN_BYTES = 2048 * _READ_REQUEST_BYTES  # looked at in one go: what is not answered now is looked at again
-_MIN_ENTRY_BYTES = 32
 _NO_AUTH = b"\x0a\x12AuthDisabledPlugin\x12\x00"  # AuthMessage {1: plugin name, 2: payload}
 _ANSWER = struct.Struct(">IIiqq")
 _ADD_WORD, _READ_WORD = v2.header(v2.Op.ADD), v2.header(v2.Op.READ)
@@ -98,7 +97,7 @@ class Requests:
 
     def _read_run(self, data: bytes, start: int, end: int, served: Served) -> bool:
         """Plain READs of consecutive entries: those that lie together in the storage leave it as finished frames."""
-        runs, _ = scan_reads(data, start, min(end, start + _SCAN_BYTES))
+        runs, _ = scan_read_requests(data, start, min(end, start + _SCAN_BYTES))
         for ledger, first, count in runs:
             last = first + count
             while first < last:
@@ -175,9 +174,6 @@ class Requests:
     def _add(self, request: v2.Add) -> int:
         if request.version > v2.VERSION:
             return Code.BAD_VERSION
-        # Negative ids are the original's journal's own records: one such entry kills it for good.
-        if request.ledger < 0 or request.entry < 0 or len(request.body) < _MIN_ENTRY_BYTES:
-            return Code.BAD_REQUEST
         if not self._guard.accepts(high_priority=bool(request.flags & Flag.HIGH_PRIORITY)):
             return Code.READ_ONLY
         return self._storage.add(request)
@@ -194,8 +190,6 @@ class Requests:
         return Code.OK, b""
 
     def _read(self, ledger: int, entry: int) -> tuple[int, bytes]:
-        if ledger < 0 or entry < -1:
-            return Code.BAD_REQUEST, b""
         try:
             return self._storage.read(ledger, entry)
         except StorageError:

@@ -16,9 +16,8 @@ import copy
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from tallystick.bookkeeper.ledger import changes
 from tallystick.bookkeeper.ledger.add import Action, AddCore, Confirm, Fail, Reason, Replace, Resend, Send
@@ -28,7 +27,7 @@ from tallystick.bookkeeper.ledger.read import Entry, check_bounds, read_entries
 from tallystick.bookkeeper.ledger.replicas import Replicas
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire.digest import Digest, master_key
-from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId, LedgerMetadata, Slot
+from tallystick.bookkeeper.wire.values import EntryId, LedgerId, LedgerMetadata, Slot
 from tallystick.codec.frames import Buffer, encode_adds
 from tallystick.errors import (
     BookieUnavailable,
@@ -44,13 +43,11 @@ from tallystick.errors import (
 ADD_OVERHEAD = 24 + 32
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """``future`` gets ``result`` when entry ``last`` is confirmed; ``size`` payload bytes then leave the flight."""
+class _Waiting(NamedTuple):
+    """``future`` gets the entry id ``last`` when that is confirmed; ``size`` payload bytes then leave the flight."""
 
     last: EntryId
-    future: asyncio.Future[Any]
-    result: Any
+    future: asyncio.Future[EntryId]
     size: int
 
 
@@ -69,7 +66,7 @@ class LedgerWriter:
             context.bookies, ledger, self._core.striping, metadata.ensemble, self._acked, self._add_failed
         )
         self._loop = asyncio.get_running_loop()
-        self._queue: list[Buffer] = []  # appended in this tick
+        self._queue: list[bytes] = []  # appended in this tick
         self._flush_scheduled = False
         self._next: EntryId = 0
         self._pending: deque[_Waiting] = deque()
@@ -113,25 +110,31 @@ class LedgerWriter:
 
         Takes entries beyond the bound on bytes in flight too: await ``drain`` or futures before memory runs short.
         """
-        return self._enqueue([data])
+        payload = _frozen(data)
+        self._admit(len(payload))
+        self._queue.append(payload)
+        return self._queued(1, len(payload))
 
     async def append_batch(self, data: Sequence[Buffer]) -> list[EntryId]:
         """Append entries with consecutive ids and wait until all are safe; the ids. Raises as ``append``."""
         if not data:
             return []
         await self._room()
-        first = self._next
-        future = self._enqueue(data)
+        payloads = [_frozen(one) for one in data]
+        sizes = [len(payload) for payload in payloads]
+        self._admit(max(sizes))
+        self._queue += payloads
+        future = self._queued(len(payloads), sum(sizes))
         self._wake()
         last = await future
-        return list(range(first, last + 1))
+        return list(range(last - len(payloads) + 1, last + 1))
 
     async def drain(self) -> None:
         """Wait until everything appended so far is confirmed. Raises why not."""
         if self._failure is not None:
             raise copy.copy(self._failure)
         if self._pending:
-            await self._wait_for(self._next - 1, NO_ENTRY, 0)
+            await self._wait_for(self._next - 1, 0)
 
     def read(self, first: EntryId, last: EntryId) -> AsyncGenerator[Entry, None]:
         """The entries ``first`` … ``last`` of this ledger, up to the LAC (Q17). Raises as ``LedgerReader.read``."""
@@ -171,28 +174,26 @@ class LedgerWriter:
 
     # Taking entries
 
-    def _enqueue(self, data: Sequence[Buffer]) -> asyncio.Future[EntryId]:
+    def _admit(self, largest: int) -> None:
         if self._failure is not None:
             raise copy.copy(self._failure)
         if self._closing is not None:
             raise LedgerClosed("this writer is closed", ledger=self.id)
-        # A caller's buffer may change before the tick that sends it.
-        payloads = [one if type(one) is bytes else bytes(memoryview(one)) for one in data]
-        largest = max(map(len, payloads))
         if largest > self.max_payload_bytes:
             raise UsageError("an entry is too long", bytes=largest, max_bytes=self.max_payload_bytes)
-        size = sum(map(len, payloads))
-        self._queue += payloads
-        self._next += len(payloads)
+
+    def _queued(self, count: int, size: int) -> asyncio.Future[EntryId]:
+        """So many entries, of ``size`` bytes together, were put into the queue."""
+        self._next += count
         self._inflight_bytes += size
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
-        return self._wait_for(self._next - 1, self._next - 1, size)
+        return self._wait_for(self._next - 1, size)
 
-    def _wait_for(self, last: EntryId, result: EntryId, size: int) -> asyncio.Future[EntryId]:
+    def _wait_for(self, last: EntryId, size: int) -> asyncio.Future[EntryId]:
         future: asyncio.Future[EntryId] = self._loop.create_future()
-        self._pending.append(_Waiting(last, future, result, size))
+        self._pending.append(_Waiting(last, future, size))
         return future
 
     async def _room(self) -> None:
@@ -276,7 +277,7 @@ class LedgerWriter:
             self._inflight_bytes -= waiting.size
             self._length += waiting.size
             if not waiting.future.done():  # its caller may have been cancelled
-                waiting.future.set_result(waiting.result)
+                waiting.future.set_result(waiting.last)
         self._wake()
 
     def _fail(self, action: Fail, cause: Exception | None) -> None:
@@ -316,6 +317,11 @@ class LedgerWriter:
 
     def _emit(self, kind: str, **fields: Any) -> None:
         self._context.events.emit(kind, ledger=self.id, **fields)
+
+
+def _frozen(data: Buffer) -> bytes:
+    """A caller's buffer may change before the tick that sends it."""
+    return data if type(data) is bytes else bytes(memoryview(data))
 
 
 def _digest(metadata: LedgerMetadata) -> Digest:

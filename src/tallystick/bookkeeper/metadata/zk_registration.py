@@ -111,17 +111,21 @@ class ZkRegistration:
         self._session.post("delete", self._path(self._read_only))
 
     async def set_read_only(self, read_only: bool) -> None:
+        """After a MetadataError the bookie may be in both lists, until this is called again."""
         async with self._changing:
-            if read_only == self._read_only:
-                return
-            self._read_only = read_only
-            if not await self.take(replace=False):
-                self._read_only = not read_only
+            previous, self._read_only = self._read_only, read_only
+            try:
+                taken = await self.take(replace=False)
+            except MetadataError:
+                self._read_only = previous
+                raise
+            if not taken:
+                self._read_only = previous
                 raise MetadataConflict("another process took this bookie's registration", bookie=self._bookie)
             if self._watch is not None:
                 self._watch.cancel()
-            await self._delete(self._path(not read_only))
             self.keep()
+            await self._delete(self._path(not read_only))
 
     async def close(self) -> None:
         if self._closed:

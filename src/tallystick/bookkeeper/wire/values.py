@@ -40,6 +40,8 @@ class DigestType(enum.Enum):
 
 
 class LedgerState(enum.Enum):
+    """OPEN takes entries, IN_RECOVERY is being fenced and closed by another client, CLOSED is final."""
+
     OPEN = 1
     IN_RECOVERY = 2
     CLOSED = 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from support.stores import SMALL
 
+from support.stores import SMALL
 from tallystick.bookkeeper.bookie.journal import COMMIT_BYTES, FIRST_COMMIT, SECTOR, Commit, Journal
 from tallystick.errors import CorruptRecord, DiskFull, StorageError
 from tallystick.sim.disk import Crashed, SimDisk
@@ -143,19 +143,16 @@ def test_bytes_of_a_client_that_look_like_a_commit_are_not_one() -> None:
     assert desk.replay() == [(1, b"honest")]
 
 
-def test_a_failed_sync_is_the_end() -> None:
+@pytest.mark.parametrize("error", [StorageError("simulated"), DiskFull("simulated")])
+def test_a_failed_sync_is_the_end(error: StorageError) -> None:
     desk = Desk()
     desk.fill(1)
-    for error in (StorageError("simulated"), DiskFull("simulated")):
-        desk.open()
-        list(desk.journal.replay(0))
-        desk.journal.write(Commit(2, (b"opens its segment",), 17))
-        desk.disk.fault = lambda operation, path, error=error: error if operation == "sync" else None  # type: ignore[misc]
-        with pytest.raises(StorageError):
-            desk.write(3, b"lost")
-        desk.disk.fault = None
-        with pytest.raises(StorageError, match="restart"):
-            desk.write(3, b"lost")
+    desk.disk.fault = lambda operation, path: error if operation == "sync" else None
+    with pytest.raises(StorageError):
+        desk.write(2, b"lost")
+    desk.disk.fault = None
+    with pytest.raises(StorageError, match="restart"):
+        desk.write(2, b"lost")
 
 
 def test_what_a_failed_sync_left_in_the_page_cache_is_made_durable_before_it_counts() -> None:

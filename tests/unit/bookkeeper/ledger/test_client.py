@@ -118,11 +118,11 @@ async def test_a_closed_client_refuses_work(cluster: SmallCluster) -> None:
 
 async def test_connect_both_ways(cluster: SmallCluster) -> None:
     events = tallystick.Events(cluster.events.append)
-    async with tallystick.connect(f"memory://{cluster.name}", events=events) as bk:
-        async with await bk.create_ledger() as writer:
-            await writer.append(b"hello")
+    uri = f"memory://{cluster.name}"
+    async with tallystick.connect(uri, events=events) as bk, await bk.create_ledger() as writer:
+        await writer.append(b"hello")
     assert "ledger created" in cluster.kinds()
-    bk = await tallystick.connect(f"memory://{cluster.name}")
+    bk = await tallystick.connect(uri)
     reader = await bk.open_ledger(writer.id)
     assert [entry.data async for entry in reader.read(0, 0)] == [b"hello"]
     await bk.close()

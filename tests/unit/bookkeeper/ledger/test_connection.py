@@ -213,6 +213,23 @@ async def test_a_run_of_reads_that_was_left_hears_nothing(bench: Any) -> None:
     assert (left.codes, again.codes) == ({}, {0: missing, 1: missing})
 
 
+async def test_a_channel_closed_by_its_own_callback_hears_no_more_of_that_read(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    bookie.script = lambda request: None
+    heard, client = Heard(), bench.client()
+
+    def on_acked(entries: list[int]) -> None:
+        heard.on_acked(entries)
+        channel.close()
+
+    channel = client.adds("b1", 1, on_acked, heard.on_failed)
+    channel.send([0, 1, 2], [add_frame(bench, 1, entry) for entry in range(3)])
+    await until(lambda: len(bookie.requests) == 3)
+    bookie.say(ok(1, 0) + ok(1, 1, v2.Code.FENCED) + ok(1, 2))
+    await client_round_trip(client, bookie)
+    assert (heard.acked, heard.failed) == ([[0]], [])
+
+
 @pytest.mark.rule("Q15")
 async def test_q15_a_lost_connection_is_unknown_for_everything_outstanding(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")

@@ -28,7 +28,8 @@ async def left(cluster: SmallCluster, entries: int, *sizes: int, password: bytes
     """A ledger whose writer died after so many confirmed entries of three bytes."""
     client = cluster.client()
     writer = await client.create_ledger(*(sizes or (3, 3, 2)), password=password)
-    await writer.append_batch([b"%03d" % number for number in range(entries)])
+    for number in range(entries):
+        await writer.append(b"%03d" % number)
     writer.abort()
     return writer
 
@@ -143,7 +144,7 @@ async def test_q15_unknown_is_never_a_no_on_the_wire(cluster: SmallCluster, code
     stored = await client.ledger_metadata(writer.id)
     assert (stored.state, stored.fragments) == (LedgerState.IN_RECOVERY, writer.metadata.fragments)
     cluster.bookies[writer.metadata.ensemble[0]].misbehave = None
-    reader = await client.open_ledger(writer.id, recover=True)  # {no, unknown, no}: certain enough
+    reader = await cluster.client().open_ledger(writer.id, recover=True)  # {no, unknown, no}: certain enough
     assert reader.last_entry == 3
 
 

@@ -113,6 +113,19 @@ def test_the_next_deadline_is_that_of_the_oldest_open_question() -> None:
     assert outstanding.wake_at() is None
 
 
+def test_an_overdue_answer_comes_before_a_younger_lane() -> None:
+    outstanding: Outstanding[str] = Outstanding()
+    outstanding.lane(ADDS, "old").sent([5], 0.0, 1.0)
+    outstanding.lane(ADDS, "young").sent([5], 0.9, 1.0)
+    assert outstanding.expire(1.0).entries == [("old", [5])]
+    heard: list[str] = []
+    for _ in range(2):
+        assert outstanding.answered_run(ADDS, [5], lambda owner, start, stop: heard.append(owner)) == 1
+        assert heard in ([], ["young"])
+    assert heard == ["young"]
+    assert outstanding.answered_run(ADDS, [5], lambda *_: None) == 0
+
+
 def test_questions_with_one_key_are_answered_in_turn() -> None:
     outstanding: Outstanding[str] = Outstanding()
     for owner in ("first", "second", "third"):

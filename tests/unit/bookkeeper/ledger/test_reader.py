@@ -273,6 +273,21 @@ async def test_q6_a_tail_ends_with_the_closed_ledger(cluster: Cluster) -> None:
     assert no_fences(cluster.bench)
 
 
+async def test_a_tail_loses_nothing_to_a_refresh_beside_it(cluster: Cluster) -> None:
+    await cluster.create()
+    cluster.append(0, 9)
+    seen: list[int] = []
+    async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:
+        async for entry in reader.tail(0):
+            seen.append(entry.id)
+            if entry.id == 4:
+                cluster.append(10, 19)
+                await reader.refresh()
+            if entry.id == 12:
+                await cluster.close(19)
+    assert seen == list(range(20))
+
+
 async def test_a_tail_may_start_beyond_the_end(cluster: Cluster) -> None:
     await cluster.create()
     async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:

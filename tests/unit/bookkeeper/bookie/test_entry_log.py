@@ -1,0 +1,129 @@
+"""Entry logs: written once, read by chunk, every flipped bit seen."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from dataclasses import replace
+from itertools import accumulate
+
+import pytest
+
+from support.stores import SMALL, entry_bytes
+from tallystick.bookkeeper.bookie import index
+from tallystick.bookkeeper.bookie.entry_log import EntryLogs, LogWriter, index_path, load_index, log_path
+from tallystick.bookkeeper.wire import v2
+from tallystick.errors import CorruptRecord
+from tallystick.sim.disk import SimDisk
+
+LEDGERS = {2: range(0, 60), 7: [0, 2, 3, 5000, 1 << 60]}
+
+
+def answer(ledger: int, entry: int) -> bytes:
+    return v2.encode_answer(v2.Read(ledger, entry), 0, entry_bytes(ledger, entry))
+
+
+def write(disk: SimDisk, log_id: int = 1) -> dict[int, index.Pages]:
+    writer = LogWriter(disk, "/", log_id, SMALL.chunk_bytes)
+    for ledger, entries in LEDGERS.items():
+        frames = [answer(ledger, entry) for entry in entries]
+        starts = array("Q", list(accumulate(map(len, frames), initial=0))[:-1])
+        writer.add(ledger, array("q", entries), starts, b"".join(frames))
+    writer.finish()
+    pages: dict[int, index.Pages] = {ledger: {} for ledger in LEDGERS}
+    for piece in writer.pieces:
+        index.put(pages[piece.ledger], piece.page, piece.slot, piece.locations)
+    return pages
+
+
+def test_what_was_written_is_read_after_a_power_loss() -> None:
+    disk = SimDisk(random.Random(1))
+    pages = write(disk)
+    disk.power_loss()
+    logs = EntryLogs(disk, "/", SMALL)
+    for piece in logs.load(1):
+        for place, location in enumerate(piece.locations):
+            entry = (piece.page << index.PAGE_BITS) + piece.slot + place
+            assert location == index.get(pages[piece.ledger], entry)
+    for ledger, entries in LEDGERS.items():
+        for entry in entries:
+            assert logs.entry(index.get(pages[ledger], entry), ledger, entry) == entry_bytes(ledger, entry)
+    assert logs.logs[1].entries == 65 and set(logs.logs[1].by_ledger) == {2, 7}
+
+
+def test_a_run_of_reads_is_one_piece_of_the_file() -> None:
+    disk = SimDisk(random.Random(1))
+    pages = write(disk)
+    logs = EntryLogs(disk, "/", SMALL)
+    logs.load(1)
+    entry = 0
+    while entry < 60:
+        frames, count = logs.frames(pages[2], 2, entry, 100, 1 << 20)
+        assert count > (1 if entry < 50 else 0)
+        assert frames == b"".join(answer(2, entry + step) for step in range(count))
+        entry += count
+    assert logs.frames(pages[2], 2, 0, 3, 1 << 20)[1] == 3
+    assert logs.frames(pages[7], 7, 2, 100, 1 << 20)[1] == 2, "2 and 3; 4 is missing"
+
+
+@pytest.mark.rule("Q15")
+def test_q15_a_flipped_bit_is_an_error_in_its_chunk_and_nowhere_else() -> None:
+    disk = SimDisk(random.Random(1))
+    pages = write(disk)
+    logs = EntryLogs(disk, "/", SMALL)
+    logs.load(1)
+    disk.flip(log_path("/", 1), logs.logs[1].chunks[1] + 40)
+    failed = []
+    for entry in range(60):
+        try:
+            assert logs.entry(index.get(pages[2], entry), 2, entry) == entry_bytes(2, entry)
+        except CorruptRecord:
+            failed.append(logs.logs[1].chunk_of(index.get(pages[2], entry) & index.OFFSET_MASK))
+    assert set(failed) == {1}
+
+
+def test_an_index_that_points_to_another_entry_is_noticed() -> None:
+    disk = SimDisk(random.Random(1))
+    pages = write(disk)
+    logs = EntryLogs(disk, "/", SMALL)
+    logs.load(1)
+    with pytest.raises(CorruptRecord, match="another entry"):
+        logs.entry(index.get(pages[2], 4), 2, 5)
+
+
+def test_each_flipped_bit_of_an_index_is_refused() -> None:
+    disk = SimDisk(random.Random(1))
+    write(disk)
+    for offset in range(0, disk.open(index_path("/", 1)).size(), 7):
+        disk.flip(index_path("/", 1), offset)
+        with pytest.raises(CorruptRecord):
+            load_index(disk, "/", 1)
+        disk.flip(index_path("/", 1), offset)
+    load_index(disk, "/", 1)
+
+
+def test_missing_and_short_files_are_refused() -> None:
+    disk = SimDisk(random.Random(1))
+    write(disk, 1)
+    write(disk, 2)
+    disk.open(log_path("/", 1)).truncate(100)
+    disk.unlink(log_path("/", 2))
+    for log in (1, 2, 3):
+        with pytest.raises(CorruptRecord):
+            EntryLogs(disk, "/", SMALL).load(log)
+
+
+def test_memory_and_open_files_are_bounded() -> None:
+    disk = SimDisk(random.Random(1))
+    settings = replace(SMALL, read_cache_bytes=3000, open_logs=2)
+    logs = EntryLogs(disk, "/", settings)
+    pages = {}
+    for log in (1, 2, 3):
+        pages[log] = write(disk, log)
+        logs.load(log)
+    for _ in range(2):
+        for log in (1, 2, 3):
+            for entry in range(60):
+                logs.entry(index.get(pages[log][2], entry), 2, entry)
+    assert len(logs._files) <= 2
+    assert logs._cached_bytes == sum(map(len, logs._chunks.values())) <= 3000

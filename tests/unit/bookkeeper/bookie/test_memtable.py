@@ -1,0 +1,92 @@
+"""The memtable against a dictionary, and its READ answers against the reference encoder."""
+
+from __future__ import annotations
+
+from array import array
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.stores import KEY, entry_bytes, frame, scanned
+from tallystick.bookkeeper.bookie.memtable import MemTable, Run, Tables
+from tallystick.bookkeeper.wire import v2
+
+LEDGER = 5
+
+
+def run_of(entries: list[int], payloads: list[bytes] | None = None) -> Run:
+    frames = [
+        frame(LEDGER, entry, payload) for entry, payload in zip(entries, payloads or [None] * len(entries), strict=True)
+    ]
+    data, run = scanned(frames)
+    return Run(array("q", run.entries), array("Q", run.bounds), data)
+
+
+def answer(entry: int, payload: bytes | None = None) -> bytes:
+    return v2.encode_answer(v2.Read(LEDGER, entry), v2.Code.OK, entry_bytes(LEDGER, entry, payload))
+
+
+batches = st.lists(st.lists(st.tuples(st.integers(0, 25), st.binary(max_size=5)), min_size=1, max_size=12), max_size=12)
+
+
+@given(batches)
+def test_the_newest_version_is_found_and_written(batches: list[list[tuple[int, bytes]]]) -> None:
+    table, twin = MemTable(), dict[int, bytes]()
+    for batch in batches:
+        entries, payloads = [entry for entry, _ in batch], [payload for _, payload in batch]
+        assert table.add(LEDGER, run_of(entries, payloads)) == max(entries)
+        twin |= dict(batch)
+    for entry in range(26):
+        hit = table.find(LEDGER, entry)
+        assert (hit and hit[0].entry_bytes(hit[1])) == (
+            entry_bytes(LEDGER, entry, twin[entry]) if entry in twin else None
+        )
+    rows = table.ledgers.get(LEDGER)
+    runs = list(rows.sorted_runs()) if rows else []
+    assert [entry for run in runs for entry in run.entries] == sorted(twin)
+    assert b"".join(run.answers(0, len(run.entries)) for run in runs) == b"".join(
+        answer(entry, twin[entry]) for entry in sorted(twin)
+    )
+
+
+@given(st.integers(1, 40), st.integers(0, 300), st.booleans())
+def test_answers_are_those_of_the_reference(count: int, size: int, same_size: bool) -> None:
+    entries = [3 * place + (1 << 60) for place in range(count)]
+    payloads = [bytes([place]) * (size if same_size else size + place % 3) for place in range(count)]
+    run = run_of(entries, payloads)
+    expected = [answer(entry, payload) for entry, payload in zip(entries, payloads, strict=True)]
+    assert run.answers(0, count) == b"".join(expected)
+    assert run.answers(count // 2, count // 2 + 1) == expected[count // 2]
+
+
+def test_consecutive_stops_at_gaps_and_at_the_size() -> None:
+    run = run_of([4, 5, 6, 9, 10], [b"x" * 10] * 5)
+    size = len(answer(4, b"x" * 10))
+    assert run.consecutive(0, 10, 1 << 20) == 3
+    assert run.consecutive(3, 10, 1 << 20) == 2
+    assert run.consecutive(0, 2, 1 << 20) == 2
+    assert run.consecutive(0, 10, 2 * size + 1) == 2
+    assert run.consecutive(0, 10, 1) == 1, "one entry always goes"
+
+
+def test_a_late_entry_above_the_runs_does_not_hide_a_newer_run() -> None:
+    table = MemTable()
+    table.add(LEDGER, run_of([5, 3, 10], [b"old"] * 3))
+    table.add(LEDGER, run_of([6, 7, 8, 9, 10], [b"new"] * 5))
+    hit = table.find(LEDGER, 10)
+    assert hit and hit[0].entry_bytes(hit[1]) == entry_bytes(LEDGER, 10, b"new")
+
+
+def test_freezing_again_keeps_the_table_that_could_not_be_written() -> None:
+    tables = Tables()
+    tables.active.add(LEDGER, run_of([0]))
+    frozen = tables.freeze(7)
+    tables.active.add(LEDGER, run_of([1]))
+    assert tables.freeze(9) is frozen and tables.mark == 7
+    assert [table.entries for table in tables.newest_first()] == [1, 1]
+    tables.drop_frozen()
+    assert tables.freeze(9) is not frozen and tables.mark == 9
+
+
+def test_keys_are_no_part_of_what_is_read() -> None:
+    assert KEY not in run_of([0]).answers(0, 1)

@@ -1,0 +1,65 @@
+"""Where a ledger's node is, and which clusters are ours to use."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystick.bookkeeper.metadata.layout import FACTORY, LAYOUT_TEXT, check_layout, folders_of, ledger_path
+from tallystick.bookkeeper.wire.values import MAX_ID
+from tallystick.errors import MetadataError
+
+
+@pytest.mark.parametrize(
+    ("ledger", "path"),
+    [
+        (0, "/r/00/0000/L0000"),
+        (1, "/r/00/0000/L0001"),
+        (1234567890, "/r/12/3456/L7890"),
+        ((1 << 31) - 2, "/r/21/4748/L3646"),
+        ((1 << 31) - 1, "/r/000/0000/0021/4748/L3647"),
+        (1 << 32, "/r/000/0000/0042/9496/L7296"),
+        (MAX_ID, "/r/922/3372/0368/5477/L5807"),
+    ],
+)
+def test_paths(ledger, path):
+    assert ledger_path("/r", ledger) == path
+
+
+@given(st.integers(0, MAX_ID))
+def test_a_path_holds_the_id_and_nothing_else(ledger):
+    digits = ledger_path("/r", ledger).removeprefix("/r/").replace("/", "").replace("L", "")
+    assert int(digits) == ledger
+    assert len(digits) == (10 if ledger < (1 << 31) - 1 else 19)
+
+
+def test_folders_from_the_inside_out():
+    assert list(folders_of("/a/r", "/a/r/00/0001/L0002")) == ["/a/r/00/0001", "/a/r/00"]
+    assert len(list(folders_of("/r", ledger_path("/r", MAX_ID)))) == 4
+
+
+@pytest.mark.parametrize("text", [LAYOUT_TEXT, LAYOUT_TEXT + "\n", "1\nhierarchical:1"])
+def test_layouts_that_we_know(text):
+    check_layout(text, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "cannot be read"),
+        ("2", "cannot be read"),
+        ("2\nhierarchical", "cannot be read"),
+        (f"3\n{FACTORY}:1", "cannot be read"),
+        (f"2\n{FACTORY}:2", "version 2"),
+        ("1\nflat:1", "with flat"),
+        (
+            "2\norg.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory:1",
+            "LongHierarchicalLedgerManagerFactory",
+        ),
+    ],
+)
+def test_layouts_that_we_refuse(text, reason):
+    with pytest.raises(MetadataError, match=reason) as caught:
+        check_layout(text, "host:2181/ledgers/LAYOUT")
+    assert caught.value.where == "host:2181/ledgers/LAYOUT"

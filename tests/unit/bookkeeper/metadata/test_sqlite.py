@@ -1,0 +1,185 @@
+"""What only the SQLite driver has: a file, leases on the boot clock, a thread. The rest is in tests/conformance."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from support.waiting import until
+from tallystick.bookkeeper.metadata import sqlite_store
+from tallystick.bookkeeper.metadata.open import open_driver
+from tallystick.bookkeeper.metadata.sqlite import SqliteDriver
+from tallystick.bookkeeper.metadata.sqlite_store import Lease, SqliteStore
+from tallystick.bookkeeper.wire.values import BookieInfo, Fragment, LedgerMetadata
+from tallystick.errors import MetadataConflict, MetadataError, UsageError
+
+INFO = BookieInfo.at("127.0.0.1", 3181)
+METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("b1",)),), password=b"secret")
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tmp_path / "folder" / "metadata.db"
+
+
+@pytest.fixture
+async def driver(path) -> AsyncIterator[SqliteDriver]:
+    made = SqliteDriver(str(path))
+    await made.init_cluster()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def store(path):
+    made = SqliteStore(str(path))
+    made.init_cluster()
+    yield made
+    made.close()
+
+
+async def test_looking_for_a_cluster_makes_no_file(path):
+    driver = await open_driver(f"sqlite://{path}")
+    with pytest.raises(MetadataError, match="there is no cluster here") as caught:
+        await driver.bookies()
+    assert caught.value.path == str(path)
+    assert not path.parent.exists()
+    await driver.close()
+
+
+async def test_nobody_else_can_read_the_passwords(driver, path):
+    await driver.create_ledger(METADATA)
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert [file.stat().st_mode & 0o777 for file in sorted(path.parent.iterdir())] == [0o600] * 3
+
+
+async def test_a_change_is_synced_before_its_call_returns(driver, path):
+    connection = driver._store._connect
+    pragma = await driver._thread.call(lambda: connection().execute("PRAGMA synchronous").fetchone()[0])
+    assert pragma == 2  # FULL
+    with sqlite3.connect(path) as other:
+        assert other.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    other.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database, but long enough to be looked at" * 100])
+async def test_other_files_are_refused(tmp_path, content):
+    path = tmp_path / "file.db"
+    path.write_bytes(content)
+    driver = SqliteDriver(str(path))
+    with pytest.raises(MetadataError, match="no cluster in this file|cannot be used"):
+        await driver.instance_id()
+    await driver.close()
+    assert path.read_bytes() == content
+
+
+async def test_another_programs_database_is_refused(tmp_path):
+    path = tmp_path / "file.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE x (y)")
+    connection.close()
+    driver = SqliteDriver(str(path))
+    with pytest.raises(MetadataError, match="another program"):
+        await driver.instance_id()
+    with pytest.raises(UsageError):
+        await driver.init_cluster()
+    await driver.close()
+
+
+async def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    driver = SqliteDriver(str(tmp_path / "file" / "metadata.db"))
+    with pytest.raises(MetadataError, match="cannot be made"):
+        await driver.init_cluster()
+    await driver.close()
+
+
+def test_a_driver_does_not_survive_a_fork(path):
+    async def run() -> None:
+        driver = SqliteDriver(str(path))
+        driver._thread._pid = os.getpid() + 1  # as the child of a fork sees it
+        with pytest.raises(UsageError, match="fork"):
+            await driver.instance_id()
+
+    asyncio.run(run())
+
+
+def test_a_lease_ends_with_its_time_and_with_the_boot(store, path, monkeypatch):
+    now = sqlite_store.boot_now()
+    monkeypatch.setattr(sqlite_store, "boot_now", lambda: now)
+    lease, rival = Lease("bookie-1", INFO, "me", 10.0), Lease("bookie-1", INFO, "rival", 10.0)
+    assert store.take_place(lease, replace=False)
+    assert not store.take_place(rival, replace=False)
+    now += 9.9
+    assert store.take_place(lease, replace=False), "renewed"
+    now += 9.9
+    assert store.bookies().find("bookie-1")
+    now += 0.2
+    assert not store.bookies().find("bookie-1")
+    assert store.take_place(rival, replace=False)
+    rebooted = SqliteStore(str(path))
+    rebooted._boot = "another boot"
+    assert not rebooted.bookies().find("bookie-1")
+    rebooted.close()
+
+
+async def test_a_lease_is_renewed_until_another_has_it(path, driver):
+    other = SqliteDriver(str(path), session_timeout_s=0.15)
+    registration = await other.register("bookie-1", INFO)
+    expiries = set()
+
+    def seen() -> bool:
+        connection = sqlite3.connect(path)
+        expiries.add(connection.execute("SELECT expires FROM registrations").fetchone()[0])
+        connection.close()
+        return len(expiries) >= 5
+
+    await until(seen)
+    await driver.register("bookie-1", BookieInfo.at("127.0.0.1", 2), replace=True)
+    async with asyncio.timeout(20):
+        await registration.lost.wait()
+    with pytest.raises(MetadataConflict):
+        await registration.set_read_only(True)
+    await other.close()
+    assert (await driver.bookies()).find("bookie-1").address == ("127.0.0.1", 2)
+
+
+async def test_a_cancelled_registration_leaves_nothing(driver, path):
+    registering = asyncio.ensure_future(driver.register("bookie-1", INFO))
+    await asyncio.sleep(0)
+    registering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await registering
+    assert not (await driver.bookies()).writable
+
+
+async def test_a_call_that_was_cancelled_does_not_stop_the_thread(driver):
+    call = asyncio.ensure_future(driver.instance_id())
+    await asyncio.sleep(0)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    assert await driver.instance_id()
+
+
+async def test_nobody_polls_when_nobody_watches(driver, monkeypatch):
+    await driver.instance_id()
+    asked = []
+    monkeypatch.setattr(driver._store, "data_version", lambda: asked.append(1) or 1)
+    await asyncio.sleep(0.2)
+    assert not asked
+    watch = driver.watch_bookies(lambda: None)
+    await until(lambda: len(asked) > 2)
+    watch.cancel()
+
+
+async def test_listings_of_several_pages(driver, monkeypatch):
+    monkeypatch.setattr("tallystick.bookkeeper.metadata.sqlite.PAGE", 2)
+    monkeypatch.setattr("tallystick.bookkeeper.metadata.sqlite_store.PAGE", 2)
+    for count in range(5):
+        assert [ledger async for ledger in driver.ledgers()] == list(range(count))
+        await driver.create_ledger(METADATA)

@@ -1,0 +1,61 @@
+"""Metadata URIs, good and bad."""
+
+from __future__ import annotations
+
+import pytest
+
+from tallystick.bookkeeper.metadata.open import open_driver
+from tallystick.bookkeeper.metadata.uri import MemoryUri, SqliteUri, ZooKeeperUri, parse
+from tallystick.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("memory://test", MemoryUri("test")),
+        ("sqlite:///data/metadata.db", SqliteUri("/data/metadata.db")),
+        ("sqlite:///data/../metadata.db", SqliteUri("/metadata.db")),
+        ("zk+hierarchical://one:2181;two:2182/ledgers", ZooKeeperUri((("one", 2181), ("two", 2182)), "/ledgers")),
+        ("zk+null://one,two:2182/a/b", ZooKeeperUri((("one", 2181), ("two", 2182)), "/a/b")),
+        ("zk://10.0.0.1", ZooKeeperUri((("10.0.0.1", 2181),), "/ledgers")),
+        ("zk://one/", ZooKeeperUri((("one", 2181),), "/ledgers")),
+        ("ZK://one/ledgers/", ZooKeeperUri((("one", 2181),), "/ledgers")),
+        ("zk://[::1]:2181/ledgers", ZooKeeperUri((("::1", 2181),), "/ledgers")),
+    ],
+)
+def test_good_ones(uri, expected):
+    assert parse(uri) == expected
+
+
+def test_servers_as_kazoo_takes_them():
+    assert parse("zk://[::1]:1;two:2/ledgers").servers == "[::1]:1,two:2"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "",
+        "ledgers",
+        "etcd://one/ledgers",
+        "memory://",
+        "memory+x://a",
+        "sqlite://relative.db",
+        "sqlite:///",
+        "sqlite:///folder/",
+        "zk:///ledgers",
+        "zk+flat://one/ledgers",
+        "zk+longhierarchical://one/ledgers",
+        "zk+ms://one/ledgers",
+        "zk://one:0/ledgers",
+        "zk://one:99999/ledgers",
+        "zk://one:x/ledgers",
+        "zk://user@one/ledgers",
+        "zk://one/a//b",
+        "zk://one/a/../b",
+        "zk://one/a b",
+    ],
+)
+async def test_bad_ones_say_what_a_uri_is(uri):
+    with pytest.raises(UsageError) as caught:
+        await open_driver(uri)
+    assert caught.value.uri == uri

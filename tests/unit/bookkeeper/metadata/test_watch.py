@@ -1,0 +1,85 @@
+"""Watchers: on their own loop, whatever thread tells them; and taking a place."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from tallystick.bookkeeper.metadata.watch import Watchers, take_place
+from tallystick.errors import MetadataConflict
+
+
+async def test_a_callback_runs_on_the_loop_of_its_watcher():
+    watchers, heard, where = Watchers(), asyncio.Event(), []
+
+    def changed() -> None:
+        where.append(threading.current_thread())
+        heard.set()
+
+    watchers.add(1, changed)
+    await asyncio.to_thread(watchers.notify, 1)
+    async with asyncio.timeout(10):
+        await heard.wait()
+    assert where == [threading.current_thread()]
+
+
+async def test_only_watchers_of_the_key_are_told():
+    watchers, heard = Watchers(), []
+    first = watchers.add(1, lambda: heard.append(1))
+    watchers.add(2, lambda: heard.append(2))
+    assert watchers.keys() == [1, 2]
+    watchers.notify(2)
+    watchers.notify(3)
+    await asyncio.sleep(0)
+    assert heard == [2]
+    watchers.notify(1)
+    first.cancel()
+    first.cancel()
+    await asyncio.sleep(0)
+    assert heard == [2], "cancelled while the call was on its way"
+    assert watchers.keys() == [2]
+
+
+def test_a_watcher_whose_loop_is_closed_is_forgotten():
+    watchers = Watchers()
+
+    async def add() -> None:
+        watchers.add(1, lambda: None)
+
+    asyncio.run(add())
+    watchers.notify(1)
+    assert watchers.keys() == []
+
+
+async def test_a_place_is_taken_when_it_becomes_free():
+    watchers, free = Watchers(), []
+
+    async def take() -> bool:
+        return bool(free)
+
+    taking = asyncio.ensure_future(take_place("bookie-1", take, lambda changed: watchers.add(1, changed), 10.0))
+    watchers_seen = False
+    while not watchers_seen:
+        await asyncio.sleep(0)
+        watchers_seen = watchers.keys() == [1]
+    watchers.notify(1)
+    await asyncio.sleep(0.01)
+    assert not taking.done()
+    free.append(True)
+    watchers.notify(1)
+    await taking
+    assert watchers.keys() == []
+
+
+async def test_a_place_that_stays_taken_is_a_conflict():
+    watchers = Watchers()
+
+    async def take() -> bool:
+        return False
+
+    with pytest.raises(MetadataConflict) as caught:
+        await take_place("bookie-1", take, lambda changed: watchers.add(1, changed), 0.02)
+    assert caught.value.bookie == "bookie-1"
+    assert watchers.keys() == []

@@ -1,0 +1,170 @@
+"""Ledger metadata in its three formats: there and back, and every damage found."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystick.bookkeeper.wire.metadata import HEADER, decode, encode
+from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata, LedgerState
+from tallystick.errors import MetadataError, UsageError
+
+OPEN = LedgerMetadata(
+    3, 2, 2, (Fragment(0, ("b1", "b2", "b3")), Fragment(7, ("b1", "b4", "b3"))), DigestType.CRC32C, b"pw",
+    custom={"k": b"\x00\xff"}, ctoken=99,
+)  # fmt: skip
+FORMAT_1 = replace(
+    OPEN, digest_type=DigestType.CRC32, password=b"", custom={}, format_version=1, has_password=False, ctoken=0
+)
+BOOKIE = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20)
+ID = st.integers(0, 2**63 - 1)
+CUSTOM = st.dictionaries(st.text(max_size=9), st.binary(max_size=40), max_size=3)
+
+
+@st.composite
+def ledgers(draw: st.DrawFn) -> LedgerMetadata:
+    version = draw(st.sampled_from((1, 2, 3)))
+    size = draw(st.integers(1, 5))
+    write = draw(st.integers(1, size))
+    firsts = sorted(draw(st.sets(ID, min_size=1, max_size=4)))
+    fragments = tuple(Fragment(first, draw(st.tuples(*[BOOKIE] * size))) for first in firsts)
+    state = draw(st.sampled_from(LedgerState))
+    closed = state is LedgerState.CLOSED
+    end = {"last_entry": draw(st.integers(-1, 2**63 - 1)), "length": draw(ID)} if closed else {}
+    if version == 1:
+        return LedgerMetadata(
+            size, write, write, fragments, state=state, format_version=1, has_password=False, **end
+        )  # fmt: skip
+    has_password = draw(st.booleans())
+    secret = {"digest_type": draw(st.sampled_from(DigestType)), "password": draw(st.binary(max_size=40))}
+    return LedgerMetadata(
+        size, write, draw(st.integers(1, write)), fragments, state=state, format_version=version,
+        has_password=has_password, custom=draw(CUSTOM), ctime_ms=draw(st.none() | ID),
+        ctoken=draw(ID) if version == 3 else 0, **(secret if has_password else {}), **end,
+    )  # fmt: skip
+
+
+@pytest.mark.rule("Q3")
+@given(ledgers())
+def test_q3_what_was_written_is_read(metadata):
+    data = encode(metadata)
+    found = decode(data)
+    assert found == metadata
+    assert (found.ctoken, found.ctime_ms) == (metadata.ctoken, metadata.ctime_ms)
+    assert encode(found) == data
+
+
+def test_format_1_is_lines():
+    header = b"BookieMetadataFormatVersion\t1\n2\n3\n"
+    body = b"0\n0\tb1\tb2\tb3\n7\tb1\tb4\tb3\n"
+    assert encode(FORMAT_1) == header + body
+    assert encode(FORMAT_1.in_recovery()) == header + body + b"-102\tCLOSED"
+    assert encode(FORMAT_1.closed(41, 4200)) == header + body.replace(b"0\n", b"4200\n", 1) + b"41\tCLOSED"
+    assert decode(encode(FORMAT_1)).ack_quorum == 2
+
+
+def test_format_2_is_protobuf_text_without_a_token():
+    text = encode(replace(OPEN, format_version=2)).decode()
+    assert text.startswith("BookieMetadataFormatVersion\t2\nquorumSize: 2\nensembleSize: 3\nlength: 0\n")
+    assert 'lastEntryId: -1\nstate: OPEN\nsegment {\n  ensembleMember: "b1"\n' in text
+    assert 'digestType: CRC32C\npassword: "pw"\nackQuorumSize: 2\n' in text
+    assert "cToken" not in text
+
+
+def test_format_2_of_another_writer():
+    text = (
+        'quorumSize: 2 ensembleSize: 2 length: 5 lastEntryId: 1 state: CLOSED digestType: HMAC password: "\\001"\n'
+        'segment { ensembleMember: "a:1" ensembleMember: "b:2" firstEntryId: 0 }'
+    )
+    found = decode(HEADER + b"2\n" + text.encode())
+    assert (found.ack_quorum, found.last_entry, found.length) == (2, 1, 5), "no ack quorum: the write quorum"
+    assert (found.digest_type, found.password, found.ctime_ms) == (DigestType.HMAC, b"\x01", None)
+
+
+def test_the_end_of_a_ledger_that_is_not_closed_is_not_read():
+    found = decode(encode(OPEN.closed(41, 4200)).replace(b"\x28\x03", b"\x28\x01"))
+    assert (found.state, found.last_entry, found.length) == (LedgerState.OPEN, -1, 0)
+
+
+def test_the_creation_time_of_the_service_is_not_written_back():
+    found = decode(encode(OPEN), ctime_ms=1234)
+    assert (found.ctime_ms, found.ctime_stored) == (1234, False)
+    assert encode(found) == encode(OPEN)
+    stored = replace(OPEN, ctime_ms=5)
+    assert decode(encode(stored), ctime_ms=1234).ctime_ms == 5
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"junk",
+        b"BookieMetadataFormatVersion\n3\n",
+        b"BookieMetadataFormatVersion\t4\n",
+        b"BookieMetadataFormatVersion\t0\n",
+        b"BookieMetadataFormatVersion\t-1\n",
+        b"BookieMetadataFormatVersion\t" + b"0" * 99 + b"3\n",
+        HEADER + b"1\n",
+        HEADER + b"1\n2\n3\n0",
+        HEADER + b"1\n2\n3\n0\n0\ta\tb\tc",
+        HEADER + b"1\n2\n3\n0\n0\ta\tb\n",
+        HEADER + b"1\n2\n3\nx\n0\ta\tb\tc\n",
+        HEADER + b"1\n2\n3\n0\n0\ta\tb\tc\n9\tOPEN",
+        HEADER + b"1\n\xff\n3\n0\n0\ta\tb\tc\n",
+        HEADER + b"2\nquorumSize: 1",
+        HEADER + b"2\n}{",
+        HEADER + b"2\n\xff",
+        HEADER + b"3\n",
+        HEADER + b"3\n\xff\xff\xff\xff\xff\x01",
+        HEADER + b"3\n\x02\x08",
+        HEADER + b"3\n\x00",
+    ],
+)
+def test_damaged_metadata_is_an_error_that_says_where(data):
+    with pytest.raises(MetadataError) as caught:
+        decode(data, where="/ledgers/00/0000/L0001")
+    assert caught.value.where == "/ledgers/00/0000/L0001"
+
+
+@given(st.data())
+def test_no_damage_is_any_other_error(data):
+    whole = encode(OPEN)
+    at = data.draw(st.integers(0, len(whole) - 1))
+    hurt = data.draw(
+        st.sampled_from(
+            (whole[:at], whole + b"x", whole[:at] + bytes([data.draw(st.integers(0, 255))]) + whole[at + 1 :])
+        )
+    )
+    with contextlib.suppress(MetadataError):
+        decode(hurt)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ensembleSize: 3": "ensembleSize: 4"},
+        {"quorumSize: 2\nensemble": "quorumSize: 4\nensemble"},
+        {"firstEntryId: 7": "firstEntryId: 0"},
+        {"firstEntryId: 7": "firstEntryId: -7"},
+        {'password: "pw"\n': ""},
+        {"digestType: CRC32C\n": ""},
+        {"state: OPEN": "state: 9"},
+    ],
+)
+def test_contradictions_are_refused(change):
+    text = encode(replace(OPEN, format_version=2)).decode()
+    for old, new in change.items():
+        assert old in text
+        text = text.replace(old, new)
+    with pytest.raises(MetadataError):
+        decode(text.encode())
+
+
+def test_a_format_that_cannot_hold_it_is_refused():
+    for metadata in (replace(OPEN, format_version=1), replace(OPEN, format_version=4), replace(OPEN, ctoken=1 << 64)):
+        with pytest.raises(UsageError):
+            encode(metadata)
