@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -95,10 +94,3 @@ class Field:
         for peer in reversed(self._peers):
             peer.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-async def restart_seconds(bookie: Bookie) -> float:
-    """How long a bookie that was killed is away: from its start until it answers a request."""
-    bookie.kill()
-    await asyncio.sleep(0)
-    return await bookie.start()

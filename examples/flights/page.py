@@ -70,9 +70,7 @@ def write(path: Path, run: Run, verdict: Verdict, table: Path, report: Sequence[
     rows = "".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in report)
     steps = "\n".join(html.escape(step) for step in run.steps)
     start = run.moments[0].time
-    moments = "".join(
-        f"<li>{html.escape(moment.what)} <small>{moment.time - start:.2f} s</small>" for moment in run.moments
-    )
+    moments = "".join(f"<li>{html.escape(one.what)} <small>{one.time - start:.2f} s</small>" for one in run.moments)
     headline = "Every row is there, once, in order" if verdict.good else "THE COMPARISON FAILED"
     path.write_text(
         f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>tallystick: flights</title>

@@ -27,8 +27,8 @@
         ├── DiskFull
         └── InvalidCookie              these folders belong to another bookie, or lost their data
 
-Class attributes tell a caller how to react: ``code`` is the number that the original's client uses for the same condition
-(``BKException.Code``), ``retriable`` says that the same call may succeed later, ``ambiguous`` that it may have taken
+Class attributes tell a caller how to react: ``code`` is the number that the original's client uses for the same
+condition (``BKException.Code``), ``retriable`` says that the same call may succeed later, ``ambiguous`` that it may have taken
 effect although it failed.
 """
 
@@ -38,7 +38,7 @@ from typing import Any, ClassVar
 
 
 class TallyError(Exception):
-    """Any failure that this package reports on purpose. Keyword arguments become attributes and are shown after the text."""
+    """A failure reported on purpose. Keyword arguments become attributes and are shown after the text."""
 
     code: ClassVar[int] = -999
     retriable: ClassVar[bool] = False

@@ -1,7 +1,7 @@
 """Files as a storage engine needs them: positioned vectored writes, explicit syncs, explicit folder syncs.
 
-Everything here is synchronous; shells run it on a thread. A failed ``sync`` leaves it unknown what is on the disk, and a
-second one that succeeds proves nothing: the caller must stop using the file.
+Everything here is synchronous; shells run it on a thread. A failed ``sync`` leaves it unknown what is on the disk,
+and a second one that succeeds proves nothing: the caller must stop using the file.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class OsDisk:
 
 
 class FolderLock:
-    """Holds a folder for this process: the kernel drops it when the process dies, so holding it proves the last one dead."""
+    """Holds a folder for this process. The kernel drops it when the process dies: holding it proves the last one dead."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.join(path, "LOCK")
@@ -190,7 +190,7 @@ class FolderLock:
 
 
 def write_atomic(disk: Disk, path: str, data: bytes) -> None:
-    """Replace a small file so that a crash leaves the old or the new content, never a mix: temp, sync, rename, sync folder."""
+    """Replace a small file so that a crash leaves the old or the new content: temp, sync, rename, sync folder."""
     temporary = path + ".new"
     if disk.exists(temporary):
         disk.unlink(temporary)

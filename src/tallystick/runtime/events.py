@@ -1,4 +1,4 @@
-"""Every protocol decision is one structured event with its reason: logs, CLI, reports and the simulator show the same ones."""
+"""Every protocol decision is one structured event with its reason: logs, CLI and reports show the same ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Event:
-    """``kind`` is a short fixed phrase (``ensemble changed``), ``fields`` what it is about: ledger, entry, bookie, reason."""
+    """``kind`` is a short fixed phrase (``ensemble changed``), ``fields`` what it is about: ledger, bookie, reason …"""
 
     kind: str
     fields: dict[str, Any] = field(default_factory=dict)

@@ -26,7 +26,7 @@ class Listener(Protocol):
 class Network(Protocol):
     """Opens connections and ports. Failures are ``OSError``; the shells map them."""
 
-    async def connect(self, host: str, port: int, factory: ProtocolFactory, timeout: float) -> asyncio.Transport: ...
+    async def connect(self, host: str, port: int, factory: ProtocolFactory, within_s: float) -> asyncio.Transport: ...
 
     async def listen(self, host: str, port: int, factory: ProtocolFactory) -> Listener: ...
 
@@ -47,9 +47,9 @@ class _TcpListener:
 class TcpNetwork:
     """TCP of the running event loop, without Nagle's delay."""
 
-    async def connect(self, host: str, port: int, factory: ProtocolFactory, timeout: float) -> asyncio.Transport:
+    async def connect(self, host: str, port: int, factory: ProtocolFactory, within_s: float) -> asyncio.Transport:
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(within_s):
             transport, _ = await loop.create_connection(factory, host, port)
         no_delay(transport)
         return transport

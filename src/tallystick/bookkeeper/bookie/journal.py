@@ -13,7 +13,7 @@ valid, and nobody can send bytes that look like a commit without knowing the sal
 
 Commit n + 1 is not written before the sync of n returned. So after a crash only the last commit can be incomplete: it
 was not acknowledged and is cut. A missing number in the middle is damage and refused (CorruptRecord). The two header
-copies are written and synced one after the other, so one of them is always whole.
+copies are written and synced one after the other, a whole one last, so one of them is whole at any time.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class _Segment:
     size: int
     generation: int = 0
     salt: int = 0
+    header: int = 0  # the offset of a header copy that is whole
     last: int = 0  # the highest commit number in it
 
     def seed(self, offset: int) -> int:
@@ -199,7 +200,8 @@ class Journal:
         """Begin a new life of a segment: nothing that is in it is valid any more."""
         segment.generation, segment.salt, segment.last = generation, self._random.getrandbits(64), 0
         header = _HEADER.pack(_MAGIC, segment.generation, segment.salt)
-        for offset in _HEADER_COPIES:
+        # The copy that is whole comes last: a crash may have damaged the other one before.
+        for offset in sorted(_HEADER_COPIES, key=lambda copy: copy == segment.header):
             segment.file.write([header + _CRC.pack(crc32c(header))], offset)
             self._sync(segment.file)
 
@@ -232,11 +234,11 @@ class Journal:
 
 
 def _open_segment(path: str, file: File) -> _Segment:
-    headers: list[tuple[int, int]] = []
+    headers: list[tuple[int, int, int]] = []
     for offset in _HEADER_COPIES:
         data = file.read(_HEADER.size + _CRC.size, offset)
         if data[:8] == _MAGIC and data[_HEADER.size :] == _CRC.pack(crc32c(data[: _HEADER.size])):
-            headers.append(_HEADER.unpack(data[: _HEADER.size])[1:])
+            headers.append((*_HEADER.unpack(data[: _HEADER.size])[1:], offset))
     if not headers:
         raise CorruptRecord("both headers of a journal segment are damaged", path=path)
     return _Segment(path, file, file.size(), *max(headers))

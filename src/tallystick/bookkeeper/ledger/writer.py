@@ -101,8 +101,10 @@ class LedgerWriter:
         it got no id), LedgerClosed, LedgerFenced, NotEnoughBookies, Unauthorized, MetadataError.
         """
         await self._room()
-        future = self.append_nowait(data)
-        self._wake()
+        try:
+            future = self.append_nowait(data)
+        finally:
+            self._wake()
         return await future
 
     def append_nowait(self, data: Buffer) -> asyncio.Future[EntryId]:
@@ -119,13 +121,15 @@ class LedgerWriter:
         """Append entries with consecutive ids and wait until all are safe; the ids. Raises as ``append``."""
         if not data:
             return []
-        await self._room()
         payloads = [_frozen(one) for one in data]
         sizes = [len(payload) for payload in payloads]
-        self._admit(max(sizes))
-        self._queue += payloads
-        future = self._queued(len(payloads), sum(sizes))
-        self._wake()
+        await self._room()
+        try:
+            self._admit(max(sizes))
+            self._queue += payloads
+            future = self._queued(len(payloads), sum(sizes))
+        finally:
+            self._wake()
         last = await future
         return list(range(last - len(payloads) + 1, last + 1))
 

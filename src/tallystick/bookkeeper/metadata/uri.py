@@ -73,7 +73,10 @@ def _zookeeper(uri: str, flavour: str, rest: str) -> ZooKeeperUri:
     root = "/" + path.strip("/") if path.strip("/") else DEFAULT_ROOT
     if slash and (not re.fullmatch(r"(/[^/\s]+)+", root) or any(part in (".", "..") for part in root.split("/"))):
         raise UsageError("the path of a ZooKeeper URI must be a plain znode path such as /ledgers", uri=uri)
-    return ZooKeeperUri(tuple(_host_port(part, uri) for part in re.split("[;,]", servers) if part.strip()), root)
+    hosts = tuple(_host_port(part, uri) for part in re.split("[;,]", servers) if part.strip())
+    if not hosts:
+        raise UsageError("a ZooKeeper URI needs a server: zk+hierarchical://host:port/ledgers", uri=uri)
+    return ZooKeeperUri(hosts, root)
 
 
 def _host_port(text: str, uri: str) -> tuple[str, int]:

@@ -196,3 +196,16 @@ def test_few_free_segments_are_kept() -> None:
     desk.journal.release(90)
     assert desk.journal.used_bytes <= SMALL.journal_segment_bytes
     assert len(desk.disk.listdir("/journal")) == SMALL.journal_spare_segments + 1
+
+
+def test_a_header_is_whole_after_any_number_of_crashes() -> None:
+    desk = Desk()
+    desk.fill(1)
+    for seed in range(100):
+        desk.disk.random = random.Random(seed)
+        desk.replay(mark=1)
+        desk.disk.crash_at = desk.disk.operations + 1 + seed % 4  # in the stamp of the segment
+        with pytest.raises(Crashed):
+            desk.write(2, b"never")
+        desk.disk.power_loss()
+    assert len(desk.disk.listdir("/journal")) == 1

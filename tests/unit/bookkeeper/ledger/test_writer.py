@@ -349,6 +349,19 @@ async def test_who_waits_for_room_hears_of_the_failure(cluster: SmallCluster) ->
     assert [type(result) for result in results] == [LedgerFenced] * 5
 
 
+async def test_a_refused_append_passes_the_room_on(cluster: SmallCluster) -> None:
+    writer = await cluster.client(max_inflight_bytes=100, max_frame_bytes=200).create_ledger()
+    for bookie in cluster.bookies.values():
+        bookie.held = []
+    sizes = [100, 141, 100]
+    appends = [asyncio.ensure_future(writer.append(b"x" * size)) for size in sizes]
+    await until(lambda: sum(len(bookie.held or []) for bookie in cluster.bookies.values()) == 2)
+    for bookie in cluster.bookies.values():
+        bookie.release()
+    results = await asyncio.gather(*appends, return_exceptions=True)
+    assert [result if isinstance(result, int) else type(result) for result in results] == [0, UsageError, 1]
+
+
 @pytest.mark.rule("Q17")
 async def test_q17_the_writer_reads_its_open_ledger_up_to_its_lac(cluster: SmallCluster) -> None:
     writer = await cluster.client().create_ledger()

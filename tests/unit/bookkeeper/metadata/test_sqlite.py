@@ -72,7 +72,7 @@ async def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "file.db"
     path.write_bytes(content)
     driver = SqliteDriver(str(path))
-    with pytest.raises(MetadataError, match="no cluster in this file|cannot be used"):
+    with pytest.raises(MetadataError, match=r"no cluster in this file|cannot be used"):
         await driver.instance_id()
     await driver.close()
     assert path.read_bytes() == content
