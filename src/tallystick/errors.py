@@ -28,8 +28,8 @@
         └── InvalidCookie              these folders belong to another bookie, or lost their data
 
 Class attributes tell a caller how to react: ``code`` is the number that the original's client uses for the same
-condition (``BKException.Code``), ``retriable`` says that the same call may succeed later, ``ambiguous`` that it may have taken
-effect although it failed.
+condition (``BKException.Code``), ``retriable`` says that the same call may succeed later, ``ambiguous`` that it may
+have taken effect although it failed.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionLoss
+from kazoo.exceptions import ConnectionLoss, NoNodeError
 
 from support.waiting import until
 from support.zookeeper import ZooKeeperServer, free_port, missing, running
@@ -210,10 +210,12 @@ async def test_a_write_with_a_lost_answer_succeeds_once(driver, monkeypatch):
 
 async def test_a_conflict_with_a_lost_answer_is_a_conflict(driver, monkeypatch):
     created = await driver.create_ledger(METADATA)
-    await driver.write_ledger(created.value, METADATA.in_recovery(), created.version)
-    lose_answers(monkeypatch, driver._session)
-    with pytest.raises(MetadataConflict):
-        await driver.write_ledger(created.value, METADATA.closed(-1, 0), created.version)
+    for version in range(2):
+        await driver.write_ledger(created.value, METADATA.in_recovery(), version)
+    for metadata in (METADATA.closed(-1, 0), METADATA.in_recovery()):
+        lose_answers(monkeypatch, driver._session)
+        with pytest.raises(MetadataConflict):
+            await driver.write_ledger(created.value, metadata, created.version)
 
 
 async def test_a_delete_with_a_lost_answer_is_a_success(driver, monkeypatch):
@@ -329,6 +331,21 @@ async def test_creating_and_deleting_neighbours_at_once(driver, uri):
     await asyncio.gather(churn(driver, 0), churn(other, 100), churn(driver, 1 << 35), churn(other, (1 << 35) + 50))
     assert [ledger async for ledger in driver.ledgers()] == []
     await other.close()
+
+
+async def test_a_folder_that_is_pruned_before_its_first_ledger_is_made_again(driver, monkeypatch):
+    call, failed = driver._session.call, []
+
+    async def pruned(name, path, *arguments, **options):
+        if name == "create" and "/L" in path and not failed:
+            failed.append(path)
+            raise NoNodeError
+        return await call(name, path, *arguments, **options)
+
+    monkeypatch.setattr(driver._session, "call", pruned)
+    created = await driver.create_ledger(METADATA)
+    assert failed
+    assert (await driver.read_ledger(created.value)).value == METADATA
 
 
 async def test_long_ids_once_anyone_uses_them(driver, uri, raw, root):

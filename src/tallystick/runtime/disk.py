@@ -171,7 +171,7 @@ class OsDisk:
 
 
 class FolderLock:
-    """Holds a folder for this process. The kernel drops it when the process dies: holding it proves the last one dead."""
+    """Holds a folder for this process. The kernel drops it when the process dies: to hold it proves that."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.join(path, "LOCK")
