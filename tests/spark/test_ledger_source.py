@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.listening import open_to_others
 from tallystick import sync
 from tallystick.admin.dev import DevCluster
 from tallystick.bookkeeper.metadata.open import open_driver
@@ -200,6 +201,11 @@ def test_passwords_are_in_no_error_and_no_plan(bk: sync.BookKeeper, read: Read, 
         assert "right-one" not in frame._jdf.queryExecution().toString()
     finally:
         bk.delete_ledger(ledger)  # other tests read all ledgers, without a password
+
+
+def test_spark_listens_on_loopback_only(spark: SparkSession) -> None:
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None and open_to_others(gateway.proc.pid) == []
 
 
 def test_a_session_without_pushdown_reads_all_the_same(spark: SparkSession, read: Read, closed: int) -> None:

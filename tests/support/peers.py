@@ -1,12 +1,14 @@
 """Processes of a mixed cluster: ZooKeeper, bookies, clients, each the original's or ours, behind the same few methods.
 
-Every peer has a folder with its log; none outlives ``stop``; peers in Java also end when this process does.
+Every peer has a folder with its log; none outlives ``kill``, and none the process that started it (of ours: where
+there is ``setpriv``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import signal
 import socket
 import struct
@@ -226,7 +228,9 @@ class Bookie(Peer):
         """As ``original``; with an id of its own if one is given, else named by its address as the original is."""
         port = free_port()
         home = folder / f"tally-{port}"
-        command = [sys.executable, "-m", "tallystick", "bookie", "run", "--config", str(home / "bookie.conf")]
+        # Ends with the process that started it, as the original's wrapper does, also when that one is killed.
+        leash = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+        command = [*leash, sys.executable, "-m", "tallystick", "bookie", "run", "--config", str(home / "bookie.conf")]
         if id:
             command += ["--set", f"bookieId={id}"]
         return cls("tally", command, home, port, id or f"127.0.0.1:{port}")._configured(

@@ -3,55 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from support.links import KEY, Heard, add_frame, ok, until
 from tallystick.bookkeeper.wire import v2
-from tallystick.bookkeeper.wire.digest import master_key
 from tallystick.errors import BookieUnavailable, RequestTimeout
-
-KEY = master_key(b"")
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    """Wait for it."""
-    for _ in range(10_000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("the condition never came true")
-
-
-class Heard:
-    """What a channel reported, call by call."""
-
-    def __init__(self) -> None:
-        self.acked: list[list[int]] = []
-        self.failed: list[tuple[list[int], int | None]] = []
-
-    def on_acked(self, entries: list[int]) -> None:
-        self.acked.append(list(entries))
-
-    def on_failed(self, entries: list[int], code: int | None) -> None:
-        self.failed.append((list(entries), code))
-
-    @property
-    def all_acked(self) -> list[int]:
-        return [entry for entries in self.acked for entry in entries]
-
-    @property
-    def all_failed(self) -> list[int]:
-        return [entry for entries, _ in self.failed for entry in entries]
-
-
-def add_frame(bench: Any, ledger: int, entry: int, payload: bytes = b"x") -> bytes:
-    return v2.Add(ledger, entry, KEY, bench.entry(ledger, entry, payload)).encode()
-
-
-def ok(ledger: int, entry: int, code: int = 0) -> bytes:
-    return v2.encode_answer(v2.Add(ledger, entry, KEY, b""), code)
 
 
 async def test_reads_answer_with_code_and_bytes(bench: Any) -> None:
@@ -228,124 +186,6 @@ async def test_a_channel_closed_by_its_own_callback_hears_no_more_of_that_read(b
     bookie.say(ok(1, 0) + ok(1, 1, v2.Code.FENCED) + ok(1, 2))
     await client_round_trip(client, bookie)
     assert (heard.acked, heard.failed) == ([[0]], [])
-
-
-@pytest.mark.rule("Q15")
-async def test_q15_a_lost_connection_is_unknown_for_everything_outstanding(bench: Any) -> None:
-    [bookie] = await bench.bookie("b1")
-    bookie.script = lambda request: None
-    heard, client = Heard(), bench.client()
-    client.adds("b1", 1, heard.on_acked, heard.on_failed).send([0, 1], [add_frame(bench, 1, 0), add_frame(bench, 1, 1)])
-    read = asyncio.ensure_future(client.read("b1", 1, 0))
-    await until(lambda: len(bookie.requests) == 3)
-    bookie.connections[0].abort()
-    with pytest.raises(BookieUnavailable) as caught:
-        await read
-    assert caught.value.ambiguous
-    assert heard.failed == [([0, 1], None)]
-    assert "bookie connection ended" in bench.kinds()
-    bookie.script = None
-    assert (await client.read("b1", 1, 0)).code == v2.Code.NO_LEDGER  # reconnects by itself
-    assert bookie.opened == 2
-
-
-async def test_a_channel_outlives_its_connection(bench: Any) -> None:
-    [bookie] = await bench.bookie("b1")
-    heard, client = Heard(), bench.client()
-    channel = client.adds("b1", 1, heard.on_acked, heard.on_failed)
-    channel.send([0], [add_frame(bench, 1, 0)])
-    await until(lambda: heard.all_acked == [0])
-    bookie.connections[0].abort()
-    await until(lambda: "bookie connection ended" in bench.kinds())
-    channel.send([1], [add_frame(bench, 1, 1)])
-    await until(lambda: heard.all_acked == [0, 1])
-
-
-async def test_unreachable_bookies_fail_and_are_not_hammered(bench: Any) -> None:
-    [bookie] = await bench.bookie("b1")
-    host, port = bookie.address
-    await bookie.stop()
-    resolved = 0
-
-    async def resolve(name: str) -> tuple[str, int]:
-        nonlocal resolved
-        resolved += 1
-        return host, port
-
-    bench.resolve = resolve
-    heard, client = Heard(), bench.client()
-    channel = client.adds("b1", 1, heard.on_acked, heard.on_failed)
-    channel.send([0], [add_frame(bench, 1, 0)])
-    assert heard.failed == []  # never inside send
-    await until(lambda: heard.failed == [([0], None)])
-    for _ in range(20):
-        with pytest.raises(BookieUnavailable):
-            await client.read("b1", 1, 0)
-    assert resolved < 20
-
-
-async def test_an_unregistered_bookie_is_unavailable_until_it_is_back(bench: Any) -> None:
-    [bookie] = await bench.bookie("b1")
-    await bookie.stop()
-    client = bench.client()
-    with pytest.raises(BookieUnavailable, match="not registered"):
-        await client.read("b1", 1, 0)
-    await bookie.start()  # on another port: the id is resolved again
-    async with asyncio.timeout(10):
-        while True:
-            try:
-                answer = await client.read("b1", 1, 0)
-                break
-            except BookieUnavailable:
-                await asyncio.sleep(0.01)
-    assert answer.code == v2.Code.NO_LEDGER
-
-
-async def test_silence_times_out_as_unknown_and_ends_the_connection(bench: Any) -> None:
-    [bookie] = await bench.bookie("b1")
-    bookie.script = lambda request: None
-    heard, client = Heard(), bench.client(add_timeout_s=0.1, read_timeout_s=30.0)
-    client.adds("b1", 1, heard.on_acked, heard.on_failed).send([0, 1], [add_frame(bench, 1, 0), add_frame(bench, 1, 1)])
-    read = asyncio.ensure_future(client.read("b1", 1, 0))
-    with pytest.raises(BookieUnavailable, match="silent"):
-        await read  # with the connection, long before its own time
-    assert heard.failed == [([0, 1], None)]
-
-
-async def test_one_slow_answer_times_out_alone_and_its_late_answer_is_swallowed(bench: Any) -> None:
-    [bookie] = await bench.bookie("b1")
-    bookie.script = lambda request: None if request.entry == 0 else bookie.default(request)
-    client = bench.client(read_timeout_s=0.1)
-    slow = asyncio.ensure_future(client.read("b1", 1, 0))
-    while not slow.done():
-        await client.read("b1", 1, 1)
-        await asyncio.sleep(0.005)
-    with pytest.raises(RequestTimeout):
-        await slow
-    again = asyncio.ensure_future(client.read("b1", 1, 0))
-    await until(lambda: len([request for request in bookie.requests if request.entry == 0]) == 2)
-    bookie.say(v2.encode_answer(v2.Read(1, 0), v2.Code.IO_ERROR))  # belongs to the first question
-    bookie.say(v2.encode_answer(v2.Read(1, 0), v2.Code.NO_LEDGER))
-    assert (await again).code == v2.Code.NO_LEDGER
-    assert bookie.opened == 1
-
-
-async def test_adds_time_out_while_others_are_answered(bench: Any) -> None:
-    [bookie] = await bench.bookie("b1")
-    bookie.script = lambda request: None if getattr(request, "entry", 0) == 2 else bookie.default(request)
-    heard, client = Heard(), bench.client(add_timeout_s=0.1)
-    channel = client.adds("b1", 1, heard.on_acked, heard.on_failed)
-    channel.send([0, 1, 2, 3], [add_frame(bench, 1, entry) for entry in range(4)])
-    number = 3
-    while not heard.failed:
-        number += 1
-        channel.send([number], [add_frame(bench, 1, number)])
-        await asyncio.sleep(0.005)
-    assert heard.failed == [([2], None)]
-    bookie.say(ok(1, 2))  # late
-    await until(lambda: len(heard.all_acked) == number)
-    assert 2 not in heard.all_acked
-    assert bookie.opened == 1
 
 
 @pytest.mark.parametrize(

@@ -253,8 +253,15 @@ async def test_leaving_early_leaves_nothing_behind(bench: Any) -> None:
     async with aclosing(fetch_runs(bench.client(read_timeout_s=1000.0, speculative_read_s=1000.0), [wanted])) as runs:
         await anext(runs)
         for bookie in bench.bookies.values():
+            bookie.requests.clear()
             bookie.script = lambda request: None  # what is now asked would never end by itself
-        await anext(runs)
+        waiting = asyncio.ensure_future(anext(runs))
+        for _ in range(10_000):
+            if any(bookie.requests for bookie in bench.bookies.values()):
+                break
+            await asyncio.sleep(0.001)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
     assert len(asyncio.all_tasks()) == before
 
 

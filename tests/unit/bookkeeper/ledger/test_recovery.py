@@ -204,11 +204,17 @@ def test_two_changes_at_one_entry_are_one_fragment() -> None:
     ended(core, YES)
     core.failed(0, 0)
     core.ensemble_changed(("d", "b", "c"))
-    core.failed(1, 0)
-    core.ensemble_changed(("d", "e", "c"))
     core.acked(0, 0, 0)
     core.acked(1, 0, 0)
-    assert ended(core, NO, NO, entry=1) == [Close(0, 1, (Fragment(0, ("d", "e", "c")),))]
+    ended(core, YES, entry=1)
+    core.failed(1, 1)
+    core.ensemble_changed(("d", "e", "c"))
+    core.failed(2, 1)
+    core.ensemble_changed(("d", "e", "f"))
+    core.acked(0, 1, 1)
+    core.acked(1, 1, 1)
+    expected = (Fragment(0, ("d", "b", "c")), Fragment(1, ("d", "e", "f")))
+    assert ended(core, NO, NO, entry=2) == [Close(1, 1, expected)]
 
 
 @pytest.mark.rule("Q14")

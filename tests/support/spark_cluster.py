@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
@@ -15,20 +17,29 @@ import pyspark
 READY_S = 60.0
 
 
+@dataclass(frozen=True)
+class SparkCluster:
+    master: str  # spark://host:port
+    pids: tuple[int, ...]
+
+
 @contextlib.contextmanager
-def running(folder: Path, workers: int = 2) -> Iterator[str]:
-    """The master's ``spark://`` address, while the cluster runs. The processes' logs are in ``folder``."""
+def running(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
+    """The cluster, for as long as it is needed. The processes' logs are in ``folder``."""
     with contextlib.ExitStack() as stack:
-        address = _start(stack, folder / "master.log", r"Starting Spark master at (spark://\S+)", ["master.Master"])
+        start = functools.partial(_start, stack, folder)
+        master, pid = start("master", r"Starting Spark master at (spark://\S+)", ["master.Master"])
+        pids = [pid]
         for number in range(workers):
-            log, home = folder / f"worker-{number}.log", folder / f"worker-{number}"
-            options = ["worker.Worker", "--cores", "1", "--memory", "1g", "--work-dir", str(home)]
-            _start(stack, log, r"Successfully registered with master (spark://\S+)", options, address)
-        yield address
+            options = ["worker.Worker", "--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{number}")]
+            pids.append(start(f"worker-{number}", r"Successfully registered with (master)", options, master)[1])
+        yield SparkCluster(master, tuple(pids))
 
 
-def _start(stack: contextlib.ExitStack, log: Path, ready: str, options: list[str], *arguments: str) -> str:
-    """Start a daemon, which ends with ``stack``, and wait for its log to say ``ready``; what that says."""
+def _start(
+    stack: contextlib.ExitStack, folder: Path, name: str, ready: str, options: list[str], *arguments: str
+) -> tuple[str, int]:
+    """Start a daemon, which ends with ``stack``, and wait for its log to say ``ready``; what that says, and its pid."""
     home = os.path.dirname(pyspark.__file__)
     environment = {
         **os.environ,
@@ -38,9 +49,10 @@ def _start(stack: contextlib.ExitStack, log: Path, ready: str, options: list[str
         "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         "SPARK_DAEMON_MEMORY": "128m",
     }
-    name, *rest = options
+    kind, *rest = options
+    log = folder / f"{name}.log"
     loopback = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-    command = [f"{home}/bin/spark-class", f"org.apache.spark.deploy.{name}", *loopback, *rest, *arguments]
+    command = [f"{home}/bin/spark-class", f"org.apache.spark.deploy.{kind}", *loopback, *rest, *arguments]
     with open(log, "wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
     stack.callback(_end, process)
@@ -49,7 +61,7 @@ def _start(stack: contextlib.ExitStack, log: Path, ready: str, options: list[str
         if process.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"{name} did not start:\n{log.read_text(errors='replace')[-2000:]}")
         time.sleep(0.05)
-    return found[1]
+    return found[1], process.pid  # the script becomes the JVM: it has the same pid
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,51 @@
+"""What tests of a bookie connection share: a listener to a channel, frames, waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.digest import master_key
+
+KEY = master_key(b"")
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Wait for it."""
+    for _ in range(10_000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("the condition never came true")
+
+
+class Heard:
+    """What a channel reported, call by call."""
+
+    def __init__(self) -> None:
+        self.acked: list[list[int]] = []
+        self.failed: list[tuple[list[int], int | None]] = []
+
+    def on_acked(self, entries: list[int]) -> None:
+        self.acked.append(list(entries))
+
+    def on_failed(self, entries: list[int], code: int | None) -> None:
+        self.failed.append((list(entries), code))
+
+    @property
+    def all_acked(self) -> list[int]:
+        return [entry for entries in self.acked for entry in entries]
+
+    @property
+    def all_failed(self) -> list[int]:
+        return [entry for entries, _ in self.failed for entry in entries]
+
+
+def add_frame(bench: Any, ledger: int, entry: int, payload: bytes = b"x") -> bytes:
+    return v2.Add(ledger, entry, KEY, bench.entry(ledger, entry, payload)).encode()
+
+
+def ok(ledger: int, entry: int, code: int = 0) -> bytes:
+    return v2.encode_answer(v2.Add(ledger, entry, KEY, b""), code)
