@@ -15,7 +15,10 @@ from sim.mutants import MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(tallystick.errors.__file__).parent
-SIM = "import sys; from tallystick.sim.cores import run_many; sys.exit(bool(run_many(range({0}), stop_at=1).failed))"
+SIM = (
+    "import sys; from tallystick.sim import cores; from tallystick.sim.series import run_many; "
+    "sys.exit(bool(run_many(cores.run, range({0}), stop_at=1).failed))"
+)
 
 
 def killed(mutant: Mutant, folder: Path) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tallystick.sim import storage
-from tallystick.sim.cores import random_start
+from tallystick.sim.series import random_start
 
 
 @pytest.mark.rule("P1", "P6", "Q11", "Q15")
 def test_promises_hold_through_crashes() -> None:
     first = random_start()
-    print(f"seeds from {first}; one again: tallystick.sim.storage.run(SEED)")
+    print(f"seeds from {first}; one again: tally sim replay --storage SEED")
     outcomes = [storage.run(seed) for seed in range(first, first + 250)]
     assert [outcome for outcome in outcomes if outcome.violation] == []
     assert sum(outcome.promised for outcome in outcomes) > 10_000, "too little was promised to prove anything"

@@ -6,39 +6,60 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-app = App(name="sim", help="Run the production protocol cores through seeded faults.")
+app = App(name="sim", help="Run the production protocol cores and the bookie's storage through seeded faults.")
+
+Storage = Annotated[bool, Parameter(help="A life of a bookie's storage instead of one of a ledger.")]
 
 
 @app.command
 def run(
     *,
-    seeds: Annotated[int | None, Parameter(help="How many schedules; by default as many as the time allows.")] = None,
-    seconds: Annotated[float, Parameter(help="Stop after this long.")] = 60.0,
+    seeds: Annotated[int | None, Parameter(help="How many lives of each kind; by default as the time allows.")] = None,
+    seconds: Annotated[float, Parameter(help="Stop after this long; half of it for each kind.")] = 60.0,
     first: Annotated[int | None, Parameter(help="The first seed; a random one by default.")] = None,
 ) -> int:
-    """Run schedules of lost, late and doubled messages, deaths and rivals; check every promise while they run."""
+    """Lives of ledgers (lost, late, doubled messages, deaths, rivals) and of storages (crashes, torn writes).
+
+    Every promise is checked while they run.
+    """
+    from functools import partial
     from itertools import count
 
     from tallystick.errors import UsageError
-    from tallystick.sim import cores
+    from tallystick.sim import cores, series, storage
 
     if seconds <= 0 or (seeds is not None and seeds < 1):
         raise UsageError("--seconds must be above 0 and --seeds at least 1", seconds=seconds, seeds=seeds)
-    start = cores.random_start() if first is None else first
-    wanted = count(start) if seeds is None else range(start, start + seeds)
+    start = series.random_start() if first is None else first
     print(f"seeds from {start}", flush=True)
-    summary = cores.run_many(wanted, seconds=seconds, progress=lambda done: print(f"  {done:,} schedules", flush=True))
-    rate = summary.schedules / summary.seconds
-    print(f"{summary.schedules:,} schedules, {summary.acked:,} entries acknowledged, {rate:,.0f} schedules/s")
-    for outcome in summary.failed:
-        print(f"seed {outcome.seed}: {outcome.violation}\n  again, with every step: tally sim replay {outcome.seed}")
-    print("every promise held" if not summary.failed else f"{len(summary.failed)} schedules broke a promise")
-    return 1 if summary.failed else 0
+    failed = 0
+    for kind, option, life in (("ledger", "", cores.run), ("storage", "--storage ", storage.run)):
+        wanted = count(start) if seeds is None else range(start, start + seeds)
+        summary = series.run_many(life, wanted, seconds=seconds / 2, progress=partial(_progress, kind))
+        rate = summary.lives / summary.seconds
+        print(f"{kind}: {summary.lives:,} schedules, {summary.promised:,} entries promised, {rate:,.0f} schedules/s")
+        for outcome in summary.failed:
+            print(f"  seed {outcome.seed}: {outcome.violation}\n    again: tally sim replay {option}{outcome.seed}")
+        failed += len(summary.failed)
+    print(f"{failed} schedules broke a promise" if failed else "every promise held")
+    return 1 if failed else 0
+
+
+def _progress(kind: str, done: int) -> None:
+    print(f"  {done:,} {kind} lives", flush=True)
 
 
 @app.command
-def replay(seed: Annotated[int, Parameter(help="As printed by: tally sim run")], /) -> int:
-    """Run one schedule again and print every step."""
+def replay(seed: Annotated[int, Parameter(help="As printed by: tally sim run")], /, *, storage: Storage = False) -> int:
+    """Run one schedule again; of a ledger's life every step is printed."""
+    if storage:
+        from tallystick.sim import storage as bookie_storage
+
+        life = bookie_storage.run(seed)
+        print(
+            f"seed {seed}: {life.violation or 'every promise held'} ({life.promised} promised, {life.crashes} crashes)"
+        )
+        return 1 if life.violation else 0
     from tallystick.sim import cores
 
     outcome = cores.run(seed, keep_trace=True)

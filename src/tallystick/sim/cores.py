@@ -5,9 +5,6 @@ First everything may go wrong (safety), then the faults stop and the ledger must
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata
@@ -25,12 +22,12 @@ MAX_STEPS = 200_000
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one schedule ended; ``violation`` None is a pass."""
+    """How one schedule ended; ``violation`` None is a pass; ``promised`` entries were acknowledged."""
 
     seed: int
     violation: str | None
+    promised: int
     fingerprint: str
-    acked: int
     trace: tuple[str, ...] = ()
 
 
@@ -48,7 +45,7 @@ def run(seed: int, *, keep_trace: bool = False) -> Outcome:
         violation = str(found)
     except AssertionError as broken:  # an invariant inside a core
         violation = f"core: {broken or type(broken).__name__}"
-    return Outcome(seed, violation, world.fingerprint, checker.acked + 1, tuple(world.trace or ()))
+    return Outcome(seed, violation, checker.acked + 1, world.fingerprint, tuple(world.trace or ()))
 
 
 def _live(world: World, scenario: Scenario, cluster: Cluster, checker: Checker) -> None:
@@ -117,40 +114,3 @@ def _pause(world: World, bookie: Bookie, seconds: float) -> None:
     until = world.now + seconds
     world.note(bookie.id, "pauses until", f"{until:.3f}")
     bookie.silent_until = until
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What a series of schedules came to."""
-
-    schedules: int
-    acked: int
-    failed: tuple[Outcome, ...]
-    seconds: float
-
-
-def run_many(
-    seeds: Iterable[int],
-    *,
-    seconds: float | None = None,
-    stop_at: int = 5,
-    progress: Callable[[int], None] | None = None,
-) -> Summary:
-    """Run seeds until they, the time, or the patience (``stop_at`` failures) are used up."""
-    started, count, acked, failed = time.monotonic(), 0, 0, list[Outcome]()
-    for seed in seeds:
-        outcome = run(seed)
-        count, acked = count + 1, acked + outcome.acked
-        if outcome.violation:
-            failed.append(outcome)
-        if count % 10_000 == 0 and progress:
-            progress(count)
-        out_of_time = seconds is not None and time.monotonic() - started >= seconds
-        if out_of_time or len(failed) >= stop_at:
-            break
-    return Summary(count, acked, tuple(failed), time.monotonic() - started)
-
-
-def random_start() -> int:
-    """A first seed that no earlier run used."""
-    return random.SystemRandom().randrange(1 << 32)

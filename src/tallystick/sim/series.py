@@ -1,0 +1,66 @@
+"""Many simulated lives one after another, of either tier: the protocol cores, or a bookie's storage."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Outcome(Protocol):
+    """How one life ended."""
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def violation(self) -> str | None:
+        """None is a pass."""
+        ...
+
+    @property
+    def promised(self) -> int:
+        """Entries that somebody was told are safe: with none, a pass proves nothing."""
+        ...
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a series came to."""
+
+    lives: int
+    promised: int
+    failed: tuple[Outcome, ...]
+    seconds: float
+
+
+def run_many(
+    run: Callable[[int], Outcome],
+    seeds: Iterable[int],
+    *,
+    seconds: float | None = None,
+    stop_at: int = 5,
+    progress: Callable[[int], None] | None = None,
+) -> Summary:
+    """Run seeds until they, the time, or the patience (``stop_at`` failures) are used up."""
+    started, lives, promised, failed = time.monotonic(), 0, 0, list[Outcome]()
+    reported = started
+    for seed in seeds:
+        outcome = run(seed)
+        lives, promised = lives + 1, promised + outcome.promised
+        if outcome.violation:
+            failed.append(outcome)
+        now = time.monotonic()
+        if progress and now - reported >= 10.0:
+            reported = now
+            progress(lives)
+        if (seconds is not None and now - started >= seconds) or len(failed) >= stop_at:
+            break
+    return Summary(lives, promised, tuple(failed), time.monotonic() - started)
+
+
+def random_start() -> int:
+    """A first seed that no earlier series used."""
+    return random.SystemRandom().randrange(1 << 32)
