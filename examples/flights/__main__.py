@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import shutil
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from examples.flights import data, page, verify
 from examples.flights.story import Cluster, Run, Story
@@ -18,6 +20,22 @@ from examples.flights.story import Cluster, Run, Story
 ALL_ROWS = 336_776
 BOOKIES = 4
 SECONDS = 20  # the writers are paced to take about this long, so that each fault falls into the middle of writing
+
+
+@contextlib.contextmanager
+def stderr_to(log: Path) -> Iterator[None]:
+    """What this process and the Java that it starts say on stderr goes to a file; an error names the file."""
+    kept = os.dup(2)
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"Spark's own log: {log}")
+        raise
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def play(folder: Path, rows: int, console: Console) -> Run:
@@ -36,7 +54,7 @@ def play(folder: Path, rows: int, console: Console) -> Run:
             rows=rows,
             rate=rows / SECONDS,
             show=lambda done: progress.update(task, completed=done),
-            tell=lambda text: progress.console.print(f"  {text}", highlight=False),
+            tell=lambda text: progress.console.print(f"  {text}", highlight=False, soft_wrap=True),
         )
         with story.cluster.running(BOOKIES) as uri:
             story.run.uri = uri
@@ -44,7 +62,8 @@ def play(folder: Path, rows: int, console: Console) -> Run:
             progress.stop()
             console.print("[bold]Spark reads the bookies into a table[/]")
             started = time.monotonic()
-            verify.ingest(uri, story.run.ledgers, folder / "flights.parquet")
+            with stderr_to(folder / "spark.log"):
+                verify.ingest(uri, story.run.ledgers, folder / "flights.parquet")
             console.print(f"  {folder / 'flights.parquet'} in {time.monotonic() - started:.1f} s (with Spark's start)")
     return story.run
 
@@ -91,10 +110,8 @@ def main() -> int:
     verdict = verify.compare(data.load(options.rows), folder / "flights.parquet", run.acked)
     lines = report(run, verdict, folder)
     page.write(folder / "flights.html", run, verdict, folder / "flights.parquet", lines)
-    table = Table(show_header=False, box=None, padding=(0, 2))
     for name, value in lines:
-        table.add_row(name, value)
-    console.print(table)
+        console.print(f"  {name:48}{value}", highlight=False, soft_wrap=True)
     console.print("[bold green]PASSED[/]" if verdict.good else "[bold red]FAILED[/]")
     return 0 if verdict.good else 1
 
