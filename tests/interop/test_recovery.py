@@ -40,11 +40,13 @@ async def test_q10_a_killed_writer_is_recovered_by_the_other_kind(
     assert await read_by_both(cluster, ledger, last) == [expected(6, 0, last, 200)] * 2
     metadata = [await client.ask("metadata", ledger=ledger) for client in cluster.clients.values()]
     assert metadata[0] == metadata[1]
-    assert (metadata[0]["state"], metadata[0]["last"], metadata[0]["length"]) == (
-        "CLOSED",
-        str(last),
-        str((last + 1) * 200),
-    )
+    assert (metadata[0]["state"], metadata[0]["last"]) == ("CLOSED", str(last))
+    length = int(metadata[0]["length"])
+    if writer_kind == "tally" and last == 99:
+        # With nothing to write back the original stores the length at the highest entry it saw, which may lie beyond.
+        assert length in {(sent + 1) * 200 for sent in range(99, 300)}
+    else:
+        assert length == (last + 1) * 200
 
 
 @pytest.mark.rule("Q11", "Q12")
