@@ -10,7 +10,8 @@
     ├── Unavailable                    a peer or service could not do it now
     │   ├── RequestTimeout             no answer in time: the request may have taken effect
     │   ├── NotEnoughBookies           fewer bookies than the ensemble needs
-    │   └── BookieUnavailable          one bookie refused the connection, closed it, or is not registered
+    │   ├── BookieUnavailable          one bookie refused the connection, closed it, or is not registered
+    │   └── SlaveNotAvailable          no slave in sync has the message; the master stored it
     ├── LedgerError
     │   ├── LedgerFenced               another client recovers this ledger; unconfirmed entries may or may not survive
     │   ├── LedgerClosed               the ledger takes no more entries
@@ -22,14 +23,17 @@
     │   └── RecoveryIncomplete         too many bookies gave no certain answer: nothing was closed, try again
     ├── MetadataError
     │   └── MetadataConflict           a compare-and-set lost against another client
+    ├── BrokerError                    a broker or name server answered with an error code
+    │   └── NoSuchTopic
     └── StorageError
         ├── CorruptRecord              a stored record is damaged and not just a torn tail
         ├── DiskFull
+        ├── OffsetMismatch             bytes for another place of the log than its end
         └── InvalidCookie              these folders belong to another bookie, or lost their data
 
 Class attributes tell a caller how to react: ``code`` is the number that the original's client uses for the same
-condition (``BKException.Code``), ``retriable`` says that the same call may succeed later, ``ambiguous`` that it may
-have taken effect although it failed.
+condition (BookKeeper's ``BKException.Code``, RocketMQ's ``ResponseCode``), ``retriable`` says that the same call may
+succeed later, ``ambiguous`` that it may have taken effect although it failed.
 """
 
 from __future__ import annotations
@@ -114,6 +118,13 @@ class BookieUnavailable(Unavailable):
     ambiguous = True
 
 
+class SlaveNotAvailable(Unavailable):
+    """No slave in sync has the message; the master stored it."""
+
+    code = 11
+    ambiguous = True
+
+
 class LedgerError(TallyError):
     """The ledger does not allow this."""
 
@@ -183,6 +194,18 @@ class MetadataConflict(MetadataError):
     retriable = True
 
 
+class BrokerError(TallyError):
+    """A broker or name server answered with an error code."""
+
+    code = 1
+
+
+class NoSuchTopic(BrokerError):
+    """No broker knows this topic."""
+
+    code = 17
+
+
 class StorageError(TallyError):
     """The disk failed."""
 
@@ -191,6 +214,10 @@ class StorageError(TallyError):
 
 class CorruptRecord(StorageError):
     """A stored record is damaged."""
+
+
+class OffsetMismatch(StorageError):
+    """These bytes belong to another place of the log than its end."""
 
 
 class DiskFull(StorageError):

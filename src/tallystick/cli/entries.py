@@ -14,8 +14,8 @@ from tallystick.bookkeeper.ledger.read import Entry
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 from tallystick.cli import output
-from tallystick.cli.ledger import Shape
 from tallystick.cli.lines import lines
+from tallystick.cli.options import Shape
 from tallystick.errors import TallyError, UsageError
 from tallystick.runtime.events import Event, Events
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from tallystick.cli.options import PASSWORD, SERVICE, Json, Password, Service
+from tallystick.cli.options import PASSWORD, SERVICE, SHAPE, Json, Password, Service, Shape
 
 app = App(name="ledger", help="Write, read, follow, inspect, recover and delete ledgers.")
 
@@ -15,24 +14,6 @@ LedgerArgument = Annotated[int, Parameter(help="The ledger's id.")]
 Hex = Annotated[bool, Parameter(name="--hex", help="Print the bytes in hexadecimal.")]
 Ids = Annotated[bool, Parameter(help="Print ledger:entry and a tab in front of each payload.")]
 Explain = Annotated[bool, Parameter(help="Print each decision of the protocol with its reason.")]
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Shape:
-    """What a new ledger is like."""
-
-    ensemble: Annotated[int, Parameter(help="How many bookies hold the ledger.")] = 3
-    write_quorum: Annotated[int, Parameter(help="How many of them hold each entry.")] = 2
-    ack_quorum: Annotated[int, Parameter(help="How many must have stored an entry before it counts.")] = 2
-    digest: Annotated[
-        Literal["crc32c", "crc32", "hmac", "dummy"], Parameter(help="What protects each entry; dummy: nothing.")
-    ] = "crc32c"
-    id: Annotated[int | None, Parameter(help="Take this id instead of the next free one.")] = None
-    custom: Annotated[tuple[str, ...], Parameter(help="Custom metadata: name=value. Repeatable.")] = ()
-
-
-SHAPE = Shape()
 
 
 @app.command

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -57,6 +57,22 @@ class Password:
             raise UsageError(f"cannot read the password file: {error.strerror}", path=self.password_file) from error
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Shape:
+    """What a new ledger is like."""
+
+    ensemble: Annotated[int, Parameter(help="How many bookies hold the ledger.")] = 3
+    write_quorum: Annotated[int, Parameter(help="How many of them hold each entry.")] = 2
+    ack_quorum: Annotated[int, Parameter(help="How many must have stored an entry before it counts.")] = 2
+    digest: Annotated[
+        Literal["crc32c", "crc32", "hmac", "dummy"], Parameter(help="What protects each entry; dummy: nothing.")
+    ] = "crc32c"
+    id: Annotated[int | None, Parameter(help="Take this id instead of the next free one.")] = None
+    custom: Annotated[tuple[str, ...], Parameter(help="Custom metadata: name=value. Repeatable.")] = ()
+
+
 # As defaults of parameters: frozen, so one value serves all.
 SERVICE = Service()
 PASSWORD = Password()
+SHAPE = Shape()
