@@ -17,79 +17,33 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Awaitable
+from dataclasses import asdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # the peers are those of the interop tests
 
 import report
 from machine import Meter, describe, resident_mb
+from plan import ADDS, FULL, LATENCY, QUICK, READS, RECOVERY, TAIL_ENTRIES, Load, Plan
 from report import Round
 from sides import BATCHES, BEST, DEFAULT, OUR_CLIENT, OURS, THEIR_CLIENT, Field, Side
 
 from support.java import missing, prepare
 
 MAIN = (OURS, BEST)
-TAIL_ENTRIES = 1000
-
-
-@dataclass(frozen=True)
-class Load:
-    """One kind of round. ``size``: payload bytes; ``window``: requests in flight."""
-
-    name: str
-    size: int
-    quorums: tuple[int, int, int] = (3, 3, 2)
-    window: int = 1000
-
-
-ADDS = (
-    Load("add 100 B, 3/3/2", 100),
-    Load("add 1 KB, 3/3/2", 1024),
-    Load("add 100 B, 3/2/2", 100, (3, 2, 2)),
-    Load("add 1 KB, 3/2/2", 1024, (3, 2, 2)),
-)
-LATENCY = Load("add 1 KB, 3/3/2, one in flight", 1024, window=1)
-# A striped ledger cannot be read in batches: each entry is a request of its own.
-READS = (Load("read 1 KB, 3/3/2", 1024, window=4), Load("read 1 KB, 3/2/2", 1024, (3, 2, 2), window=2))
-RECOVERY = Load(f"recover {TAIL_ENTRIES} unconfirmed, 1 KB, 3/3/2", 1024)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How long and how often; seconds unless the name says otherwise."""
-
-    limit: float
-    reserve: float  # for the restarts and for cleaning up; no round begins in it
-    rounds: int
-    add: float
-    read: float
-    read_entries: int
-    latency: float
-    recoveries: int
-    warm_java: float  # at each payload size: a JVM's first ten seconds cost up to twice the CPU
-    warm_ours: float
-    default: bool  # the original with its default settings as a third side
-    mixes: bool  # our client on the original's bookies, and the reverse
-
-
-FULL = Plan(
-    limit=300, reserve=25, rounds=3, add=2.2, read=1.5, read_entries=100_000, latency=1.5, recoveries=5,
-    warm_java=9.0, warm_ours=2.0, default=True, mixes=True,
-)  # fmt: skip
-QUICK = Plan(
-    limit=90, reserve=18, rounds=2, add=1.0, read=1.0, read_entries=50_000, latency=1.0, recoveries=2,
-    warm_java=4.0, warm_ours=1.0, default=False, mixes=False,
-)  # fmt: skip
+ROUND_LIMIT_S = 60.0  # a turn that takes longer has failed
+MAX_FAILURES = 3  # then a side is left out; on a busy machine one turn may fail because a session ran out
 
 
 class Bench:
-    """Runs the rounds of a plan; stops adding rounds when the time is nearly up."""
+    """Runs the rounds of a plan while there is time. A turn that fails costs the others nothing."""
 
     def __init__(self, field: Field, plan: Plan, started: float) -> None:
         self.field, self.plan, self.started = field, plan, started
         self.rounds: list[Round] = []
         self.skipped = 0
+        self.failures: dict[str, list[str]] = {}  # by side
         self.stored: Counter[str] = Counter()  # entries by bookie
 
     async def run(self) -> None:
@@ -99,8 +53,7 @@ class Bench:
         await self._in_turn(LATENCY, self._sides(LATENCY), self.plan.latency)
         await self._recoveries()
         for load in READS:
-            if not self._late():
-                await self._reads(load)
+            await self._reads(load)
 
     def _sides(self, load: Load) -> list[str]:
         """The other sides stand beside the comparison of the main two, each where it says something."""
@@ -111,6 +64,22 @@ class Bench:
             others += [OUR_CLIENT, THEIR_CLIENT]
         return [name for name in (*MAIN, *others) if name in self.field.sides]
 
+    async def _attempt(self, name: str, what: str, work: Awaitable[None]) -> None:
+        """One turn of one side; what the others show is worth having when it fails."""
+        try:
+            async with asyncio.timeout(ROUND_LIMIT_S):
+                await work
+        except Exception as error:
+            why = f"{what}: {type(error).__name__}: {error}"
+            self.failures.setdefault(name, []).append(why)
+            self._say(f"{name} FAILED: {why}")
+
+    def left_out(self, name: str) -> bool:
+        return len(self.failures.get(name, ())) >= MAX_FAILURES
+
+    def _takes_turn(self, name: str) -> bool:
+        return not self.left_out(name) and not self._late()
+
     async def _warm(self) -> None:
         for name, side in self.field.sides.items():
             if name == BATCHES:
@@ -118,17 +87,22 @@ class Bench:
             seconds = self.plan.warm_ours if name in (OURS, OUR_CLIENT) else self.plan.warm_java
             if name in (DEFAULT, THEIR_CLIENT):
                 seconds /= 2  # fewer rounds follow
-            for load in ADDS[:2]:
-                await self._adds(side, load, seconds)
-            self._say(f"warm: {name}")
+            await self._attempt(name, "warming", self._warm_side(side, seconds))
+
+    async def _warm_side(self, side: Side, seconds: float) -> None:
+        for load in ADDS[:2]:
+            await self._adds(side, load, seconds)
+        self._say(f"warm: {side.name}")
 
     async def _in_turn(self, load: Load, names: list[str], seconds: float) -> None:
         for number in range(self.plan.rounds):
             # One round less is enough for the sides that only stand beside the comparison.
             for name in names if number < max(1, self.plan.rounds - 1) else MAIN:
-                if self._late():
-                    continue
-                self._record(await self._adds(self.field.sides[name], load, seconds))
+                if self._takes_turn(name):
+                    await self._attempt(name, load.name, self._add_round(self.field.sides[name], load, seconds))
+
+    async def _add_round(self, side: Side, load: Load, seconds: float) -> None:
+        self._record(await self._adds(side, load, seconds))
 
     async def _adds(self, side: Side, load: Load, seconds: float) -> Round:
         e, qw, qa = load.quorums
@@ -149,41 +123,50 @@ class Bench:
         return _round(load.name, side, meter, done)
 
     async def _reads(self, load: Load) -> None:
+        """Each side reads a closed ledger of its own; the first round of each warms."""
         names = [name for name in (*MAIN, DEFAULT) if name in self.field.sides]
-        ledgers = {name: await self._filled(self.field.sides[name], load) for name in names}
+        ledgers: dict[str, str] = {}
+        for name in names:
+            if self._takes_turn(name):
+                await self._attempt(name, load.name, self._fill(self.field.sides[name], load, ledgers))
         for number in range(self.plan.rounds + 1):
-            for name in names:
-                if self._late():
-                    continue
-                side = self.field.sides[name]
-                batch = "yes" if side.batch_reads and load.quorums[0] == load.quorums[1] else "no"
-                meter = Meter(side.pids)
-                done = await side.client.ask(
-                    "load-reads", ledger=ledgers[name], batch=batch, window=load.window, seconds=self.plan.read
-                )
-                meter.stop()
-                if number:  # the first one warms
-                    self._record(_round(load.name, side, meter, done))
+            for name in ledgers:
+                if self._takes_turn(name):
+                    work = self._read_round(self.field.sides[name], load, ledgers[name], warm=number == 0)
+                    await self._attempt(name, load.name, work)
 
-    async def _filled(self, side: Side, load: Load) -> str:
-        """A closed ledger to read."""
+    async def _fill(self, side: Side, load: Load, ledgers: dict[str, str]) -> None:
+        """As many entries as the plan says, or as a slow disk allows in a fair part of the time that is left."""
         e, qw, qa = load.quorums
         ledger = (await side.client.ask("create", e=e, qw=qw, qa=qa))["ledger"]
-        await side.client.ask(
-            "load-adds", ledger=ledger, size=load.size, window=1000, seconds=60, most=self.plan.read_entries
-        )
+        seconds = min(self.plan.fill, self._left() / 6)
+        most = self.plan.read_entries
+        await side.client.ask("load-adds", ledger=ledger, size=load.size, window=1000, seconds=seconds, most=most)
         await side.client.ask("close", ledger=ledger)
-        return ledger
+        ledgers[side.name] = ledger
+
+    async def _read_round(self, side: Side, load: Load, ledger: str, *, warm: bool) -> None:
+        batch = "yes" if side.batch_reads and load.quorums[0] == load.quorums[1] else "no"
+        meter = Meter(side.pids)
+        done = await side.client.ask(
+            "load-reads", ledger=ledger, batch=batch, window=load.window, seconds=self.plan.read
+        )
+        meter.stop()
+        if not warm:
+            self._record(_round(load.name, side, meter, done))
 
     async def _recoveries(self) -> None:
         names = [name for name in (*MAIN, DEFAULT) if name in self.field.sides]
         for number in range(self.plan.recoveries + 1):
             for name in names:
-                if self._late():
-                    continue
-                found = await self._recovery(self.field.sides[name])
-                if number:
-                    self._record(found)
+                if self._takes_turn(name):
+                    work = self._recovery_round(self.field.sides[name], warm=number == 0)
+                    await self._attempt(name, RECOVERY.name, work)
+
+    async def _recovery_round(self, side: Side, *, warm: bool) -> None:
+        found = await self._recovery(side)
+        if not warm:
+            self._record(found)
 
     async def _recovery(self, side: Side) -> Round:
         """A tail of entries that all carry LAC -1: handed to the client while the bookies are paused."""
@@ -206,14 +189,18 @@ class Bench:
         """Kill one bookie a side and start it again: the seconds until it answers, and how many entries it holds."""
         found: dict[str, dict[str, float]] = {}
         for name in MAIN:
-            if time.monotonic() - self.started < self.plan.limit - self.plan.reserve / 2:
+            if not self.left_out(name) and self._left() > -self.plan.reserve / 2:
                 bookie = self.field.sides[name].bookies[0]
                 bookie.kill()
                 found[name] = {"seconds": await bookie.start(), "entries": self.stored[bookie.id]}
         return found
 
+    def _left(self) -> float:
+        """Seconds in which rounds may still begin."""
+        return self.started + self.plan.limit - self.plan.reserve - time.monotonic()
+
     def _late(self) -> bool:
-        late = time.monotonic() - self.started > self.plan.limit - self.plan.reserve
+        late = self._left() < 0
         self.skipped += late
         return late
 
@@ -242,9 +229,10 @@ def _round(load: str, side: Side, meter: Meter, done: dict[str, str]) -> Round:
 
 async def measure(plan: Plan) -> dict[str, object]:
     """Everything that the report needs."""
+    java = prepare()  # the first run downloads the original: that is not part of the time
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tally-bench-", dir="/var/tmp") as folder:
-        field = Field(prepare(), Path(folder) / "peers")
+        field = Field(java, Path(folder) / "peers")
         machine = describe(Path(folder))
         try:
             await field.start(default=plan.default, mixes=plan.mixes)
@@ -260,6 +248,8 @@ async def measure(plan: Plan) -> dict[str, object]:
         "plan": asdict(plan),
         "seconds": time.monotonic() - started,
         "skipped_rounds": bench.skipped,
+        "failures": bench.failures,
+        "left_out": [name for name in bench.failures if bench.left_out(name)],
         "start_seconds": field.start_seconds,
         "restarts": restarts,
         "resident_mb": {"rest": rest, "loaded": loaded},
@@ -287,6 +277,8 @@ def main() -> int:
     if reason:
         print(f"bench/ledger.py: the original cannot run here: {reason}", file=sys.stderr)
         return 1
+    if arguments.docs:
+        report.replace_table(arguments.docs.read_text(), "")  # a page without place for the table is an error now
     found = asyncio.run(measure(QUICK if arguments.quick else FULL))
     table = report.markdown(found)
     print(table)
@@ -295,7 +287,7 @@ def main() -> int:
         arguments.json.write_text(json.dumps(found, indent=1) + "\n")
     if arguments.docs:
         arguments.docs.write_text(report.replace_table(arguments.docs.read_text(), table))
-    return 0
+    return 1 if found["left_out"] else 0
 
 
 if __name__ == "__main__":

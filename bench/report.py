@@ -55,6 +55,9 @@ def markdown(found: dict[str, Any]) -> str:
         + (f", {found['skipped_rounds']} skipped for lack of time." if found["skipped_rounds"] else ".")
     )
     parts = [about, _rounds_table(rounds), _processes_table(found)]
+    for side, reasons in found["failures"].items():
+        after = "was left out from then on" if side in found["left_out"] else "those turns are not in the table"
+        parts.append(f"**{side} failed** {len(reasons)} times; {after}: {'; '.join(dict.fromkeys(reasons))}")
     disturbed = statistics.median(found.others_cores for found in rounds) if rounds else 0.0
     if disturbed > QUIET_CORES:
         parts.append(f"Others used {disturbed:.1f} cores in the median round: compare CPU per operation, not rates.")

@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from support import reaper
 from support.zookeeper import missing, running
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Bookies and servers of tests die with the run, however it ends."""
+    with reaper.watching():
+        yield
 
 
 @pytest.fixture(scope="session")

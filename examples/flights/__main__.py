@@ -3,43 +3,51 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
 import shutil
+import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from examples.flights import data, page, verify
-from examples.flights.story import Cluster, Run, Story
+from examples.flights.processes import Cluster, IngestProcess
+from examples.flights.story import Run, Story
 
 ALL_ROWS = 336_776
 BOOKIES = 4
+MARK = ".flights"  # in a folder that this program made and may empty
+# Two copies of each row, each in a journal and an entry log, and the table; journals are allocated in large steps.
+ROW_BYTES, SPARE_BYTES = 2_000, 200_000_000
 SECONDS = 20  # the writers are paced to take about this long, so that each fault falls into the middle of writing
 
 
-@contextlib.contextmanager
-def stderr_to(log: Path) -> Iterator[None]:
-    """What this process and the Java that it starts say on stderr goes to a file; an error names the file."""
-    kept = os.dup(2)
-    with log.open("wb") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"Spark's own log: {log}")
-        raise
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+def empty_folder(folder: Path) -> None:
+    """Make the work folder. What an earlier run left there goes, its processes first; no other folder is emptied."""
+    mark = folder / MARK
+    if folder.exists() and any(folder.iterdir()):
+        if not mark.exists():
+            raise SystemExit(f"{folder} is not empty, and no earlier run of this program made it: name another --out")
+        Cluster(folder).stop()
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+
+
+def check_space(folder: Path, rows: int) -> None:
+    needed = SPARE_BYTES + rows * ROW_BYTES
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise SystemExit(
+            f"{folder} needs {needed / 1e6:,.0f} MB, and its disk has {free / 1e6:,.0f} MB left: "
+            "name another --out, or fewer --rows"
+        )
 
 
 def play(folder: Path, rows: int, console: Console) -> Run:
-    """The cluster and the faults, with live progress."""
+    """The cluster and the faults, with live progress; Spark starts meanwhile, and then reads."""
     columns = (
         TextColumn("  writing"),
         BarColumn(),
@@ -47,24 +55,24 @@ def play(folder: Path, rows: int, console: Console) -> Run:
         TextColumn("rows acknowledged"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("rows", total=rows)
-        story = Story(
-            cluster=Cluster(folder),
-            rows=rows,
-            rate=rows / SECONDS,
-            show=lambda done: progress.update(task, completed=done),
-            tell=lambda text: progress.console.print(f"  {text}", highlight=False, soft_wrap=True),
-        )
-        with story.cluster.running(BOOKIES) as uri:
-            story.run.uri = uri
+    cluster, table = Cluster(folder), folder / "flights.parquet"
+    with cluster.running(BOOKIES) as uri, IngestProcess(uri, folder / "spark.log", table) as spark:
+        with Progress(*columns, console=console, transient=True) as progress:
+            task = progress.add_task("rows", total=rows)
+            story = Story(
+                cluster=cluster,
+                rows=rows,
+                rate=rows / SECONDS,
+                show=lambda done: progress.update(task, completed=done),
+                tell=lambda text: progress.console.print(f"  {text}", highlight=False, soft_wrap=True),
+                run=Run(uri),
+            )
             story.play()
-            progress.stop()
-            console.print("[bold]Spark reads the bookies into a table[/]")
-            started = time.monotonic()
-            with stderr_to(folder / "spark.log"):
-                verify.ingest(uri, story.run.ledgers, folder / "flights.parquet")
-            console.print(f"  {folder / 'flights.parquet'} in {time.monotonic() - started:.1f} s (with Spark's start)")
+        console.print("[bold]Spark reads the bookies into a table[/]")
+        started = time.monotonic()
+        with console.status("  reading, parsing, writing Parquet"):
+            spark.finish(",".join(map(str, story.run.ledgers)))
+        console.print(f"  {table} in {time.monotonic() - started:.1f} s (Spark was started during the writing)")
     return story.run
 
 
@@ -100,8 +108,8 @@ def main() -> int:
         parser.error(f"--rows must be 2,000 to {ALL_ROWS:,}")
     console = Console()
     folder = options.out.resolve()
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    empty_folder(folder)
+    check_space(folder, options.rows)
     console.print(
         f"[bold]{options.rows:,} flights through {BOOKIES} bookies[/] (ensemble 3, write quorum 2, ack quorum 2)"
     )
@@ -117,4 +125,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: whatever was started is ended
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("interrupted; the cluster, the writer and Spark are stopped")

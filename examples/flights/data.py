@@ -17,6 +17,11 @@ INTEGERS = (
     "flight", "air_time", "distance", "hour", "minute",
 )  # fmt: skip
 STRINGS = ("carrier", "tailnum", "origin", "dest")
+# As they stand in an entry.
+ORDER = (
+    "row", "year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay",
+    "carrier", "flight", "tailnum", "origin", "dest", "air_time", "distance", "hour", "minute", "time_hour",
+)  # fmt: skip
 UTC_MICROS = pa.timestamp("us", tz="UTC")
 
 

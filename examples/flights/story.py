@@ -1,24 +1,18 @@
-"""What happens during the run: the cluster, the writer processes, the faults; and a record of it for the report."""
+"""What happens during the run, act by act; and a record of it for the report."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import tallystick
 from examples.flights.acks import AckedRun, read_log
-from tallystick.admin.dev import running_uri
+from examples.flights.processes import Cluster, WriterProcess
 from tallystick.runtime.events import Event, Events
-
-TALLY = (sys.executable, "-m", "tallystick")
 
 
 @dataclass(frozen=True)
@@ -40,66 +34,6 @@ class Run:
     ensemble_changes: list[str] = field(default_factory=list)
     resumed_at: int = 0
     ledgers: list[int] = field(default_factory=list)
-
-
-class Cluster:
-    """The local cluster, driven by the same commands that a user types."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def tally(self, *words: str) -> str:
-        done = subprocess.run([*TALLY, *words, "--dir", str(self.folder)], capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(f"`tally {' '.join(words)}` failed: {done.stderr.strip() or done.stdout.strip()}")
-        return done.stdout
-
-    @contextlib.contextmanager
-    def running(self, bookies: int) -> Iterator[str]:
-        """The metadata URI of a fresh cluster, which is gone again afterwards."""
-        self.tally("dev", "up", "--bookies", str(bookies))
-        try:
-            uri = running_uri(str(self.folder))
-            assert uri is not None
-            yield uri
-        finally:
-            self.tally("dev", "down")
-
-
-class WriterProcess:
-    """A writer as a process of its own, so that it can be killed like one."""
-
-    def __init__(self, uri: str, log: Path, first_row: int, rows: int, rate: float) -> None:
-        self.log = log
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "examples.flights.writer", "--uri", uri, "--log", str(log)),
-                *("--first-row", str(first_row), "--rows", str(rows), "--rate", str(rate)),
-            ]
-        )
-
-    def wait_for(self, done: Callable[[int], bool], tick: Callable[[int], None]) -> None:
-        """Until ``done(rows acknowledged)``; ``tick`` is called with that number on the way."""
-        while not done(rows := read_log(self.log).rows):
-            tick(rows)
-            if self._process.poll() not in (None, 0):
-                raise SystemExit(f"the writer failed with exit code {self._process.returncode}; its log: {self.log}")
-            if self._process.returncode == 0 and not done(read_log(self.log).rows):
-                raise SystemExit(f"the writer ended early; its log: {self.log}")
-            time.sleep(0.05)
-        tick(read_log(self.log).rows)
-
-    def finish(self) -> None:
-        if self._process.wait():
-            raise SystemExit(f"the writer failed with exit code {self._process.returncode}; its log: {self.log}")
-
-    def kill(self) -> None:
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
-
-    def stop(self) -> None:
-        if self._process.poll() is None:
-            self.kill()
 
 
 async def ensemble(uri: str, ledger: int) -> tuple[str, ...]:
@@ -153,21 +87,15 @@ class Story:
     def play(self) -> None:
         """Write with a bookie dying and returning, kill the writer, recover, go on in a new ledger."""
         first_log, second_log = self.cluster.folder / "writer-1.log", self.cluster.folder / "writer-2.log"
-        writer = WriterProcess(self.run.uri, first_log, 0, self.rows, self.rate)
-        self.mark("writer 1 starts")
-        try:
+        with WriterProcess(self.run.uri, first_log, 0, self.rows, self.rate) as writer:
+            self.mark("writer 1 starts")
             self._first_act(writer)
-        finally:
-            writer.stop()
         self._recovery(first_log)
-        successor = WriterProcess(self.run.uri, second_log, self.run.resumed_at, self.rows, self.rate)
-        self.mark(f"writer 2 resumes at row {self.run.resumed_at:,}")
-        try:
-            resumed = self.run.resumed_at
+        resumed = self.run.resumed_at
+        with WriterProcess(self.run.uri, second_log, resumed, self.rows, self.rate) as successor:
+            self.mark(f"writer 2 resumes at row {resumed:,}")
             successor.wait_for(lambda rows: rows >= self.rows - resumed, lambda rows: self.show(resumed + rows))
             successor.finish()
-        finally:
-            successor.stop()
         self.mark("writer 2 closed its last ledger")
         self.run.acked = [*read_log(first_log).runs, *read_log(second_log).runs]
         self.run.ledgers, self.run.ensemble_changes = asyncio.run(survey(self.run.uri))

@@ -1,4 +1,4 @@
-"""Ledgers to a Parquet table through Spark, and the comparison of every row with the source."""
+"""The comparison of every row of the table with the source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from examples.flights.acks import AckedRun
-from examples.flights.data import INTEGERS, STRINGS
 
 
 @dataclass(frozen=True)
@@ -30,33 +29,6 @@ class Verdict:
     @property
     def good(self) -> bool:
         return not (self.lost or self.doubled or self.missing or self.different or self.out_of_order)
-
-
-def ingest(uri: str, ledgers: Sequence[int], table: Path) -> None:
-    """Read the ledgers with Spark, straight from the bookies, and write the typed table."""
-    from pyspark.sql import functions as f
-    from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
-
-    from tallystick import spark as tally_spark
-
-    names = ["row", *(name for name in ORDER if name != "row")]
-    kinds = {"row": LongType()} | dict.fromkeys(INTEGERS, LongType()) | dict.fromkeys(STRINGS, StringType())
-    schema = StructType([StructField(name, kinds.get(name, TimestampType())) for name in names])
-    session = tally_spark.session(**{"spark.sql.session.timeZone": "UTC"})
-    try:
-        entries = session.read.format("tally-ledger").options(uri=uri, ledgers=",".join(map(str, ledgers))).load()
-        parsed = f.from_json(f.col("payload").cast("string"), schema).alias("flight")
-        flights = entries.select("ledger", "entry", parsed).select("ledger", "entry", "flight.*")
-        event_time = f.col("time_hour") + f.make_dt_interval(mins=f.col("minute").cast("int"))
-        flights.withColumn("event_time", event_time).write.mode("overwrite").parquet(str(table))
-    finally:
-        session.stop()
-
-
-ORDER = (
-    "row", "year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay",
-    "carrier", "flight", "tailnum", "origin", "dest", "air_time", "distance", "hour", "minute", "time_hour",
-)  # fmt: skip
 
 
 def compare(source: pa.Table, table: Path, acked: Sequence[AckedRun]) -> Verdict:

@@ -1,10 +1,15 @@
-"""Replicated logs you can pip-install: Apache BookKeeper's ledger protocol in Python, with a PySpark pipeline over it.
+"""Replicated logs you can pip-install: Apache BookKeeper's ledgers and Apache RocketMQ's topics, with Spark over both.
 
 ::
 
     async with tallystick.connect("sqlite:///var/lib/tally/meta.db") as bk:
         async with await bk.create_ledger() as writer:
             await writer.append(b"hello")
+
+    async with tallystick.broker("127.0.0.1:9876") as mq:
+        await mq.producer("greeters").send("Greetings", b"hello", tags="en")
+        async for message in mq.consumer("readers", "Greetings", start="first"):
+            print(message.body)
 
 ``tallystick.sync`` has the same without ``async``; ``tallystick.errors`` everything that can be raised. The names below
 are imported when they are first used, so that importing this package costs nothing.
@@ -23,11 +28,21 @@ if TYPE_CHECKING:
     from tallystick.bookkeeper.ledger.writer import LedgerWriter
     from tallystick.bookkeeper.wire.values import LedgerMetadata, LedgerState
     from tallystick.errors import TallyError
+    from tallystick.rocketmq.client.client import RocketMQ, broker
+    from tallystick.rocketmq.client.consumer import Consumer
+    from tallystick.rocketmq.client.producer import Producer
+    from tallystick.rocketmq.client.received import ReceivedMessage
+    from tallystick.rocketmq.client.sending import SendResult, SendStatus
+    from tallystick.rocketmq.client.settings import BrokerClientSettings
+    from tallystick.rocketmq.wire.record import Message
+    from tallystick.rocketmq.wire.values import MessageQueue
     from tallystick.runtime.events import Event, Events
 
 __all__ = [
     "BookKeeper",
+    "BrokerClientSettings",
     "ClientSettings",
+    "Consumer",
     "Entry",
     "Event",
     "Events",
@@ -35,13 +50,23 @@ __all__ = [
     "LedgerReader",
     "LedgerState",
     "LedgerWriter",
+    "Message",
+    "MessageQueue",
+    "Producer",
+    "ReceivedMessage",
+    "RocketMQ",
+    "SendResult",
+    "SendStatus",
     "TallyError",
+    "broker",
     "connect",
 ]
 
 _HOMES = {
     "BookKeeper": "tallystick.bookkeeper.ledger.client",
+    "BrokerClientSettings": "tallystick.rocketmq.client.settings",
     "ClientSettings": "tallystick.bookkeeper.ledger.settings",
+    "Consumer": "tallystick.rocketmq.client.consumer",
     "Entry": "tallystick.bookkeeper.ledger.read",
     "Event": "tallystick.runtime.events",
     "Events": "tallystick.runtime.events",
@@ -49,7 +74,15 @@ _HOMES = {
     "LedgerReader": "tallystick.bookkeeper.ledger.reader",
     "LedgerState": "tallystick.bookkeeper.wire.values",
     "LedgerWriter": "tallystick.bookkeeper.ledger.writer",
+    "Message": "tallystick.rocketmq.wire.record",
+    "MessageQueue": "tallystick.rocketmq.wire.values",
+    "Producer": "tallystick.rocketmq.client.producer",
+    "ReceivedMessage": "tallystick.rocketmq.client.received",
+    "RocketMQ": "tallystick.rocketmq.client.client",
+    "SendResult": "tallystick.rocketmq.client.sending",
+    "SendStatus": "tallystick.rocketmq.client.sending",
     "TallyError": "tallystick.errors",
+    "broker": "tallystick.rocketmq.client.client",
     "connect": "tallystick.bookkeeper.ledger.client",
 }
 

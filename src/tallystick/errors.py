@@ -9,6 +9,7 @@
     │   └── RemoteProtocolError        the peer sent bytes that the protocol does not allow
     ├── Unavailable                    a peer or service could not do it now
     │   ├── RequestTimeout             no answer in time: the request may have taken effect
+    │   ├── ConnectionLost             the connection ended before the answer: the request may have taken effect
     │   ├── NotEnoughBookies           fewer bookies than the ensemble needs
     │   ├── BookieUnavailable          one bookie refused the connection, closed it, or is not registered
     │   └── SlaveNotAvailable          no slave in sync has the message; the master stored it
@@ -22,7 +23,9 @@
     │   ├── DigestMismatch             no replica had bytes that match their digest
     │   └── RecoveryIncomplete         too many bookies gave no certain answer: nothing was closed, try again
     ├── MetadataError
-    │   └── MetadataConflict           a compare-and-set lost against another client
+    │   ├── MetadataConflict           a compare-and-set lost against another client
+    │   └── MetadataUnavailable        the metadata service cannot be reached: nothing was changed
+    │       └── MetadataUncertain      it did not say whether a change was made: it may have been
     ├── BrokerError                    a broker or name server answered with an error code
     │   └── NoSuchTopic
     └── StorageError
@@ -102,6 +105,12 @@ class RequestTimeout(Unavailable):
     """No answer came in time; the request may have taken effect."""
 
     code = -23
+    ambiguous = True
+
+
+class ConnectionLost(Unavailable):
+    """The connection ended before the answer; the request may have taken effect."""
+
     ambiguous = True
 
 
@@ -192,6 +201,19 @@ class MetadataConflict(MetadataError):
 
     code = -17
     retriable = True
+
+
+class MetadataUnavailable(MetadataError):
+    """The metadata service cannot be reached; nothing was changed."""
+
+    code = -9
+    retriable = True
+
+
+class MetadataUncertain(MetadataUnavailable):
+    """The metadata service did not say whether it made the change; it may have."""
+
+    ambiguous = True
 
 
 class BrokerError(TallyError):

@@ -18,9 +18,11 @@ from tallystick import settings as files
 from tallystick.bookkeeper.bookie.bookie import Bookie, Outside, start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.errors import InvalidCookie, MetadataError, StorageError, TallyError, UsageError
+from tallystick.runtime import open_files
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
 from tallystick.runtime.events import Event, Events
+from tallystick.runtime.memory import keep_freed_memory
 from tallystick.runtime.network import TcpNetwork
 
 _EXIT_CODES: tuple[tuple[type[TallyError], int], ...] = (
@@ -34,7 +36,7 @@ _EXIT_CODES: tuple[tuple[type[TallyError], int], ...] = (
 
 def real_world(*listeners: Callable[[Event], None]) -> Outside:
     """This machine; the listeners hear the events."""
-    return Outside(TcpNetwork(), OsDisk(), SystemClock(), Events(*listeners))
+    return Outside(TcpNetwork(), OsDisk(), SystemClock(), Events(*listeners), open_files.raise_limit())
 
 
 async def run_bookie(settings: BookieSettings, outside: Outside) -> Bookie:
@@ -53,6 +55,7 @@ def bookie_main(config: str | None, overrides: Mapping[str, str], out: TextIO | 
         _log_to_stderr()
         if loaded.ignored:
             print(f"warning: these settings change nothing here: {', '.join(loaded.ignored)}", file=sys.stderr)
+        keep_freed_memory()
         with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
             return runner.run(_serve(loaded.bookie, out or sys.stdout))
     except TallyError as error:

@@ -17,7 +17,15 @@ from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.metadata.zk_session import ZkSession
 from tallystick.bookkeeper.metadata.zookeeper import ZooKeeperDriver
 from tallystick.bookkeeper.wire.values import BookieInfo, Fragment, LedgerMetadata
-from tallystick.errors import LedgerExists, MetadataConflict, MetadataError, NoSuchLedger, UsageError
+from tallystick.errors import (
+    LedgerExists,
+    MetadataConflict,
+    MetadataError,
+    MetadataUnavailable,
+    MetadataUncertain,
+    NoSuchLedger,
+    UsageError,
+)
 
 pytestmark = [
     pytest.mark.zookeeper,
@@ -149,8 +157,9 @@ async def test_a_killed_server_that_comes_back_costs_nothing(tmp_path):
 
 async def test_a_service_that_does_not_answer_is_named(tmp_path):
     port = free_port()
-    with pytest.raises(MetadataError, match="is it running") as caught:
+    with pytest.raises(MetadataUnavailable, match="is it running") as caught:
         await open_driver(f"zk://127.0.0.1:{port}/ledgers", session_timeout_s=0.4)
+    assert caught.value.retriable and not caught.value.ambiguous
     assert caught.value.servers == f"127.0.0.1:{port}"
 
 
@@ -158,12 +167,14 @@ async def test_calls_fail_when_the_service_stays_away(tmp_path):
     server = ZooKeeperServer(tmp_path)
     try:
         await asyncio.to_thread(server.start)
-        driver = await open_driver(f"zk://{server.address}/ledgers", session_timeout_s=1.0)
+        driver = await open_driver(f"zk://{server.address}/ledgers", session_timeout_s=20.0)
         await driver.init_cluster()
         registration = await driver.register("bookie-1", INFO)
         server.stop()
-        with pytest.raises(MetadataError, match="does not answer"):
-            await driver.instance_id()
+        driver._session.timeout_s = 0.2  # enough where nobody can answer
+        with pytest.raises(MetadataUncertain, match="does not answer") as caught:
+            await driver.create_ledger(METADATA)
+        assert caught.value.retriable and caught.value.ambiguous
         assert not registration.lost.is_set()
         await driver.close()
     finally:

@@ -10,7 +10,7 @@ BOOKIE = "bookkeeper/bookie/"
 
 @dataclass(frozen=True)
 class Mutant:
-    """``killer`` is ``sim`` (so many schedules of the core simulator) or a pytest selection."""
+    """``killer`` is ``sim`` (so many schedules of the ledger simulator), ``sim ha``, or a pytest selection."""
 
     name: str
     module: str
@@ -132,7 +132,7 @@ MUTANTS = (
     Mutant(
         "a commit is acknowledged and never written",
         BOOKIE + "journal.py",
-        "            segment.file.write([data], start)\n",
+        "            segment.file.write([data, _padding(len(data))], start)\n",
         "",
         killer="tests/unit/bookkeeper/bookie/test_journal.py",
     ),

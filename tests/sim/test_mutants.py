@@ -12,13 +12,16 @@ import pytest
 
 import tallystick.errors
 from sim.mutants import MUTANTS, Mutant
+from sim.mutants_ha import HA_MUTANTS
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(tallystick.errors.__file__).parent
 SIM = (
-    "import sys; from tallystick.sim import cores; from tallystick.sim.series import run_many; "
-    "sys.exit(bool(run_many(cores.run, range({0}), stop_at=1).failed))"
+    "import sys; from tallystick.sim import {0} as tier; from tallystick.sim.series import run_many; "
+    "sys.exit(bool(run_many(tier.run, range({1}), stop_at=1).failed))"
 )
+TIERS = {"sim": "cores", "sim ha": "ha"}
+ALL = (*MUTANTS, *HA_MUTANTS)
 
 
 def killed(mutant: Mutant, folder: Path) -> bool:
@@ -32,8 +35,8 @@ def killed(mutant: Mutant, folder: Path) -> bool:
     )
     module.write_text(text.replace(mutant.old, mutant.new))
     command = (
-        [sys.executable, "-c", SIM.format(mutant.schedules)]
-        if mutant.killer == "sim"
+        [sys.executable, "-c", SIM.format(TIERS[mutant.killer], mutant.schedules)]
+        if mutant.killer in TIERS
         else [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *mutant.killer.split()]
     )
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -47,11 +50,11 @@ def killed(mutant: Mutant, folder: Path) -> bool:
     return done.returncode == 1
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
 def test_mutant_is_killed(mutant: Mutant, tmp_path: Path) -> None:
     assert killed(mutant, tmp_path), f"nothing noticed: {mutant.name}"
 
 
 def test_there_are_enough_mutants() -> None:
-    assert len(MUTANTS) >= 12
-    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    assert len(MUTANTS) >= 12 and len(HA_MUTANTS) >= 10
+    assert len({mutant.name for mutant in ALL}) == len(ALL)

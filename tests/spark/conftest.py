@@ -23,8 +23,11 @@ Write = Callable[..., int]
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     without_java = pytest.mark.skip(reason="no Java on this machine: the Spark tests need Java 17 or newer")
     for item in items:
-        if item.get_closest_marker("spark") and shutil.which("java") is None:
-            item.add_marker(without_java)
+        if item.get_closest_marker("spark"):
+            # A first query takes seconds of CPU: on a busy machine minutes.
+            item.add_marker(pytest.mark.timeout(400))
+            if shutil.which("java") is None:
+                item.add_marker(without_java)
 
 
 @pytest.fixture(scope="session")
@@ -61,15 +64,25 @@ def write(bk: sync.BookKeeper) -> Write:
     return write_ledger
 
 
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+@pytest.fixture(scope="module")
+def master() -> str:
+    """Where the module's Spark session runs."""
+    return "local[2]"
+
+
+@pytest.fixture(scope="module")
+def spark(master: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Each module has a session of its own; all live in one JVM, which is started once."""
     import tallystick.spark
 
     found = tallystick.spark.session(
-        "local[2]",
+        master,
         **{
             "spark.driver.memory": "1g",
             "spark.driver.extraJavaOptions": FAST_JVM,
+            "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": FAST_JVM,
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # no task before all executors are there
             "spark.sql.shuffle.partitions": "1",
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         },

@@ -2,41 +2,77 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import subprocess
-import sys
-from collections.abc import Callable
+import os
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support.listening import open_to_others
-from support.spark_cluster import running
-from tallystick import sync
+from support.spark_cluster import SparkCluster, running
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
-PROGRAM = Path(__file__).with_name("summarise.py")
+pytestmark = pytest.mark.spark
+
+Read = Callable[..., "DataFrame"]
 Write = Callable[..., int]
+PAYLOADS = [b"flight %d " % number * (number % 9) for number in range(2000)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    with running(tmp_path_factory.mktemp("spark")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def master(cluster: SparkCluster) -> str:
+    return cluster.master
+
+
+def kill_an_executor_once(mark: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """For mapInArrow: whichever task has given its first batch and makes the file ``mark`` takes its executor down."""
+
+    def give(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            try:
+                os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                continue
+            # This process was forked by Spark's Python daemon, and that was started by the executor.
+            executor = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
+            os.kill(executor, signal.SIGKILL)
+
+    return give
 
 
 def test_a_cluster_of_processes_reads_the_same_rows(
-    bk: sync.BookKeeper, uri: str, write: Write, tmp_path: Path
+    cluster: SparkCluster, spark: SparkSession, read: Read, write: Write
 ) -> None:
-    payloads = [b"flight %d " % number * (number % 9) for number in range(2000)]
-    ledgers = [write(payloads, ensemble=3, write_quorum=3), write(payloads[:500], ensemble=3, write_quorum=2)]
-    expected = hashlib.sha256()
-    for ledger, count in zip(ledgers, (2000, 500), strict=True):
-        length = 0
-        for entry, payload in enumerate(payloads[:count]):
-            length += len(payload)
-            expected.update(f"{ledger}:{entry}:{length}:".encode() + payload)
-    with running(tmp_path) as cluster:
-        assert [open_to_others(pid) for pid in cluster.pids] == [[], [], []]
-        program = [sys.executable, str(PROGRAM), cluster.master, uri, ",".join(map(str, ledgers))]
-        done = subprocess.run(program, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr[-4000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["rows"] == 2500 and found["partitions"] == 4 and found["executors"] == 2
-    assert found["sha256"] == expected.hexdigest()
+    first, second = write(PAYLOADS, ensemble=3, write_quorum=3), write(PAYLOADS[:500], ensemble=3, write_quorum=2)
+    frame = read(ledgers=f"{first},{second}", minPartitions=4)
+    rows = frame.selectExpr("*", "spark_partition_id() AS partition").collect()
+    wanted = [(first, entry) for entry in range(2000)] + [(second, entry) for entry in range(500)]
+    assert [(row.ledger, row.entry) for row in rows] == wanted
+    assert [bytes(row.payload) for row in rows] == PAYLOADS + PAYLOADS[:500]
+    assert [row.partition for row in rows] == sorted(row.partition for row in rows)
+    assert {row.partition for row in rows} == {0, 1, 2, 3}
+    assert len(cluster.executors) == 2
+    assert all(open_to_others(pid) == [] for pid in (*cluster.pids, *cluster.executors))
+
+
+@pytest.mark.rule("Q17")
+def test_q17_tasks_of_a_dead_executor_are_read_again_and_once(
+    cluster: SparkCluster, read: Read, write: Write, tmp_path: Path
+) -> None:
+    ledger, mark, before = write(PAYLOADS), tmp_path / "killed", set(cluster.executors)
+    frame = read(ledgers=ledger, minPartitions=6)
+    rows = frame.mapInArrow(kill_an_executor_once(str(mark)), frame.schema).collect()
+    assert mark.exists() and before - set(cluster.executors)
+    assert [(row.entry, bytes(row.payload)) for row in rows] == list(enumerate(PAYLOADS))

@@ -34,7 +34,7 @@ def adds(ledger: int, entries: Iterable[int], payload: bytes = b"abc", key: byte
     """ADD frames, digest CRC32C."""
     digest = Digest.of(DigestType.CRC32C)
     frames = (
-        encode_adds(key, ledger, entry, entry - 1, 0, [payload], digest.compute, digest.size, flags)[0][0]
+        encode_adds(key, ledger, entry, entry - 1, 0, [payload], digest.compute, digest.size, flags)[0].joined(0, 1)
         for entry in entries
     )
     return b"".join(frames)
@@ -153,8 +153,8 @@ class SpyDisk:
     before: Callable[[str, str], None]  # (action, path); raises what the disk shall raise
     real: Disk = field(default_factory=OsDisk)
 
-    def open(self, path: str, *, create: bool = False) -> Any:
-        return _SpyFile(self.real.open(path, create=create), path, self.before)
+    def open(self, path: str, *, create: bool = False, direct: bool = False) -> Any:
+        return _SpyFile(self.real.open(path, create=create, direct=direct), path, self.before)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import re
 import subprocess
@@ -11,10 +10,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import pyspark
 
 READY_S = 60.0
+EXECUTOR = b"CoarseGrainedExecutorBackend"
 
 
 @dataclass(frozen=True)
@@ -22,52 +23,80 @@ class SparkCluster:
     master: str  # spark://host:port
     pids: tuple[int, ...]
 
+    @property
+    def executors(self) -> list[int]:
+        """The processes in which tasks run; the workers started them."""
+        return [child for pid in self.pids for child in _children(pid) if EXECUTOR in _command(child)]
+
 
 @contextlib.contextmanager
 def running(folder: Path, workers: int = 2) -> Iterator[SparkCluster]:
     """The cluster, for as long as it is needed. The processes' logs are in ``folder``."""
     with contextlib.ExitStack() as stack:
-        start = functools.partial(_start, stack, folder)
-        master, pid = start("master", r"Starting Spark master at (spark://\S+)", ["master.Master"])
-        pids = [pid]
+        master = stack.enter_context(_Daemon(folder / "master.log", "master.Master"))
+        url = master.says(r"Starting Spark master at (spark://\S+)")
+        started = []  # all together: each spends seconds in starting Java
         for number in range(workers):
-            options = ["worker.Worker", "--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{number}")]
-            pids.append(start(f"worker-{number}", r"Successfully registered with (master)", options, master)[1])
-        yield SparkCluster(master, tuple(pids))
+            options = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work-{number}"))
+            started.append(
+                stack.enter_context(_Daemon(folder / f"worker-{number}.log", "worker.Worker", *options, url))
+            )
+        for worker in started:
+            worker.says(r"(Successfully registered with master)")
+        yield SparkCluster(url, tuple(daemon.pid for daemon in (master, *started)))
 
 
-def _start(
-    stack: contextlib.ExitStack, folder: Path, name: str, ready: str, options: list[str], *arguments: str
-) -> tuple[str, int]:
-    """Start a daemon, which ends with ``stack``, and wait for its log to say ``ready``; what that says, and its pid."""
-    home = os.path.dirname(pyspark.__file__)
-    environment = {
-        **os.environ,
-        "SPARK_HOME": home,
-        # Without these the web pages and a REST port listen on every interface.
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-        "SPARK_DAEMON_MEMORY": "128m",
-    }
-    kind, *rest = options
-    log = folder / f"{name}.log"
-    loopback = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-    command = [f"{home}/bin/spark-class", f"org.apache.spark.deploy.{kind}", *loopback, *rest, *arguments]
-    with open(log, "wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
-    stack.callback(_end, process)
-    deadline = time.monotonic() + READY_S
-    while not (found := re.search(ready, log.read_text(errors="replace"))):
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"{name} did not start:\n{log.read_text(errors='replace')[-2000:]}")
-        time.sleep(0.05)
-    return found[1], process.pid  # the script becomes the JVM: it has the same pid
+def _children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
+def _command(pid: int) -> bytes:
     try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:  # it ended just now
+        return b""
+
+
+class _Daemon:
+    """One process of the cluster, which ends with its context."""
+
+    def __init__(self, log: Path, kind: str, *arguments: str) -> None:
+        home = os.path.dirname(pyspark.__file__)
+        environment = {
+            **os.environ,
+            "SPARK_HOME": home,
+            # Without these the web pages and a REST port listen on every interface.
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "SPARK_DAEMON_MEMORY": "128m",
+        }
+        loopback = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        command = [f"{home}/bin/spark-class", f"org.apache.spark.deploy.{kind}", *loopback, *arguments]
+        self._log = log
+        with open(log, "wb") as output:
+            self._process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid  # the script becomes the JVM: it has the same pid
+
+    def says(self, pattern: str) -> str:
+        """Wait until the log has the pattern; its first group."""
+        deadline = time.monotonic() + READY_S
+        while not (found := re.search(pattern, text := self._log.read_text(errors="replace"))):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"a Spark process did not start:\n{text[-2000:]}")
+            time.sleep(0.05)
+        return found[1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

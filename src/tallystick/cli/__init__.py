@@ -23,14 +23,11 @@ FAILED, WRONG_USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code."""
     try:
-        status = _run(sys.argv[1:] if arguments is None else arguments)
-        sys.stdout.flush()
-        return status
+        return _run(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Python flushes stdout once more at exit: let that go nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return BROKEN_PIPE
 
 
@@ -42,6 +39,7 @@ def _run(arguments: Sequence[str]) -> int:
 
     try:
         status = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
         return status if isinstance(status, int) else 0
     except UnusedCliTokensError as error:
         left = " ".join(error.unused_tokens or ())
@@ -57,8 +55,16 @@ def _run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if os.environ.get("TALLY_DEBUG"):
             raise
+        if isinstance(error, OSError):  # the world's fault: above all, a full disk behind our output
+            _drop_output()
+            return _complain(f"{error}{'' if error.filename else ' while reading input or writing output'}", FAILED)
         text = f"{type(error).__name__}: {error}"
         return _complain(f"unexpected {text}. This is a bug; TALLY_DEBUG=1 shows where.", FAILED)
+
+
+def _drop_output() -> None:
+    """Python flushes stdout once more at exit: let that go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _command(arguments: Sequence[str]) -> str:

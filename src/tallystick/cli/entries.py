@@ -72,7 +72,8 @@ async def append(
         writer = await _create(bk, shape, password)
         try:
             with output.progress("entries", shown=ending.quiet) as count:
-                async for some in _given(payloads) if payloads else lines(sys.stdin.fileno()):
+                given = _given(payloads) if payloads else lines(sys.stdin.fileno(), writer.max_payload_bytes)
+                async for some in given:
                     ids = await writer.append_batch(some)
                     count(len(ids))
                     if not ending.quiet:

@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+from tallystick.errors import UsageError
+
 BLOCK_BYTES = 256 * 1024
 
 
-async def lines(fd: int) -> AsyncIterator[list[bytes]]:
-    """Lists of lines without their line breaks; a last line without one counts."""
+async def lines(fd: int, max_bytes: int) -> AsyncIterator[list[bytes]]:
+    """Lists of lines without their line breaks; a last line without one counts.
+
+    Raises UsageError for a line of more than ``max_bytes`` before it is read to its end, which need not exist.
+    """
     rest = b""
     async for block in _blocks(fd):
         *whole, rest = (rest + block).split(b"\n")
         if whole:
             yield whole
+        if len(rest) > max_bytes:
+            raise UsageError("a line is longer than an entry may be", max_bytes=max_bytes)
     if rest:
         yield [rest]
 

@@ -26,6 +26,7 @@ _ADVICE: dict[type[errors.TallyError], str] = {
     errors.Unauthorized: "Give the ledger's password with --password-file or TALLY_PASSWORD.",
     errors.RequestTimeout: "See `tally bookie list`, and try again.",
     errors.BookieUnavailable: "See `tally bookie list`, and try again.",
+    errors.MetadataUncertain: "See `tally ledger show` or `tally ledger list` for what was done, and try again.",
     errors.DigestMismatch: "Every replica that answered is damaged or not this ledger's.",
 }
 

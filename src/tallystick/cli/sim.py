@@ -9,16 +9,19 @@ from cyclopts import App, Parameter
 app = App(name="sim", help="Run the production protocol cores and the bookie's storage through seeded faults.")
 
 Storage = Annotated[bool, Parameter(help="A life of a bookie's storage instead of one of a ledger.")]
+Replication = Annotated[
+    bool, Parameter(name="--ha", help="A life of a master and its slaves instead of one of a ledger.")
+]
 
 
 @app.command
 def run(
     *,
     seeds: Annotated[int | None, Parameter(help="How many lives of each kind; by default as the time allows.")] = None,
-    seconds: Annotated[float, Parameter(help="Stop after this long; half of it for each kind.")] = 60.0,
+    seconds: Annotated[float, Parameter(help="Stop after this long; a third of it for each kind.")] = 60.0,
     first: Annotated[int | None, Parameter(help="The first seed; a random one by default.")] = None,
 ) -> int:
-    """Lives of ledgers (lost, late, doubled messages, deaths, rivals) and of storages (crashes, torn writes).
+    """Lives of ledgers (lost, late, doubled messages, rivals), storages (crashes) and masters with slaves (power loss).
 
     Every promise is checked while they run.
     """
@@ -26,16 +29,17 @@ def run(
     from itertools import count
 
     from tallystick.errors import UsageError
-    from tallystick.sim import cores, series, storage
+    from tallystick.sim import cores, ha, series, storage
 
     if seconds <= 0 or (seeds is not None and seeds < 1):
         raise UsageError("--seconds must be above 0 and --seeds at least 1", seconds=seconds, seeds=seeds)
     start = series.random_start() if first is None else first
     print(f"seeds from {start}", flush=True)
     failed = 0
-    for kind, option, life in (("ledger", "", cores.run), ("storage", "--storage ", storage.run)):
+    kinds = (("ledger", "", cores.run), ("storage", "--storage ", storage.run), ("replication", "--ha ", ha.run))
+    for kind, option, life in kinds:
         wanted = count(start) if seeds is None else range(start, start + seeds)
-        summary = series.run_many(life, wanted, seconds=seconds / 2, progress=partial(_progress, kind))
+        summary = series.run_many(life, wanted, seconds=seconds / len(kinds), progress=partial(_progress, kind))
         rate = summary.lives / summary.seconds
         print(f"{kind}: {summary.lives:,} schedules, {summary.promised:,} entries promised, {rate:,.0f} schedules/s")
         for outcome in summary.failed:
@@ -50,8 +54,14 @@ def _progress(kind: str, done: int) -> None:
 
 
 @app.command
-def replay(seed: Annotated[int, Parameter(help="As printed by: tally sim run")], /, *, storage: Storage = False) -> int:
-    """Run one schedule again; of a ledger's life every step is printed."""
+def replay(
+    seed: Annotated[int, Parameter(help="As printed by: tally sim run")],
+    /,
+    *,
+    storage: Storage = False,
+    ha: Replication = False,
+) -> int:
+    """Run one schedule again; of a ledger's and of a master's life every step is printed."""
     if storage:
         from tallystick.sim import storage as bookie_storage
 
@@ -61,8 +71,9 @@ def replay(seed: Annotated[int, Parameter(help="As printed by: tally sim run")],
         )
         return 1 if life.violation else 0
     from tallystick.sim import cores
+    from tallystick.sim import ha as replication
 
-    outcome = cores.run(seed, keep_trace=True)
+    outcome = (replication if ha else cores).run(seed, keep_trace=True)
     print("\n".join(outcome.trace))
     print(f"seed {seed}: {outcome.violation or 'every promise held'} (trace {outcome.fingerprint})")
     return 1 if outcome.violation else 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 Buffer = bytes | bytearray | memoryview
@@ -18,10 +18,12 @@ PLAIN_ADD = 0x02010000  # version 2, ADD, no flags
 PLAIN_READ = 0x02020000
 ADD_PREFIX = 28  # length, header, master key: as long as the prefix of a READ answer
 _ADD_HEAD = struct.Struct(">II20sqq")
-_PREFIX = struct.Struct(">II20s")
 _ENTRY = struct.Struct(">qqqq")
-_ACK = struct.Struct(">IIiqq")
+_ACK = struct.Struct(">20sq")  # all that good answers of one ledger have in common, and the entry
+_ACK_HEAD = struct.Struct(">IIiq")
 _READ = struct.Struct(">IIqq")
+_ID = struct.Struct(">q")
+_ADD_START = {size: struct.Struct(f">II20s32s{size}s") for size in (0, 4, 8, 20)}  # all before the payload, by digest
 ADD_OK = struct.pack(">III", 24, PLAIN_ADD, 0)
 MIN_ADD_BODY = 24 + 32  # shorter ones have no whole entry header: the slow path refuses them
 
@@ -61,10 +63,33 @@ def scan_adds(buffer: Buffer, start: int, end: int, max_frame: int) -> tuple[Add
     return run, position
 
 
+@dataclass(slots=True)
+class AddFrames:
+    """ADD frames of consecutive entries. Frame i is ``parts[2 * i]``, everything before the payload, and the payload:
+    they are joined when it is known what leaves together, so that a payload is copied once for all who get the same."""
+
+    parts: list[Buffer] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.parts) // 2
+
+    def joined(self, start: int, stop: int) -> bytes:
+        """Frames ``start`` … ``stop`` - 1, one after another."""
+        return b"".join(self.parts[2 * start : 2 * stop])
+
+    def picked(self, indexes: Iterable[int]) -> bytes:
+        """The frames with these indexes, one after another."""
+        parts = self.parts
+        return b"".join([part for index in indexes for part in (parts[2 * index], parts[2 * index + 1])])
+
+
 def ack_adds(run: AddRun) -> bytes:
     """The answers to a run of ADDs that all succeeded."""
-    answers = bytearray((ADD_OK + bytes(16)) * len(run))
-    for first_column, ids in ((12, run.ledgers), (20, run.entries)):
+    ledger = run.ledgers[0] if run.ledgers else 0
+    answers, columns = bytearray(_ACK.pack(ADD_OK + _ID.pack(ledger), 0) * len(run)), [(20, run.entries)]
+    if run.ledgers.count(ledger) != len(run):
+        columns.append((12, run.ledgers))
+    for first_column, ids in columns:
         numbers = array("q", ids)
         if sys.byteorder == "little":
             numbers.byteswap()
@@ -99,34 +124,33 @@ def scan_read_requests(buffer: Buffer, start: int, end: int) -> tuple[list[tuple
 def encode_adds(
     master_key: bytes, ledger: int, first: int, lac: int, length: int, payloads: Sequence[Buffer],
     digest: Callable[[Buffer, Buffer], bytes], digest_bytes: int, flags: int = 0,
-) -> tuple[list[bytes], int]:  # fmt: skip
+) -> tuple[AddFrames, int]:  # fmt: skip
     """One ADD frame for each payload, entries ``first``, ``first`` + 1, …; and the ledger's length after the last.
 
     ``length`` is the ledger's length before ``first``; ``digest`` makes ``digest_bytes`` bytes of (header, payload).
     """
-    frames: list[bytes] = []
-    add, join, pack_entry, pack_prefix = frames.append, b"".join, _ENTRY.pack, _PREFIX.pack
+    frames = AddFrames()
+    add, pack_entry, pack = frames.parts.append, _ENTRY.pack, _ADD_START[digest_bytes].pack
     word, overhead = PLAIN_ADD | flags, 24 + 32 + digest_bytes
     for entry, payload in enumerate(payloads, first):
         size = len(payload)
         length += size
         header = pack_entry(ledger, entry, lac, length)
-        add(join((pack_prefix(overhead + size, word, master_key), header, digest(header, payload), payload)))
+        add(pack(overhead + size, word, master_key, header, digest(header, payload)))
+        add(payload)
     return frames, length
 
 
 def scan_acks(buffer: Buffer, start: int, end: int, ledger: int) -> tuple[list[int], int]:
     """Entry ids of the good ADD answers of one ledger from ``start``; stops at the first frame that is no such one."""
     entries: list[int] = []
-    add, unpack = entries.append, _ACK.unpack_from
-    position, last = start, end - 28
-    while position <= last:
-        size, word, code, found, entry = unpack(buffer, position)
-        if size != 24 or word != PLAIN_ADD or code or found != ledger:
+    add, good = entries.append, _ACK_HEAD.pack(24, PLAIN_ADD, 0, ledger)
+    whole = start + max(0, end - start) // _ACK.size * _ACK.size
+    for head, entry in _ACK.iter_unpack(memoryview(buffer)[start:whole]):
+        if head != good:
             break
         add(entry)
-        position += 28
-    return entries, position
+    return entries, start + _ACK.size * len(entries)
 
 
 def next_frame(buffer: Buffer, start: int, end: int) -> tuple[int, int] | None:

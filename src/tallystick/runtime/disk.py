@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import mmap
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,6 +21,8 @@ from tallystick.errors import DiskFull, StorageError, UsageError
 Buffer = bytes | bytearray | memoryview
 
 IOV_MAX = 1024
+BLOCK_BYTES = 4096  # what a disk writes as one, at most: a torn write damages whole blocks and none beside them
+_STAGING_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -48,14 +52,26 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None: ...
 
+    def allocate(self, size: int) -> None:
+        """Make it at least ``size`` bytes long, zeros at the end, with space for all of it. Durable after ``sync``."""
+        ...
+
+    def map(self) -> memoryview:
+        """A read-only view of the whole file that shows later writes. The file must not shrink while it is held."""
+        ...
+
     def close(self) -> None: ...
 
 
 class Disk(Protocol):
     """A file system. Paths are absolute strings. New names and renames are durable only after ``sync_dir``."""
 
-    def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; ``create`` makes the file when it is missing."""
+    def open(self, path: str, *, create: bool = False, direct: bool = False) -> File:
+        """Open for reading and writing; ``create`` makes the file when it is missing.
+
+        ``direct``: only whole blocks (BLOCK_BYTES) are written, and they pass by the page cache where that is possible:
+        for data that nobody reads soon.
+        """
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -126,16 +142,67 @@ class _OsFile:
         with _mapped("truncate", self._path):
             os.ftruncate(self._fd, size)
 
+    def allocate(self, size: int) -> None:
+        with _mapped("allocate", self._path):
+            os.posix_fallocate(self._fd, 0, size)
+
+    def map(self) -> memoryview:
+        with _mapped("map", self._path):
+            return memoryview(mmap.mmap(self._fd, 0, prot=mmap.PROT_READ))
+
     def close(self) -> None:
         os.close(self._fd)
+
+
+class _Staging(threading.local):
+    """A thread's page-aligned memory, as writes past the page cache need it."""
+
+    def __init__(self) -> None:
+        self.memory = memoryview(mmap.mmap(-1, _STAGING_BYTES))
+
+
+class _DirectFile(_OsFile):
+    """Writes past the page cache: a page that is new in it costs many times the copy of its bytes."""
+
+    _staging = _Staging()
+
+    def __init__(self, path: str, fd: int, direct_fd: int) -> None:
+        super().__init__(path, fd)  # for all but writes; the kernel keeps the two views of the file the same
+        self._direct_fd = direct_fd
+
+    def write(self, buffers: Sequence[Buffer], offset: int) -> int:
+        staging, start, filled = self._staging.memory, offset, 0
+        with _mapped("write", self._path):
+            for buffer in buffers:
+                rest = memoryview(buffer)
+                while len(rest):
+                    part = rest[: _STAGING_BYTES - filled]
+                    staging[filled : filled + len(part)] = part
+                    filled, rest = filled + len(part), rest[len(part) :]
+                    if filled == _STAGING_BYTES:
+                        offset, filled = offset + self._write_staged(filled, offset), 0
+            return offset + self._write_staged(filled, offset) - start
+
+    def _write_staged(self, size: int, offset: int) -> int:
+        written = 0
+        while written < size:  # more than once on a nearly full disk: finish or fail loudly
+            written += os.pwrite(self._direct_fd, self._staging.memory[written:size], offset + written)
+        return size
+
+    def close(self) -> None:
+        super().close()
+        os.close(self._direct_fd)
 
 
 class OsDisk:
     """The machine's file systems."""
 
-    def open(self, path: str, *, create: bool = False) -> File:
+    def open(self, path: str, *, create: bool = False, direct: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC
         with _mapped("open", path):
-            return _OsFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600))
+            fd = os.open(path, flags | (os.O_CREAT if create else 0), 0o600)
+            direct_fd = _open_direct(path, flags) if direct else None
+            return _OsFile(path, fd) if direct_fd is None else _DirectFile(path, fd, direct_fd)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -168,6 +235,34 @@ class OsDisk:
         with _mapped("stat", path):
             found = os.statvfs(path)
         return Usage(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+
+
+def _open_direct(path: str, flags: int) -> int | None:
+    """None where the file system (or the system) has no such way."""
+    try:
+        return os.open(path, flags | os.O_DIRECT)
+    except (AttributeError, OSError):
+        return None
+
+
+class ByteLock:
+    """Holds a file for this process by its first byte, as Java's ``FileChannel.tryLock(0, 1, false)`` does."""
+
+    def __init__(self, path: str, content: bytes) -> None:
+        """``content`` is written to the file. Raises UsageError when another process holds it."""
+        with _mapped("lock", path):
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+        except OSError as error:
+            os.close(self._fd)
+            raise UsageError(
+                "another process uses this folder; stop it first or choose another folder", path=path
+            ) from error
+        os.pwrite(self._fd, content, 0)
+
+    def release(self) -> None:
+        os.close(self._fd)
 
 
 class FolderLock:

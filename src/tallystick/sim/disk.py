@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.errors import DiskFull, StorageError
-from tallystick.runtime.disk import Buffer, Usage
+from tallystick.runtime.disk import BLOCK_BYTES, Buffer, Usage
 
 
 class Crashed(BaseException):
@@ -61,9 +61,11 @@ class _Unlink:
 
 def _apply_write(content: bytearray, change: _Write | _Truncate) -> None:
     end = change.size if isinstance(change, _Truncate) else change.offset + len(change.data)
-    content.extend(bytes(max(0, end - len(content))))
+    if end > len(content):
+        content.extend(bytes(end - len(content)))
     if isinstance(change, _Truncate):
-        del content[end:]
+        if end < len(content):
+            del content[end:]
     else:
         content[change.offset : end] = change.data
 
@@ -80,11 +82,12 @@ def _apply_name(names: dict[str, _Node], change: _Link | _Unlink) -> None:
 class SimFile:
     """A file opened before the last crash is dead: every use of it raises Crashed."""
 
-    def __init__(self, disk: SimDisk, path: str, inode: _Inode) -> None:
-        self._disk, self._path, self._inode, self._life = disk, path, inode, disk.life
+    def __init__(self, disk: SimDisk, path: str, inode: _Inode, direct: bool) -> None:
+        self._disk, self._path, self._inode, self._life, self._direct = disk, path, inode, disk.life, direct
 
     def write(self, buffers: Sequence[Buffer], offset: int) -> int:
         data = b"".join(bytes(buffer) for buffer in buffers)
+        assert not (self._direct and (offset % BLOCK_BYTES or len(data) % BLOCK_BYTES)), "a direct write of half blocks"
         cut = self._disk.enter("write", self._path, self._life)
         room = self._disk.room_for(self._inode, offset + len(data))
         kept = data[: len(data) - room] if room else data
@@ -125,6 +128,20 @@ class SimFile:
         _apply_write(self._inode.cached, _Truncate(size))
         self._inode.pending.append(_Truncate(size))
 
+    def allocate(self, size: int) -> None:
+        if self._disk.enter("allocate", self._path, self._life):
+            self._disk.stop()
+        if self._disk.room_for(self._inode, size):
+            raise DiskFull("cannot allocate: no space left on the simulated disk", path=self._path)
+        if size > self.size():
+            _apply_write(self._inode.cached, _Truncate(size))
+            self._inode.pending.append(_Truncate(size))
+
+    def map(self) -> memoryview:
+        if self._disk.enter("map", self._path, self._life):
+            self._disk.stop()
+        return memoryview(self._inode.cached).toreadonly()
+
     def close(self) -> None:
         """Closing writes nothing."""
 
@@ -153,6 +170,8 @@ class SimDisk:
         """The process died; all that it wrote is still in the page cache."""
         self.life += 1
         self._stopped, self.crash_at = False, None
+        for inode in self._inodes:
+            inode.cached = bytearray(inode.cached)  # what it mapped is its own no more
 
     def power_loss(self) -> None:
         """The machine died: what was not synced is lost, kept or torn."""
@@ -218,12 +237,12 @@ class SimDisk:
 
     # The interface of ``runtime.disk.Disk``.
 
-    def open(self, path: str, *, create: bool = False) -> SimFile:
+    def open(self, path: str, *, create: bool = False, direct: bool = False) -> SimFile:
         self._step("open", path)
         if path not in self._names and create:
             self._inodes.append(_Inode())
             self._change(_Link(path, self._inodes[-1]))
-        return SimFile(self, path, self._inode(path))
+        return SimFile(self, path, self._inode(path), direct)
 
     def exists(self, path: str) -> bool:
         return path in self._names

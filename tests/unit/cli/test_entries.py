@@ -12,6 +12,7 @@ from tallystick.errors import LedgerFenced, NotEnoughBookies, UsageError
 
 
 class Writer:
+    max_payload_bytes = 1000
     id = 5
 
     def __init__(self, failure=None, close_failure=None):
@@ -112,7 +113,7 @@ async def test_a_failed_append_closes_and_tells_of_the_first_failure(client):
 async def test_an_interrupted_append_closes_at_what_was_confirmed(client, monkeypatch):
     waiting = asyncio.Event()
 
-    async def source(fd):
+    async def source(fd, max_bytes):
         yield [b"a"]
         waiting.set()
         await asyncio.Event().wait()

@@ -5,10 +5,11 @@ import pytest
 
 from tallystick.cli import lines as module
 from tallystick.cli.lines import lines
+from tallystick.errors import UsageError
 
 
 async def collect(fd):
-    return [line async for some in lines(fd) for line in some]
+    return [line async for some in lines(fd, 100) for line in some]
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ async def test_lines_of_a_file(tmp_path, monkeypatch, content, expected):
 async def test_a_line_of_a_pipe_comes_at_once():
     reading, writing = os.pipe()
     try:
-        source = lines(reading)
+        source = lines(reading, 100)
         os.write(writing, b"first\nsec")
         assert await anext(source) == [b"first"]
         following = asyncio.ensure_future(anext(source))
@@ -45,6 +46,15 @@ async def test_a_line_of_a_pipe_comes_at_once():
     finally:
         os.close(reading)
         os.close(writing)
+
+
+async def test_a_line_without_an_end_is_given_up():
+    fd = os.open("/dev/zero", os.O_RDONLY)
+    try:
+        with pytest.raises(UsageError, match="longer than an entry"):
+            await collect(fd)
+    finally:
+        os.close(fd)
 
 
 async def test_waiting_for_a_pipe_can_be_interrupted():

@@ -82,6 +82,18 @@ def test_a_closed_pipe_is_141_and_silent():
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+@pytest.mark.parametrize("unbuffered", ["1", ""])
+def test_a_full_disk_behind_our_output_is_no_bug(unbuffered):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tallystick", "completion", "bash"],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=30,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "tally: [Errno 28] No space left on device while reading input or writing output\n"
+
+
 def test_the_exit_code_of_a_command_is_passed_on(monkeypatch):
     monkeypatch.setattr("tallystick.node.bookie_main", lambda config, overrides: 3)
     assert cli.main(["bookie", "run"]) == 3

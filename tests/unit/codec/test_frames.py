@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 
 import pytest
 from hypothesis import given, settings
@@ -37,7 +38,10 @@ def test_encode_adds_is_the_reference_in_bulk(
 ) -> None:
     digest = Digest.of(kind, b"pw")
     frames, length = encode_adds(KEY, ledger, first, first - 1, 0, bodies, digest.compute, digest.size, flags)
-    assert frames == adds(kind, ledger, first, bodies, flags)
+    expected = adds(kind, ledger, first, bodies, flags)
+    assert [frames.joined(i, i + 1) for i in range(len(frames))] == expected
+    assert frames.joined(0, len(frames)) == frames.picked(range(len(frames))) == b"".join(expected)
+    assert frames.picked(range(0, len(frames), 2)) == b"".join(expected[::2])
     assert length == sum(map(len, bodies))
     again, longer = encode_adds(KEY, ledger, first, first - 1, length, bodies, digest.compute, digest.size)
     assert longer == 2 * length
@@ -165,3 +169,9 @@ def test_scan_read_requests_joins_consecutive_entries(
     assert all(count == 1 for _, first, count in runs if first < 0)
     for (ledger, first, count), following in itertools.pairwise(runs):
         assert following[:2] != (ledger, first + count) or following[1] <= 0
+
+
+@given(st.lists(st.tuples(st.sampled_from([1, 2, -1]), ids), max_size=6))
+def test_ack_adds_names_the_ledger_of_each(adds: list[tuple[int, int]]) -> None:
+    run = AddRun([KEY] * len(adds), [ledger for ledger, _ in adds], [entry for _, entry in adds])
+    assert ack_adds(run) == b"".join(struct.pack(">IIiqq", 24, v2.header(v2.Op.ADD), 0, *add) for add in adds)

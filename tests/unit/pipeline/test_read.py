@@ -102,6 +102,33 @@ async def test_a_damaged_copy_is_passed_over_and_the_last_one_is_an_error(cluste
         await read(partition_of(cluster, (7, metadata, 99)))
 
 
+@pytest.mark.rule("Q17")
+@pytest.mark.parametrize("write_quorum", [2, 3])
+async def test_q17_a_bookie_that_dies_in_the_middle_of_a_task_is_passed_over(
+    cluster: SmallCluster, store: Store, write_quorum: int
+) -> None:
+    metadata, payloads = ledger_of(write_quorum), [b"%05d" % number * 20_000 for number in range(200)]
+    store(7, metadata, payloads)
+    batches = read_partition(partition_of(cluster, (7, metadata, 199)), schema_of())
+    first = await asyncio.to_thread(next, batches)
+    await cluster.down("b1")
+    table = pa.Table.from_batches([first, *await asyncio.to_thread(list, batches)])
+    assert table["entry"].to_pylist() == list(range(200)) and table["payload"].to_pylist() == payloads
+
+
+async def test_a_ledger_that_is_deleted_in_the_middle_of_a_task_is_an_error_and_not_its_end(
+    cluster: SmallCluster, store: Store
+) -> None:
+    metadata, payloads = ledger_of(3), [b"%05d" % number * 20_000 for number in range(400)]
+    store(7, metadata, payloads)
+    batches = read_partition(partition_of(cluster, (7, metadata, 399)), schema_of())
+    await asyncio.to_thread(next, batches)
+    for bookie in cluster.bookies.values():
+        del bookie.entries[7]
+    with pytest.raises(NoSuchEntry, match=r"^\[TALLY-NO-SUCH-ENTRY\]"):
+        await asyncio.to_thread(list, batches)
+
+
 async def test_a_missing_entry_is_an_error(cluster: SmallCluster, store: Store) -> None:
     metadata = ledger_of(3)
     store(7, metadata, PAYLOADS[:50])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from pathlib import Path
 
 import pytest
 
 from tallystick.errors import DiskFull, StorageError
-from tallystick.runtime.disk import Disk, OsDisk, read_file, write_atomic
+from tallystick.runtime.disk import BLOCK_BYTES, Disk, OsDisk, read_file, write_atomic
 from tallystick.sim.disk import Crashed, SimDisk
 
 
@@ -42,6 +44,39 @@ def test_files_behave_alike(home: tuple[Disk, str]) -> None:
             missing()
     with pytest.raises(StorageError):
         disk.open(f"{folder}/no/f", create=True)
+
+
+def test_whole_blocks_written_directly_are_read_like_others(home: tuple[Disk, str]) -> None:
+    disk, folder = home
+    data = random.Random(2).randbytes(600 * BLOCK_BYTES)  # more than one call writes past the page cache
+    file = disk.open(f"{folder}/f", create=True, direct=True)
+    assert file.write([data[:5], memoryview(data)[5:9999], data[9999:]], BLOCK_BYTES) == len(data)
+    assert file.read(len(data) + 1, BLOCK_BYTES) == data and file.size() == BLOCK_BYTES + len(data)
+    assert file.write([data[: 2 * BLOCK_BYTES]], 0) == 2 * BLOCK_BYTES, "over what was read, which is cached"
+    file.sync()
+    file.close()
+    assert read_file(disk, f"{folder}/f") == data[: 2 * BLOCK_BYTES] + data[BLOCK_BYTES:]
+
+
+def test_half_a_block_is_not_written_directly() -> None:
+    file = SimDisk(random.Random(1)).open("/f", create=True, direct=True)
+    with pytest.raises(AssertionError):
+        file.write([bytes(BLOCK_BYTES - 1)], 0)
+
+
+def test_a_file_system_without_direct_writes_gets_ordinary_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_open = os.open
+
+    def refusing(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return real_open(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", refusing)
+    file = OsDisk().open(f"{tmp_path}/f", create=True, direct=True)
+    assert file.write([b"any size"], 3) == 8 and file.read(11, 3) == b"any size"
 
 
 def test_a_small_file_is_replaced_whole(home: tuple[Disk, str]) -> None:

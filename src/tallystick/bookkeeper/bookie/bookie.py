@@ -24,7 +24,7 @@ from tallystick.bookkeeper.bookie.health import HealthPages, serve_health
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.metrics import Counts, View, registry
 from tallystick.bookkeeper.bookie.requests import Requests
-from tallystick.bookkeeper.bookie.server import BookieServer
+from tallystick.bookkeeper.bookie.server import BookieServer, Bounds
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.bookie.upkeep import Listing, Upkeep
@@ -49,6 +49,7 @@ class Outside:
     disk: Disk
     clock: Clock
     events: Events
+    open_files: int = 1024  # that the process may have
 
 
 async def start_bookie(settings: BookieSettings, outside: Outside, storage: StorageSettings | None = None) -> Bookie:
@@ -150,7 +151,8 @@ class Bookie:
             self.storage, self.guard, self.counts,
             max_frame_bytes=settings.max_frame_bytes, max_batch_bytes=settings.max_batch_read_bytes,
         )  # fmt: skip
-        self._server = BookieServer(self._outside.network, requests, self.committer, self.counts, self._outside.events)
+        outside, bounds = self._outside, Bounds.of(self._outside.open_files, settings.max_frame_bytes)
+        self._server = BookieServer(outside.network, requests, self.committer, self.counts, outside.events, bounds)
         try:
             self.address = await self._server.start(self._addresses.listen_host, settings.port)
         except OSError as error:

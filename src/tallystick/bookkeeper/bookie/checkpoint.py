@@ -25,7 +25,7 @@ from tallystick.errors import StorageError
 from tallystick.runtime.disk import Disk, write_atomic
 
 STATE_FILE = "state"
-_BATCH_BYTES = 256 * 1024  # handed to the log writer at once
+_BATCH_BYTES = 64 * 1024  # runs below it are joined for the log writer
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,11 @@ def _write_rows(writer: LogWriter, ledger: LedgerId, rows: Rows) -> None:
         frames.append(run.answers(0, len(run.entries)))
         size += len(frames[-1])
         if size >= _BATCH_BYTES:
-            writer.add(ledger, entries, starts, b"".join(frames))
+            writer.add(ledger, entries, starts, _joined(frames))
             entries, starts, frames, size = array("q"), array("Q"), [], 0
     if frames:
-        writer.add(ledger, entries, starts, b"".join(frames))
+        writer.add(ledger, entries, starts, _joined(frames))
+
+
+def _joined(frames: list[bytes]) -> bytes:
+    return frames[0] if len(frames) == 1 else b"".join(frames)

@@ -2,7 +2,7 @@
 
 A run of entries that a client reads one after another is one piece of the file, sent as it is. ``<id>.log``::
 
-    magic "TALLYLG1" 8 | log id 8 | zeros 16 | READ-answer frames …
+    magic "TALLYLG1" 8 | log id 8 | zeros 16 | READ-answer frames … | zeros to a multiple of 4096
     frame      length 4 | header 4 | code 0 4 | ledger 8 | entry 8 | entry bytes            big-endian
 
 Frames are grouped into chunks of about 32 KiB (never cutting a frame): one checksum, one read, one place in the cache.
@@ -36,7 +36,7 @@ from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 from tallystick.codec.checksum import crc32c
 from tallystick.errors import CorruptRecord, StorageError
-from tallystick.runtime.disk import Buffer, Disk, File, read_file
+from tallystick.runtime.disk import BLOCK_BYTES, Buffer, Disk, File, read_file
 
 _LOG_MAGIC = b"TALLYLG1"
 _INDEX_MAGIC = b"TALLYIX1"
@@ -105,7 +105,7 @@ class LogWriter:
 
     def __init__(self, disk: Disk, directory: str, log_id: int, chunk_bytes: int) -> None:
         self._disk, self._directory, self._id, self._chunk_bytes = disk, directory, log_id, chunk_bytes
-        self._file = disk.open(log_path(directory, log_id), create=True)
+        self._file = disk.open(log_path(directory, log_id), create=True, direct=True)
         self._end = _LOG_HEADER.size  # where the next frame goes
         self._written = 0
         self._waiting: list[Buffer] = [_LOG_HEADER.pack(_LOG_MAGIC, log_id)]
@@ -147,17 +147,30 @@ class LogWriter:
             self._flush()
 
     def _flush(self) -> None:
+        """Write what makes whole blocks."""
+        rest, kept = (self._end - self._written) % BLOCK_BYTES, list[Buffer]()
+        while rest:
+            part = memoryview(self._waiting.pop())
+            cut = max(0, len(part) - rest)
+            rest -= len(part) - cut
+            kept.insert(0, part[cut:])
+            if cut:
+                self._waiting.append(part[:cut])
         self._written += self._file.write(self._waiting, self._written)
-        self._waiting = []
+        self._waiting = kept
 
     def finish(self) -> EntryLog:
         """Durable under its name when this returns."""
         if self._chunk:
             self._seal()
+        size = self._end
+        padding = bytes(-size % BLOCK_BYTES)
+        self._waiting.append(padding)
+        self._end += len(padding)
         self._flush()
         self._file.sync()
         self._file.close()
-        log = EntryLog(self._id, self._end, self._entries, self._chunks, self._checksums, self._sizes)
+        log = EntryLog(self._id, size, self._entries, self._chunks, self._checksums, self._sizes)
         file = self._disk.open(index_path(self._directory, self._id), create=True)
         try:
             file.write([_encode_index(log, self.pieces)], 0)

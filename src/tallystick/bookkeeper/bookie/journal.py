@@ -1,9 +1,9 @@
 """The journal: what was acknowledged and is not yet in an entry log. One write and one sync a commit.
 
 Segments are files that are zero-filled once and then used again and again (an overwrite syncs faster than a growing
-file). Integers big-endian; commits start at multiples of 512, so that no two share a sector::
+file). Integers big-endian; whole blocks of 4096 bytes are written, so that no two commits share a sector of the disk::
 
-    segment     header copy at 0 and at 2048 | commits from 4096
+    segment     header copy at 0 and at 4096 | commits from 8192
     header      magic "TALLYJN1" 8 | generation 8 | salt 8 | CRC32C 4
     commit      number 8 | payload size 4 | CRC32C of the payload 4 | CRC32C of the 16 bytes before 4 | payload | zeros
     payload     records, see records.py
@@ -27,19 +27,17 @@ from dataclasses import dataclass, field
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.codec.checksum import crc32c
 from tallystick.errors import CorruptRecord, DiskFull, StorageError
-from tallystick.runtime.disk import Buffer, Disk, File
+from tallystick.runtime.disk import BLOCK_BYTES, Buffer, Disk, File
 from tallystick.runtime.rng import Random
 
 _MAGIC = b"TALLYJN1"
 _HEADER = struct.Struct(">8sQQ")
-_HEADER_COPIES = (0, 2048)
+_HEADER_COPIES = (0, BLOCK_BYTES)
 _CRC = struct.Struct(">I")
 _COMMIT = struct.Struct(">QII")
 _SEED = struct.Struct(">QQ")
 COMMIT_BYTES = _COMMIT.size + _CRC.size
-FIRST_COMMIT = 4096
-SECTOR = 512
-_JOIN = 64  # more buffers than these are joined before they are written
+FIRST_COMMIT = 2 * BLOCK_BYTES
 _ZEROS = bytes(1024 * 1024)
 
 
@@ -83,7 +81,7 @@ class Journal:
             if name.endswith(".new"):
                 disk.unlink(path)
             elif name.endswith(".segment"):
-                self._used.append(_open_segment(path, disk.open(path)))
+                self._used.append(_open_segment(path, disk.open(path, direct=True)))
         self._used.sort(key=lambda segment: segment.generation)
         self._top = max((segment.generation for segment in self._used), default=0)  # the highest in use
         self.generation = 0  # of the newest segment that has a commit
@@ -111,7 +109,7 @@ class Journal:
             # The newest may be in the page cache alone, and be called clean after a sync that failed: only writing it
             # again makes the next sync mean it.
             segment, start, data = newest
-            segment.file.write([data], start)
+            segment.file.write([data, _padding(len(data))], start)
             segment.file.sync()
         self.release(mark)
 
@@ -141,12 +139,12 @@ class Journal:
         for buffer in commit.buffers:
             payload_crc = crc32c(buffer, payload_crc)
         head = _COMMIT.pack(commit.number, commit.size, payload_crc)
-        parts: list[Buffer] = [head + _CRC.pack(crc32c(head, seed)), *commit.buffers, bytes(-room % SECTOR)]
-        segment.file.write(parts if len(parts) <= _JOIN else [b"".join(parts)], self._position)
+        check = _CRC.pack(crc32c(head, seed))
+        written = segment.file.write([head, check, *commit.buffers, _padding(room)], self._position)
         self._sync(segment.file)
         segment.last = commit.number
         self.generation = segment.generation
-        self._position += room + -room % SECTOR
+        self._position += written
 
     def _sync(self, file: File) -> None:
         """A failed sync, for whatever reason, is the end: a second one that succeeds proves nothing."""
@@ -179,9 +177,10 @@ class Journal:
 
     def _create(self, room: int) -> _Segment:
         """A new file under its final name only when it is whole."""
-        size = max(self._settings.journal_segment_bytes, room + -room % SECTOR)
+        size = max(self._settings.journal_segment_bytes, room)
+        size += len(_padding(size))
         path = os.path.join(self._directory, f"{self._next_name:08x}.segment")
-        file = self._disk.open(path + ".new", create=True)
+        file = self._disk.open(path + ".new", create=True, direct=True)
         segment = _Segment(path, file, size)
         try:
             for offset in range(0, size, len(_ZEROS)):
@@ -200,9 +199,10 @@ class Journal:
         """Begin a new life of a segment: nothing that is in it is valid any more."""
         segment.generation, segment.salt, segment.last = generation, self._random.getrandbits(64), 0
         header = _HEADER.pack(_MAGIC, segment.generation, segment.salt)
+        header += _CRC.pack(crc32c(header))
         # The copy that is whole comes last: a crash may have damaged the other one before.
         for offset in sorted(_HEADER_COPIES, key=lambda copy: copy == segment.header):
-            segment.file.write([header + _CRC.pack(crc32c(header))], offset)
+            segment.file.write([header, _padding(len(header))], offset)
             self._sync(segment.file)
 
     def release(self, mark: int) -> None:
@@ -231,6 +231,11 @@ class Journal:
     def close(self) -> None:
         for segment in (*self._used, *self._free, *([self._current] if self._current else [])):
             segment.file.close()
+
+
+def _padding(size: int) -> memoryview:
+    """Zeros that make whole blocks of so many bytes."""
+    return memoryview(_ZEROS)[: -size % BLOCK_BYTES]
 
 
 def _open_segment(path: str, file: File) -> _Segment:
@@ -263,6 +268,6 @@ def _commits(segment: _Segment) -> Iterator[tuple[int, int, memoryview]]:
             and crc32c(data[start:stop], seed) == payload_crc
         ):
             yield number, position, data[position:stop]
-            position = stop + -stop % SECTOR
+            position = stop + -stop % BLOCK_BYTES
         else:
-            position += SECTOR
+            position += BLOCK_BYTES

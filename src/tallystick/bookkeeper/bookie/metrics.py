@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Counts:
-    """Since the start, except ``connections``: now."""
+    """Since the start, except ``connections`` and ``unfinished_bytes``: now."""
 
     connections: int = 0
+    connections_refused: int = 0
+    unfinished_bytes: int = 0
+    unfinished_closed: int = 0
     adds: int = 0
     adds_failed: int = 0
     add_bytes: int = 0
@@ -81,6 +84,16 @@ def _connections(counts: Counts) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     yield GaugeMetricFamily("bookie_connections", "Open connections", counts.connections)
+    yield GaugeMetricFamily("bookie_unfinished_bytes", "Bytes received of unfinished frames", counts.unfinished_bytes)
+    for name, text, count in (
+        (
+            "bookie_connections_refused_total",
+            "Connections closed because too many are open",
+            counts.connections_refused,
+        ),
+        ("bookie_unfinished_closed_total", "Connections closed for unfinished frames", counts.unfinished_closed),
+    ):
+        yield CounterMetricFamily(name, text, count)
     yield CounterMetricFamily("bookie_fences_total", "Requests that fenced a ledger", counts.fences)
     yield CounterMetricFamily(
         "bookie_v3_refused_total", "Connections closed for speaking protocol v3", counts.v3_refused

@@ -16,6 +16,7 @@ from itertools import accumulate
 from tallystick.bookkeeper.bookie.memtable import Run
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.codec.frames import AddRun, scan_adds
+from tallystick.codec.uniform import scan_uniform_adds
 from tallystick.errors import CorruptRecord
 
 _FENCE = struct.Struct(">IIq20s")
@@ -44,7 +45,8 @@ def decode(payload: bytes) -> Iterator[Adds | Fence]:
     """The records of one commit, in order but for the ledgers within a run. Raises CorruptRecord."""
     position = 0
     while position < len(payload):
-        run, stop = scan_adds(payload, position, len(payload), len(payload))
+        rest = payload, position, len(payload), len(payload)
+        run, stop = scan_uniform_adds(*rest) or scan_adds(*rest)
         yield from by_ledger(payload, run, range(len(run)))
         if stop == position:
             yield _decode_fence(payload, position)

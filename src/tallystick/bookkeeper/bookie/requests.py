@@ -19,6 +19,7 @@ from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.v2 import Code, Flag
 from tallystick.codec.frames import AddRun, ack_adds, scan_adds, scan_read_requests
+from tallystick.codec.uniform import scan_uniform_adds
 from tallystick.errors import RemoteProtocolError, StorageError
 
 ANSWER_BYTES = 1024 * 1024  # one call ends after about so many: the peer takes them before more are made
@@ -63,14 +64,16 @@ class Requests:
     def serve(self, data: bytes) -> Served:
         """Answer the whole frames of ``data``."""
         served, end = Served(0), len(data)
-        while served.size < ANSWER_BYTES:
-            start = served.position
-            run, stop = scan_adds(data, start, end, self._max_body)
+        while (start := served.position) < end and served.size < ANSWER_BYTES:
+            run, stop = self._scan(data, start, end)
             if run.ledgers:
                 self._add_run(data, run, stop, served)
             elif not (self._read_run(data, start, end, served) or self._one_frame(data, start, end, served)):
                 break
         return served
+
+    def _scan(self, data: bytes, start: int, end: int) -> tuple[AddRun, int]:
+        return scan_uniform_adds(data, start, end, self._max_body) or scan_adds(data, start, end, self._max_body)
 
     def _add_run(self, data: bytes, run: AddRun, stop: int, served: Served) -> None:
         start, served.position = run.bounds[0], stop
@@ -82,7 +85,7 @@ class Requests:
                 data
             ):  # the storage keeps the buffer: do not make it keep other requests' bytes
                 data = data[start:stop]
-                run, _ = scan_adds(data, 0, len(data), self._max_body)
+                run, _ = self._scan(data, 0, len(data))
             codes = self._storage.add_run(data, run)
         if not any(codes):
             self._counts.add_bytes += stop - start

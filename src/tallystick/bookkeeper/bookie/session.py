@@ -29,6 +29,7 @@ class Surroundings:
     opened: Callable[[Session], None]
     closed: Callable[[Session], None]
     refused: Callable[[str, RemoteProtocolError], None]
+    unfinished: Callable[[int], None]  # hears of bytes more (or less) that wait for the rest of their frame
 
 
 class Session(asyncio.BufferedProtocol):
@@ -38,6 +39,7 @@ class Session(asyncio.BufferedProtocol):
         self._chunks: list[bytes] = []  # received and not yet used: less than a frame, or what must wait
         self._size = 0
         self._need = 1  # so many bytes make it worthwhile to look
+        self.unfinished = 0  # bytes that wait for the rest of their frame
         self._unsent = False  # the peer does not take its answers
         self._congested = False  # too much waits for the disk
         self._yielded = False  # other connections come first
@@ -48,11 +50,11 @@ class Session(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         no_delay(transport)
         peer = transport.get_extra_info("peername")
-        self._peer = str(peer[0]) if peer else "unknown"
+        self.peer = str(peer[0]) if peer else "unknown"
         self._around.opened(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._chunks, self._size, self._need = [], 0, 1
+        self._forget()
         self._around.closed(self)
 
     def get_buffer(self, sizehint: int) -> bytearray:
@@ -83,12 +85,25 @@ class Session(asyncio.BufferedProtocol):
             self._transport.writelines(answers)
 
     def abort(self) -> None:
+        self._forget()
         self._transport.abort()
+
+    def _forget(self) -> None:
+        """What was received is of no use any more."""
+        self._chunks, self._size, self._need = [], 0, 1
+        self._account()
+
+    def _account(self) -> None:
+        waits = self._size if self._size < self._need else 0
+        if waits != self.unfinished:
+            change, self.unfinished = waits - self.unfinished, waits
+            self._around.unfinished(change)
 
     def _pump(self) -> None:
         """Serve what there is, one bounded call a turn, unless something stands in the way."""
         if self._size >= self._need and not (self._unsent or self._congested or self._yielded):
             self._serve()
+        self._account()
         self._watch_flow()
 
     def _serve(self) -> None:
@@ -108,7 +123,7 @@ class Session(asyncio.BufferedProtocol):
             self._around.committer.hold(self, served.when_durable)
         if served.refused is not None:
             self._chunks, self._size = [], 0
-            self._around.refused(self._peer, served.refused)
+            self._around.refused(self.peer, served.refused)
             self._transport.close()
         elif self._around.committer.congested:
             self._congested = True

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -16,18 +17,20 @@ Job = tuple[Callable[[], Any], Callable[[Any, Exception | None], None]]
 class Worker:
     """One thread that runs calls in order; each outcome arrives on the event loop that made the worker.
 
-    Leaner than an executor: a commit is submitted and reported without a future.
+    Leaner than an executor: a commit is submitted and reported without a future. The thread waits for a byte in a pipe:
+    the write lets go of the interpreter at the moment when the thread wants it, which the lock of a queue does not.
     """
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: deque[Job | None] = deque()
+        self._listening, self._bell = os.pipe()  # a byte a job
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, call: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
         """``done`` gets the result, or the exception."""
-        self._jobs.put((call, done))
+        self._put((call, done))
 
     async def run(self, call: Callable[[], T]) -> T:
         """The same, awaited. The call runs to its end even when the caller is cancelled."""
@@ -46,11 +49,18 @@ class Worker:
 
     def close(self) -> None:
         """Finish what was submitted, then end the thread."""
-        self._jobs.put(None)
+        self._put(None)
         self._thread.join()
+        os.close(self._listening)
+        os.close(self._bell)
+        self._bell = -1  # a later call fails: the number may belong to another file by then
+
+    def _put(self, job: Job | None) -> None:
+        self._jobs.append(job)
+        os.write(self._bell, b".")
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while os.read(self._listening, 1) and (job := self._jobs.popleft()) is not None:
             call, done = job
             try:
                 result, error = call(), None

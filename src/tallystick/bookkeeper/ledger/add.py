@@ -102,7 +102,7 @@ class AddCore:
     def acked(self, slot: Slot, first: EntryId, last: EntryId) -> list[Action]:
         """The slot's bookie of the newest attempt has stored all entries ``first`` … ``last`` of its stripe."""
         assert last < self._next
-        if self.failure:
+        if self.failure or last <= self.lac:  # what comes after the ack quorum changes nothing
             return []
         if self.striping.next(slot, first) <= self._watermark(slot):
             self._acked[slot] = max(self._acked[slot], last + 1)
@@ -158,9 +158,12 @@ class AddCore:
     def _first_unconfirmed(self) -> EntryId:
         """By the watermarks alone: entries with the same first slot share a write set: E comparisons settle any run."""
         size, end = self.striping.ensemble_size, self._next
+        acked = [self._watermark(slot) for slot in range(size)]
         for first_slot in range(size):
-            marks = sorted((self._watermark(slot) for slot in self.striping.slots(first_slot)), reverse=True)
+            marks = sorted((acked[slot] for slot in self.striping.slots(first_slot)), reverse=True)
             missing = max(marks[self.striping.ack_quorum - 1], self.lac + 1)
+            if not self.striping.striped:  # all entries share this write set
+                return min(end, missing)
             end = min(end, missing + (first_slot - missing) % size)
         return end
 

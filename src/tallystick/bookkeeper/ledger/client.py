@@ -102,9 +102,9 @@ class BookKeeper:
         if not recover:
             return await LedgerReader.open(self._context, ledger, password=password)
         stored = await self._context.driver.read_ledger(ledger)
-        with_password(stored.value, password)
+        with_password(ledger, stored.value, password)
         closed = await recover_ledger(self._context, self._placement, ledger, stored, password)
-        known = Versioned(with_password(closed.value, password), closed.version)
+        known = Versioned(with_password(ledger, closed.value, password), closed.version)
         return LedgerReader(self._context, ledger, known)
 
     async def delete_ledger(self, ledger: LedgerId) -> None:

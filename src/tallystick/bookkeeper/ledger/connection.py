@@ -139,8 +139,8 @@ class AddChannel:
         self._lane: Lane[Owner] | None = None
         self._closed = False
 
-    def send(self, entries: Sequence[EntryId], frames: Sequence[bytes]) -> None:
-        """Queue ADD frames, one for each entry; they leave with the next loop tick, after connecting if need be."""
+    def send(self, entries: Sequence[EntryId], frames: bytes) -> None:
+        """Queue ADD frames, joined, one for each entry; they leave with the next loop tick, once connected."""
         assert not self._closed, "send on a closed channel"
         link = self._peer.link()
         if link is not self._link or self._lane is None:

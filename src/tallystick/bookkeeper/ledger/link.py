@@ -76,33 +76,28 @@ class Link(asyncio.BufferedProtocol):
     def forget(self, lane: Lane[Owner]) -> None:
         self._outstanding.forget(lane)
 
-    def send_adds(self, lane: Lane[Owner], entries: Sequence[EntryId], frames: Sequence[bytes], timeout: float) -> None:
-        lane.sent(entries, self._clock.now(), timeout)
-        self._out += frames
-        self._schedule(timeout)
+    def send_adds(self, lane: Lane[Owner], entries: Sequence[EntryId], frames: bytes, timeout: float) -> None:
+        self._send(frames, lane.sent(entries, self._clock.now(), timeout))
 
     def send_reads(self, ledger: LedgerId, run: ReadRun, timeout: float) -> None:
         lane = self._outstanding.lane((v2.Op.READ, ledger), run)
         run.leave = lambda: self.forget(lane)
-        lane.sent(run.entries, self._clock.now(), timeout)
-        self._out.append(encode_reads(ledger, run.entries))
-        self._schedule(timeout)
+        deadline = lane.sent(run.entries, self._clock.now(), timeout)
+        self._send(encode_reads(ledger, run.entries), deadline)
 
     def ask(self, key: Key, frame: bytes, timeout: float) -> Waiter:
         """The answer comes through the future; cancelling it gives the question up."""
         waiter: Waiter = self._loop.create_future()
-        self._outstanding.ask(key, waiter, self._clock.now(), timeout)
-        self._out.append(frame)
-        self._schedule(timeout)
+        self._send(frame, self._outstanding.ask(key, waiter, self._clock.now(), timeout).deadline)
         return waiter
 
-    def _schedule(self, timeout: float) -> None:
+    def _send(self, frames: bytes, deadline: float) -> None:
+        self._out.append(frames)
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
-        wake_at = self._clock.now() + timeout
-        if self._timer is None or wake_at < self._wake_at:
-            self._set_timer(wake_at)
+        if self._timer is None or deadline < self._wake_at:
+            self._set_timer(deadline)
 
     def _flush(self) -> None:
         self._flush_scheduled = False
@@ -121,6 +116,12 @@ class Link(asyncio.BufferedProtocol):
 
     def _tick(self) -> None:
         self._timer = None
+        try:
+            self._expire()
+        except Exception as error:
+            self._broken(error)
+
+    def _expire(self) -> None:
         expired = self._outstanding.expire(self._clock.now())
         if expired:
             # Not one byte since the oldest question: the peer hangs or the path is cut. A new connection may do better,
@@ -166,19 +167,21 @@ class Link(asyncio.BufferedProtocol):
             return
         self._heard = self._clock.now()
         try:
-            if self._large is not None:
-                self._large_filled += nbytes
-                if self._large_filled == len(self._large):
-                    body, self._large = self._large, None
-                    self._answer(body)
-            else:
-                self._read(self._filled + nbytes)
-        except RemoteProtocolError as error:
-            self._report()
-            self._events.emit("bookie broke the protocol", bookie=self.bookie, reason=str(error))
-            self.end(f"broke the protocol: {error}")
+            try:
+                self._received(nbytes)
+            finally:
+                self._report()  # what came in before the error is true
+        except Exception as error:
+            self._broken(error)
+
+    def _received(self, nbytes: int) -> None:
+        if self._large is None:
+            self._read(self._filled + nbytes)
             return
-        self._report()
+        self._large_filled += nbytes
+        if self._large_filled == len(self._large):
+            body, self._large = self._large, None
+            self._answer(body)
 
     # Answers
 
@@ -247,12 +250,16 @@ class Link(asyncio.BufferedProtocol):
             self._reports.append((owner, code, entries))
 
     def _report(self) -> None:
-        reports, self._reports = self._reports, []
-        for owner, code, entries in reports:
-            if code == v2.Code.OK:
-                owner.acked(entries)
-            else:
-                owner.refused(entries, code)
+        while self._reports:
+            owner, code, entries = report = self._reports.pop(0)
+            try:
+                if code == v2.Code.OK:
+                    owner.acked(entries)
+                else:
+                    owner.refused(entries, code)
+            except Exception:
+                self._reports.insert(0, report)  # they left their lane: only ``end`` can still tell their owner
+                raise
 
     def _answer(self, body: bytes | bytearray) -> None:
         answer = v2.decode_answer(body)
@@ -294,7 +301,19 @@ class Link(asyncio.BufferedProtocol):
             self._transport.abort()
         self._ended(self, reason)
         self._out.clear()
-        self._fail(self._outstanding.take_all(), lambda: BookieUnavailable(reason, bookie=self.bookie))
+        unanswered = self._outstanding.take_all()
+        unanswered.entries += [(owner, entries) for owner, _, entries in self._reports]
+        self._reports.clear()
+        self._fail(unanswered, lambda: BookieUnavailable(reason, bookie=self.bookie))
+
+    def _broken(self, error: Exception) -> None:
+        """The peer's fault or ours: no later answer could be trusted, and nobody may wait for ever."""
+        if isinstance(error, RemoteProtocolError):
+            kind, reason = "bookie broke the protocol", str(error)
+        else:
+            kind, reason = "bookie connection failed", repr(error)
+        self._events.emit(kind, bookie=self.bookie, reason=reason)
+        self.end(f"{kind}: {reason}")
 
     def _fail(self, expired: Expired[Owner], error: Callable[[], TallyError]) -> None:
         for waiter in expired.questions:
@@ -302,4 +321,9 @@ class Link(asyncio.BufferedProtocol):
                 waiter.set_exception(error())
         for owner, entries in expired.entries:
             if not isinstance(owner, asyncio.Future):
-                owner.lost(entries, error())
+                try:
+                    owner.lost(entries, error())
+                except Exception as failed:  # the others must hear of theirs all the same
+                    self._events.emit(
+                        "failure not taken", bookie=self.bookie, reason=repr(failed), entries=len(entries)
+                    )

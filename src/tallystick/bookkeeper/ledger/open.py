@@ -216,8 +216,8 @@ class _Recovery:
         self._context.events.emit(kind, ledger=self._ledger, **fields)
 
 
-def with_password(metadata: LedgerMetadata, password: bytes) -> LedgerMetadata:
+def with_password(ledger: LedgerId, metadata: LedgerMetadata, password: bytes) -> LedgerMetadata:
     """The metadata as its digests need it. Format 1 stores no password: the caller's is taken. Raises Unauthorized."""
     if metadata.has_password and metadata.password != password:
-        raise Unauthorized("wrong password")
+        raise Unauthorized("wrong password", ledger=ledger)
     return replace(metadata, password=password)

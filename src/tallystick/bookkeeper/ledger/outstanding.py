@@ -51,9 +51,12 @@ class Lane(Generic[Owner]):
     def __len__(self) -> int:
         return len(self._entries) - self._head
 
-    def sent(self, entries: Sequence[EntryId], now: float, timeout: float) -> None:
+    def sent(self, entries: Sequence[EntryId], now: float, timeout: float) -> float:
+        """Questions about these follow; the deadline of their answers."""
         self._entries += entries
-        self._runs.append(_Run(now, now + timeout, self._base + len(self._entries)))
+        deadline = now + timeout
+        self._runs.append(_Run(now, deadline, self._base + len(self._entries)))
+        return deadline
 
     @property
     def following(self) -> int:
@@ -181,7 +184,10 @@ class Outstanding(Generic[Owner]):
 
         ``report`` gets each owner with the part of ``entries`` that is its own: from index, to index.
         """
-        at = 0
+        lanes, at = self._lanes.get(about, ()), 0
+        if lanes and (owner := lanes[0].owner) is not None and lanes[0].answered_in_order(entries):
+            report(owner, 0, len(entries))  # as nearly all are: the next ones of the oldest lane
+            return len(entries)
         while at < len(entries):
             lane = next(filter(len, self._lanes.get(about, ())), None)
             count = min(lane.following, len(entries) - at) if lane is not None else 0

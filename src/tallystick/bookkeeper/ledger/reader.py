@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Self
 from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.fetch import fetch_runs, ranges_of
 from tallystick.bookkeeper.ledger.lac import read_lac
+from tallystick.bookkeeper.ledger.open import with_password
 from tallystick.bookkeeper.ledger.read import Entry, check_bounds, entries_of
 from tallystick.bookkeeper.metadata.driver import Versioned, Watch
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId, LedgerMetadata
 from tallystick.codec.reads import EntryRun
-from tallystick.errors import DigestMismatch, NoSuchEntry, Unauthorized, Unavailable, UsageError
+from tallystick.errors import DigestMismatch, NoSuchEntry, Unavailable, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,11 +54,7 @@ class LedgerReader:
     async def open(cls, context: LedgerContext, ledger: LedgerId, *, password: bytes = b"") -> LedgerReader:
         """Open without fencing. Raises NoSuchLedger, Unauthorized, Unavailable (too few bookies know the LAC)."""
         found = await context.driver.read_ledger(ledger)
-        metadata = found.value
-        if metadata.has_password and metadata.password != password:
-            raise Unauthorized("wrong password", ledger=ledger)
-        # Metadata format 1 stores no password: the caller's is the one to check digests with.
-        reader = cls(context, ledger, Versioned(replace(metadata, password=password), found.version))
+        reader = cls(context, ledger, Versioned(with_password(ledger, found.value, password), found.version))
         try:
             await reader.refresh()
         except BaseException:

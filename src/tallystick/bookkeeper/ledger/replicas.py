@@ -1,7 +1,8 @@
 """The ensemble as places to send to, and the frames that may have to be sent again.
 
-A place has one channel per attempt: what the answers of a replaced bookie say is never heard. Frames are kept as they
-were first sent until they are confirmed, because a resend must have the same bytes.
+A place has one channel per attempt: what the answers of a replaced bookie say is never heard. Frames are kept in parts
+until they are confirmed, because a resend must have the same bytes; they are joined once for all places that get the
+same ones.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from tallystick.bookkeeper.ledger.connection import AddChannel, BookieClient
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire.values import Ensemble, EntryId, LedgerId, Slot
+from tallystick.codec.frames import AddFrames
 
 Acked = Callable[[Slot, EntryId, EntryId], None]
 Failed = Callable[[Slot, list[EntryId], int | None], None]
@@ -31,22 +33,28 @@ class Replicas:
     ) -> None:
         self._bookies, self._ledger, self._striping = bookies, ledger, striping
         self._acked, self._failed = acked, failed
-        self._kept: deque[tuple[EntryId, list[bytes]]] = deque()  # (first entry, frames) of each send
+        self._kept: deque[tuple[EntryId, AddFrames]] = deque()  # (first entry, frames) of each send
         self._ensemble = ensemble
         self._channels = [self._open(slot) for slot in range(len(ensemble))]
 
-    def send(self, first: EntryId, frames: list[bytes]) -> None:
+    def send(self, first: EntryId, frames: AddFrames) -> None:
         """Each frame to its write set; frame i is entry ``first`` + i."""
         self._kept.append((first, frames))
+        last = first + len(frames) - 1
+        if not self._striping.striped:
+            entries, joined = range(first, last + 1), frames.joined(0, len(frames))
+            for channel in self._channels:
+                channel.send(entries, joined)
+            return
         for slot in range(len(self._channels)):
-            self._send(slot, first, frames)
+            self._send(slot, first, frames, first, last)
 
     def resend(self, slot: Slot, first: EntryId, last: EntryId) -> None:
         """The kept frames of the slot's stripe."""
         for start, frames in self._kept:
             low, high = max(start, first), min(start + len(frames) - 1, last)
             if low <= high:
-                self._send(slot, low, frames[low - start : high - start + 1])
+                self._send(slot, start, frames, low, high)
 
     def replace(self, ensemble: Ensemble) -> None:
         """New attempts for the places that changed."""
@@ -65,15 +73,18 @@ class Replicas:
         for channel in self._channels:
             channel.close()
 
-    def _send(self, slot: Slot, first: EntryId, frames: list[bytes]) -> None:
-        entries = self._striping.stripe(slot, first, first + len(frames) - 1)
-        if len(entries) == len(frames):
-            self._channels[slot].send(entries, frames)
-        elif entries:
-            self._channels[slot].send(entries, [frames[entry - first] for entry in entries])
+    def _send(self, slot: Slot, start: EntryId, frames: AddFrames, first: EntryId, last: EntryId) -> None:
+        """Of the frames from entry ``start`` on, those of the slot's stripe from ``first`` to ``last``."""
+        entries = self._striping.stripe(slot, first, last)
+        if entries:
+            self._channels[slot].send(entries, frames.picked(entry - start for entry in entries))
 
     def _open(self, slot: Slot) -> AddChannel:
         def acked(entries: list[EntryId]) -> None:
+            first, last = entries[0], entries[-1]
+            if last - first < len(entries) and entries == list(range(first, last + 1)):
+                self._acked(slot, first, last)
+                return
             for first, last in self._striping.runs(slot, entries):
                 self._acked(slot, first, last)
 

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from tallystick.bookkeeper.ledger import changes
 from tallystick.bookkeeper.ledger.add import Action, AddCore, Confirm, Fail, Reason, Replace, Resend, Send
@@ -43,12 +43,9 @@ from tallystick.errors import (
 ADD_OVERHEAD = 24 + 32
 
 
-class _Waiting(NamedTuple):
-    """``future`` gets the entry id ``last`` when that is confirmed; ``size`` payload bytes then leave the flight."""
-
-    last: EntryId
-    future: asyncio.Future[EntryId]
-    size: int
+# The future gets the entry id when that is confirmed; so many payload bytes then leave the flight. A plain tuple: there
+# is one for each append.
+_Waiting = tuple[EntryId, asyncio.Future[EntryId], int]
 
 
 class LedgerWriter:
@@ -197,7 +194,7 @@ class LedgerWriter:
 
     def _wait_for(self, last: EntryId, size: int) -> asyncio.Future[EntryId]:
         future: asyncio.Future[EntryId] = self._loop.create_future()
-        self._pending.append(_Waiting(last, future, size))
+        self._pending.append((last, future, size))
         return future
 
     async def _room(self) -> None:
@@ -275,13 +272,14 @@ class LedgerWriter:
 
     def _confirm(self, lac: EntryId) -> None:
         self._replicas.confirmed(lac)
-        pending = self._pending
-        while pending and pending[0].last <= lac:
-            waiting = pending.popleft()
-            self._inflight_bytes -= waiting.size
-            self._length += waiting.size
-            if not waiting.future.done():  # its caller may have been cancelled
-                waiting.future.set_result(waiting.last)
+        pending, confirmed_bytes = self._pending, 0
+        while pending and pending[0][0] <= lac:
+            last, future, size = pending.popleft()
+            confirmed_bytes += size
+            if not future.done():  # its caller may have been cancelled
+                future.set_result(last)
+        self._inflight_bytes -= confirmed_bytes
+        self._length += confirmed_bytes
         self._wake()
 
     def _fail(self, action: Fail, cause: Exception | None) -> None:
@@ -302,9 +300,9 @@ class LedgerWriter:
         self._replicas.close()
         self._queue.clear()
         pending, self._pending, self._inflight_bytes = self._pending, deque(), 0
-        for waiting in pending:
-            if not waiting.future.done():
-                waiting.future.set_exception(copy.copy(failure))
+        for _, future, _ in pending:
+            if not future.done():
+                future.set_exception(copy.copy(failure))
         while self._waiting_for_room:
             self._wake()
 

@@ -1,7 +1,8 @@
 """What a coordination service must do. One interface, three drivers: memory, SQLite, ZooKeeper.
 
 Compare-and-set is linearizable; a listing that could not be read whole raises, it never looks complete (a bookie
-deletes what it does not find there). All methods raise MetadataError when the service cannot be reached.
+deletes what it does not find there). All methods raise MetadataUnavailable when the service cannot be reached, and
+MetadataUncertain when a change was asked for and the answer did not come: it may have been made.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ async def open_driver(uri: str, *, session_timeout_s: float = 10.0) -> MetadataD
     """Connect to a cluster's metadata; ``close()`` it when done. The cluster itself need not exist yet.
 
     ``session_timeout_s`` is how long a registration outlives its process, and how long a call waits for a service that
-    does not answer. Raises UsageError for a bad URI, MetadataError when the service cannot be reached.
+    does not answer. Raises UsageError for a bad URI, MetadataUnavailable when the service cannot be reached.
     """
     where = parse(uri)
     if isinstance(where, MemoryUri):

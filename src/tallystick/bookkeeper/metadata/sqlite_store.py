@@ -28,7 +28,15 @@ from tallystick.bookkeeper.metadata.mounts import refuse_network
 from tallystick.bookkeeper.wire import metadata as wire
 from tallystick.bookkeeper.wire import registration
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, LedgerMetadata
-from tallystick.errors import LedgerExists, MetadataConflict, MetadataError, NoSuchLedger, UsageError
+from tallystick.errors import (
+    LedgerExists,
+    MetadataConflict,
+    MetadataError,
+    MetadataUnavailable,
+    MetadataUncertain,
+    NoSuchLedger,
+    UsageError,
+)
 
 SCHEMA_VERSION = 1
 BUSY_TIMEOUT_S = 10.0  # how long a transaction waits for another process's
@@ -121,7 +129,9 @@ class SqliteStore:
         try:
             yield
         except sqlite3.Error as error:
-            raise MetadataError(f"the metadata file cannot be used: {error}", path=self.path) from error
+            busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY  # the rest are details
+            kind = MetadataUnavailable if busy else MetadataError
+            raise kind(f"the metadata file cannot be used: {error}", path=self.path) from error
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -135,10 +145,19 @@ class SqliteStore:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
+                self._commit(connection)
             except BaseException:
-                connection.execute("ROLLBACK")
+                # Some failures, a full disk among them, have rolled back by themselves.
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
                 raise
+
+    def _commit(self, connection: sqlite3.Connection) -> None:
+        """Raises MetadataUncertain: what was written may still be found by whoever opens the file next."""
+        try:
             connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise MetadataUncertain(f"the change may not be on the disk: {error}", path=self.path) from error
 
     # -- the cluster --------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from kazoo.retry import KazooRetry
 
 from tallystick.bookkeeper.metadata.driver import Watch
 from tallystick.bookkeeper.metadata.uri import ZooKeeperUri
-from tallystick.errors import MetadataError
+from tallystick.errors import MetadataError, MetadataUnavailable, MetadataUncertain
 
 RETRY_S = 0.1  # between attempts while there is no connection
 Ask = Callable[[Any], Any]  # from a kazoo client to an AsyncResult of kazoo
@@ -60,14 +60,17 @@ class ZkSession:
         self.ids: list[int] = []  # the owner of our ephemeral nodes comes last; the others expired
 
     async def start(self) -> None:
-        """Raises MetadataError when no server answers within the session time."""
+        """Raises MetadataUnavailable when no server answers within the session time."""
         self._client.start_async()
         try:
             async with asyncio.timeout(self.timeout_s):
                 await self._connected.wait()
         except TimeoutError:
             await self.close()
-            raise self._unreachable() from None
+            raise MetadataUnavailable(
+                "ZooKeeper does not answer: is it running, and are host and port right?",
+                servers=self.servers, waited_s=self.timeout_s,
+            ) from None  # fmt: skip
 
     async def close(self) -> None:
         """Ends the session: its ephemeral nodes vanish at once."""
@@ -85,8 +88,8 @@ class ZkSession:
         """What ZooKeeper answers to one of kazoo's requests (``create``, ``get``, …).
 
         Raises NoNodeError, NodeExistsError, BadVersionError, NotEmptyError as kazoo has them, Uncertain in their place
-        when the request is not ``repeatable`` and an earlier attempt's answer was lost, and MetadataError when there is
-        no connection for the session time.
+        when the request is not ``repeatable`` and an earlier attempt's answer was lost, and MetadataUncertain when
+        there is no answer for the session time: whatever the call would change may be changed.
         """
         return await self._call(_request(name, arguments, options), repeatable)
 
@@ -119,7 +122,10 @@ class ZkSession:
                         await asyncio.sleep(RETRY_S)
                         await self._connected.wait()
         except TimeoutError:
-            raise self._unreachable() from None
+            raise MetadataUncertain(
+                "ZooKeeper does not answer, so nobody knows whether a change that was under way was made",
+                servers=self.servers, waited_s=self.timeout_s,
+            ) from None  # fmt: skip
         except _ANSWERS as error:
             if lost and not repeatable:
                 raise Uncertain from error
@@ -179,12 +185,6 @@ class ZkSession:
         if session_id not in self.ids:
             self.ids.append(session_id)
         self._connected.set()
-
-    def _unreachable(self) -> MetadataError:
-        return MetadataError(
-            "ZooKeeper does not answer: is it running, and are host and port right?",
-            servers=self.servers, waited_s=self.timeout_s,
-        )  # fmt: skip
 
 
 class _ZkWatch:

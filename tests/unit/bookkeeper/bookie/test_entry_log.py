@@ -51,6 +51,23 @@ def test_what_was_written_is_read_after_a_power_loss() -> None:
     assert logs.logs[1].entries == 65 and set(logs.logs[1].by_ledger) == {2, 7}
 
 
+def test_a_log_that_is_written_in_several_steps_has_every_frame_in_its_place() -> None:
+    """Each step ends with a whole block of the disk, wherever that cuts a frame; the rest comes with the next one."""
+    disk, settings, random_sizes = SimDisk(random.Random(1)), replace(SMALL, chunk_bytes=700), random.Random(5)
+    bodies = [entry_bytes(1, entry, random_sizes.randbytes(random_sizes.randrange(3000))) for entry in range(2500)]
+    writer = LogWriter(disk, "/", 1, settings.chunk_bytes)
+    for first in range(0, len(bodies), 50):
+        frames = [v2.encode_answer(v2.Read(1, entry), 0, bodies[entry]) for entry in range(first, first + 50)]
+        starts = array("Q", list(accumulate(map(len, frames), initial=0))[:-1])
+        writer.add(1, array("q", range(first, first + 50)), starts, b"".join(frames))
+    log = writer.finish()
+    assert log.size > 3 * 1024 * 1024, "several steps"
+    logs, pages = EntryLogs(disk, "/", settings), index.Pages()
+    for piece in logs.load(1):
+        index.put(pages, piece.page, piece.slot, piece.locations)
+    assert [logs.entry(index.get(pages, entry), 1, entry) for entry in range(len(bodies))] == bodies
+
+
 def test_a_run_of_reads_is_one_piece_of_the_file() -> None:
     disk = SimDisk(random.Random(1))
     pages = write(disk)

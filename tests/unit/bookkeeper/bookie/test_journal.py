@@ -7,8 +7,9 @@ import random
 import pytest
 
 from support.stores import SMALL
-from tallystick.bookkeeper.bookie.journal import COMMIT_BYTES, FIRST_COMMIT, SECTOR, Commit, Journal
+from tallystick.bookkeeper.bookie.journal import COMMIT_BYTES, FIRST_COMMIT, Commit, Journal
 from tallystick.errors import CorruptRecord, DiskFull, StorageError
+from tallystick.runtime.disk import BLOCK_BYTES
 from tallystick.sim.disk import Crashed, SimDisk
 
 SEGMENT = "/journal/00000001.segment"
@@ -77,7 +78,7 @@ def test_a_crash_in_a_commit_takes_that_commit_at_most(seed: int) -> None:
 def test_damage_before_the_last_commit_is_refused_wherever_it_is() -> None:
     commits = 4
     room = COMMIT_BYTES + 700
-    step = room + -room % SECTOR
+    step = room + -room % BLOCK_BYTES
     for offset in range(0, commits * step, 37):
         desk = Desk()
         written = desk.fill(commits)
@@ -112,20 +113,20 @@ def test_one_damaged_header_copy_does_no_harm_and_two_are_refused() -> None:
     written = desk.fill(2)
     desk.disk.flip(SEGMENT, 9)
     assert desk.replay() == written
-    desk.disk.flip(SEGMENT, 2048 + 9)
+    desk.disk.flip(SEGMENT, BLOCK_BYTES + 9)
     with pytest.raises(CorruptRecord, match="headers"):
         desk.open()
 
 
 def test_a_segment_used_again_keeps_nothing_of_its_past() -> None:
     desk = Desk()
-    desk.fill(12)
-    desk.replay(mark=12)  # all free now
-    for number in range(13, 16):
+    desk.fill(6)
+    desk.replay(mark=6)  # all free now
+    for number in range(7, 10):
         desk.write(number, b"new %d" % number)
     desk.disk.power_loss()
     assert len(desk.disk.listdir("/journal")) == 1, "the segment was recycled"
-    assert desk.replay(mark=12) == [(number, b"new %d" % number) for number in range(13, 16)]
+    assert desk.replay(mark=6) == [(number, b"new %d" % number) for number in range(7, 10)]
 
 
 def test_bytes_of_a_client_that_look_like_a_commit_are_not_one() -> None:
@@ -136,9 +137,9 @@ def test_bytes_of_a_client_that_look_like_a_commit_are_not_one() -> None:
     other.random = random.Random(99)  # another salt
     other.journal = other.open()
     other.fill(3)
-    forged = other.disk.open(SEGMENT).read(4 * SECTOR * 3, FIRST_COMMIT)
+    forged = other.disk.open(SEGMENT).read(4 * BLOCK_BYTES * 3, FIRST_COMMIT)
     file = desk.disk.open(SEGMENT)
-    file.write([forged], FIRST_COMMIT + SECTOR)
+    file.write([forged], FIRST_COMMIT + BLOCK_BYTES)
     file.sync()
     assert desk.replay() == [(1, b"honest")]
 
@@ -170,15 +171,15 @@ def test_what_a_failed_sync_left_in_the_page_cache_is_made_durable_before_it_cou
 
 def test_a_full_disk_does_no_harm_and_the_commit_can_be_tried_again() -> None:
     desk = Desk()
-    desk.disk.capacity = 20 * 1024
-    written = desk.fill(4, 2500)
+    desk.disk.capacity = 36 * 1024
+    written = desk.fill(6, 2500)
     with pytest.raises(DiskFull):
-        desk.write(5, b"x" * 4000)
+        desk.write(7, b"x" * 4000)
     assert desk.disk.listdir("/journal") == ["00000001.segment"], "no half segment is left"
     desk.disk.capacity = 1 << 20
-    desk.write(5, b"x" * 4000)
+    desk.write(7, b"x" * 4000)
     desk.disk.power_loss()
-    assert desk.replay() == [*written, (5, b"x" * 4000)]
+    assert desk.replay() == [*written, (7, b"x" * 4000)]
 
 
 def test_a_commit_larger_than_a_segment_gets_one_of_its_own() -> None:

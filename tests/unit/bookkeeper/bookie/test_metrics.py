@@ -9,7 +9,9 @@ from tallystick.bookkeeper.bookie.storage import StorageStats
 
 
 def test_a_scrape_has_the_originals_names_and_ours() -> None:
-    counts = Counts(adds=10, adds_failed=3, add_bytes=77, commits=2, commit_seconds=0.004, v3_refused=5)
+    counts = Counts(
+        adds=10, adds_failed=3, add_bytes=77, commits=2, commit_seconds=0.004, v3_refused=5, connections_refused=6
+    )
     stats = StorageStats(ledgers=4, entries=9, memtable_bytes=100, journal_bytes=200, entry_logs=1, entry_log_bytes=300)
     text = generate_latest(registry(View(counts, lambda: stats, lambda: False, lambda: 12))).decode()
     for line in (
@@ -24,6 +26,8 @@ def test_a_scrape_has_the_originals_names_and_ours() -> None:
         "bookie_write_cache_size 100.0",
         "bookie_staged_bytes 12.0",
         "bookie_v3_refused_total 5.0",
+        "bookie_connections_refused_total 6.0",
+        "bookie_unfinished_bytes 0.0",
     ):
         assert line in text.splitlines()
     assert "process_cpu_seconds_total" in text

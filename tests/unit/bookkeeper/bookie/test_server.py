@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,9 +12,13 @@ import pytest
 
 from support.bookies import Home, adds, codes, read, talking
 from support.waiting import until
+from tallystick.bookkeeper.bookie import server
 from tallystick.bookkeeper.bookie.bookie import Bookie
+from tallystick.bookkeeper.bookie.server import Bounds
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.v2 import Code
+
+MIB = 1024 * 1024
 
 
 @pytest.fixture
@@ -78,6 +83,53 @@ async def test_a_client_of_version_3_is_closed_counted_and_told_once_what_to_set
     told = home.heard("connection closed")
     assert len(told) == 1
     assert "useV2WireProtocol=true" in told[0].fields["reason"]
+
+
+def test_connections_leave_files_for_the_storage() -> None:
+    assert Bounds.of(1024, 5 * MIB).connections == 512
+    assert Bounds.of(100, 5 * MIB).connections == 25
+    assert Bounds.of(1 << 20, 5 * MIB) == Bounds()
+    assert Bounds.of(1 << 20, 1024 * MIB).unfinished_bytes == 2048 * MIB
+
+
+async def test_more_connections_than_the_bound_are_closed_counted_and_reported_once(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
+    async with home.running() as bookie, talking(bookie) as first, talking(bookie) as second:
+        assert await first.code(adds(1, [0])) == await second.code(adds(2, [0])) == Code.OK
+        for _ in range(3):
+            async with talking(bookie) as third:
+                assert await third.frame() is None
+        assert (bookie.counts.connections, bookie.counts.connections_refused) == (2, 3)
+        assert len(home.heard("connections refused")) == 1
+        await second.close()
+        await until(lambda: bookie.counts.connections == 1)
+        async with talking(bookie) as third:
+            assert await third.code(adds(3, [0])) == Code.OK
+
+
+async def test_unfinished_frames_are_bounded_by_closing_who_holds_most(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MAX_UNFINISHED_BYTES", 4 * MIB)
+    half = adds(1, [0], bytes(3 * MIB))[: 2 * MIB]
+    async with (
+        home.running(max_frame_bytes=MIB * 4) as bookie, talking(bookie) as good,
+        contextlib.AsyncExitStack() as stack,
+    ):  # fmt: skip
+        greedy = [await stack.enter_async_context(talking(bookie)) for _ in range(4)]
+        for number, peer in enumerate(greedy, 1):
+            peer.writer.write(half)
+            await until(lambda n=number: bookie.counts.unfinished_bytes == n * len(half))
+        good.writer.write(adds(2, [0], bytes(MIB)))
+        stored = await good.frame()
+        assert stored is not None and codes(stored)[0][1] == Code.OK
+        assert bookie.counts.unfinished_closed == 1
+        assert bookie.counts.unfinished_bytes == 3 * len(half)
+        assert [peer.reader.at_eof() for peer in greedy].count(True) <= 1
+        assert len(home.heard("connection closed")) == 1
+    assert bookie.counts.unfinished_bytes == 0
 
 
 async def test_stopping_answers_what_was_asked(home: Home) -> None:

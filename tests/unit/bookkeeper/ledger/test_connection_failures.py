@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from support.links import Heard, add_frame, ok, until
+from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.wire import v2
 from tallystick.errors import BookieUnavailable, RequestTimeout
 
@@ -17,7 +18,7 @@ async def test_q15_a_lost_connection_is_unknown_for_everything_outstanding(bench
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
     heard, client = Heard(), bench.client()
-    client.adds("b1", 1, heard.on_acked, heard.on_failed).send([0, 1], [add_frame(bench, 1, 0), add_frame(bench, 1, 1)])
+    client.adds("b1", 1, heard.on_acked, heard.on_failed).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
     read = asyncio.ensure_future(client.read("b1", 1, 0))
     await until(lambda: len(bookie.requests) == 3)
     bookie.connections[0].abort()
@@ -35,11 +36,11 @@ async def test_a_channel_outlives_its_connection(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")
     heard, client = Heard(), bench.client()
     channel = client.adds("b1", 1, heard.on_acked, heard.on_failed)
-    channel.send([0], [add_frame(bench, 1, 0)])
+    channel.send([0], add_frame(bench, 1, 0))
     await until(lambda: heard.all_acked == [0])
     bookie.connections[0].abort()
     await until(lambda: "bookie connection ended" in bench.kinds())
-    channel.send([1], [add_frame(bench, 1, 1)])
+    channel.send([1], add_frame(bench, 1, 1))
     await until(lambda: heard.all_acked == [0, 1])
 
 
@@ -57,7 +58,7 @@ async def test_unreachable_bookies_fail_and_are_not_hammered(bench: Any) -> None
     bench.resolve = resolve
     heard, client = Heard(), bench.client()
     channel = client.adds("b1", 1, heard.on_acked, heard.on_failed)
-    channel.send([0], [add_frame(bench, 1, 0)])
+    channel.send([0], add_frame(bench, 1, 0))
     assert heard.failed == []  # never inside send
     await until(lambda: heard.failed == [([0], None)])
     for _ in range(20):
@@ -87,7 +88,7 @@ async def test_silence_times_out_as_unknown_and_ends_the_connection(bench: Any) 
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
     heard, client = Heard(), bench.client(add_timeout_s=0.1, read_timeout_s=30.0)
-    client.adds("b1", 1, heard.on_acked, heard.on_failed).send([0, 1], [add_frame(bench, 1, 0), add_frame(bench, 1, 1)])
+    client.adds("b1", 1, heard.on_acked, heard.on_failed).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
     read = asyncio.ensure_future(client.read("b1", 1, 0))
     with pytest.raises(BookieUnavailable, match="silent"):
         await read  # with the connection, long before its own time
@@ -112,16 +113,113 @@ async def test_one_slow_answer_times_out_alone_and_its_late_answer_is_swallowed(
     assert bookie.opened == 1
 
 
+@pytest.mark.parametrize("retry_in_run", [False, True])
+@pytest.mark.parametrize("first_in_run", [False, True])
+async def test_a_read_that_timed_out_is_answered_when_it_is_asked_again(
+    bench: Any, first_in_run: bool, retry_in_run: bool
+) -> None:
+    [bookie] = await bench.bookie("b1")
+    data = bookie.entries[1, 0] = bench.entry(1, 0, b"late")
+    bookie.script = lambda request: None if request.entry == 0 else bookie.default(request)
+    client = bench.client()
+
+    async def read(in_run: bool) -> bytes:
+        if not in_run:
+            return bytes((await client.read("b1", 1, 0)).entry_bytes)
+        run = client.read_run("b1", 1, [0])
+        await run.done
+        for error in run.errors.values():
+            raise error
+        return bytes(run.found[0])
+
+    for attempt in range(3):  # time and again: each time-out leaves a question that its late answer settles
+        client.settings = ClientSettings(read_timeout_s=0.05)
+        slow = asyncio.ensure_future(read(first_in_run))
+        await asyncio.sleep(0)  # it is asked
+        client.settings = ClientSettings(read_timeout_s=30.0)
+        await client.read("b1", 1, 1)  # the connection lives
+        with pytest.raises(RequestTimeout):
+            await slow
+        again = asyncio.ensure_future(read(retry_in_run))
+        await until(lambda count=2 * attempt + 2: sum(request.entry == 0 for request in bookie.requests) == count)
+        bookie.say(2 * v2.encode_answer(v2.Read(1, 0), v2.Code.OK, data))
+        assert await again == data
+    assert bookie.opened == 1
+
+
+@pytest.mark.rule("Q15")
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_q15_an_unexpected_error_leaves_everything_unanswered_unknown(
+    make_bench: Any, loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        bench = make_bench()
+        [bookie] = await bench.bookie("b1")
+        bookie.script = lambda request: None
+        heard, client = Heard(), bench.client(add_timeout_s=60.0, read_timeout_s=60.0)
+        client.adds("b1", 1, heard.on_acked, heard.on_failed).send([0], add_frame(bench, 1, 0))
+        read = asyncio.ensure_future(client.read("b1", 1, 0))
+        await until(lambda: len(bookie.requests) == 2)
+
+        def broken(*_: object) -> None:
+            raise ZeroDivisionError("a bug")
+
+        monkeypatch.setattr("tallystick.bookkeeper.ledger.link.scan_acks", broken)
+        bookie.say(ok(1, 0))
+        with pytest.raises(BookieUnavailable, match="a bug"):
+            await asyncio.wait_for(read, 5)
+        assert heard.failed == [([0], None)]
+        assert bench.kinds() == ["bookie connection failed", "bookie connection ended"]
+        await bench.close()
+
+    factory = pytest.importorskip("uvloop").new_event_loop if loop == "uvloop" else asyncio.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(scenario())
+
+
+async def test_a_channel_that_fails_on_its_answers_keeps_them_from_nobody_else(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    bookie.script = lambda request: None
+    first, second, client = Heard(), Heard(), bench.client(add_timeout_s=60.0)
+
+    def raising(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    client.adds("b1", 1, raising, first.on_failed).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
+    client.adds("b1", 2, second.on_acked, second.on_failed).send([0], add_frame(bench, 2, 0))
+    await until(lambda: len(bookie.requests) == 3)
+    bookie.say(ok(1, 0) + ok(2, 0))
+    await until(lambda: second.failed)
+    assert sorted(first.failed) == [([0], None), ([1], None)]
+    assert second.failed == [([0], None)]
+    assert "bookie connection failed" in bench.kinds()
+
+
+async def test_a_channel_that_fails_on_its_time_out_keeps_it_from_nobody_else(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    bookie.script = lambda request: None
+    heard, client = Heard(), bench.client(add_timeout_s=0.05)
+
+    def raising(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    client.adds("b1", 1, raising, raising).send([0], add_frame(bench, 1, 0))
+    client.adds("b1", 2, heard.on_acked, heard.on_failed).send([0], add_frame(bench, 2, 0))
+    await until(lambda: heard.failed)
+    assert heard.failed == [([0], None)]
+    assert bench.kinds()[0] == "failure not taken"
+
+
 async def test_adds_time_out_while_others_are_answered(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None if getattr(request, "entry", 0) == 2 else bookie.default(request)
     heard, client = Heard(), bench.client(add_timeout_s=0.1)
     channel = client.adds("b1", 1, heard.on_acked, heard.on_failed)
-    channel.send([0, 1, 2, 3], [add_frame(bench, 1, entry) for entry in range(4)])
+    channel.send([0, 1, 2, 3], b"".join(add_frame(bench, 1, entry) for entry in range(4)))
     number = 3
     while not heard.failed:
         number += 1
-        channel.send([number], [add_frame(bench, 1, number)])
+        channel.send([number], add_frame(bench, 1, number))
         await asyncio.sleep(0.005)
     assert heard.failed == [([2], None)]
     bookie.say(ok(1, 2))  # late

@@ -269,8 +269,9 @@ async def test_a_wrong_password_asks_no_bookie(cluster: SmallCluster) -> None:
     for bookie in cluster.bookies.values():
         bookie.requests.clear()
     for recover in (False, True):
-        with pytest.raises(Unauthorized):
+        with pytest.raises(Unauthorized) as caught:
             await cluster.client().open_ledger(writer.id, b"wrong", recover=recover)
+        assert caught.value.ledger == writer.id
     assert not any(bookie.requests for bookie in cluster.bookies.values())
     assert (await cluster.driver.read_ledger(writer.id)).value.state is LedgerState.OPEN
 

@@ -16,7 +16,7 @@ from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.metadata.sqlite import SqliteDriver
 from tallystick.bookkeeper.metadata.sqlite_store import Lease, SqliteStore
 from tallystick.bookkeeper.wire.values import BookieInfo, Fragment, LedgerMetadata
-from tallystick.errors import MetadataConflict, MetadataError, UsageError
+from tallystick.errors import MetadataConflict, MetadataError, MetadataUnavailable, MetadataUncertain, UsageError
 
 INFO = BookieInfo.at("127.0.0.1", 3181)
 METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("b1",)),), password=b"secret")
@@ -97,6 +97,44 @@ async def test_a_folder_that_cannot_be_made(tmp_path):
     with pytest.raises(MetadataError, match="cannot be made"):
         await driver.init_cluster()
     await driver.close()
+
+
+def test_a_file_that_others_keep_locked_was_not_changed(store, path, monkeypatch):
+    monkeypatch.setattr(sqlite_store, "BUSY_TIMEOUT_S", 0.01)
+    other = SqliteStore(str(path))
+    with store._writing(), pytest.raises(MetadataUnavailable, match="locked") as caught:
+        other.create_ledger(METADATA, 1)
+    assert caught.value.retriable and not caught.value.ambiguous
+    assert other.create_ledger(METADATA, 1).value == 1
+    other.close()
+
+
+class FailingOnce:
+    """A connection whose next commit fails; ``rolled_back``: as SQLite does by itself when the disk is full."""
+
+    def __init__(self, connection: sqlite3.Connection, *, rolled_back: bool) -> None:
+        self._connection, self._rolled_back, self._failed = connection, rolled_back, False
+
+    def execute(self, statement: str, *values: object) -> sqlite3.Cursor:
+        if statement == "COMMIT" and not self._failed:
+            self._failed = True
+            if self._rolled_back:
+                self._connection.execute("ROLLBACK")
+            raise sqlite3.OperationalError("disk I/O error")
+        return self._connection.execute(statement, *values)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._connection, name)
+
+
+@pytest.mark.parametrize("rolled_back", [False, True])
+def test_a_commit_that_fails_leaves_the_outcome_open_and_the_connection_usable(store, rolled_back):
+    store.instance_id()
+    store._connection = FailingOnce(store._connection, rolled_back=rolled_back)
+    with pytest.raises(MetadataUncertain, match="disk I/O error") as caught:
+        store.create_ledger(METADATA, 1)
+    assert caught.value.ambiguous
+    assert store.create_ledger(METADATA, 1).value == 1
 
 
 def test_a_driver_does_not_survive_a_fork(path):

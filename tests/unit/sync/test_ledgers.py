@@ -14,6 +14,7 @@ from tallystick import sync
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.errors import LedgerFenced, NoSuchEntry, NoSuchLedger, UsageError
 from tallystick.runtime.events import Event, Events
+from tallystick.sync import loop as loops
 
 
 @pytest.fixture
@@ -99,21 +100,21 @@ def test_an_iterator_can_be_left_early(bk: sync.BookKeeper) -> None:
 def test_one_loop_for_each_settings_and_none_when_all_are_closed(cluster: SmallCluster) -> None:
     uri = f"memory://{cluster.name}"
     clients = [sync.connect(uri), sync.connect(uri), sync.connect(uri, settings=ClientSettings(add_timeout_s=1))]
-    assert sync._loops == {}
+    assert loops._loops == {}
     for client in clients:
         client.bookies()
-    assert sorted(loop.users for loop in sync._loops.values()) == [1, 2]
+    assert sorted(loop.users for loop in loops._loops.values()) == [1, 2]
     for client in clients:
         client.close()
         client.close()
-    assert sync._loops == {}
+    assert loops._loops == {}
     with pytest.raises(UsageError, match="closed"):
         clients[0].bookies()
 
 
 def test_a_call_on_its_own_loop_is_refused(bk: sync.BookKeeper) -> None:
     bk.bookies()
-    (loop,) = sync._loops.values()
+    (loop,) = loops._loops.values()
     with pytest.raises(UsageError, match="own loop"):
         loop.call(bk.bookies)
 
@@ -122,7 +123,7 @@ def test_a_failed_connect_leaves_nothing_behind() -> None:
     client = sync.connect("gopher://hole")
     with pytest.raises(UsageError):
         client.bookies()
-    assert sync._loops == {}
+    assert loops._loops == {}
 
 
 def test_handles_of_a_closed_client(bk: sync.BookKeeper) -> None:

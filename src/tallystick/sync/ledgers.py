@@ -1,22 +1,13 @@
-"""The client without ``async``: the same methods, for scripts, notebooks and Spark executors.
-
-One thread for each (process, settings) runs an event loop; it starts with the first client and ends with the last. A
-process that was forked gets a thread of its own, and a client made before the fork connects anew there. What belongs to
-one connection (a writer, a reader) belongs to the process that made it.
-"""
+"""Ledgers without ``async``: see ``tallystick.connect``."""
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
-
-import uvloop
+from typing import TYPE_CHECKING, Self
 
 from tallystick.bookkeeper.ledger import client, reader, writer
 from tallystick.bookkeeper.ledger.read import Entry
@@ -26,118 +17,14 @@ from tallystick.bookkeeper.wire.values import DigestType, EntryId, LedgerId, Led
 from tallystick.codec.frames import Buffer
 from tallystick.errors import UsageError
 from tallystick.runtime.events import Events
+from tallystick.sync.loop import Loop, alone
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-T = TypeVar("T")
-
-_loops: dict[tuple[int, ClientSettings], _Loop] = {}
-_guard = threading.Lock()
-
-
-class _Loop:
-    """A thread with an event loop, and how many clients use it."""
-
-    def __init__(self, key: tuple[int, ClientSettings]) -> None:
-        self.key, self.users = key, 0
-        self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="tallystick", daemon=True)
-        self._thread.start()
-
-    @classmethod
-    def acquire(cls, settings: ClientSettings) -> _Loop:
-        key = (os.getpid(), settings)
-        with _guard:
-            loop = _loops.get(key)
-            if loop is None:
-                loop = _loops[key] = cls(key)
-            loop.users += 1
-            return loop
-
-    def release(self) -> None:
-        with _guard:
-            self.users -= 1
-            if self.users:
-                return
-            del _loops[self.key]
-        self.run(_settle())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        if self.key[0] != os.getpid():
-            work.close()
-            raise UsageError("this was made by another process; connect anew")
-        try:
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError as error:  # the loop has ended
-            work.close()
-            raise UsageError("this client is closed") from error
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise UsageError("a blocking call on the client's own loop would wait for itself; use the async client")
-        future = self.submit(work)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # when the caller was interrupted: nobody waits any more
-            raise
-
-    def call(self, function: Callable[[], T]) -> T:
-        """A plain function, on the loop's thread."""
-
-        async def work() -> T:
-            return function()
-
-        return self.run(work())
-
-    def iterate(self, start: Callable[[], AsyncIterator[T]], weigh: Callable[[T], float]) -> Iterator[T]:
-        """Items cross threads together up to a weight of about 1. Closing the iterator ends what it reads from."""
-        items = self.call(start)
-        try:
-            while chunk := self.run(_take(items, weigh)):
-                yield from chunk
-        finally:
-            # Not waited for: a dropped iterator ends in the garbage collector, on any thread, perhaps the loop's own.
-            if isinstance(items, AsyncGenerator):
-                with suppress(UsageError):
-                    self.submit(_close(items))
-
-
-async def _take(items: AsyncIterator[T], weigh: Callable[[T], float]) -> list[T]:
-    taken: list[T] = []
-    weight = 0.0
-    async for item in items:
-        taken.append(item)
-        weight += weigh(item)
-        if weight >= 1:
-            break
-    return taken
-
-
-async def _settle() -> None:
-    """Before a loop ends: nothing is left half done."""
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    await asyncio.get_running_loop().shutdown_asyncgens()
-
-
-async def _close(items: AsyncGenerator[Any, None]) -> None:
-    await items.aclose()
-
 
 def _entry_weight(entry: Entry) -> float:
     return 1 / 512 + len(entry.data) / (1024 * 1024)
-
-
-def _alone(item: object) -> float:
-    return 1
 
 
 class BookKeeper:
@@ -145,16 +32,16 @@ class BookKeeper:
 
     def __init__(self, uri: str, settings: ClientSettings, events: Events | None) -> None:
         self._uri, self._settings, self._events = uri, settings, events
-        self._connected: tuple[int, _Loop, client.BookKeeper] | None = None
+        self._connected: tuple[int, Loop, client.BookKeeper] | None = None
         self._closed = False
         self._guard = threading.Lock()
 
-    def _client(self) -> tuple[_Loop, client.BookKeeper]:
+    def _client(self) -> tuple[Loop, client.BookKeeper]:
         with self._guard:
             if self._closed:
                 raise UsageError("this client is closed")
             if self._connected is None or self._connected[0] != os.getpid():
-                loop = _Loop.acquire(self._settings)
+                loop = Loop.acquire(self._settings)
                 try:
                     connected = loop.run(_connect(self._uri, self._settings, self._events))
                 except BaseException:
@@ -222,7 +109,7 @@ async def _connect(uri: str, settings: ClientSettings, events: Events | None) ->
 class LedgerWriter:
     """See ``tallystick.LedgerWriter``; may be used from several threads."""
 
-    def __init__(self, loop: _Loop, wrapped: writer.LedgerWriter) -> None:
+    def __init__(self, loop: Loop, wrapped: writer.LedgerWriter) -> None:
         self._loop, self._writer = loop, wrapped
         self.id = wrapped.id
         self.max_payload_bytes = wrapped.max_payload_bytes
@@ -276,7 +163,7 @@ class LedgerWriter:
 class LedgerReader:
     """See ``tallystick.LedgerReader``."""
 
-    def __init__(self, loop: _Loop, wrapped: reader.LedgerReader) -> None:
+    def __init__(self, loop: Loop, wrapped: reader.LedgerReader) -> None:
         self._loop, self._reader = loop, wrapped
         self.id = wrapped.id
 
@@ -310,12 +197,10 @@ class LedgerReader:
         batch_rows: int = 4096,
         batch_bytes: int = 1024 * 1024,
     ) -> Iterator[pa.RecordBatch]:
-        return self._loop.iterate(
-            lambda: self._reader.read_arrow(first, last, columns, batch_rows, batch_bytes), _alone
-        )
+        return self._loop.iterate(lambda: self._reader.read_arrow(first, last, columns, batch_rows, batch_bytes), alone)
 
     def tail(self, first: EntryId) -> Iterator[Entry]:
-        return self._loop.iterate(lambda: self._reader.tail(first), _alone)
+        return self._loop.iterate(lambda: self._reader.tail(first), alone)
 
     def close(self) -> None:
         self._loop.run(self._reader.close())

@@ -1,0 +1,58 @@
+"""What ``ledger.py`` measures, how long and how often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TAIL_ENTRIES = 1000
+
+
+@dataclass(frozen=True)
+class Load:
+    """One kind of round. ``size``: payload bytes; ``window``: requests in flight."""
+
+    name: str
+    size: int
+    quorums: tuple[int, int, int] = (3, 3, 2)
+    window: int = 1000
+
+
+ADDS = (
+    Load("add 100 B, 3/3/2", 100),
+    Load("add 1 KB, 3/3/2", 1024),
+    Load("add 100 B, 3/2/2", 100, (3, 2, 2)),
+    Load("add 1 KB, 3/2/2", 1024, (3, 2, 2)),
+)
+LATENCY = Load("add 1 KB, 3/3/2, one in flight", 1024, window=1)
+# A striped ledger cannot be read in batches: each entry is a request of its own.
+READS = (Load("read 1 KB, 3/3/2", 1024, window=4), Load("read 1 KB, 3/2/2", 1024, (3, 2, 2), window=2))
+RECOVERY = Load(f"recover {TAIL_ENTRIES} unconfirmed, 1 KB, 3/3/2", 1024)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long and how often; seconds unless the name says otherwise."""
+
+    limit: float
+    reserve: float  # for the restarts and for cleaning up; no round begins in it
+    rounds: int
+    add: float
+    read: float
+    read_entries: int
+    fill: float  # writing those entries, at most
+    latency: float
+    recoveries: int
+    warm_java: float  # at each payload size: a JVM's first ten seconds cost up to twice the CPU
+    warm_ours: float
+    default: bool  # the original with its default settings as a third side
+    mixes: bool  # our client on the original's bookies, and the reverse
+
+
+FULL = Plan(
+    limit=300, reserve=25, rounds=3, add=2.2, read=1.5, read_entries=100_000, fill=8.0, latency=1.5, recoveries=5,
+    warm_java=9.0, warm_ours=2.0, default=True, mixes=True,
+)  # fmt: skip
+QUICK = Plan(
+    limit=90, reserve=18, rounds=2, add=1.0, read=1.0, read_entries=50_000, fill=4.0, latency=1.0, recoveries=2,
+    warm_java=4.0, warm_ours=1.0, default=False, mixes=False,
+)  # fmt: skip

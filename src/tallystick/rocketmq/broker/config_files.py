@@ -1,0 +1,64 @@
+"""``store/config/``: the broker's tables as text files of the original's names and form (``ConfigManager``, H12).
+
+::
+
+    topics.json            written at each change            consumerOffset.json   every 5 s while it changes
+    subscriptionGroup.json written at each change            delayOffset.json      a slave's copy, as the master sent it
+
+A file is replaced by way of ``X.new`` and keeps its predecessor as ``X.bak``: after a crash at any moment X or X.bak is
+whole. The original renames first and writes X in place, so a crash can leave it with X.bak alone; both read what the
+other left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+from tallystick.errors import CorruptRecord, RemoteProtocolError
+from tallystick.runtime.disk import Disk, read_file, write_atomic
+
+TOPICS = "topics.json"
+GROUPS = "subscriptionGroup.json"
+CONSUMER_OFFSETS = "consumerOffset.json"
+DELAY_OFFSETS = "delayOffset.json"
+
+T = TypeVar("T")
+
+
+class ConfigFiles:
+    """The files of one store directory. Not for two threads at once on one name."""
+
+    def __init__(self, disk: Disk, store_directory: str) -> None:
+        self._disk = disk
+        self.directory = os.path.join(store_directory, "config")
+        disk.makedirs(self.directory)
+
+    def load(self, name: str, parse: Callable[[bytes], T]) -> T | None:
+        """What the file, or else its predecessor, holds; None: neither exists.
+
+        Raises CorruptRecord when what exists cannot be read: going on without a table would lose it at the next save.
+        """
+        path = os.path.join(self.directory, name)
+        damaged: list[tuple[str, Exception]] = []
+        for candidate in (path, path + ".bak"):
+            data = read_file(self._disk, candidate) if self._disk.exists(candidate) else b""
+            if not data.strip():
+                continue
+            try:
+                return parse(data)
+            except RemoteProtocolError as error:
+                damaged.append((candidate, error))
+        if damaged:
+            first, why = damaged[0]
+            raise CorruptRecord(f"the file is damaged, and so is its .bak: {why}; repair or remove both", path=first)
+        return None
+
+    def save(self, name: str, text: bytes | str) -> None:
+        """Durable when it returns. Raises StorageError; then the old content stands."""
+        path = os.path.join(self.directory, name)
+        data = text.encode() if isinstance(text, str) else text
+        if self._disk.exists(path):
+            write_atomic(self._disk, path + ".bak", read_file(self._disk, path))
+        write_atomic(self._disk, path, data)

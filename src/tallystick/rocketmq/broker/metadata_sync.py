@@ -1,0 +1,179 @@
+"""A slave copies its master's tables: topics, consumer offsets, delay offsets, groups (H12; ``SlaveSynchronize``).
+
+Every 10 s, the first time 3 s after the start (the original's slaves: 60 s). Each part fails alone and is tried again
+in the next round. Topics and groups are taken only when their versions differ, page by page where the master pages.
+
+Before it takes the master's offsets a slave tells it, as any client would, what consumers committed here while the
+master was away: so a master that comes back does not set them back (H3, H13; the original's does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from tallystick.errors import BrokerError, RequestTimeout, TallyError
+from tallystick.rocketmq.broker.groups import Groups
+from tallystick.rocketmq.broker.offsets import Offsets
+from tallystick.rocketmq.broker.topics import Topics
+from tallystick.rocketmq.remoting.client import RemotingClient
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import DelayTable, GroupTable, OffsetTable, TopicTable, TopicTableAnswer
+from tallystick.rocketmq.wire.headers import GroupPageHeader, Header, TopicPageHeader, UpdateOffsetHeader
+from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.events import Events
+
+FIRST_S, PERIOD_S = 3.0, 10.0
+ANSWER_S = 3.0
+PAGES_S = 60.0  # for all pages of one table
+PAGE_ENTRIES = 2000
+TOTALS = {
+    RequestCode.GET_ALL_TOPIC_CONFIG: "totalTopicNum",
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: "totalGroupNum",
+}
+
+Page = TypeVar("Page", TopicTableAnswer, GroupTable)
+
+
+@dataclass
+class SyncStatus:
+    """How far the copy is: for ``tally ha status``."""
+
+    master: str | None = None
+    synced_ms: int = 0  # when a whole round last succeeded; 0: never
+    failures: dict[str, str] = field(default_factory=dict)  # of the last round, by part
+
+
+class MetadataSync:
+    """Runs from ``start`` to ``close``. ``master`` may be set at any time; None: nobody to copy from."""
+
+    def __init__(
+        self,
+        client: RemotingClient,
+        clock: Clock,
+        events: Events,
+        topics: Topics,
+        groups: Groups,
+        offsets: Offsets,
+        take_delays: Callable[[bytes, DelayTable], None],
+    ) -> None:
+        """``take_delays(text, table)`` gets the delay offsets, which a slave keeps as the master wrote them."""
+        self._client, self._clock, self._events = client, clock, events
+        self._topics, self._groups, self._offsets, self._take_delays = topics, groups, offsets, take_delays
+        self._task: asyncio.Task[None] | None = None
+        self.status = SyncStatus()
+
+    @property
+    def master(self) -> str | None:
+        return self.status.master
+
+    @master.setter
+    def master(self, address: str | None) -> None:
+        self.status.master = address
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        await asyncio.sleep(FIRST_S)
+        while True:
+            if self.status.master is not None:
+                await self.sync(self.status.master)
+            await asyncio.sleep(PERIOD_S)
+
+    async def sync(self, master: str) -> None:
+        """One round."""
+        parts: tuple[tuple[str, Callable[[str], Awaitable[None]]], ...] = (
+            ("topics", self._sync_topics),
+            ("consumer offsets", self._sync_offsets),
+            ("delay offsets", self._sync_delays),
+            ("groups", self._sync_groups),
+        )
+        before, failures = self.status.failures, dict[str, str]()
+        for part, copy in parts:
+            try:
+                await copy(master)
+            except TallyError as error:
+                failures[part] = str(error)
+                if part not in before:
+                    self._events.emit("metadata not copied", part=part, master=master, reason=str(error))
+        self.status.failures = failures
+        if not failures:
+            self.status.synced_ms = self._clock.wall_ms()
+
+    # The parts
+
+    async def _sync_topics(self, master: str) -> None:
+        def wanted(start: int, version: str) -> TopicPageHeader:
+            return TopicPageHeader(topic_seq=start, data_version=version, max_topic_num=PAGE_ENTRIES)
+
+        code = RequestCode.GET_ALL_TOPIC_CONFIG
+        table = await self._pages(master, code, TopicTableAnswer, wanted, lambda page: page.topics)
+        if table.version != self._topics.version:
+            self._topics.replace(TopicTable(table.version, table.topics))
+
+    async def _sync_groups(self, master: str) -> None:
+        def wanted(start: int, version: str) -> GroupPageHeader:
+            return GroupPageHeader(group_seq=start, data_version=version, max_group_num=PAGE_ENTRIES)
+
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        table = await self._pages(master, code, GroupTable, wanted, lambda page: page.groups)
+        if table.version != self._groups.version:
+            self._groups.replace(table)
+
+    async def _sync_offsets(self, master: str) -> None:
+        for commit in list(self._offsets.own()):
+            header = UpdateOffsetHeader(
+                consumer_group=commit.group, topic=commit.topic, queue_id=commit.queue_id, commit_offset=commit.offset
+            )
+            await self._ask(master, request(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_fields()))
+        answer = await self._ask(master, request(RequestCode.GET_ALL_CONSUMER_OFFSET))
+        self._offsets.replace(dialect.read_as(bytes(answer.body), OffsetTable))
+
+    async def _sync_delays(self, master: str) -> None:
+        answer = await self._ask(master, request(RequestCode.GET_ALL_DELAY_OFFSET))
+        text = bytes(answer.body)
+        self._take_delays(text, dialect.read_as(text, DelayTable))
+
+    async def _pages(
+        self,
+        master: str,
+        code: RequestCode,
+        kind: type[Page],
+        wanted: Callable[[int, str], Header],
+        entries: Callable[[Page], dict[str, Any]],
+    ) -> Page:
+        """The whole table. When it changes between two pages, from the start again."""
+        ends_at = self._clock.now() + PAGES_S
+        whole: Page | None = None
+        while self._clock.now() < ends_at:
+            start = len(entries(whole)) if whole is not None else 0
+            version = dialect.write(whole.version).decode() if whole is not None else ""
+            answer = await self._ask(master, request(code, wanted(start, version).to_fields()))
+            page = dialect.read_as(bytes(answer.body), kind)
+            if whole is None:
+                whole = page
+            elif page.version != whole.version:
+                whole = None
+                continue
+            else:
+                entries(whole).update(entries(page))
+            total = answer.fields.get(TOTALS[code])  # none: an old master, which sends all at once
+            if total is None or not total.isdecimal() or len(entries(whole)) >= int(total) or not entries(page):
+                return whole
+        raise RequestTimeout("the master's table kept changing", request=code.name)
+
+    async def _ask(self, master: str, command: Command) -> Command:
+        answer = await self._client.ask(master, command, ANSWER_S)
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError(answer.remark or "refused", code=answer.code, request=command.code)
+        return answer

@@ -1,0 +1,158 @@
+"""Which topics there are, and how many queues each has (``TopicConfigManager``, ``TopicValidator``).
+
+Every change makes a new table and a new version in one step: whoever looks sees all of the old one or all of the new
+one, also while a slave takes over its master's (H12; the original's slaves had empty tables meanwhile).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tallystick.rocketmq.wire.bodies import TopicTable
+from tallystick.rocketmq.wire.values import DataVersion, Perm, TopicConfig
+from tallystick.runtime.clock import Clock
+
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+MAX_TOPIC_CHARS = 127
+MAX_INNER_TOPIC_CHARS = 255  # of retry and dead-letter topics
+MAX_GROUP_CHARS = 120
+DEFAULT_TOPIC = "TBW102"
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
+_READ_WRITE = int(Perm.READ | Perm.WRITE)
+_TEMPLATE = _READ_WRITE | int(Perm.INHERIT)
+
+# What clients may not send to (``TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET``).
+NOT_FOR_CLIENTS = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+
+
+def refusal_of_topic(name: str) -> str | None:
+    """Why this is no topic's name; None: it is one. Names become folders: nothing else than these characters passes."""
+    if not name.strip():
+        return "The specified topic is blank."
+    if _NAME.fullmatch(name) is None:
+        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    inner = name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    most = MAX_INNER_TOPIC_CHARS if inner else MAX_TOPIC_CHARS
+    return f"The specified topic is longer than topic max length {most}." if len(name) > most else None
+
+
+def refusal_of_group(name: str) -> str | None:
+    """Why this is no group's name; None: it is one."""
+    if not name.strip():
+        return "the specified group is blank"
+    if _NAME.fullmatch(name) is None:
+        return "the specified group contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    if len(name) > MAX_GROUP_CHARS:
+        return f"the specified group is longer than group max length {MAX_GROUP_CHARS}"
+    return None
+
+
+@dataclass(frozen=True)
+class TopicDefaults:
+    """``queues``: of a template and of topics made by hand; ``auto_create``: a send to an unknown topic makes it."""
+
+    broker: str
+    cluster: str
+    queues: int = 8
+    auto_create: bool = True
+
+
+def system_topics(defaults: TopicDefaults) -> dict[str, TopicConfig]:
+    """What every broker has from the start (facts that the original's clients and tools rely on)."""
+    sizes = [
+        ("SELF_TEST_TOPIC", 1, _READ_WRITE),
+        ("BenchmarkTest", 1024, _READ_WRITE),
+        (defaults.cluster, 16, _TEMPLATE),
+        (defaults.broker, 1, _TEMPLATE),
+        ("OFFSET_MOVED_EVENT", 1, _READ_WRITE),
+        (SCHEDULE_TOPIC, 18, _READ_WRITE),
+        (f"{defaults.cluster}_REPLY_TOPIC", 1, _READ_WRITE),
+        (f"rmq_sys_REVIVE_LOG_{defaults.cluster}", 8, _READ_WRITE),
+        (f"rmq_sys_SYNC_BROKER_MEMBER_{defaults.broker}", 1, int(Perm.INHERIT)),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", 1, _READ_WRITE),
+        ("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1, _READ_WRITE),
+        ("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", 1, _READ_WRITE),
+        ("RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC", 1, _READ_WRITE),
+        ("rmq_sys_wheel_timer", 1, _READ_WRITE),
+    ]
+    if defaults.auto_create:
+        sizes.append((DEFAULT_TOPIC, defaults.queues, _TEMPLATE))
+    return {name: TopicConfig(name, queues, queues, perm) for name, queues, perm in sizes}
+
+
+class Topics:
+    """The table. ``changed`` is called after each change, when the new table stands: it saves and registers."""
+
+    def __init__(
+        self, defaults: TopicDefaults, clock: Clock, changed: Callable[[], None], saved: TopicTable | None = None
+    ):
+        self._defaults, self._clock, self._changed = defaults, clock, changed
+        self.system = system_topics(defaults)
+        self.version = saved.version if saved else DataVersion(0, clock.wall_ms(), 0)
+        self._table: Mapping[str, TopicConfig] = self.system | (saved.topics if saved else {})
+
+    def get(self, name: str) -> TopicConfig | None:
+        return self._table.get(name)
+
+    @property
+    def all(self) -> Mapping[str, TopicConfig]:
+        """The table as it stands; it never changes, the next change makes another one."""
+        return self._table
+
+    def table(self) -> TopicTable:
+        return TopicTable(self.version, dict(self._table))
+
+    def put(self, config: TopicConfig) -> None:
+        """Make or change a topic."""
+        self._become({**self._table, config.name: config}, self.version.next(self._clock.wall_ms()))
+
+    def delete(self, name: str) -> bool:
+        """False: there is none."""
+        if name not in self._table:
+            return False
+        left = {other: config for other, config in self._table.items() if other != name}
+        self._become(left, self.version.next(self._clock.wall_ms()))
+        return True
+
+    def replace(self, table: TopicTable) -> None:
+        """A slave's table is its master's, version and all. The slave's own system topics stay."""
+        if table.version != self.version or dict(self._table) != self.system | table.topics:
+            self._become(self.system | table.topics, table.version)
+
+    def create_on_send(self, name: str, template: str, queues: int) -> TopicConfig | None:
+        """The topic that a message asked for and nobody made; None: the template does not exist or is not inherited."""
+        if name.startswith(RETRY_PREFIX):
+            return self.create_retry(name)
+        model = self._table.get(template)
+        if model is None or not model.perm & Perm.INHERIT:
+            return None
+        count = max(0, min(queues, model.write_queues))
+        made = TopicConfig(name, count, count, model.perm & ~Perm.INHERIT, model.filter_type, model.sys_flag)
+        self.put(made)
+        return made
+
+    def create_retry(self, name: str, queues: int = 1) -> TopicConfig:
+        """A retry or dead-letter topic, if it is not there yet."""
+        found = self._table.get(name)
+        if found is None:
+            found = TopicConfig(name, queues, queues, _READ_WRITE)
+            self.put(found)
+        return found
+
+    def _become(self, table: Mapping[str, TopicConfig], version: DataVersion) -> None:
+        self._table, self.version = table, version
+        self._changed()

@@ -1,0 +1,1 @@
+"""Producers and consumers of topics."""

@@ -1,0 +1,195 @@
+"""The client of brokers: producers, consumers, and the routes and heartbeats that they share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from tallystick.errors import UsageError
+from tallystick.rocketmq.client import offsets
+from tallystick.rocketmq.client.consumer import Consumer
+from tallystick.rocketmq.client.context import BrokerContext, MessageIds
+from tallystick.rocketmq.client.membership import Membership
+from tallystick.rocketmq.client.producer import Producer
+from tallystick.rocketmq.client.routes import TopicRoutes
+from tallystick.rocketmq.client.settings import BrokerClientSettings
+from tallystick.rocketmq.client.topic import BrokerChoice, Topic
+from tallystick.rocketmq.remoting.client import RemotingClient, parse_address
+from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.remoting.settings import RemotingSettings
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import MessageQueue
+from tallystick.runtime.clock import Clock, SystemClock
+from tallystick.runtime.events import Events
+from tallystick.runtime.network import Network, TcpNetwork
+from tallystick.runtime.rng import Random, system_random
+
+
+class RocketMQ:
+    """Made by ``broker``; on one running event loop. ``close`` it, or use it with ``async with``."""
+
+    def __init__(
+        self,
+        name_servers: Sequence[str],
+        network: Network,
+        clock: Clock,
+        random: Random,
+        settings: BrokerClientSettings,
+        events: Events,
+    ) -> None:
+        remoting = RemotingClient(network, clock, events, RemotingSettings(), self._asked)
+        self._context = BrokerContext(
+            client_id=f"{platform.node() or 'client'}@{os.getpid()}#{random.getrandbits(48):012x}",
+            remoting=remoting,
+            routes=TopicRoutes(remoting, name_servers, settings, events),
+            brokers=BrokerChoice(settings.down_s),
+            ids=MessageIds(clock, random, os.getpid()),
+            settings=settings,
+            clock=clock,
+            random=random,
+            events=events,
+        )
+        self._membership = Membership(self._context)
+        self._producers: dict[str, Producer] = {}
+        self._consumers: list[Consumer] = []
+        upkeep = (self._context.routes.keep_fresh(), self._membership.keep_beating())
+        self._tasks = [asyncio.create_task(work) for work in upkeep]
+        self._closed = False
+
+    def producer(self, group: str) -> Producer:
+        """The one of this group; a group has one in each client."""
+        self._require_open()
+        if group not in self._producers:
+            self._producers[group] = Producer(self._context, _named(group))
+            self._membership.add_producer(group)
+        return self._producers[group]
+
+    def consumer(
+        self,
+        group: str,
+        topic: str,
+        *,
+        tags: str = "*",
+        start: str | int = "last",
+        queues: Sequence[MessageQueue] | None = None,
+        alone: bool = False,
+    ) -> Consumer:
+        """Reads a topic for a group; begins when it is iterated over.
+
+        ``tags``: only messages with one of these, ``A || B``. ``start``: where a group begins that has never been here,
+        at the ``first`` message, after the ``last``, or at a time in ms; a broker that still has all of a queue lets a
+        new group begin at its first message whatever it wants. ``queues``: these; ``alone``: all of the topic's;
+        else the group's members share them out.
+        """
+        self._require_open()
+        consumer = Consumer(self._context, self._membership, _named(group), topic, tags, start, queues, alone)
+        self._consumers.append(consumer)
+        return consumer
+
+    async def topic(self, name: str) -> Topic:
+        """Its queues and where they are, as a name server knows it now. Raises NoSuchTopic, Unavailable."""
+        self._require_open()
+        return await self._context.routes.refresh(name)
+
+    async def queue_limits(self, queue: MessageQueue) -> tuple[int, int]:
+        """The offset of the first message that is still there, and that of the next one to come."""
+        self._require_open()
+        return await offsets.queue_limits(self._context, queue)
+
+    async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Of the first message stored at this time or later."""
+        self._require_open()
+        return await offsets.offset_at(self._context, queue, timestamp_ms)
+
+    async def close(self) -> None:
+        """Wait for what was sent, commit what was consumed, take leave of the brokers. Repeated calls are one."""
+        if self._closed:
+            return
+        self._closed = True
+        for producer in self._producers.values():
+            await producer.close()
+        for consumer in self._consumers:
+            await consumer.close()
+        await self._membership.leave_all()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._context.routes.close()
+        await self._context.remoting.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _asked(self, link: Link, command: Command) -> None:
+        self._membership.asked(link, command)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise UsageError("this client is closed")
+
+
+def _named(group: str) -> str:
+    if not group or len(group.encode()) > 255:
+        raise UsageError("a group's name has 1 to 255 bytes", group=group)
+    return group
+
+
+class Connecting:
+    """A client on its way: ``await`` it, or enter it with ``async with``."""
+
+    def __init__(self, start: Callable[[], Awaitable[RocketMQ]]) -> None:
+        self._start = start
+        self._client: RocketMQ | None = None
+
+    def __await__(self) -> Generator[Any, None, RocketMQ]:
+        return self._start().__await__()
+
+    async def __aenter__(self) -> RocketMQ:
+        self._client = await self._start()
+        return self._client
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+
+def broker(
+    name_servers: str | Sequence[str],
+    *,
+    settings: BrokerClientSettings | None = None,
+    events: Events | None = None,
+) -> Connecting:
+    """A client of the brokers that these name servers know: ``host:port``, several as a list or separated by ``;``.
+
+    ``async with broker("127.0.0.1:9876") as mq`` or ``mq = await broker(…)``. Nothing is contacted before it is used.
+    Raises UsageError.
+    """
+    addresses = name_servers.split(";") if isinstance(name_servers, str) else list(name_servers)
+    addresses = [address.strip() for address in addresses if address.strip()]
+    if not addresses:
+        raise UsageError("a client needs the address of a name server")
+    for address in addresses:
+        parse_address(address)
+
+    async def start() -> RocketMQ:
+        return RocketMQ(
+            addresses,
+            TcpNetwork(),
+            SystemClock(),
+            system_random(),
+            settings or BrokerClientSettings(),
+            events or Events(),
+        )
+
+    return Connecting(start)

@@ -1,0 +1,108 @@
+"""This client as brokers know it: heartbeats to all of them, and word when a group's members change.
+
+A producer beats at masters only. A consumer beats at slaves too: they tell a group's members when the master is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from tallystick.errors import RemoteProtocolError, TallyError
+from tallystick.rocketmq.client.answers import checked
+from tallystick.rocketmq.client.context import BrokerContext
+from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.headers import ConsumerGroupHeader, UnregisterClientHeader
+from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.values import (
+    MASTER_ID,
+    ConsumerGroup,
+    Heartbeat,
+    ProducerGroup,
+    RequestCode,
+    ResponseCode,
+)
+
+
+class Membership:
+    """Producers and consumers enter and leave; see the module."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._producers: dict[str, None] = {}
+        self._consumers: dict[str, tuple[ConsumerGroup, Callable[[], None]]] = {}
+
+    def add_producer(self, group: str) -> None:
+        self._producers[group] = None
+
+    def has_consumer(self, group: str) -> bool:
+        return group in self._consumers
+
+    async def enter(self, group: ConsumerGroup, changed: Callable[[], None]) -> None:
+        """``changed`` is called when a broker says that the group's members changed."""
+        self._consumers[group.name] = (group, changed)
+        await self.beat()
+
+    async def leave(self, group: str) -> None:
+        if self._consumers.pop(group, None) is not None:
+            await self._unregister(UnregisterClientHeader(client_id=self._context.client_id, consumer_group=group))
+
+    async def leave_all(self) -> None:
+        for group in tuple(self._consumers):
+            await self.leave(group)
+        for group in self._producers:
+            await self._unregister(UnregisterClientHeader(client_id=self._context.client_id, producer_group=group))
+        self._producers.clear()
+
+    async def keep_beating(self) -> None:
+        """For ever."""
+        while True:
+            await asyncio.sleep(self._context.settings.heartbeat_s)
+            await self.beat()
+
+    async def beat(self) -> None:
+        """One heartbeat to each broker in use. One that does not answer is met again at the next."""
+        if not self._producers and not self._consumers:
+            return
+        consumers = tuple(group for group, _ in self._consumers.values())
+        producers = tuple(ProducerGroup(group) for group in self._producers)
+        body = dialect.write(Heartbeat(self._context.client_id, producers, consumers), quoted=True)
+        await self._ask_all(self._addresses(slaves=bool(consumers)), RequestCode.HEART_BEAT, {}, body)
+
+    def asked(self, link: Link, command: Command) -> None:
+        """What a broker asks by itself."""
+        if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            try:
+                group = ConsumerGroupHeader.of(command).consumer_group
+            except RemoteProtocolError:
+                return
+            if group in self._consumers:
+                self._consumers[group][1]()
+        elif not command.is_one_way:
+            text = f" request type {command.code} not supported"
+            link.send(command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, text))
+
+    def _addresses(self, *, slaves: bool) -> list[str]:
+        found = (
+            address
+            for topic in self._context.routes.known
+            for addresses in topic.addresses.values()
+            for broker_id, address in addresses.items()
+            if slaves or broker_id == MASTER_ID
+        )
+        return list(dict.fromkeys(found))
+
+    async def _unregister(self, header: UnregisterClientHeader) -> None:
+        fields = header.to_fields()
+        await self._ask_all(self._addresses(slaves=True), RequestCode.UNREGISTER_CLIENT, fields, b"")
+
+    async def _ask_all(self, addresses: Iterable[str], code: RequestCode, fields: dict[str, str], body: bytes) -> None:
+        asks = [self._ask(address, request(code, fields, body)) for address in addresses]
+        await asyncio.gather(*asks)
+
+    async def _ask(self, address: str, command: Command) -> None:
+        try:
+            checked(await self._context.remoting.ask(address, command, self._context.settings.request_timeout_s))
+        except TallyError as error:
+            self._context.events.emit("broker did not take part", address=address, reason=str(error))

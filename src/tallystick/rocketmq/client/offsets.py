@@ -1,0 +1,92 @@
+"""Where a group stands in a queue, and where the queue begins and ends: asked from and told to its brokers.
+
+The master is asked first, then its slaves: offsets committed to a slave while the master is away are not lost (H13).
+"""
+
+from __future__ import annotations
+
+from tallystick.errors import TallyError, Unavailable
+from tallystick.rocketmq.client.answers import checked
+from tallystick.rocketmq.client.context import BrokerContext
+from tallystick.rocketmq.wire.headers import (
+    Header,
+    OffsetAnswer,
+    QueryOffsetHeader,
+    QueueHeader,
+    SearchOffsetHeader,
+    UpdateOffsetHeader,
+)
+from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.values import MASTER_ID, MessageQueue, RequestCode, ResponseCode
+
+
+async def ask_broker(context: BrokerContext, queue: MessageQueue, code: RequestCode, header: Header) -> Command:
+    """The answer of the first process of a queue's broker set that gives one. Raises Unavailable."""
+    topic = await context.routes.find(queue.topic)
+    addresses = dict(topic.addresses.get(queue.broker, {}))
+    failure: TallyError | None = None
+    while addresses:
+        address = context.brokers.choose(addresses, MASTER_ID, context.clock.now())
+        assert address is not None
+        try:
+            answer = await context.remoting.ask(
+                address, request(code, header.to_fields()), context.settings.request_timeout_s
+            )
+        except Unavailable as error:
+            failure = error
+            context.brokers.failed(address, context.clock.now())
+            addresses = {id: other for id, other in addresses.items() if other != address}
+        else:
+            context.brokers.answered(address)
+            return answer
+    context.routes.refresh_soon(queue.topic)
+    raise Unavailable("no broker of this queue answers", queue=queue) from failure
+
+
+async def committed(context: BrokerContext, group: str, queue: MessageQueue) -> int | None:
+    """None: the group has not been here. A broker that has all of a queue says 0 for a group new to it."""
+    header = QueryOffsetHeader(consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, broker=queue.broker)
+    answer = await ask_broker(context, queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
+    if answer.code == ResponseCode.QUERY_NOT_FOUND:
+        return None
+    return OffsetAnswer.of(checked(answer, queue=queue)).offset
+
+
+async def commit(context: BrokerContext, group: str, queue: MessageQueue, offset: int) -> None:
+    """``offset`` is that of the next message to be consumed."""
+    header = UpdateOffsetHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        commit_offset=offset,
+        broker=queue.broker,
+    )
+    checked(await ask_broker(context, queue, RequestCode.UPDATE_CONSUMER_OFFSET, header), queue=queue)
+
+
+async def queue_limits(context: BrokerContext, queue: MessageQueue) -> tuple[int, int]:
+    """The offset of the first message that is still there, and that of the next one to come."""
+    header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id, broker=queue.broker)
+    first = await ask_broker(context, queue, RequestCode.GET_MIN_OFFSET, header)
+    end = await ask_broker(context, queue, RequestCode.GET_MAX_OFFSET, header)
+    return OffsetAnswer.of(checked(first, queue=queue)).offset, OffsetAnswer.of(checked(end, queue=queue)).offset
+
+
+async def offset_at(context: BrokerContext, queue: MessageQueue, timestamp_ms: int) -> int:
+    """Of the first message stored at this time or later."""
+    header = SearchOffsetHeader(
+        topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms, boundary_type="LOWER", broker=queue.broker
+    )
+    answer = await ask_broker(context, queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+    return OffsetAnswer.of(checked(answer, queue=queue)).offset
+
+
+async def first_offset(context: BrokerContext, group: str, queue: MessageQueue, start: str | int) -> int:
+    """Where a group goes on, or begins: at the ``first`` or ``last`` message, or a time in ms."""
+    known = await committed(context, group, queue)
+    if known is not None:
+        return known
+    if isinstance(start, int):
+        return await offset_at(context, queue, start)
+    first, end = await queue_limits(context, queue)
+    return first if start == "first" else end

@@ -1,0 +1,252 @@
+"""Sends messages: to one writable queue after the other, again when an attempt fails, many at a time.
+
+A broker stores a message that it may then call late for a disk or a slave (``SendResult.status``). An attempt without
+an answer leaves doubt: the retry may store the message twice (``SendResult.maybe_twice``), and an error that says so
+is ``ambiguous``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from tallystick.codec.records import Buffer
+from tallystick.errors import NoSuchTopic, TallyError, Unavailable, UsageError
+from tallystick.rocketmq.client.context import BrokerContext
+from tallystick.rocketmq.client.envelope import TEMPLATE_TOPIC, Envelope, batch_envelope, message_envelope
+from tallystick.rocketmq.client.sending import SendResult
+from tallystick.rocketmq.client.topic import QueueChoice, Topic
+from tallystick.rocketmq.wire.record import Message
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import MessageQueue
+
+MIN_TIMEOUT_S = 0.001
+MAX_TOPIC_BYTES = 127
+
+
+class Producer:
+    """Made by ``RocketMQ.producer``; on that client's loop, as long as it is open."""
+
+    def __init__(self, context: BrokerContext, group: str) -> None:
+        self.group = group
+        self._context, self._settings = context, context.settings
+        self._choice = QueueChoice(context.random.getrandbits(16))
+        self._sendings: dict[Envelope, None] = {}  # without answer
+        self._inflight_bytes = 0
+        self._room: deque[asyncio.Future[None]] = deque()
+        self._finding: dict[str, asyncio.Task[None]] = {}
+        self._unrouted: dict[str, list[Envelope]] = {}  # by topic: they wait for its route
+        self._closed = False
+
+    async def send(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        wait_stored: bool = True,
+        queue: MessageQueue | None = None,
+    ) -> SendResult:
+        """Send one message and wait until a broker has stored it.
+
+        Waits first while ``max_inflight_bytes`` have no answer. ``wait_stored`` False: the broker answers without
+        waiting for disk and slaves. ``queue``: this one and no other, without retries elsewhere. Raises UsageError,
+        NoSuchTopic, BrokerError, Unavailable; what is ``ambiguous`` may have been stored.
+        """
+        envelope = self._envelope(Message(topic, body, tags, _keys(keys), properties or {}, flag, wait_stored), queue)
+        await self._wait_for_room()
+        return await self._start(envelope)
+
+    def send_nowait(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        wait_stored: bool = True,
+        queue: MessageQueue | None = None,
+    ) -> asyncio.Future[SendResult]:
+        """Send one message without waiting for anything; a future of the result. Raises and fails as ``send``.
+
+        Takes messages beyond the bound on bytes in flight too: await ``drain`` or futures before memory runs short.
+        """
+        message = Message(topic, body, tags, _keys(keys), properties or {}, flag, wait_stored)
+        return self._start(self._envelope(message, queue))
+
+    async def send_batch(
+        self, topic: str, messages: Sequence[Message | Buffer], *, queue: MessageQueue | None = None
+    ) -> SendResult:
+        """Send messages of one topic to one queue, where they stand one after the other: all are stored, or none.
+
+        Together they may be as long as one message. Raises as ``send``.
+        """
+        members = [each if isinstance(each, Message) else Message(topic, each) for each in messages]
+        if not members or any(member.topic != topic for member in members):
+            raise UsageError("a batch has at least one message, and all are of its topic", topic=topic)
+        self._check(topic)
+        envelope = batch_envelope(self._context, self.group, topic, members, queue, self._answered)
+        await self._wait_for_room()
+        return await self._start(envelope)
+
+    async def send_one_way(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Send one message and never hear of it. Raises UsageError, NoSuchTopic, Unavailable (no route)."""
+        envelope = self._envelope(Message(topic, body, tags, _keys(keys), properties or {}), None)
+        found = await self._find(topic)
+        queue, address = self._target(envelope, found)
+        self._context.remoting.tell(address, envelope.command(queue, one_way=True))
+
+    async def drain(self) -> None:
+        """Wait until everything sent so far has its answer, good or bad."""
+        await asyncio.gather(*(each.future for each in self._sendings), return_exceptions=True)
+
+    async def close(self) -> None:
+        """Take no more messages and wait for the answers of those under way, at most until their time-outs."""
+        self._closed = True
+        await self.drain()
+
+    def _envelope(self, message: Message, queue: MessageQueue | None) -> Envelope:
+        self._check(message.topic)
+        return message_envelope(self._context, self.group, message, queue, self._answered)
+
+    def _check(self, topic: str) -> None:
+        if self._closed:
+            raise UsageError("this producer is closed")
+        if not topic or len(topic.encode()) > MAX_TOPIC_BYTES:
+            raise UsageError("a topic's name has 1 to 127 bytes", topic=topic)
+
+    # On the way
+
+    def _start(self, envelope: Envelope) -> asyncio.Future[SendResult]:
+        envelope.sending.deadline = self._context.clock.now() + self._settings.send_timeout_s
+        self._sendings[envelope] = None
+        self._inflight_bytes += len(envelope.body)
+        topic = self._context.routes.cached(envelope.topic)
+        if topic is not None and topic.writable and envelope.topic not in self._unrouted:
+            self._attempt(envelope)
+        else:
+            self._await_route(envelope)
+        return envelope.future
+
+    def _attempt(self, envelope: Envelope) -> None:
+        """Send it to the next queue."""
+        topic = self._context.routes.cached(envelope.topic)
+        left = envelope.sending.deadline - self._context.clock.now()
+        try:
+            if topic is None:
+                raise NoSuchTopic(topic=envelope.topic)
+            envelope.queue, address = self._target(envelope, topic)
+            command = envelope.command(envelope.queue)
+            self._context.remoting.ask_nowait(address, command, max(left, MIN_TIMEOUT_S), envelope.answered)
+        except TallyError as error:  # nowhere to send it, now or at all
+            self._settle(envelope, envelope.sending.failure or error)
+
+    def _target(self, envelope: Envelope, topic: Topic) -> tuple[MessageQueue, str]:
+        queue = envelope.fixed_queue
+        if queue is None:
+            if not topic.writable:
+                raise Unavailable("no broker takes messages for this topic now", topic=topic.name)
+            queue = self._choice.choose(topic.writable, envelope.sending.avoid)
+        address = topic.master(queue.broker)
+        if address is None:
+            raise Unavailable("this queue has no master now", topic=topic.name, broker=queue.broker)
+        return queue, address
+
+    def _answered(self, envelope: Envelope, result: Command | TallyError) -> None:
+        assert envelope.queue is not None
+        sent = envelope.sending.answered(envelope.queue, result, self._context.clock.now())
+        if sent is not None:
+            self._settle(envelope, sent)
+            return
+        self._context.routes.refresh_soon(envelope.topic)
+        failure = envelope.sending.failure
+        assert failure is not None
+        if envelope.sending.may_retry and not self._closed:
+            self._context.events.emit("send retried", topic=envelope.topic, reason=str(failure))
+            self._attempt(envelope)
+        else:
+            self._settle(envelope, failure)
+
+    def _settle(self, envelope: Envelope, result: SendResult | TallyError) -> None:
+        del self._sendings[envelope]
+        self._inflight_bytes -= len(envelope.body)
+        if not envelope.future.done():  # the caller may have given up
+            if isinstance(result, TallyError):
+                envelope.future.set_exception(result)
+            else:
+                envelope.future.set_result(result)
+        if self._room:
+            self._wake()
+
+    # Waiting for a route
+
+    async def _find(self, name: str) -> Topic:
+        """The topic's route; for one that does not exist yet that of the template, with its queues."""
+        routes = self._context.routes
+        try:
+            topic = await routes.find(name)
+            return topic if topic.writable else await routes.refresh(name)
+        except NoSuchTopic as error:
+            try:
+                template = await routes.find(TEMPLATE_TOPIC)
+            except NoSuchTopic:
+                raise error from None
+            return routes.stand_in(name, template, self._settings.new_topic_queues)
+
+    def _await_route(self, envelope: Envelope) -> None:
+        name = envelope.topic
+        self._unrouted.setdefault(name, []).append(envelope)
+        if name not in self._finding:
+            self._finding[name] = asyncio.create_task(self._find_and_send(name))
+
+    async def _find_and_send(self, name: str) -> None:
+        failure: TallyError | None = None
+        try:
+            await self._find(name)
+        except TallyError as error:
+            failure = error
+        finally:
+            del self._finding[name]
+        for envelope in self._unrouted.pop(name):
+            if failure is not None:
+                self._settle(envelope, failure)
+            else:
+                self._attempt(envelope)
+
+    # Room
+
+    async def _wait_for_room(self) -> None:
+        if self._inflight_bytes < self._settings.max_inflight_bytes and not self._room:
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._room.append(turn)
+        try:
+            await turn
+        finally:  # also when the caller gave up: then the turn is the next one's
+            asyncio.get_running_loop().call_soon(self._wake)
+
+    def _wake(self) -> None:
+        """One at a time: it adds its bytes before the next is let in."""
+        while self._room and self._inflight_bytes < self._settings.max_inflight_bytes:
+            turn = self._room.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+
+
+def _keys(keys: str | Sequence[str]) -> Sequence[str]:
+    return (keys,) if isinstance(keys, str) else keys

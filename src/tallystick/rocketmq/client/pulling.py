@@ -1,0 +1,155 @@
+"""One queue, pulled for one consumer: long polls at the master or, when it is gone, at a slave (H13).
+
+What an answer means is decided in ``Pull.answered``; the loop around it only asks, waits and hands over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from tallystick.errors import BrokerError, NoSuchTopic, Unavailable
+from tallystick.rocketmq.client.answers import refusal
+from tallystick.rocketmq.client.context import BrokerContext
+from tallystick.rocketmq.client.received import ReceivedMessage
+from tallystick.rocketmq.client.subscription import TagFilter
+from tallystick.rocketmq.wire.headers import PullAnswer, PullHeader
+from tallystick.rocketmq.wire.record import decode_messages
+from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.values import MASTER_ID, MessageQueue, PullFlag, RequestCode, ResponseCode
+
+PULL_FLAGS = int(PullFlag.SUSPEND | PullFlag.SUBSCRIPTION)
+REFUSED_PAUSE_S = 1.0
+EMPTY_PAUSE_S = 0.1  # after an answer that is empty although nothing was waited for
+NOTHING_NEW = frozenset((ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY))
+# Waiting does not cure these.
+FATAL = frozenset(
+    (ResponseCode.NO_PERMISSION, ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+)
+
+
+@dataclass(slots=True)
+class Pull:
+    """Where a consumer stands in a queue, and which broker id it was last told to ask."""
+
+    queue: MessageQueue
+    filter: TagFilter
+    next_offset: int
+    broker_id: int = MASTER_ID
+    corrected: bool = False  # the last answer moved the offset, as messages were deleted or lost
+
+    def answered(self, answer: Command) -> list[ReceivedMessage]:
+        """The messages of an answer, in order. Raises BrokerError for a refusal, RemoteProtocolError."""
+        self.corrected = False
+        if answer.code not in NOTHING_NEW and answer.code not in (
+            ResponseCode.SUCCESS,
+            ResponseCode.PULL_OFFSET_MOVED,
+        ):
+            raise refusal(answer, queue=self.queue)
+        header = PullAnswer.of(answer)
+        self.broker_id = header.suggest_which_broker_id
+        if answer.code == ResponseCode.PULL_OFFSET_MOVED:
+            self.corrected = header.next_begin_offset != self.next_offset
+            self.next_offset = header.next_begin_offset
+            return []
+        # Decoded first: what cannot be read is not passed over.
+        stored = decode_messages(bytes(answer.body)) if answer.code == ResponseCode.SUCCESS else []
+        first, self.next_offset = self.next_offset, max(self.next_offset, header.next_begin_offset)
+        return [
+            ReceivedMessage(self.queue, message)
+            for message in stored
+            if message.queue_offset >= first and self.filter.matches(message.tags)
+        ]
+
+
+class QueueReader:
+    """Pulls until its ``run`` is cancelled. ``deliver`` takes messages and waits while its buffers are full."""
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        group: str,
+        pull: Pull,
+        deliver: Callable[[QueueReader, list[ReceivedMessage]], Awaitable[None]],
+    ) -> None:
+        self.queue = pull.queue
+        self.undelivered = 0  # messages that the application has not taken
+        self.done = pull.next_offset  # all before it were taken and are dealt with
+        self._context, self._group, self._pull, self._deliver = context, group, pull, deliver
+
+    @property
+    def position(self) -> int:
+        """What to commit. With nothing left to take that is also past what the tags left out."""
+        return self.done if self.undelivered else max(self.done, self._pull.next_offset)
+
+    async def run(self) -> None:
+        """Raises BrokerError, NoSuchTopic, RemoteProtocolError when waiting would not help."""
+        context = self._context
+        while True:
+            asked, before = context.clock.now(), self._pull.next_offset
+            try:
+                messages = self._pull.answered(await self._ask())
+            except Unavailable as error:
+                self._tell("pull failed", error)
+                context.routes.refresh_soon(self.queue.topic)
+                await asyncio.sleep(EMPTY_PAUSE_S)
+            except BrokerError as error:
+                await self._refused(error)
+            else:
+                if self._pull.corrected:
+                    self.done = self._pull.next_offset
+                    context.events.emit("offset moved", queue=self.queue, offset=before, to=self.done)
+                if messages:
+                    self.undelivered += len(messages)
+                    await self._deliver(self, messages)
+                elif self._pull.next_offset == before and context.clock.now() - asked < EMPTY_PAUSE_S:
+                    await asyncio.sleep(EMPTY_PAUSE_S)  # a broker that does not hold pulls
+
+    async def _refused(self, error: BrokerError) -> None:
+        if error.response_code in FATAL:
+            raise error
+        self._tell("pull refused", error)
+        if isinstance(error, NoSuchTopic):
+            with contextlib.suppress(Unavailable):
+                await self._context.routes.refresh(self.queue.topic)  # gone everywhere? That is raised.
+        await asyncio.sleep(REFUSED_PAUSE_S)
+
+    async def _ask(self) -> Command:
+        context, settings, pull = self._context, self._context.settings, self._pull
+        topic = await context.routes.find(self.queue.topic)
+        address = context.brokers.choose(
+            topic.addresses.get(self.queue.broker, {}), pull.broker_id, context.clock.now()
+        )
+        if address is None:
+            raise Unavailable("this queue's broker is gone", queue=self.queue)
+        header = PullHeader(
+            consumer_group=self._group,
+            topic=self.queue.topic,
+            queue_id=self.queue.queue_id,
+            queue_offset=pull.next_offset,
+            max_msg_nums=settings.pull_count,
+            sys_flag=PULL_FLAGS,
+            commit_offset=0,
+            suspend_timeout_millis=int(settings.pull_hold_s * 1000),
+            subscription=pull.filter.expression,
+            sub_version=0,
+            expression_type="TAG",
+            max_msg_bytes=settings.pull_bytes,
+            broker=self.queue.broker,
+        )
+        command = request(RequestCode.PULL_MESSAGE, header.to_fields())
+        try:
+            answer = await context.remoting.ask(address, command, settings.pull_timeout_s)
+        except Unavailable:
+            context.brokers.failed(address, context.clock.now())
+            raise
+        if answer.code == ResponseCode.SYSTEM_BUSY:  # perhaps a slave that serves no reads: another may
+            context.brokers.failed(address, context.clock.now())
+        else:
+            context.brokers.answered(address)
+        return answer
+
+    def _tell(self, kind: str, error: Exception) -> None:
+        self._context.events.emit(kind, queue=self.queue, group=self._group, reason=str(error))

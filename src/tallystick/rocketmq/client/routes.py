@@ -1,0 +1,104 @@
+"""Where the queues of each topic in use are: asked from a name server, kept, and asked again now and then.
+
+Name servers do not talk to each other and any of them will do: the one that answered last is asked first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from tallystick.errors import TallyError, Unavailable
+from tallystick.rocketmq.client.answers import checked
+from tallystick.rocketmq.client.settings import BrokerClientSettings
+from tallystick.rocketmq.client.topic import Topic
+from tallystick.rocketmq.remoting.client import RemotingClient
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.headers import RouteHeader
+from tallystick.rocketmq.wire.remoting import request
+from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, TopicRoute
+from tallystick.runtime.events import Events
+
+
+class TopicRoutes:
+    """See the module."""
+
+    def __init__(
+        self, remoting: RemotingClient, name_servers: Sequence[str], settings: BrokerClientSettings, events: Events
+    ) -> None:
+        self._remoting, self._settings, self._events = remoting, settings, events
+        self._name_servers = list(name_servers)
+        self._topics: dict[str, Topic] = {}
+        self._asking: dict[str, asyncio.Task[Topic]] = {}
+
+    @property
+    def known(self) -> list[Topic]:
+        return list(self._topics.values())
+
+    def cached(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    async def find(self, name: str) -> Topic:
+        """As known. Raises as ``refresh``."""
+        return self._topics.get(name) or await self.refresh(name)
+
+    async def refresh(self, name: str) -> Topic:
+        """As a name server knows it now; those who ask meanwhile share the answer.
+
+        Raises NoSuchTopic, BrokerError, Unavailable (no name server answers), RemoteProtocolError.
+        """
+        task = self._asking.get(name)
+        if task is None:
+            task = self._asking[name] = asyncio.create_task(self._ask(name))
+            task.add_done_callback(lambda task: self._asked(name, task))
+        return await asyncio.shield(task)
+
+    def refresh_soon(self, name: str) -> None:
+        """After a failure: what is known may be out of date. An answer that does not come changes nothing."""
+        if name not in self._asking:
+            task = self._asking[name] = asyncio.create_task(self._ask(name))
+            task.add_done_callback(lambda task: self._asked(name, task))
+
+    def stand_in(self, name: str, template: Topic, queues: int) -> Topic:
+        """For a topic that does not exist yet: where the first message may create it, until it has a route."""
+        chosen = tuple(MessageQueue(name, q.broker, q.queue_id) for q in template.writable if q.queue_id < queues)
+        topic = self._topics[name] = Topic(name, chosen, chosen, template.addresses)
+        return topic
+
+    async def keep_fresh(self) -> None:
+        """Ask again for all topics in use, for ever."""
+        while True:
+            await asyncio.sleep(self._settings.route_refresh_s)
+            for name in tuple(self._topics):
+                self.refresh_soon(name)
+
+    async def close(self) -> None:
+        tasks = list(self._asking.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _asked(self, name: str, task: asyncio.Task[Topic]) -> None:
+        del self._asking[name]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._events.emit("route not found", topic=name, reason=str(error))
+
+    async def _ask(self, name: str) -> Topic:
+        """Of the first name server that answers at all."""
+        fields = RouteHeader(name, True).to_fields()
+        failure: TallyError | None = None
+        for address in tuple(self._name_servers):
+            command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+            try:
+                answer = await self._remoting.ask(address, command, self._settings.request_timeout_s)
+            except Unavailable as error:
+                failure = error
+                self._name_servers.remove(address)
+                self._name_servers.append(address)
+                continue
+            body = bytes(checked(answer, topic=name).body)
+            topic = Topic.of_route(name, dialect.read_as(body, TopicRoute))
+            self._topics[name] = topic
+            return topic
+        assert failure is not None, "there is at least one name server"
+        raise Unavailable("no name server answers", topic=name) from failure

@@ -1,0 +1,38 @@
+"""Settings of producers and consumers, with the original's defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from tallystick.errors import UsageError
+
+
+@dataclass(frozen=True)
+class BrokerClientSettings:
+    """One line a setting; units in the names, the original's name in brackets. Raises UsageError."""
+
+    route_refresh_s: float = 30.0  # how old a topic's route may get (pollNameServerInterval)
+    heartbeat_s: float = 30.0  # brokers forget a silent client after 120 s (heartbeatBrokerInterval)
+    request_timeout_s: float = 3.0  # of anything but sends and pulls (mqClientApiTimeout)
+    send_timeout_s: float = 3.0  # of a send with all its retries (sendMsgTimeout)
+    send_retries: int = 2  # after a failed attempt, at another broker if there is one (retryTimesWhenSendFailed)
+    max_message_bytes: int = 4 * 1024 * 1024  # of one body, or of a batch (maxMessageSize)
+    max_inflight_bytes: int = 32 * 1024 * 1024  # unanswered bodies of one producer; beyond it send() waits
+    compress_above_bytes: int = 0  # bodies as long as this are compressed by zlib; 0: none (compressMsgBodyOverHowmuch)
+    new_topic_queues: int = 4  # of a topic that the first send creates (defaultTopicQueueNums)
+    pull_count: int = 32  # messages of one pull (pullBatchSize)
+    pull_bytes: int = 256 * 1024  # of one pull (pullThreshold… maxMsgBytes)
+    pull_hold_s: float = 15.0  # how long a broker may hold a pull that finds nothing (brokerSuspendMaxTimeMillis)
+    pull_timeout_s: float = 30.0  # (consumerTimeoutMillisWhenSuspend)
+    prefetch_bytes: int = 8 * 1024 * 1024  # pulled by one consumer and not yet taken
+    commit_interval_s: float = 5.0  # (autoCommitIntervalMillis)
+    rebalance_s: float = 20.0  # how often a group's members share out the queues even when nobody tells them to
+    down_s: float = 3.0  # a broker that failed is asked again after this, while another one has the same queues
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value, least_is_zero = getattr(self, field.name), field.name in ("send_retries", "compress_above_bytes")
+            if value < 0 or (value == 0 and not least_is_zero):
+                raise UsageError(f"{field.name} is too small", value=value)
+        if self.pull_timeout_s <= self.pull_hold_s:
+            raise UsageError("pull_timeout_s must be above pull_hold_s", value=self.pull_timeout_s)

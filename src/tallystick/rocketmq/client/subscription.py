@@ -1,0 +1,37 @@
+"""What a consumer wants of a topic: all of it, or messages with one of some tags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tallystick.codec.records import java_hash
+from tallystick.errors import UsageError
+from tallystick.rocketmq.wire.values import Subscription
+
+EVERYTHING = "*"
+
+
+@dataclass(frozen=True)
+class TagFilter:
+    """Brokers compare hashes of tags, which may collide: ``matches`` compares the tags themselves."""
+
+    expression: str
+    tags: frozenset[str]  # empty: everything
+
+    @classmethod
+    def parse(cls, expression: str) -> TagFilter:
+        """``*``, or tags separated by ``||``. Raises UsageError for neither."""
+        if expression.strip() in ("", EVERYTHING):
+            return cls(EVERYTHING, frozenset())
+        tags = [tag.strip() for tag in expression.split("||")]
+        if not all(tags):
+            raise UsageError("tags are separated by ||, none of them empty", tags=expression)
+        return cls(" || ".join(tags), frozenset(tags))
+
+    def matches(self, tags: str | None) -> bool:
+        return not self.tags or tags in self.tags
+
+    def subscription(self, topic: str, version: int) -> Subscription:
+        """As a heartbeat says it."""
+        tags = tuple(sorted(self.tags))
+        return Subscription(topic, self.expression, tags, tuple(java_hash(tag) for tag in tags), version)

@@ -1,0 +1,89 @@
+"""A topic as its clients see it: which queues can be written and read, and which process has each.
+
+A core. Who reads what is settled without a word between the consumers of a group: each has the same list of queues and
+of ids, sorts both, and takes its share (AllocateMessageQueueAveragely).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tallystick.rocketmq.wire.values import MASTER_ID, MessageQueue, Perm, TopicRoute
+
+
+@dataclass(frozen=True)
+class Topic:
+    """``addresses`` has a broker set's processes by broker id."""
+
+    name: str
+    writable: tuple[MessageQueue, ...]
+    readable: tuple[MessageQueue, ...]
+    addresses: Mapping[str, Mapping[int, str]]
+
+    @classmethod
+    def of_route(cls, name: str, route: TopicRoute) -> Topic:
+        """Queues of a set without a master can be read, not written."""
+        addresses = {broker.name: dict(broker.addresses) for broker in route.brokers}
+        writable: list[MessageQueue] = []
+        readable: list[MessageQueue] = []
+        for queue in sorted(route.queues, key=lambda queue: queue.broker):
+            known = addresses.get(queue.broker, {})
+            if queue.perm & Perm.WRITE and MASTER_ID in known:
+                writable += (MessageQueue(name, queue.broker, id) for id in range(queue.write_queues))
+            if queue.perm & Perm.READ and known:
+                readable += (MessageQueue(name, queue.broker, id) for id in range(queue.read_queues))
+        return cls(name, tuple(writable), tuple(readable), addresses)
+
+    def master(self, broker: str) -> str | None:
+        return self.addresses.get(broker, {}).get(MASTER_ID)
+
+
+class QueueChoice:
+    """Which queue the next message of a producer goes to: one after the other, past a broker that just failed."""
+
+    def __init__(self, first: int) -> None:
+        self._next = first
+
+    def choose(self, queues: Sequence[MessageQueue], avoid: str | None = None) -> MessageQueue:
+        """``queues`` is not empty. A failed broker is chosen all the same when there is no other."""
+        for _ in queues:
+            queue = self._take(queues)
+            if queue.broker != avoid:
+                return queue
+        return self._take(queues)
+
+    def _take(self, queues: Sequence[MessageQueue]) -> MessageQueue:
+        self._next = (self._next + 1) % len(queues)
+        return queues[self._next]
+
+
+class BrokerChoice:
+    """Which process of a broker set to ask: the one suggested last, or any that did not just fail (H3, H13)."""
+
+    def __init__(self, down_s: float) -> None:
+        self._down_s = down_s
+        self._down: dict[str, float] = {}  # address: until when
+
+    def failed(self, address: str, now: float) -> None:
+        self._down[address] = now + self._down_s
+
+    def answered(self, address: str) -> None:
+        self._down.pop(address, None)
+
+    def choose(self, addresses: Mapping[int, str], suggested: int, now: float) -> str | None:
+        """None: the set has no process. Its order of preference: suggested, master, slaves by id; the living first."""
+        ids = sorted(addresses, key=lambda id: (id != suggested, id))
+        living = [id for id in ids if self._down.get(addresses[id], now) <= now]
+        return addresses[(living or ids)[0]] if ids else None
+
+
+def share(queues: Sequence[MessageQueue], members: Sequence[str], me: str) -> list[MessageQueue]:
+    """My part of the queues: consecutive ones, the first members one more when they do not divide evenly."""
+    ordered, ids = sorted(queues), sorted(set(members))
+    if me not in ids:
+        return []
+    place = ids.index(me)
+    size, more = divmod(len(ordered), len(ids))
+    first = place * size + min(place, more)
+    return ordered[first : first + size + (place < more)]

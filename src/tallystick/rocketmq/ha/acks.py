@@ -1,0 +1,164 @@
+"""Who waits for the disk and for which slaves, and how it ends (H9, H10; ``GroupTransferService``).
+
+A wait is for all sends of one loop tick with the same wishes. Their ends ascend, so one comparison with the front of a
+deque settles all that an ack reaches, in order, whatever comes behind them. An ack is a slave's report of at most what
+was sent to it (R1); two links of one slave are one slave (R2).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from tallystick.rocketmq.ha.settings import HaSettings
+from tallystick.rocketmq.wire.values import PutStatus
+
+Ticket = int
+
+
+@dataclass(frozen=True)
+class Settle:
+    """This wait is over."""
+
+    ticket: Ticket
+    status: PutStatus
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What ``appended`` gives: the name of the wait, and what is already over, itself perhaps included."""
+
+    ticket: Ticket
+    settles: tuple[Settle, ...]
+
+
+@dataclass
+class _Slave:
+    """``position`` is how far it is as far as we know, ``acked`` what counts: -1 until it acknowledged something."""
+
+    position: int
+    acked: int = -1
+
+
+class _Gate:
+    """Waits for one offset to pass; their ends and their deadlines ascend."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._waiting: deque[tuple[int, float, Ticket]] = deque()
+
+    def wait(self, end: int, now: float, ticket: Ticket) -> None:
+        self._waiting.append((end, now + self._timeout_s, ticket))
+
+    def passed(self, offset: int) -> list[Ticket]:
+        """Those that waited for this offset or a lower one."""
+        tickets = []
+        while self._waiting and self._waiting[0][0] <= offset:
+            tickets.append(self._waiting.popleft()[2])
+        return tickets
+
+    def expired(self, now: float) -> list[Ticket]:
+        """Those whose time is up."""
+        tickets = []
+        while self._waiting and self._waiting[0][1] <= now:
+            tickets.append(self._waiting.popleft()[2])
+        return tickets
+
+    @property
+    def deadline(self) -> float | None:
+        return self._waiting[0][1] if self._waiting else None
+
+
+class AcksCore:
+    """Every event returns the waits that it ended. ``tick`` is due at ``wake_at``. Offsets are physical ends."""
+
+    def __init__(self, settings: HaSettings, *, flushed: int = 0) -> None:
+        self._settings = settings
+        self._flushed = flushed
+        self._disk = _Gate(settings.sync_flush_timeout_ms / 1000)
+        self._replicas = _Gate(settings.slave_timeout_ms / 1000)
+        self._slaves: dict[str, _Slave] = {}
+        self._both: dict[Ticket, PutStatus | None] = {}  # waits at both gates; the status that one of them gave
+        self._last_ticket: Ticket = 0
+
+    def appended(self, end: int, now: float, *, flush: bool, replicas: bool) -> Settled:
+        """Sends up to ``end`` were appended and want the master's disk, the slaves, both or none. Call it at most once
+        a tick for each combination, with ends that never go back."""
+        self._last_ticket = ticket = self._last_ticket + 1
+        if replicas and not self.available(end):
+            return Settled(ticket, (Settle(ticket, PutStatus.SLAVE_NOT_AVAILABLE),))
+        disk = flush and end > self._flushed
+        slaves = replicas and end > self.replicated
+        if disk:
+            self._disk.wait(end, now, ticket)
+        if slaves:
+            self._replicas.wait(end, now, ticket)
+        if disk and slaves:
+            self._both[ticket] = None
+        return Settled(ticket, () if disk or slaves else (Settle(ticket, PutStatus.PUT_OK),))
+
+    def flushed(self, offset: int, now: float) -> list[Settle]:
+        """The master's disk has everything up to ``offset``."""
+        self._flushed = max(self._flushed, offset)
+        return [*self._end(self._disk.passed(self._flushed), PutStatus.PUT_OK), *self.tick(now)]
+
+    def connected(self, slave: str, position: int, now: float) -> list[Settle]:
+        """A slave said where its log ends. That is a position and no ack (R1). A known slave starts anew."""
+        self._slaves[slave] = _Slave(position)
+        return self.tick(now)
+
+    def reported(self, slave: str, offset: int, now: float) -> list[Settle]:
+        """A connected slave has everything up to ``offset``, of what it was sent."""
+        known = self._slaves[slave]
+        known.acked = max(known.acked, offset)
+        known.position = max(known.position, offset)
+        return [*self._end(self._replicas.passed(self.replicated), PutStatus.PUT_OK), *self.tick(now)]
+
+    def disconnected(self, slave: str, now: float) -> list[Settle]:
+        """Its acks count no more; who waits goes on waiting, as it may come back in time."""
+        self._slaves.pop(slave, None)
+        return self.tick(now)
+
+    def tick(self, now: float) -> list[Settle]:
+        """Time-outs."""
+        return [
+            *self._end(self._replicas.expired(now), PutStatus.FLUSH_SLAVE_TIMEOUT),
+            *self._end(self._disk.expired(now), PutStatus.FLUSH_DISK_TIMEOUT),
+        ]
+
+    def wake_at(self) -> float | None:
+        """When ``tick`` has something to do; None: not before another event."""
+        return min((gate.deadline for gate in (self._disk, self._replicas) if gate.deadline is not None), default=None)
+
+    @property
+    def replicated(self) -> int:
+        """Enough distinct slaves acknowledged everything up to here; -1: nothing."""
+        needed = self._settings.slaves_needed
+        acked = sorted((slave.acked for slave in self._slaves.values()), reverse=True)
+        return acked[needed - 1] if len(acked) >= needed else -1
+
+    def in_sync(self, end: int) -> int:
+        """How many slaves are less than the largest gap behind ``end``."""
+        return sum(end - slave.position < self._settings.max_gap_bytes for slave in self._slaves.values())
+
+    def available(self, end: int) -> bool:
+        """Whether enough slaves are near enough to be waited for (H10)."""
+        return self.in_sync(end) >= self._settings.slaves_needed
+
+    def _end(self, tickets: list[Ticket], status: PutStatus) -> list[Settle]:
+        """One gate is done with these. What the slaves say wins over what the disk says, unless it is OK."""
+        settles = []
+        for ticket in tickets:
+            if ticket not in self._both:
+                settles.append(Settle(ticket, status))
+                continue
+            other = self._both[ticket]
+            if other is None:
+                self._both[ticket] = status
+                if status is PutStatus.FLUSH_SLAVE_TIMEOUT:  # whatever becomes of the disk
+                    settles.append(Settle(ticket, status))
+                continue
+            del self._both[ticket]
+            if other is not PutStatus.FLUSH_SLAVE_TIMEOUT:
+                settles.append(Settle(ticket, other if status is PutStatus.PUT_OK else status))
+        return settles

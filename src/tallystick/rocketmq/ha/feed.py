@@ -1,0 +1,229 @@
+"""The master's side of one slave's link: where to begin, what a report means, when to give up (H4 to H7, R1, R3).
+
+::
+
+    NEW ──a report ≥ 0──→ FED                    an original slave
+     └──the report -1──→ GREETED ──a hello──→ CHECKED ──the logs agree──→ FED
+
+A slave of ours that has waited too long for the greeting goes on as with an original master, and reports. It is not fed
+for that: the greeting is on its way, and its hello will come.
+
+Where the original sends heartbeats for ever, to a slave that is ahead of the master or asks for what was deleted,
+this one closes the link and says why. An original slave connects again after 5 s and is closed again; had it
+been kept, it would have got other bytes behind its own as soon as the master's log reached that far.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from tallystick.errors import RemoteProtocolError
+from tallystick.rocketmq.ha.log import LogRange
+from tallystick.rocketmq.ha.proof import WIPE
+from tallystick.rocketmq.ha.settings import HaSettings
+from tallystick.rocketmq.wire.ha import ASK, HEAD, MAX_HELLO_BYTES, REPORT, TELL, SlaveHello, decode_slave_hello
+
+
+@dataclass(frozen=True)
+class Greet:
+    """Send a ``MasterHello``; with ``refused`` it is the last thing that the slave hears."""
+
+    refused: str | None = None
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Compare the logs, then call ``verified``."""
+
+    hello: SlaveHello
+
+
+@dataclass(frozen=True)
+class Start:
+    """The slave's log ends at ``end``; it gets everything from ``position`` on. ``proven``: the logs were compared."""
+
+    end: int
+    position: int
+    slave_id: str | None
+    proven: bool
+
+
+@dataclass(frozen=True)
+class Acked:
+    """The slave has what it was sent, up to here."""
+
+    offset: int
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """Send an empty frame at this offset."""
+
+    offset: int
+
+
+@dataclass(frozen=True)
+class Close:
+    """End the link."""
+
+    reason: str
+
+
+Action = Greet | Verify | Start | Acked | Heartbeat | Close
+
+
+class _Stage(Enum):
+    NEW = auto()
+    GREETED = auto()
+    CHECKED = auto()
+    FED = auto()
+    CLOSED = auto()
+
+
+class Feed:
+    """``tick`` is due at ``wake_at``. The log's range is an argument wherever it matters."""
+
+    def __init__(self, settings: HaSettings, file_bytes: int, now: float) -> None:
+        self._settings, self._file_bytes = settings, file_bytes
+        self.position = 0  # the next byte to send, once ``feeding``
+        self.acked = -1
+        self._stage = _Stage.NEW
+        self._received = b""  # what is not yet a whole unit, or a whole hello
+        self._last_read = self._last_write = now
+
+    @property
+    def feeding(self) -> bool:
+        return self._stage is _Stage.FED
+
+    def received(self, data: bytes, log: LogRange, now: float) -> list[Action]:
+        """One read. Of the reports in it only the last complete one counts, as with the original."""
+        self._last_read = now
+        if self._stage is _Stage.CLOSED:
+            return []
+        self._received += data
+        actions: list[Action] = []
+        if self._stage is _Stage.NEW and self._unit(0) == ASK:
+            self._received = self._received[REPORT.size :]
+            self._stage = _Stage.GREETED
+            actions.append(Greet())
+        if self._stage is _Stage.GREETED:
+            return [*actions, *self._hello()]
+        whole = len(self._received) - len(self._received) % REPORT.size
+        if whole:
+            (offset,) = REPORT.unpack_from(self._received, whole - REPORT.size)
+            self._received = self._received[whole:]
+            actions += self._report(offset, log, now)
+        return actions
+
+    def verified(self, hello: SlaveHello, objection: str | None, log: LogRange, now: float) -> list[Action]:
+        """The logs were compared."""
+        if objection is not None:
+            self._stage = _Stage.CLOSED
+            return [Greet(objection), Close(objection)]
+        position = self._newest_file(log) if hello.start is None else hello.start
+        self._feed_from(position)
+        # The slave reports at the first frame, so it gets one at once.
+        return [Start(hello.end, position, hello.slave_id, proven=True), *self._heartbeat(now)]
+
+    def cut(self, data: memoryview, now: float) -> list[bytes | memoryview]:
+        """The frames for the log's bytes at ``position``, which moves on by so many."""
+        frames: list[bytes | memoryview] = []
+        for start in range(0, len(data), self._settings.batch_bytes):
+            body = data[start : start + self._settings.batch_bytes]
+            frames += (HEAD.pack(self.position, len(body)), body)
+            self.position += len(body)
+        self._last_write = now
+        return frames
+
+    def tick(self, log: LogRange, now: float, *, writable: bool) -> list[Action]:
+        """``writable``: the slave takes what it is sent."""
+        if now >= self._silence_at():
+            return self._close("heard nothing from the slave for too long")
+        if not self.feeding or now < self._heartbeat_at():
+            return []
+        if self.position < log.first:  # there is nothing to send it, now or ever
+            return self._close(self._deleted(self.position, log))
+        self._last_write = now  # while the last frame is not out, the link is not idle
+        return [Heartbeat(self.position)] if writable else []
+
+    def wake_at(self) -> float:
+        return min(self._silence_at(), self._heartbeat_at()) if self.feeding else self._silence_at()
+
+    def _silence_at(self) -> float:
+        return self._last_read + self._settings.housekeeping_ms / 1000
+
+    def _heartbeat_at(self) -> float:
+        return self._last_write + self._settings.heartbeat_ms / 1000
+
+    def _heartbeat(self, now: float) -> list[Action]:
+        self._last_write = now
+        return [Heartbeat(self.position)]
+
+    def _unit(self, number: int) -> int | None:
+        """One of the first eight-byte numbers, when it is all here."""
+        start = number * REPORT.size
+        if len(self._received) < start + REPORT.size:
+            return None
+        return int(REPORT.unpack_from(self._received, start)[0])
+
+    def _hello(self) -> list[Action]:
+        while self._unit(0) not in (TELL, None):
+            self._received = self._received[REPORT.size :]
+        size = self._unit(1)
+        if size is None:
+            return []
+        if not 0 < size <= MAX_HELLO_BYTES or size % REPORT.size:
+            return self._close(f"a hello of {size} bytes")
+        body, rest = self._received[2 * REPORT.size :][:size], self._received[2 * REPORT.size + size :]
+        if len(body) < size:
+            return []
+        if rest:  # after its hello a slave reports only when it got a frame
+            return self._close("the slave spoke before its turn")
+        try:
+            hello = decode_slave_hello(body)
+        except RemoteProtocolError as error:
+            return self._close(str(error))
+        self._received = b""
+        self._stage = _Stage.CHECKED
+        return [Verify(hello)]
+
+    def _report(self, offset: int, log: LogRange, now: float) -> list[Action]:
+        if self._stage is not _Stage.FED:
+            return self._first_report(offset, log, now)
+        if not 0 <= offset <= self.position:
+            return self._close(f"the slave acknowledged {offset}, and only {self.position} was sent")
+        if offset == self.acked:
+            return []
+        self.acked = max(self.acked, offset)
+        return [Acked(self.acked)]
+
+    def _first_report(self, offset: int, log: LogRange, now: float) -> list[Action]:
+        if offset < 0:
+            return self._close(f"the slave reported {offset} where its log cannot end")
+        if offset > log.end:
+            return self._close(
+                f"the slave's log reaches to {offset}, the master's only to {log.end}: the master lost its end; save "
+                f"the slave's log before anything else, then {WIPE}"
+            )
+        if 0 < offset < log.first:
+            return self._close(self._deleted(offset, log))
+        late = now >= self._heartbeat_at()
+        self._feed_from(offset or self._newest_file(log))
+        start = Start(offset, self.position, slave_id=None, proven=False)
+        return [start, *(self._heartbeat(now) if late else [])]
+
+    def _deleted(self, offset: int, log: LogRange) -> str:
+        return f"the slave goes on at {offset}, the master's log begins at {log.first}: {WIPE}"
+
+    def _newest_file(self, log: LogRange) -> int:
+        return log.end - log.end % self._file_bytes
+
+    def _feed_from(self, position: int) -> None:
+        self.position = position
+        self._stage = _Stage.FED
+
+    def _close(self, reason: str) -> list[Action]:
+        self._stage = _Stage.CLOSED
+        self._received = b""
+        return [Close(reason)]

@@ -1,0 +1,218 @@
+"""The slave's side of its link to the master: what to say, what to append, when to give up (H4 to H8, R1, R3).
+
+::
+
+    SETTLING ──all synced──→ ASKING ──the master's hello──→ TOLD ──the first frame──→ FOLLOWING (the logs agree)
+                                └──────nothing came──────────────────────────────────→ FOLLOWING (plain)
+                                                       a late hello: TOLD after all ←──┘
+
+The first report is where the log ends; a slave that promises synced bytes therefore first syncs them all. In the plain
+form, which an original master speaks, nobody compares the logs; the offsets must meet, and that is all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from tallystick.errors import RemoteProtocolError
+from tallystick.rocketmq.ha.log import LogRange
+from tallystick.rocketmq.ha.settings import HaSettings
+from tallystick.rocketmq.wire.ha import (
+    ASK,
+    HEAD,
+    MAX_BODY_BYTES,
+    MAX_HELLO_BYTES,
+    REPORT,
+    MasterHello,
+    SlaveHello,
+    Span,
+    decode_master_hello,
+)
+
+
+@dataclass(frozen=True)
+class Send:
+    """To the master, as it is."""
+
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Append:
+    """Append these pieces one after another at ``offset``, then call ``appended``."""
+
+    offset: int
+    parts: tuple[memoryview, ...]
+
+
+@dataclass(frozen=True)
+class Following:
+    """The link carries the log. ``proven``: the master compared the logs."""
+
+    proven: bool
+
+
+@dataclass(frozen=True)
+class Close:
+    """End the link and connect again after ``retry_s``. ``refused``: the logs do not fit; a person must look."""
+
+    reason: str
+    retry_s: float
+    refused: bool = False
+
+
+Action = Send | Append | Following | Close
+
+
+class Stage(Enum):
+    SETTLING = auto()
+    ASKING = auto()
+    TOLD = auto()
+    FOLLOWING = auto()
+    CLOSED = auto()
+
+
+class Follow:
+    """One connection. ``tick`` is due at ``wake_at``."""
+
+    def __init__(self, settings: HaSettings, log: LogRange, spans: tuple[Span, ...], now: float) -> None:
+        self._settings, self._log, self._spans = settings, log, spans
+        self.stage = Stage.SETTLING
+        self.proven = False
+        self.master: MasterHello | None = None  # what it told about itself
+        self.reported = -1
+        self._start = self._end = log.end  # where this link began, and where the next byte belongs
+        self._head = b""  # of a frame whose header is not all here
+        self._left = 0  # bytes of the current body that did not come yet
+        self._hello: bytes | None = None  # the current body, when it is a hello
+        self.last_read = self.last_write = now
+
+    def connected(self, now: float) -> list[Action]:
+        """The link is there."""
+        return self._ask(now)
+
+    def received(self, data: memoryview, now: float) -> list[Action]:
+        """One read: at most one Append, of whatever part of whichever frames it has."""
+        self.last_read = now
+        if self._closed:
+            return []
+        start, parts, actions = self._end, list[memoryview](), list[Action]()
+        at = 0
+        while at < len(data) and not self._closed:
+            if not self._left:
+                taken = data[at : at + HEAD.size - len(self._head)]
+                self._head += taken
+                at += len(taken)
+                if len(self._head) == HEAD.size:
+                    actions += self._begin(now)
+                    start = start if parts else self._end
+                continue
+            piece = data[at : at + self._left]
+            at += len(piece)
+            self._left -= len(piece)
+            if self._hello is None:
+                parts.append(piece)
+                self._end += len(piece)
+            else:
+                self._hello += piece
+                actions += [] if self._left else self._heard_hello(now)
+        return [Append(start, tuple(parts)), *actions] if parts else actions
+
+    def appended(self, log: LogRange, now: float) -> list[Action]:
+        """The append is done (not yet synced)."""
+        self._log = log
+        return self._report_progress(now)
+
+    def flushed(self, log: LogRange, now: float) -> list[Action]:
+        """More of the log is synced."""
+        self._log = log
+        return self._ask(now) if self.stage is Stage.SETTLING else self._report_progress(now)
+
+    def tick(self, now: float) -> list[Action]:
+        settings = self._settings
+        if now >= self._silence_at():
+            return self._close("heard nothing from the master for too long", retry_s=0.0)
+        if self.stage is Stage.ASKING and now >= self.last_write + settings.handshake_ms / 1000:
+            return self._follow(now, proven=False)
+        if self.stage is Stage.FOLLOWING and now >= self.last_write + settings.heartbeat_ms / 1000:
+            return self._report(now)
+        return []
+
+    def wake_at(self) -> float:
+        if self.stage is Stage.ASKING:
+            return min(self._silence_at(), self.last_write + self._settings.handshake_ms / 1000)
+        if self.stage is Stage.FOLLOWING:
+            return min(self._silence_at(), self.last_write + self._settings.heartbeat_ms / 1000)
+        return self._silence_at()
+
+    def _silence_at(self) -> float:
+        return self.last_read + self._settings.housekeeping_ms / 1000
+
+    @property
+    def _closed(self) -> bool:
+        return self.stage is Stage.CLOSED
+
+    def _ask(self, now: float) -> list[Action]:
+        if self._settings.sync_flush and self._log.flushed < self._log.end:
+            return []
+        self.stage = Stage.ASKING
+        return self._send(REPORT.pack(ASK), now)
+
+    def _begin(self, now: float) -> list[Action]:
+        """A whole header is here."""
+        offset, self._left = HEAD.unpack(self._head)
+        self._head = b""
+        if not 0 <= self._left <= MAX_BODY_BYTES:
+            return self._close(f"a frame with a body of {self._left} bytes")
+        if offset == ASK:
+            self._hello = b""
+            return [] if 0 < self._left <= MAX_HELLO_BYTES else self._close(f"a hello of {self._left} bytes")
+        if self.stage in (Stage.SETTLING, Stage.ASKING):
+            return self._close("the master sent a frame before it was told where to begin")
+        if offset < 0 or (self._end and offset != self._end):
+            return self._close(f"the master sent offset {offset}, and the log ends at {self._end}")
+        if self._left:
+            self._end = offset  # an empty log begins wherever the master does
+        return self._follow(now, proven=True) if self.stage is Stage.TOLD else []
+
+    def _heard_hello(self, now: float) -> list[Action]:
+        body, self._hello = self._hello or b"", None
+        try:
+            self.master = decode_master_hello(body)
+        except RemoteProtocolError as error:
+            return self._close(str(error))
+        if self.master.refused is not None:
+            return self._close(self.master.refused, refused=True)
+        if self._end != self._start or self.stage is Stage.TOLD:
+            return self._close("the master greeted after it had sent something else")
+        # Perhaps late, when the plain form was begun: a master of ours does not feed it in that form.
+        self.stage = Stage.TOLD
+        end, start = self._log.end, self._log.end or None
+        if not end and self._settings.copy_whole_log:
+            start = self.master.first
+        hello = SlaveHello(self._settings.slave_id, self._log.first, end, start, self._settings.sync_flush, self._spans)
+        return self._send(hello.encode(), now)
+
+    def _follow(self, now: float, *, proven: bool) -> list[Action]:
+        self.stage, self.proven = Stage.FOLLOWING, proven
+        return [Following(proven), *self._report(now)]
+
+    def _report_progress(self, now: float) -> list[Action]:
+        return self._report(now) if self.stage is Stage.FOLLOWING and self._progress > self.reported else []
+
+    @property
+    def _progress(self) -> int:
+        return self._log.flushed if self._settings.sync_flush else self._log.end
+
+    def _report(self, now: float) -> list[Action]:
+        self.reported = self._progress
+        return self._send(REPORT.pack(self.reported), now)
+
+    def _send(self, data: bytes, now: float) -> list[Action]:
+        self.last_write = now
+        return [Send(data)]
+
+    def _close(self, reason: str, *, retry_s: float | None = None, refused: bool = False) -> list[Action]:
+        self.stage = Stage.CLOSED
+        return [Close(reason, self._settings.retry_ms / 1000 if retry_s is None else retry_s, refused)]

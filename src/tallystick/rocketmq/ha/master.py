@@ -1,0 +1,216 @@
+"""The master's HA port: one feed a slave, woken by every append; the log's mapped bytes go to the socket as they are.
+
+A slave that does not read costs its socket buffer and one wake of views, no more: its link is not written to until it
+has taken what it was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from tallystick.rocketmq.ha import feed as feeds
+from tallystick.rocketmq.ha.alarm import Alarm
+from tallystick.rocketmq.ha.feed import Feed
+from tallystick.rocketmq.ha.log import Log, range_of
+from tallystick.rocketmq.ha.proof import objection
+from tallystick.rocketmq.ha.settings import HaSettings
+from tallystick.rocketmq.ha.status import Ages, SlaveStatus, Speed
+from tallystick.rocketmq.ha.waits import Waits
+from tallystick.rocketmq.wire.ha import HEAD, MasterHello
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.events import Events
+from tallystick.runtime.network import Listener, Network, no_delay
+
+WAKE_BYTES = 1024 * 1024  # to one slave in one turn of the loop
+WRITE_HIGH_BYTES = 1024 * 1024
+_REMEMBERED_HOSTS = 1000
+
+
+class HaMaster:
+    """``start`` it, tell it of each append, ``close`` it. ``waits`` hears of slaves and their acks."""
+
+    def __init__(
+        self, network: Network, clock: Clock, events: Events, log: Log, waits: Waits, settings: HaSettings, *,
+        file_bytes: int,
+    ) -> None:  # fmt: skip
+        """``file_bytes`` is the size of a file of the CommitLog."""
+        self._network, self.events = network, events
+        self.clock, self.log, self.waits, self.settings, self.file_bytes = clock, log, waits, settings, file_bytes
+        self._links: dict[SlaveLink, None] = {}
+        self._slaves: dict[str, SlaveLink] = {}  # by name, each slave once
+        self._warned: set[str] = set()
+        self._ages = Ages(log.end, clock.now())
+        self._listener: Listener | None = None
+
+    async def start(self) -> tuple[str, int]:
+        """Where it listens. Raises OSError."""
+        settings = self.settings
+        self._listener = await self._network.listen(settings.host, settings.port, lambda: SlaveLink(self))
+        return self._listener.address
+
+    def appended(self, end: int) -> None:
+        """The log grew: once a tick."""
+        self._ages.appended(end, self.clock.now())
+        for link in self._links:
+            link.pump()
+
+    def status(self) -> list[SlaveStatus]:
+        end, now = self.log.end, self.clock.now()
+        return [link.status(end, self._ages, now) for link in self._links]
+
+    async def close(self) -> None:
+        """Accept nothing more, close all links."""
+        if self._listener is not None:
+            await self._listener.close()
+        for link in tuple(self._links):
+            link.abort()
+
+    # What links tell.
+
+    def opened(self, link: SlaveLink) -> bool:
+        """Whether there is room for one more."""
+        if len(self._links) >= self.settings.max_links:
+            self.events.emit("slave refused", peer=link.peer, reason="too many connections", links=len(self._links))
+            return False
+        self._links[link] = None
+        return True
+
+    def started(self, link: SlaveLink, start: feeds.Start) -> None:
+        """It said where it is. A second link of one slave replaces the first (R2)."""
+        link.name = start.slave_id or link.peer
+        older = self._slaves.get(link.name)
+        self._slaves[link.name] = link
+        self.events.emit("slave follows", slave=link.name, peer=link.peer, end=start.end, position=start.position)
+        if older is not None:
+            self.events.emit("slave replaced", slave=link.name, peer=older.peer, reason="it connected again")
+            older.abort()
+        if not start.proven and link.host not in self._warned and len(self._warned) < _REMEMBERED_HOSTS:
+            self._warned.add(link.host)
+            self.events.emit(
+                "slave is unproven", slave=link.name, reason="an original slave: the logs were not compared"
+            )
+        self.waits.connected(link.name, start.end)
+
+    def closed(self, link: SlaveLink, reason: str) -> None:
+        if self._links.pop(link, link) is not None:  # never had room
+            return
+        if self._slaves.get(link.name) is link:
+            del self._slaves[link.name]
+            self.waits.disconnected(link.name)
+        self.events.emit("slave link closed", peer=link.peer, slave=link.name or None, reason=reason)
+
+
+class SlaveLink(asyncio.Protocol):
+    """The shell of a ``Feed``."""
+
+    def __init__(self, master: HaMaster) -> None:
+        self._master = master
+        self._loop = asyncio.get_running_loop()
+        self._speed = Speed()
+        self._start: feeds.Start | None = None
+        self._paused = self._pumping = False
+        self._reason = "the slave closed it"
+        self.name = self.peer = self.host = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        no_delay(transport)
+        peer = transport.get_extra_info("peername") or ("unknown", 0)
+        self.host, self.peer = str(peer[0]), f"{peer[0]}:{peer[1]}"
+        master = self._master
+        self._feed = Feed(master.settings, master.file_bytes, master.clock.now())
+        self._alarm = Alarm(master.clock, self._tick)
+        if not master.opened(self):
+            self._transport.abort()
+            return
+        self._alarm.set(self._feed.wake_at())
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._alarm.cancel()
+        self._master.closed(self, str(error) if error is not None else self._reason)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._do(self._feed.received(data, range_of(self._master.log), self._master.clock.now()))
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self.pump()
+
+    def abort(self) -> None:
+        self._reason = "closed here"
+        self._transport.abort()
+
+    def pump(self) -> None:
+        """Send what the log has and the slave takes; at most one wake's bytes, then other connections have a turn."""
+        if not self._feed.feeding or self._paused or self._pumping or self._transport.is_closing():
+            return
+        now, left = self._master.clock.now(), WAKE_BYTES
+        frames: list[bytes | memoryview] = []
+        while left > 0:
+            piece = self._master.log.slice(self._feed.position, left)
+            if not piece:
+                break
+            left -= len(piece)
+            frames += self._feed.cut(piece, now)
+        if frames:
+            self._speed.count(WAKE_BYTES - left, now)
+            self._transport.writelines(frames)
+        if left <= 0 and not self._paused:
+            self._pumping = True
+            self._loop.call_soon(self._pump_on)
+
+    def _pump_on(self) -> None:
+        self._pumping = False
+        self.pump()
+
+    def status(self, end: int, ages: Ages, now: float) -> SlaveStatus:
+        start, acked = self._start, self._feed.acked
+        known = max(acked, start.end if start is not None else 0)
+        in_sync = start is not None and end - known < self._master.settings.max_gap_bytes
+        if start is None:
+            why = "it has not yet said where its log ends"
+        elif not in_sync:
+            why = f"it is {end - known} bytes behind: too far to be waited for"
+        elif acked < end:
+            why = "it catches up" if not self._paused else "it does not take what it is sent"
+        else:
+            why = "it has everything"
+        return SlaveStatus(
+            self.peer, start.slave_id if start else None, start is not None, bool(start and start.proven),
+            start.position if start else -1, self._feed.position, acked, max(0, end - known),
+            ages.behind_s(known, end, now), self._speed.per_second(now), in_sync, why,
+        )  # fmt: skip
+
+    def _tick(self) -> None:
+        master = self._master
+        self._do(self._feed.tick(range_of(master.log), master.clock.now(), writable=not self._paused))
+
+    def _do(self, actions: list[feeds.Action]) -> None:
+        master = self._master
+        for action in actions:
+            match action:
+                case feeds.Greet(refused):
+                    log = range_of(master.log)
+                    hello = MasterHello(log.first, log.end, log.flushed, master.settings.sync_flush, refused)
+                    self._transport.write(hello.encode())
+                case feeds.Verify(hello):
+                    found = objection(master.log, hello)
+                    self._do(self._feed.verified(hello, found, range_of(master.log), master.clock.now()))
+                case feeds.Start():
+                    self._start = action
+                    master.started(self, action)
+                case feeds.Acked(offset):
+                    master.waits.reported(self.name, offset)
+                case feeds.Heartbeat(offset):
+                    self._transport.write(HEAD.pack(offset, 0))
+                case feeds.Close(reason):
+                    self._reason = reason
+                    self._transport.close()
+        self.pump()
+        self._alarm.set(self._feed.wake_at())

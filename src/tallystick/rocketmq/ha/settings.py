@@ -1,0 +1,48 @@
+"""Settings of replication, of both roles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from tallystick.errors import UsageError
+from tallystick.rocketmq.wire.ha import MAX_BODY_BYTES
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class HaSettings:
+    """One line a setting; units in the names; the original's key in brackets. Raises UsageError for bad values."""
+
+    host: str = "127.0.0.1"  # where the HA port listens (the original's ignores its bindAddress)
+    port: int = 10912  # 0 takes a free one (haListenPort)
+    slave_id: str = "slave"  # tells two links of one slave from two slaves; by default the broker's name and id
+    sync_flush: bool = False  # a slave acknowledges what it synced, not only what it appended (flushDiskType)
+    copy_whole_log: bool = False  # an empty slave asks for all of the log, not only the newest file: ours only
+    in_sync_replicas: int = 1  # copies that a synchronous send needs, the master's counts; below 2: one slave
+    slave_timeout_ms: int = 5000  # how long a synchronous send waits for them (slaveTimeout)
+    sync_flush_timeout_ms: int = 5000  # how long one waits for the master's disk (syncFlushTimeout)
+    max_gap_bytes: int = 256 * MIB  # a slave that is so far behind is not waited for (haMaxGapNotInSync)
+    batch_bytes: int = 32 * 1024  # the longest body of a frame (haTransferBatchSize)
+    heartbeat_ms: int = 5000  # of silence before a heartbeat or a report (haSendHeartbeatInterval)
+    housekeeping_ms: int = 20_000  # of hearing nothing before a link is given up (haHousekeepingInterval)
+    retry_ms: int = 5000  # before a slave tries again
+    handshake_ms: int = 1000  # how long a slave waits for a sign that the master knows our extension
+    max_links: int = 128  # connections to the HA port; more are closed at once
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type == "int" and value < (0 if field.name == "port" else 1):
+                raise UsageError(f"{field.name} is too small", value=value)
+        if self.batch_bytes > MAX_BODY_BYTES:
+            raise UsageError(
+                f"a frame has at most {MAX_BODY_BYTES} bytes: a slave takes no more", value=self.batch_bytes
+            )
+        if not 0 < len(self.slave_id) <= 255:
+            raise UsageError("slave_id has 1 to 255 characters", value=self.slave_id)
+
+    @property
+    def slaves_needed(self) -> int:
+        """How many slaves a synchronous send waits for (H9: at least one, whatever ``inSyncReplicas`` says)."""
+        return max(1, self.in_sync_replicas - 1)

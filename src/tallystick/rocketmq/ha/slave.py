@@ -1,0 +1,200 @@
+"""The slave's link to its master: connects, appends what comes, reports, and tries again for ever (H4 to H6, H8)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from typing import cast
+
+from tallystick.errors import StorageError
+from tallystick.rocketmq.ha.alarm import Alarm
+from tallystick.rocketmq.ha.follow import Action, Append, Close, Follow, Following, Send, Stage
+from tallystick.rocketmq.ha.log import Log, range_of
+from tallystick.rocketmq.ha.proof import spans_of
+from tallystick.rocketmq.ha.settings import HaSettings
+from tallystick.rocketmq.ha.status import FollowStatus, Speed
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.events import Events
+from tallystick.runtime.network import Network
+
+ARENA_BYTES = 1024 * 1024
+CONNECT_S = 5.0
+
+STATES = {
+    Stage.SETTLING: "syncing what it has",
+    Stage.ASKING: "asking the master",
+    Stage.TOLD: "waiting for the master to compare the logs",
+    Stage.FOLLOWING: "following",
+    Stage.CLOSED: "closing",
+}
+
+
+class HaSlave:
+    """``follow`` a master or none; ``close`` it at the end. Everything runs on the loop."""
+
+    def __init__(
+        self, network: Network, clock: Clock, events: Events, log: Log, settings: HaSettings,
+        on_appended: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """``on_appended()`` after each append: to dispatch it, and to begin a sync that ends in ``flushed``."""
+        self._network, self._events = network, events
+        self.clock, self.log, self.settings, self.on_appended = clock, log, settings, on_appended
+        self.arena = memoryview(bytearray(ARENA_BYTES))
+        self.speed = Speed()
+        self.last_read_ms = self.last_write_ms = 0
+        self._master: str | None = None
+        self._link: MasterLink | None = None
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._why = "no master is known"
+
+    def follow(self, master: str | None) -> None:
+        """``host:port`` of an HA port; another one than before ends the link there is, None ends it for now."""
+        if master == self._master:
+            return
+        self._master = master
+        self._why = "no master is known" if master is None else "not yet connected"
+        self._changed.set()
+        if self._link is not None:
+            self._link.end(self._why)
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+
+    def flushed(self) -> None:
+        """More of the log is synced."""
+        if self._link is not None:
+            self._link.flushed()
+
+    def status(self) -> FollowStatus:
+        core = self._link.core if self._link is not None else None
+        return FollowStatus(
+            self._master, STATES[core.stage] if core else "not connected", bool(core and core.proven), self.log.end,
+            self.log.flushed, core.reported if core else -1, self.speed.per_second(self.clock.now()),
+            self.last_read_ms, self.last_write_ms, core.master if core else None, self._why,
+        )  # fmt: skip
+
+    async def close(self) -> None:
+        """Follow nobody any more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._link is not None:
+            self._link.end("closed here")
+
+    async def _run(self) -> None:
+        while True:
+            self._changed.clear()
+            retry_s = await self._stay(self._master) if self._master is not None else None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(retry_s):
+                    await self._changed.wait()
+
+    async def _stay(self, master: str) -> float:
+        """Connect and follow as long as it lasts; how long to wait after it."""
+        host, _, port = master.rpartition(":")
+        link = MasterLink(self, master)
+        try:
+            await self._network.connect(host.strip("[]"), int(port), lambda: link, CONNECT_S)
+        except (OSError, ValueError) as error:
+            self._explain(f"cannot connect to {master}: {error or 'no answer'}")
+            return self.settings.retry_ms / 1000
+        if self._master != master:  # changed while connecting
+            link.end(self._why)
+        return (await link.closed).retry_s
+
+    # What the link tells.
+
+    def opened(self, link: MasterLink) -> None:
+        self._link = link
+
+    def following(self, master: str, *, proven: bool) -> None:
+        self._why = ""
+        self._events.emit("follows master", master=master, end=self.log.end, proven=proven)
+        if not proven:
+            self._events.emit(
+                "master is unproven", master=master, reason="an original master: the logs were not compared"
+            )
+
+    def ended(self, close: Close) -> None:
+        self._link = None
+        self._explain(close.reason)
+
+    def _explain(self, why: str) -> None:
+        """Say why nothing is copied: once, however often it is tried again."""
+        if why != self._why:
+            self._why = why
+            self._events.emit("master link closed", master=self._master, reason=why)
+
+
+class MasterLink(asyncio.BufferedProtocol):
+    """The shell of a ``Follow``; ``closed`` tells how it ended."""
+
+    def __init__(self, slave: HaSlave, master: str) -> None:
+        self._slave, self._master = slave, master
+        self.closed: asyncio.Future[Close] = asyncio.get_running_loop().create_future()
+        self._close: Close | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        slave, now = self._slave, self._slave.clock.now()
+        self._transport = cast("asyncio.Transport", transport)
+        self._alarm = Alarm(slave.clock, self._tick)
+        self.core = Follow(slave.settings, range_of(slave.log), spans_of(slave.log), now)
+        slave.opened(self)
+        self._do(self.core.connected(now))
+        if self.core.stage is Stage.SETTLING:
+            slave.on_appended()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._alarm.cancel()
+        retry_s = self._slave.settings.retry_ms / 1000
+        close = self._close or Close(str(error or "the master closed the link"), retry_s)
+        self._slave.ended(close)
+        if not self.closed.done():  # cancelled with the task that waited for it
+            self.closed.set_result(close)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._slave.arena
+
+    def buffer_updated(self, nbytes: int) -> None:
+        slave, now = self._slave, self._slave.clock.now()
+        slave.speed.count(nbytes, now)
+        slave.last_read_ms = slave.clock.wall_ms()
+        self._do(self.core.received(slave.arena[:nbytes], now))
+
+    def flushed(self) -> None:
+        self._do(self.core.flushed(range_of(self._slave.log), self._slave.clock.now()))
+
+    def end(self, reason: str) -> None:
+        """Close it from here; at once afterwards another may be tried."""
+        self._close = Close(reason, 0.0)
+        self._transport.abort()
+
+    def _tick(self) -> None:
+        self._do(self.core.tick(self._slave.clock.now()))
+
+    def _do(self, actions: list[Action]) -> None:
+        slave, due = self._slave, deque(actions)
+        while due and not self._transport.is_closing():
+            match due.popleft():
+                case Send(data):
+                    slave.last_write_ms = slave.clock.wall_ms()
+                    self._transport.write(data)
+                case Append(offset, parts):
+                    due.extend(self._append(offset, parts))
+                case Following(proven):
+                    slave.following(self._master, proven=proven)
+                case Close() as close:
+                    self._close = close
+                    self._transport.close()
+        self._alarm.set(self.core.wake_at())
+
+    def _append(self, offset: int, parts: tuple[memoryview, ...]) -> list[Action]:
+        slave = self._slave
+        try:
+            slave.log.append_raw(offset, parts[0] if len(parts) == 1 else b"".join(parts))
+        except StorageError as error:
+            return [Close(f"cannot append: {error}", slave.settings.retry_ms / 1000)]
+        slave.on_appended()
+        return self.core.appended(range_of(slave.log), slave.clock.now())

@@ -1,0 +1,222 @@
+"""What a name server is asked, by request code (``DefaultRequestProcessor``, ``ClientRequestProcessor``).
+
+Any code that is not here gets the original's answer for one that it does not support.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+import msgspec
+
+from tallystick.errors import RemoteProtocolError
+from tallystick.rocketmq.nameserver.kv import ORDER_TOPICS, KvConfig
+from tallystick.rocketmq.nameserver.routes import Announcement, Routes
+from tallystick.rocketmq.nameserver.settings import NameServerSettings
+from tallystick.rocketmq.wire import dialect, headers
+from tallystick.rocketmq.wire.bodies import (
+    BrokerMembers,
+    ClusterInfo,
+    KvTable,
+    MemberGroup,
+    TopicNames,
+    TopicTableAnswer,
+)
+from tallystick.rocketmq.wire.registration import Registration, body_crc, decode_registration
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import (
+    FIRST_STANDARD_JSON_VERSION,
+    DataVersion,
+    RequestCode,
+    ResponseCode,
+)
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.events import Events
+
+OK, FAILED = ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR
+NO_ROUTE = (
+    "No topic route info in name server for the topic: {}\n"
+    "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+)
+
+
+class NameRequests:
+    """Answers requests one by one; ``link`` tells the connections apart."""
+
+    def __init__(
+        self, routes: Routes, config: KvConfig, settings: NameServerSettings, clock: Clock, events: Events
+    ) -> None:
+        self._routes, self._config, self._settings = routes, config, settings
+        self._clock, self._events = clock, events
+        self._started = clock.now()
+        self._answers: dict[int, Callable[[Hashable, Command], Command]] = {
+            RequestCode.REGISTER_BROKER: self._register,
+            RequestCode.UNREGISTER_BROKER: self._unregister,
+            RequestCode.BROKER_HEARTBEAT: self._heartbeat,
+            RequestCode.QUERY_DATA_VERSION: self._data_version,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._clusters,
+            RequestCode.GET_BROKER_MEMBER_GROUP: self._members,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._all_topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._cluster_topics,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write,
+            RequestCode.PUT_KV_CONFIG: self._put_kv,
+            RequestCode.GET_KV_CONFIG: self._get_kv,
+            RequestCode.DELETE_KV_CONFIG: self._delete_kv,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self._list_kv,
+        }
+
+    def answer(self, link: Hashable, command: Command) -> Command:
+        """Never raises for what a peer can send."""
+        answer = self._answers.get(command.code)
+        if answer is None:
+            return command.answer(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
+            )
+        try:
+            return answer(link, command)
+        except RemoteProtocolError as error:  # a missing header field, or a body that is none
+            return command.answer(FAILED, error.message)
+
+    # Brokers
+
+    def _register(self, link: Hashable, command: Command) -> Command:
+        header = headers.RegisterBrokerHeader.of(command)
+        body = bytes(command.body)
+        if header.body_crc32 and body_crc(body) != header.body_crc32:
+            return command.answer(FAILED, "crc32 not match")
+        if body:
+            registration = decode_registration(body, compressed=header.compressed, version=command.version)
+        else:
+            registration = Registration(TopicTableAnswer(DataVersion(), {}))
+        timeout_ms = header.heartbeat_timeout_millis
+        announced = Announcement(
+            header.cluster_name,
+            header.broker_name,
+            header.broker_id,
+            header.broker_addr,
+            header.ha_server_addr,
+            self._settings.broker_timeout_s if timeout_ms is None else timeout_ms / 1000,
+            header.enable_acting_master,
+            registration.table.version,
+            registration.table.topics,
+        )
+        is_new = self._routes.data_version(announced.cluster, announced.address) is None
+        registered = self._routes.register(announced, link, self._clock.now())
+        if registered is None:
+            return command.answer(FAILED, "register broker failed")
+        if is_new:
+            self._events.emit("broker registered", broker=announced.name, id=announced.broker_id, at=announced.address)
+        fields = headers.RegisterBrokerAnswer(registered.ha_address, registered.master_address).to_fields()
+        ordered = self._config.namespace(ORDER_TOPICS) if self._settings.return_order_topics else None
+        return command.answer(OK, None, fields, b"" if ordered is None else dialect.write(KvTable(ordered)))
+
+    def _unregister(self, link: Hashable, command: Command) -> Command:
+        header = headers.BrokerHeader.of(command)
+        self._routes.unregister(header.cluster_name, header.broker_name, header.broker_addr)
+        self._events.emit("broker unregistered", broker=header.broker_name, at=header.broker_addr, reason="it said so")
+        return command.answer(OK)
+
+    def _heartbeat(self, link: Hashable, command: Command) -> Command:
+        header = headers.BrokerHeartbeatHeader.of(command)
+        self._routes.heartbeat(header.cluster_name, header.broker_addr, self._clock.now())
+        return command.answer(OK)
+
+    def _data_version(self, link: Hashable, command: Command) -> Command:
+        header = headers.BrokerHeader.of(command)
+        theirs = dialect.read_as(bytes(command.body), DataVersion)
+        self._routes.heartbeat(header.cluster_name, header.broker_addr, self._clock.now())
+        ours = self._routes.data_version(header.cluster_name, header.broker_addr)
+        fields = headers.ChangedAnswer(ours != theirs).to_fields()
+        return command.answer(OK, None, fields, b"" if ours is None else dialect.write(ours))
+
+    def _members(self, link: Hashable, command: Command) -> Command:
+        header = headers.MemberGroupHeader.of(command)
+        addresses = self._routes.members(header.broker_name)
+        group = MemberGroup(BrokerMembers(header.cluster_name, header.broker_name, addresses))
+        return command.answer(OK, "not set any response code", body=dialect.write(group))
+
+    def _wipe_write(self, link: Hashable, command: Command) -> Command:
+        count = self._routes.set_writeable(headers.BrokerNameHeader.of(command).broker_name, False)
+        return command.answer(OK, None, headers.WipeAnswer(count).to_fields())
+
+    def _add_write(self, link: Hashable, command: Command) -> Command:
+        count = self._routes.set_writeable(headers.BrokerNameHeader.of(command).broker_name, True)
+        return command.answer(OK, None, headers.AddWriteAnswer(count).to_fields())
+
+    # Topics
+
+    def _route(self, link: Hashable, command: Command) -> Command:
+        header = headers.RouteHeader.of(command)
+        settings = self._settings
+        if settings.wait_for_service and self._clock.now() - self._started < settings.wait_for_service_s:
+            return command.answer(FAILED, "name server not ready")
+        route = self._routes.route(header.topic)
+        if route is None:
+            return command.answer(ResponseCode.TOPIC_NOT_EXIST, NO_ROUTE.format(header.topic))
+        if settings.order_message:
+            order = self._config.get(ORDER_TOPICS, header.topic)
+            route = msgspec.structs.replace(route, order_conf=order)
+        quoted = command.version >= FIRST_STANDARD_JSON_VERSION or bool(header.accept_standard_json_only)
+        return command.answer(OK, body=dialect.write(route, quoted=quoted))
+
+    def _clusters(self, link: Hashable, command: Command) -> Command:
+        info = ClusterInfo(self._routes.broker_sets(), self._routes.clusters())
+        return command.answer(OK, body=dialect.write(info))
+
+    def _all_topics(self, link: Hashable, command: Command) -> Command:
+        return self._topic_names(command, self._settings.list_all_topics, lambda: TopicNames(self._routes.topics()))
+
+    def _cluster_topics(self, link: Hashable, command: Command) -> Command:
+        def names() -> TopicNames:
+            return TopicNames(self._routes.topics(headers.ClusterHeader.of(command).cluster))
+
+        return self._topic_names(command, self._settings.list_topics, names)
+
+    def _system_topics(self, link: Hashable, command: Command) -> Command:
+        """Clusters and broker sets have topics of their names; and the address of some broker."""
+        clusters = self._routes.clusters()
+        names = dict.fromkeys(name for cluster in clusters for name in (cluster, *clusters[cluster]))
+        addresses = (held for brokers in self._routes.broker_sets().values() for held in brokers.addresses.values())
+        return self._topic_names(command, True, lambda: TopicNames(list(names), next(addresses, None)))
+
+    def _topic_names(self, command: Command, allowed: bool, names: Callable[[], TopicNames]) -> Command:
+        return command.answer(OK, body=dialect.write(names())) if allowed else command.answer(FAILED, "disable")
+
+    def _delete_topic(self, link: Hashable, command: Command) -> Command:
+        topic, cluster = headers.TopicHeader.of(command).topic, command.fields.get("clusterName")
+        self._routes.delete_topic(topic, cluster or None)
+        self._events.emit("topic deleted", topic=topic, cluster=cluster or "all")
+        return command.answer(OK)
+
+    # Configuration
+
+    def _put_kv(self, link: Hashable, command: Command) -> Command:
+        header = headers.KvHeader.of(command)
+        if header.value is None:
+            return command.answer(FAILED, "the custom field <value> is null")
+        self._config.put(header.namespace, header.key, header.value)
+        return command.answer(OK)
+
+    def _get_kv(self, link: Hashable, command: Command) -> Command:
+        header = headers.KvHeader.of(command)
+        value = self._config.get(header.namespace, header.key)
+        if value is None:
+            remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
+            return command.answer(ResponseCode.QUERY_NOT_FOUND, remark)
+        return command.answer(OK, None, headers.ValueAnswer(value).to_fields())
+
+    def _delete_kv(self, link: Hashable, command: Command) -> Command:
+        header = headers.KvHeader.of(command)
+        self._config.delete(header.namespace, header.key)
+        return command.answer(OK)
+
+    def _list_kv(self, link: Hashable, command: Command) -> Command:
+        namespace = headers.NamespaceHeader.of(command).namespace
+        table = self._config.namespace(namespace)
+        if table is None:
+            return command.answer(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+        return command.answer(OK, body=dialect.write(KvTable(table)))

@@ -1,0 +1,1 @@
+"""Remoting commands over TCP: one server port, and a client of many addresses."""

@@ -1,0 +1,218 @@
+"""Requests to any number of addresses: connections made on demand, answers matched by opaque, time-outs by one timer.
+
+What has no answer (refused, lost, timed out) is an ``Unavailable``; its ``ambiguous`` says whether the peer may have
+done it. A peer that stays silent for the whole time-out of a request is disconnected: a new connection may do better.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tallystick.errors import ConnectionLost, RemoteProtocolError, RequestTimeout, TallyError, Unavailable, UsageError
+from tallystick.rocketmq.remoting.link import ARENA_BYTES, Link, Outbox, Surroundings
+from tallystick.rocketmq.remoting.settings import RemotingSettings
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.events import Events
+from tallystick.runtime.network import Network
+
+MIN_TIMER_S = 0.005
+MAX_OPAQUE = 2**31 - 1
+
+Done = Callable[[Command | TallyError], None]
+
+
+@dataclass(slots=True)
+class _Question:
+    deadline: float
+    since: float
+    done: Done
+
+
+class _Peer:
+    """One connection and the questions that went over it."""
+
+    def __init__(self, address: str, link: Link) -> None:
+        self.address, self.link = address, link
+        self.connected = False
+        self.connecting: asyncio.Task[None] | None = None
+        self.questions: dict[int, _Question] = {}
+
+
+class RemotingClient:
+    """See the module. Made and used on one running loop; ``close`` it.
+
+    ``on_request`` gets what a server asks by itself: such a command can come before the answer to a question that was
+    sent earlier, and its opaque can equal that of a question. ``on_lost`` hears of each address whose connection ended.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        clock: Clock,
+        events: Events,
+        settings: RemotingSettings,
+        on_request: Callable[[Link, Command], None] | None = None,
+        on_lost: Callable[[str], None] | None = None,
+    ) -> None:
+        self._network, self._clock, self._events, self._settings = network, clock, events, settings
+        self._on_request, self._on_lost = on_request, on_lost
+        self._loop = asyncio.get_running_loop()
+        self._around = Surroundings(
+            clock,
+            settings,
+            Outbox(),
+            bytearray(ARENA_BYTES),
+            True,
+            self._opened,
+            self._received,
+            self._ended,
+            self._garbage,
+        )
+        self._peers: dict[str, _Peer] = {}
+        self._of_link: dict[Link, _Peer] = {}
+        self._opaque = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake_at = 0.0
+        self._closed = False
+
+    async def ask(self, address: str, command: Command, within_s: float) -> Command:
+        """The answer, whatever its code. Raises Unavailable, ConnectionLost, RequestTimeout."""
+        waiter: asyncio.Future[Command] = self._loop.create_future()
+
+        def done(result: Command | TallyError) -> None:
+            if waiter.done():
+                return
+            if isinstance(result, TallyError):
+                waiter.set_exception(result)
+            else:
+                waiter.set_result(result)
+
+        self.ask_nowait(address, command, within_s, done)
+        return await waiter
+
+    def ask_nowait(self, address: str, command: Command, within_s: float, done: Done) -> None:
+        """``done`` is called once, on the loop, never inside this call."""
+        peer = self._peer(address)
+        self._opaque = opaque = (self._opaque + 1) & MAX_OPAQUE
+        command.opaque = opaque
+        now = self._clock.now()
+        deadline = now + within_s
+        peer.questions[opaque] = _Question(deadline, now, done)
+        peer.link.send(command)
+        if self._timer is None or deadline < self._wake_at:
+            self._set_timer(deadline)
+
+    def tell(self, address: str, command: Command) -> None:
+        """Send without an answer; nobody hears whether it arrived."""
+        self._opaque = command.opaque = (self._opaque + 1) & MAX_OPAQUE
+        self._peer(address).link.send(command)
+
+    def disconnect(self, address: str) -> None:
+        """End the connection to an address that is used no more; a later question makes a new one."""
+        if address in self._peers:
+            self._peers[address].link.close()
+
+    async def close(self) -> None:
+        """End all connections; what is outstanding fails as lost."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        peers = list(self._of_link.values())
+        for peer in peers:
+            peer.link.close()
+        connecting = [peer.connecting for peer in peers if peer.connecting is not None]
+        for task in connecting:
+            task.cancel()
+        await asyncio.gather(*connecting, return_exceptions=True)
+        for peer in peers:
+            await peer.link.gone.wait()
+
+    # Connections
+
+    def _peer(self, address: str) -> _Peer:
+        peer = self._peers.get(address)
+        if peer is not None and peer.link.alive:
+            return peer
+        if self._closed:
+            raise UsageError("this client is closed")
+        host, port = parse_address(address)
+        peer = _Peer(address, Link(self._around))
+        self._peers[address] = self._of_link[peer.link] = peer
+        peer.connecting = self._loop.create_task(self._connect(peer, host, port))
+        return peer
+
+    async def _connect(self, peer: _Peer, host: str, port: int) -> None:
+        try:
+            await self._network.connect(host, port, lambda: peer.link, self._settings.connect_timeout_s)
+        except OSError as error:  # a time-out is one too
+            peer.link.abort(f"cannot be reached: {str(error) or type(error).__name__}")
+        finally:
+            peer.connecting = None
+
+    def _opened(self, link: Link) -> None:
+        self._of_link[link].connected = True
+
+    def _ended(self, link: Link, reason: str) -> None:
+        peer = self._of_link.pop(link)
+        if self._peers.get(peer.address) is peer:
+            del self._peers[peer.address]
+        questions, peer.questions = peer.questions, {}
+        if not self._closed:
+            self._events.emit("connection ended" if peer.connected else "not reached", peer=peer.address, reason=reason)
+        # What was never connected was never sent.
+        kind = ConnectionLost if peer.connected else Unavailable
+        self._loop.call_soon(self._report_lost, peer, kind, reason, questions)
+
+    def _report_lost(self, peer: _Peer, kind: type[Unavailable], reason: str, questions: dict[int, _Question]) -> None:
+        for question in questions.values():
+            question.done(kind(reason, address=peer.address))
+        if self._on_lost is not None and not self._closed:
+            self._on_lost(peer.address)
+
+    def _garbage(self, link: Link, error: RemoteProtocolError) -> None:
+        self._events.emit("peer broke the protocol", peer=link.peer, reason=str(error))
+
+    # Answers and time
+
+    def _received(self, link: Link, commands: list[Command]) -> None:
+        questions = self._of_link[link].questions
+        for command in commands:
+            if command.is_answer:
+                question = questions.pop(command.opaque, None)  # None: it had timed out
+                if question is not None:
+                    question.done(command)
+            elif self._on_request is not None:
+                self._on_request(link, command)
+
+    def _set_timer(self, wake_at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wake_at = wake_at
+        self._timer = self._loop.call_later(max(wake_at - self._clock.now(), MIN_TIMER_S), self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = self._clock.now()
+        for peer in tuple(self._of_link.values()):
+            late = [opaque for opaque, question in peer.questions.items() if question.deadline <= now]
+            silent = False
+            for opaque in late:
+                question = peer.questions.pop(opaque)
+                silent = silent or peer.link.heard <= question.since
+                question.done(RequestTimeout("no answer in time", address=peer.address))
+            if silent and peer.link.alive:
+                peer.link.abort("the peer is silent")
+        pending = [q.deadline for peer in self._of_link.values() for q in peer.questions.values()]
+        if pending and self._timer is None:
+            self._set_timer(min(pending))
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """``host:port``, also with an IPv6 host in brackets. Raises UsageError."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise UsageError("an address is host:port", address=address)
+    return host.strip("[]"), int(port)

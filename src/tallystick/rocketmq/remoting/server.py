@@ -1,0 +1,141 @@
+"""One listening port of a broker or name server: the frames of all connections in one loop tick are one batch.
+
+However many producers there are, what they sent meanwhile becomes one call of the handler, and what it answers one
+write per connection. A connection that sends garbage is closed, and nothing else notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Protocol
+
+from tallystick.errors import RemoteProtocolError
+from tallystick.rocketmq.remoting.link import ARENA_BYTES, Link, Outbox, Surroundings
+from tallystick.rocketmq.remoting.settings import RemotingSettings
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import ResponseCode
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.events import Events
+from tallystick.runtime.network import Listener, Network
+
+_REMEMBERED_PEERS = 1000
+_DRAIN_S = 0.5  # for answers to leave when the server stops
+
+
+class Handler(Protocol):
+    """What a server's requests go to."""
+
+    def received(self, requests: list[tuple[Link, Command]]) -> None:
+        """All requests of one loop tick, in order for each link; answers may be sent now or later.
+
+        What is raised answers all of them that have no answer yet with code 1.
+        """
+        ...
+
+    def closed(self, link: Link) -> None:
+        """The link has ended; what is sent to it is dropped."""
+        ...
+
+
+class RemotingServer:
+    """``start`` it on a running loop, then ``close`` it."""
+
+    def __init__(
+        self, network: Network, clock: Clock, events: Events, handler: Handler, settings: RemotingSettings
+    ) -> None:
+        self.malformed = 0  # connections closed for garbage
+        self.refused = 0  # connections above the limit
+        self._network, self._clock, self._events = network, clock, events
+        self._handler, self._settings = handler, settings
+        self._links: dict[Link, None] = {}
+        self._inbox: list[tuple[Link, Command]] = []
+        self._told: set[str] = set()  # hosts whose garbage was already reported
+        self._listener: Listener | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    @property
+    def connections(self) -> int:
+        return len(self._links)
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Where it listens; port 0 takes a free one. Raises OSError."""
+        self._loop = asyncio.get_running_loop()
+        self._outbox = Outbox()
+        self._around = Surroundings(
+            self._clock,
+            self._settings,
+            self._outbox,
+            bytearray(ARENA_BYTES),
+            False,
+            self._opened,
+            self._received,
+            self._closed,
+            self._garbage,
+        )
+        self._listener = await self._network.listen(host, port, lambda: Link(self._around))
+        self._sweep()
+        return self._listener.address
+
+    async def close(self) -> None:
+        """Accept nothing more; let queued answers go out, close all connections."""
+        if self._listener is not None:
+            await self._listener.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        links = list(self._links)
+        for link in links:
+            link.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_S):
+                for link in links:
+                    await link.gone.wait()
+        for link in links:
+            link.abort("the server stops")
+
+    def _opened(self, link: Link) -> None:
+        self._links[link] = None
+        if len(self._links) > self._settings.max_connections:
+            self.refused += 1
+            self._events.emit("connection refused", peer=link.peer, reason="too many connections")
+            link.abort("too many connections")
+
+    def _closed(self, link: Link, reason: str) -> None:
+        if link in self._links:
+            del self._links[link]
+            self._handler.closed(link)
+
+    def _garbage(self, link: Link, error: RemoteProtocolError) -> None:
+        self.malformed += 1
+        host = link.peer.rpartition(":")[0]
+        if host not in self._told and len(self._told) < _REMEMBERED_PEERS:
+            self._told.add(host)
+            self._events.emit("connection closed", peer=link.peer, reason=str(error))
+
+    def _received(self, link: Link, commands: list[Command]) -> None:
+        if not self._inbox:
+            self._loop.call_soon(self._turn)
+        self._inbox += [(link, command) for command in commands if not command.is_answer]
+
+    def _turn(self) -> None:
+        requests, self._inbox = self._inbox, []
+        try:
+            self._handler.received(requests)
+        except Exception as error:  # a bug of the handler: the peers hear of it, the server lives
+            self._events.emit("request failed", reason=repr(error), requests=len(requests))
+            self._answer_failed(requests, error)
+        self._outbox.flush()
+
+    def _answer_failed(self, requests: list[tuple[Link, Command]], error: Exception) -> None:
+        answered = {link: link.unsent_answers() for link, _ in requests}
+        for link, command in requests:
+            if not command.is_one_way and command.opaque not in answered[link]:
+                link.send(command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
+
+    def _sweep(self) -> None:
+        """Close what was idle for too long."""
+        oldest = self._clock.now() - self._settings.idle_s
+        for link in tuple(self._links):
+            if link.touched < oldest:
+                link.abort("idle")
+        self._sweeper = self._loop.call_later(self._settings.idle_s / 4, self._sweep)

@@ -1,0 +1,25 @@
+"""Settings of the remoting room, with the original's defaults where it has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from tallystick.errors import UsageError
+
+
+@dataclass(frozen=True)
+class RemotingSettings:
+    """One line a setting; units in the names. Raises UsageError for values that cannot work."""
+
+    connect_timeout_s: float = 3.0  # connectTimeoutMillis
+    idle_s: float = 120.0  # a connection without a byte either way is closed (serverChannelMaxIdleTimeSeconds)
+    max_connections: int = 4096  # of one server; one more is closed at once
+    write_high_bytes: int = 1024 * 1024  # unsent answers above which a connection is not read
+    write_limit_bytes: int = 64 * 1024 * 1024  # unsent answers above which a connection is closed
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if getattr(self, field.name) <= 0:
+                raise UsageError(f"{field.name} must be above 0", value=getattr(self, field.name))
+        if self.write_limit_bytes < self.write_high_bytes:
+            raise UsageError("write_limit_bytes must not be below write_high_bytes", value=self.write_limit_bytes)

@@ -1,0 +1,137 @@
+"""From drafts to records: what is refused, which queue offsets messages get, and one write for all of a tick.
+
+A refused or failed draft takes no queue offset. Store times never go back against the order of the log. Limits and
+statuses: ``CommitLog.asyncPutMessage``, ``HookUtils.checkBeforePutMessage``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tallystick.codec.records import BLANK_BYTES, FIXED_BYTES, Row, encode_records, topic_field
+from tallystick.errors import DiskFull, StorageError
+from tallystick.rocketmq.store.commit_log import CommitLog
+from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.rocketmq.store.values import Draft, Put
+from tallystick.rocketmq.wire.record import MAX_PROPERTIES_BYTES
+from tallystick.rocketmq.wire.values import PutStatus
+from tallystick.runtime.disk import Buffer
+
+RETRY_PREFIX = "%RETRY%"
+MAX_RETRY_TOPIC_BYTES = 255
+_ENVELOPE_BYTES = 64 * 1024  # how much a record may be longer than the longest body
+_MAX_TOPICS = 100_000  # whose fields are kept in memory
+
+Queue = tuple[str, int]
+
+
+class Appender:
+    """``next_offsets`` has the next queue offset of each queue that has messages."""
+
+    def __init__(self, log: CommitLog, settings: StoreSettings) -> None:
+        self._log, self._settings = log, settings
+        self.next_offsets: dict[Queue, int] = {}
+        self._topics: dict[str, bytes] = {}
+        self._stamp = 0
+
+    def put(self, drafts: Sequence[Draft], now_ms: int) -> list[Put]:
+        """Append all drafts that are allowed and fit the disk; what became of each, in their order."""
+        self._stamp = stamp = max(now_ms, self._stamp)
+        puts: list[Put] = []
+        batch = _Batch(self._log, self._settings.store_host, stamp)
+        max_body, file_room = self._settings.max_message_bytes, self._settings.commit_log_file_bytes - BLANK_BYTES
+        hosts = FIXED_BYTES + len(self._settings.store_host)
+        offset, room = self._log.end, self._log.room - BLANK_BYTES
+        taken: dict[Queue, int] = {}  # queue offsets given out in this batch
+        for draft in drafts:
+            topic = draft.topic
+            field = self._topics.get(topic) or self._field(topic)
+            fixed = hosts + len(draft.born_host) + len(field)
+            size, refusal = 0, None if field else PutStatus.MESSAGE_ILLEGAL
+            for _, body, properties in draft.messages:
+                size += fixed + len(body) + len(properties)
+                if len(properties) > MAX_PROPERTIES_BYTES:
+                    refusal = PutStatus.PROPERTIES_SIZE_EXCEEDED
+                elif len(body) > max_body:
+                    refusal = PutStatus.MESSAGE_ILLEGAL
+            if refusal or size > file_room or size > max_body + _ENVELOPE_BYTES:
+                puts.append(Put(refusal or PutStatus.MESSAGE_ILLEGAL))
+                continue
+            if size > room:
+                self._write(batch, taken)
+                self._end_file(batch)
+                offset, room = self._log.end, self._log.room - BLANK_BYTES
+            queue = topic, draft.queue_id
+            first = taken.get(queue)
+            if first is None:
+                first = self.next_offsets.get(queue, 0)
+            taken[queue] = first + len(draft.messages)
+            puts.append(batch.add(draft, field, fixed, first, offset))
+            offset, room = offset + size, room - size
+        self._write(batch, taken)
+        return puts
+
+    def _field(self, topic: str) -> bytes:
+        """The topic as records have it; empty for one that may not be stored."""
+        limit = MAX_RETRY_TOPIC_BYTES if topic.startswith(RETRY_PREFIX) else self._settings.max_topic_bytes
+        if not topic or len(topic.encode()) > limit:
+            return b""
+        if len(self._topics) >= _MAX_TOPICS:
+            self._topics.clear()
+        field = self._topics[topic] = topic_field(topic)
+        return field
+
+    def _write(self, batch: _Batch, taken: dict[Queue, int]) -> None:
+        if batch.write():
+            self.next_offsets.update(taken)
+        taken.clear()
+
+    def _end_file(self, batch: _Batch) -> None:
+        if batch.status is not None:
+            return
+        try:
+            self._log.end_file()
+        except DiskFull:
+            batch.status = PutStatus.CREATE_MAPPED_FILE_FAILED
+        except StorageError:
+            batch.status = PutStatus.UNKNOWN_ERROR
+
+
+class _Batch:
+    """Rows for one write, and the puts that hang on it. After a failure all that follows has its status."""
+
+    def __init__(self, log: CommitLog, store_host: bytes, stamp: int) -> None:
+        self._log, self._store_host, self._stamp = log, store_host, stamp
+        self._rows: list[Row] = []
+        self._puts: list[Put] = []
+        self.status: PutStatus | None = None
+
+    def add(self, draft: Draft, field: bytes, fixed: int, queue_offset: int, offset: int) -> Put:
+        """``offset`` is where the first record goes, ``fixed`` the bytes of a record beside body and properties."""
+        first, offsets, add = queue_offset, [], self._rows.append
+        queue_id, sys_flag, born, host = draft.queue_id, draft.sys_flag, draft.born_timestamp, draft.born_host
+        for flag, body, properties in draft.messages:
+            add((field, queue_id, queue_offset, sys_flag, born, host, draft.reconsume_times, flag, body, properties))
+            offsets.append(offset)
+            offset += fixed + len(body) + len(properties)
+            queue_offset += 1
+        put = Put(PutStatus.PUT_OK, offsets, offset, first, self._stamp)
+        self._puts.append(put)
+        return put
+
+    def write(self) -> bool:
+        """Whether all is in the log now."""
+        rows, puts = self._rows, self._puts
+        self._rows, self._puts = [], []
+        if rows and self.status is None:
+            records: list[Buffer] = list(encode_records(rows, self._log.end, self._stamp, self._store_host))
+            try:
+                self._log.append(records, puts[-1].end - self._log.end)
+                return True
+            except DiskFull:
+                self.status = PutStatus.CREATE_MAPPED_FILE_FAILED
+            except StorageError:
+                self.status = PutStatus.UNKNOWN_ERROR
+        for put in puts:
+            put.status = self.status or PutStatus.UNKNOWN_ERROR
+        return False

@@ -1,0 +1,144 @@
+"""The CommitLog: all messages of a broker, one record after another in files of one size (H11).
+
+A record never spans two files: a file without room for the next one ends with a blank, and so ends the append. Appends
+are one ``pwritev`` into a file made beforehand; reads are views of the mapped file. What was written in vain (a full
+disk) is overwritten with zeros, so that nobody takes it for messages later. Source: ``CommitLog``, layout:
+codec/records.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tallystick.codec.records import BLANK_BYTES, BORN_V6, SMALLEST, V1, V2, encode_blank
+from tallystick.errors import DiskFull, OffsetMismatch, StorageError
+from tallystick.rocketmq.store.files import FileQueue
+from tallystick.runtime.disk import Buffer
+
+_EMPTY = memoryview(b"")
+_STORED_AT, _V6_EXTRA = 56, 12
+
+
+class CommitLog:
+    """``end`` is after the last byte, ``flushed`` after the last synced one, ``start`` where it began, if mid-file."""
+
+    def __init__(self, files: FileQueue, end: int, start: int) -> None:
+        """All up to ``end`` is durable. ``files`` are loaded and mapped."""
+        self.files, self.end, self.flushed, self.start = files, end, end, start
+        self.failed = False  # a write or a sync failed: nobody knows what is on the disk
+
+    @property
+    def first(self) -> int:
+        return max(self.files.first, self.start)
+
+    @property
+    def room(self) -> int:
+        """Bytes left in the file that ``end`` is in."""
+        size = self.files.file_bytes
+        return size - self.end % size
+
+    def fits(self, size: int) -> bool:
+        """Whether a record of that size, and a blank after it, can follow in this file."""
+        return size + BLANK_BYTES <= self.room
+
+    def append(self, records: Sequence[Buffer], size: int) -> None:
+        """Records that fit, made for ``end``. Raises DiskFull, or StorageError when the log must stop."""
+        try:
+            self.files.write(records, self.end)
+        except DiskFull:
+            self._blot(size)
+            raise
+        except StorageError:
+            self.failed = True
+            raise
+        self.end += size
+
+    def end_file(self) -> None:
+        """Go on in the next file. Raises as ``append`` does; then nothing happened."""
+        rest = self.room
+        self.files.prepare(self.end + rest)
+        self.append([encode_blank(rest)], BLANK_BYTES)
+        self.end += rest - BLANK_BYTES
+
+    def append_raw(self, offset: int, data: Buffer) -> int:
+        """Bytes of another copy of this log, exactly at the end; an empty log begins anywhere. The new end.
+
+        Raises OffsetMismatch, DiskFull, or StorageError when the log must stop; part of it may have been taken.
+        """
+        if offset != self.end and (self.files.files and self.end != self.first):
+            raise OffsetMismatch("these bytes are not the next ones of the log", offset=offset, end=self.end)
+        if offset != self.end:
+            self._begin_at(offset)
+        view = memoryview(data)
+        while len(view):
+            part = view[: self.room]
+            self.append([part], len(part))
+            view = view[len(part) :]
+        return self.end
+
+    def _begin_at(self, offset: int) -> None:
+        if offset < 0:
+            raise OffsetMismatch("no log begins before its start", offset=offset)
+        if self.files.files:
+            self.files.clear()
+        self.end = self.flushed = self.start = offset
+
+    def _blot(self, size: int) -> None:
+        """Zeros over what a failed write may have left behind the end."""
+        end = min(self.end + size, self.files.limit)
+        if end <= self.end:
+            return
+        try:
+            self.files.write([bytes(end - self.end)], self.end)
+        except StorageError:
+            self.failed = True  # unless it is all zeros, the next start may find messages nobody was promised
+
+    def slice(self, offset: int, limit: int) -> memoryview:
+        """At most ``limit`` bytes from ``offset`` in one file; empty at the end and outside the log."""
+        file = self.files.find(offset) if self.first <= offset < self.end else None
+        if file is None or file.view is None:
+            return _EMPTY
+        at = offset - file.start
+        return file.view[at : min(at + limit, self.end - file.start, self.files.file_bytes)]
+
+    def record(self, offset: int, size: int = 0) -> memoryview | None:
+        """The record at ``offset``; None when there is none (or none of that ``size``, if given)."""
+        head = self.slice(offset, SMALLEST)
+        if len(head) < SMALLEST:
+            return None
+        found, magic = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
+        physical = int.from_bytes(head[28:36], "big")
+        if magic not in (V1, V2) or physical != offset or found < SMALLEST or size not in (0, found):
+            return None
+        record = self.slice(offset, found)
+        return record if len(record) == found else None
+
+    def stored_ms(self, offset: int, size: int = 0) -> int:
+        """The store time of the record at ``offset``; -1 when there is none."""
+        record = self.record(offset, size)
+        if record is None:
+            return -1
+        at = _STORED_AT + (_V6_EXTRA if int.from_bytes(record[36:40], "big") & BORN_V6 else 0)
+        return int.from_bytes(record[at : at + 8], "big", signed=True)
+
+    def flush(self) -> int:
+        """Sync what is written now; the new ``flushed``. Only there a failure leaves it where it was.
+
+        Raises StorageError: the log must stop, a later sync that succeeds would prove nothing.
+        """
+        end = self.end
+        if self.failed:
+            raise StorageError("the store stopped after a disk error; find its reason and start again")
+        if end > self.flushed:
+            try:
+                self.files.sync(self.flushed, end)
+            except StorageError:
+                self.failed = True
+                raise
+            self.flushed = end
+        return self.flushed
+
+    def prepare_next(self) -> None:
+        """Have the file after this one ready. Raises DiskFull."""
+        self.files.prepare(self.end)
+        self.files.prepare(self.end + self.room)

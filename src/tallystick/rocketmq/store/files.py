@@ -1,0 +1,202 @@
+"""A run of files of one fixed size, named by the offset of their first byte (H11): twenty decimal digits.
+
+The CommitLog and each ConsumeQueue are such runs. Files are made whole, before they are written, so a write never makes
+one longer; what was not written is zeros. Source: ``MappedFileQueue``, ``DefaultMappedFile``.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tallystick.errors import CorruptRecord, DiskFull, UsageError
+from tallystick.runtime.disk import Buffer, Disk, File
+
+NAME_DIGITS = 20
+_CHUNK_BYTES = 1024 * 1024
+_ZEROS = bytes(_CHUNK_BYTES)
+
+
+@dataclass(eq=False)
+class StoreFile:
+    """One file. ``view`` shows its bytes if the queue is mapped; ``named`` when its name is known to be durable."""
+
+    start: int
+    path: str
+    file: File
+    view: memoryview | None = None
+    named: bool = False
+
+
+class FileQueue:
+    """Files without a gap between them. Only one thread writes; ``prepare`` and ``drop_before`` may run on another."""
+
+    def __init__(self, disk: Disk, directory: str, file_bytes: int, *, mapped: bool = False) -> None:
+        """``mapped`` files have space on the disk for all of their bytes, and views; others are sparse."""
+        self._disk, self.directory, self.file_bytes, self._mapped = disk, directory, file_bytes, mapped
+        self.files: list[StoreFile] = []  # replaced, never changed, once others may read it
+        self._making = threading.Lock()
+
+    @property
+    def first(self) -> int:
+        return self.files[0].start if self.files else 0
+
+    @property
+    def limit(self) -> int:
+        """The offset after the last file."""
+        return self.files[-1].start + self.file_bytes if self.files else 0
+
+    def load(self, *, tail: int | None) -> None:
+        """Open what is there. From the offset ``tail`` on files may be short or missing, as a crash leaves them.
+
+        With ``tail`` None all must be whole. Raises UsageError when the files have another size, CorruptRecord when one
+        is missing.
+        """
+        names = [name for name in self._disk.listdir(self.directory) if name.isdecimal() and len(name) == NAME_DIGITS]
+        for number, name in enumerate(names):
+            path, start = os.path.join(self.directory, name), int(name)
+            if start % self.file_bytes or (self.files and start != self.limit):
+                if tail is None or self.limit < tail or start % self.file_bytes:
+                    raise CorruptRecord("a file of the store is missing before this one", path=path)
+                for lost in names[number:]:
+                    self._disk.unlink(os.path.join(self.directory, lost))
+                return
+            file = self._disk.open(path)
+            size = file.size()
+            if size < self.file_bytes and tail is not None:
+                file.truncate(self.file_bytes)
+            elif not size and name == names[-1]:  # made, and not yet given its length: as if it were not there
+                file.close()
+                return
+            elif size != self.file_bytes:
+                raise UsageError(
+                    "a file of the store has another size than the settings say; set the size that it was made with",
+                    path=path, size=size, expected=self.file_bytes,
+                )  # fmt: skip
+            self.files.append(StoreFile(start, path, file))
+
+    def map(self) -> None:
+        """Views of all files. None of them is cut from now on."""
+        for file in self.files:
+            file.view = file.file.map()
+
+    def find(self, offset: int) -> StoreFile | None:
+        files = self.files
+        index = (offset - files[0].start) // self.file_bytes if files else -1
+        return files[index] if 0 <= index < len(files) else None
+
+    def prepare(self, offset: int) -> StoreFile:
+        """The file that has ``offset``, made if it is missing: the next one, or any one if there is none.
+
+        May raise DiskFull.
+        """
+        with self._making:
+            found = self.find(offset)
+            if found is not None:
+                return found
+            start = offset - offset % self.file_bytes
+            assert not self.files or start == self.limit, "a gap between two files"
+            made = self._make(start)
+            self.files = [*self.files, made]
+            return made
+
+    def _make(self, start: int) -> StoreFile:
+        path = os.path.join(self.directory, f"{start:0{NAME_DIGITS}}")
+        file = self._disk.open(path, create=True)
+        try:
+            if self._mapped:
+                file.allocate(self.file_bytes)
+                return StoreFile(start, path, file, file.map())
+            file.truncate(self.file_bytes)
+            return StoreFile(start, path, file)
+        except DiskFull:
+            file.close()
+            self._disk.unlink(path)
+            raise
+
+    def write(self, buffers: Sequence[Buffer], offset: int) -> None:
+        """Into the file that has ``offset``; it must have room for all."""
+        file = self.prepare(offset)
+        file.file.write(buffers, offset - file.start)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Up to ``size`` bytes, over the borders of files."""
+        parts = []
+        while size > 0 and (file := self.find(offset)) is not None:
+            part = file.file.read(min(size, self.file_bytes - (offset - file.start)), offset - file.start)
+            if not part:
+                break
+            parts.append(part)
+            offset, size = offset + len(part), size - len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def sync(self, start: int, end: int) -> None:
+        """Make the bytes from ``start`` to ``end`` durable, and the names of their files."""
+        touched = [file for file in self.files if file.start < end and file.start + self.file_bytes > start]
+        for file in touched:
+            file.file.sync()
+        if not all(file.named for file in touched):
+            self._disk.sync_dir(self.directory)
+            for file in touched:
+                file.named = True
+
+    def is_blank_from(self, end: int) -> bool:
+        """Whether nothing was ever written from ``end`` on."""
+        for file in self.files:
+            for position in range(max(0, end - file.start), self.file_bytes, _CHUNK_BYTES):
+                part = file.file.read(min(_CHUNK_BYTES, self.file_bytes - position), position)
+                if part != _ZEROS[: len(part)]:
+                    return False
+        return True
+
+    def cut(self, end: int) -> None:
+        """Durably forget what is from ``end`` on, on the disk too: after a crash nothing of it comes back (R4).
+
+        No view of the files may be held.
+        """
+        kept = [file for file in self.files if file.start < end]
+        for file in reversed(self.files[len(kept) :]):
+            file.file.close()
+            self._disk.unlink(file.path)
+        self.files = kept
+        if kept and end < self.limit:
+            last = kept[-1].file
+            last.truncate(end - kept[-1].start)
+            last.truncate(self.file_bytes)
+            if self._mapped:
+                self._reserve(last)
+            last.sync()
+        self._disk.sync_dir(self.directory)
+
+    def _reserve(self, file: File) -> None:
+        try:
+            file.allocate(self.file_bytes)
+        except DiskFull:
+            return  # it stays sparse; a write that finds no space says so
+
+    def drop_before(self, offset: int) -> list[StoreFile]:
+        """Delete the files that end at ``offset`` or before it; what was deleted. Held views stay good."""
+        dropped = [file for file in self.files if file.start + self.file_bytes <= offset]
+        with self._making:
+            self.files = self.files[len(dropped) :]
+        for file in dropped:
+            self._disk.unlink(file.path)
+            file.file.close()
+        if dropped:
+            self._disk.sync_dir(self.directory)
+        return dropped
+
+    def clear(self) -> None:
+        """Durably delete all files; views stay good while they are held."""
+        for file in reversed(self.files):
+            self._disk.unlink(file.path)
+        self._disk.sync_dir(self.directory)
+        self.close()
+
+    def close(self) -> None:
+        for file in self.files:
+            file.view = None
+            file.file.close()
+        self.files = []

@@ -1,0 +1,300 @@
+"""The index: messages by key, in files of a hash table and the chains behind its slots. Integers big-endian::
+
+    header   begin time 8 | end time 8 | begin physical offset 8 | end physical offset 8 | used slots 4 | entries 4
+    slots    number of the slot's newest entry 4 each; 0 for none
+    entries  hash 4 | physical offset 8 | seconds after the begin time 4 | number of the slot's entry before 4
+
+Entry 0 is never used and counted all the same. The hash is the absolute value of ``String.hashCode`` of ``topic#key``,
+or ``topic#T#tags``. Different keys may have one hash: whoever asks compares. Source: ``IndexFile``, ``IndexService``.
+
+Entries are written as they come, slots are kept in memory until a sync. A sync makes the entries durable before the
+slots that point to them; so after a crash each slot's lost past is found by going back through the chains.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import time
+from array import array
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.runtime.disk import Disk, File
+
+_HEADER = struct.Struct(">4q2i")
+HEADER_BYTES = _HEADER.size
+ENTRY = struct.Struct(">iqii")
+SLOT_BYTES = 4
+_PAGE_SLOTS = 1024
+_INT_MAX = 0x7FFFFFFF
+
+Key = tuple[int, int, int]  # hash, physical offset, store time
+
+
+@dataclass
+class Header:
+    begin_ms: int = 0
+    end_ms: int = 0
+    begin_offset: int = 0
+    end_offset: int = 0
+    used_slots: int = 0
+    count: int = 1
+
+    def pack(self) -> bytes:
+        return _HEADER.pack(self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used_slots, self.count)
+
+
+def index_hash(signed: int) -> int:
+    """What the index makes of a hash code."""
+    value = abs(signed)
+    return value if value <= _INT_MAX else 0
+
+
+class IndexFile:
+    """One file. ``put`` runs on the loop, ``sync`` on a thread."""
+
+    def __init__(self, disk: Disk, path: str, settings: StoreSettings) -> None:
+        self.path, self._slot_count, self._capacity = path, settings.index_slots, settings.index_entries
+        self._file: File = disk.open(path, create=True)
+        self._entries_at = HEADER_BYTES + self._slot_count * SLOT_BYTES
+        if self._file.size() < self.size_of(settings):
+            self._file.truncate(self.size_of(settings))
+        data = self._file.read(HEADER_BYTES, 0)
+        self.header = Header(*_HEADER.unpack(data))
+        self.header.count = max(1, self.header.count)
+        self._slots: array[int] | None = None
+        self.dirty = False
+        self._dirty_pages = bytearray(-(-self._slot_count // _PAGE_SLOTS))
+
+    @staticmethod
+    def size_of(settings: StoreSettings) -> int:
+        return HEADER_BYTES + settings.index_slots * SLOT_BYTES + settings.index_entries * ENTRY.size
+
+    @property
+    def room(self) -> int:
+        return self._capacity - self.header.count
+
+    def put(self, keys: Sequence[Key]) -> None:
+        """Not more than there is room for. Raises DiskFull: then nothing changed."""
+        slots, header, count = self._memory(), self.header, self.header.count
+        begin_ms = header.begin_ms if count > 1 else keys[0][2]
+        touched, fresh = [], 0
+        entries: list[bytes] = []
+        for key_hash, physical, stored_ms in keys:
+            slot = key_hash % self._slot_count
+            previous = slots[slot]
+            entries.append(
+                ENTRY.pack(key_hash, physical, min(max(0, stored_ms - begin_ms) // 1000, _INT_MAX), previous)
+            )
+            touched.append((slot, previous))
+            fresh += not previous
+            slots[slot] = count
+            count += 1
+        try:
+            self._file.write([b"".join(entries)], self.entry_position(header.count))
+        except BaseException:
+            for slot, previous in reversed(touched):
+                slots[slot] = previous
+            raise
+        for slot, _ in touched:
+            self._dirty_pages[slot // _PAGE_SLOTS] = 1
+        if header.count == 1:
+            header.begin_ms, header.begin_offset = begin_ms, keys[0][1]
+        header.used_slots += fresh
+        header.end_offset, header.end_ms, header.count = keys[-1][1], keys[-1][2], count
+
+    def _memory(self) -> array[int]:
+        if self._slots is None:
+            size = self._slot_count * SLOT_BYTES
+            new = self.header.count == 1
+            self._slots = array("i", bytes(size) if new else self._file.read(size, HEADER_BYTES))
+            _big_endian(self._slots)
+        return self._slots
+
+    def entry(self, number: int) -> tuple[int, int, int, int]:
+        """Hash, physical offset, seconds, the entry before."""
+        found: tuple[int, int, int, int] = ENTRY.unpack(self._file.read(ENTRY.size, self.entry_position(number)))
+        return found
+
+    def entry_position(self, number: int) -> int:
+        return self._entries_at + number * ENTRY.size
+
+    def slot(self, number: int) -> int:
+        if self._slots is not None:
+            return self._slots[number]
+        return int.from_bytes(self._file.read(SLOT_BYTES, HEADER_BYTES + number * SLOT_BYTES), "big", signed=True)
+
+    def select(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """Physical offsets of the messages with that hash and a store time in between, newest first."""
+        number = self.slot(key_hash % self._slot_count)
+        while 0 < number < self.header.count:
+            found, physical, seconds, previous = self.entry(number)
+            stored_ms = self.header.begin_ms + seconds * 1000  # whole seconds: rounded down
+            if found == key_hash and begin_ms - 1000 < stored_ms <= end_ms:
+                yield physical
+            if previous >= number or stored_ms + 1000 <= begin_ms:
+                return
+            number = previous
+
+    def sync(self) -> None:
+        """Entries, then slots, then the header. The slots are those of one moment before the entries are synced."""
+        self.dirty = False  # before all else: a later entry says so again
+        header, pages = replace(self.header), []
+        if self._slots is not None:
+            page = -1
+            while (page := self._dirty_pages.find(1, page + 1)) >= 0:
+                self._dirty_pages[page] = 0  # before the copy: a later change says so again
+                copy = self._slots[page * _PAGE_SLOTS : (page + 1) * _PAGE_SLOTS]
+                _big_endian(copy)
+                pages.append((page, copy))
+        if pages:
+            self._file.sync()
+        for page, copy in pages:
+            self._file.write([copy.tobytes()], HEADER_BYTES + page * _PAGE_SLOTS * SLOT_BYTES)
+        self._file.write([header.pack()], 0)
+        self._file.sync()
+
+    def cut(self, dispatched: int) -> None:
+        """Forget the entries of records from the physical offset ``dispatched`` on, durably."""
+        keep, stale = self._first_from(dispatched), self._written()
+        if keep == stale and self.header.count == keep:
+            return
+        for number in range(stale - 1, keep - 1, -1):
+            key_hash, _, _, previous = self.entry(number)
+            slot = key_hash % self._slot_count
+            if self.slot(slot) >= keep:
+                self._set_slot(slot, previous if previous < number else 0)
+        self._file.write([bytes((stale - keep) * ENTRY.size)], self.entry_position(keep))
+        if keep == 1:
+            self.header = Header()
+        else:
+            _, physical, seconds, _ = self.entry(keep - 1)
+            self.header.end_offset, self.header.end_ms = physical, self.header.begin_ms + seconds * 1000
+            self.header.count = keep
+            self.header.used_slots = min(self.header.used_slots, keep - 1)
+        self._file.write([self.header.pack()], 0)
+        self._file.sync()
+
+    def _set_slot(self, slot: int, number: int) -> None:
+        self._file.write([number.to_bytes(SLOT_BYTES, "big")], HEADER_BYTES + slot * SLOT_BYTES)
+
+    def _first_from(self, dispatched: int) -> int:
+        """The first entry of a record that is not before ``dispatched``."""
+        low, high = 1, self.header.count
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[1] < dispatched:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _written(self) -> int:
+        """The first entry, from what the header knows on, that was never written."""
+        number = self.header.count
+        while number < self._capacity and self.entry(number) != (0, 0, 0, 0):
+            number += 1
+        return number
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Index:
+    """All files, oldest first. ``enabled`` False: nothing is added, nothing found."""
+
+    def __init__(self, disk: Disk, directory: str, settings: StoreSettings) -> None:
+        self._disk, self._directory, self._settings = disk, directory, settings
+        self._files: list[IndexFile] = []
+        self._unsynced: deque[IndexFile] = deque()
+
+    def load(self, dispatched: int, *, discard_after_ms: int | None) -> None:
+        """Keep the entries of records before ``dispatched``. Files with later times than ``discard_after_ms`` go."""
+        for name in self._disk.listdir(self._directory):
+            path = os.path.join(self._directory, name)
+            file = IndexFile(self._disk, path, self._settings)
+            late = discard_after_ms is not None and file.header.end_ms > discard_after_ms
+            if not late:
+                file.cut(dispatched)
+            if late or file.header.count == 1:
+                file.close()
+                self._disk.unlink(path)
+            else:
+                self._files.append(file)
+        self._disk.sync_dir(self._directory)
+
+    @property
+    def end_ms(self) -> int:
+        return self._files[-1].header.end_ms if self._files else 0
+
+    @property
+    def end_offset(self) -> int:
+        """Records before this one are in it."""
+        return self._files[-1].header.end_offset if self._files else -1
+
+    def put(self, keys: Sequence[Key], now_ms: int) -> None:
+        """Raises DiskFull; what is in it then is skipped by the next attempt."""
+        while keys:
+            if not self._files or not self._files[-1].room:
+                self._add_file(now_ms)
+            file = self._files[-1]
+            part = keys[: file.room]
+            file.put(part)
+            if not file.dirty:
+                file.dirty = True
+                self._unsynced.append(file)
+            keys = keys[len(part) :]
+
+    def _add_file(self, now_ms: int) -> None:
+        name = index_name(now_ms)
+        while self._disk.exists(os.path.join(self._directory, name)):
+            now_ms += 1
+            name = index_name(now_ms)
+        self._files = [*self._files, IndexFile(self._disk, os.path.join(self._directory, name), self._settings)]
+
+    def select(self, key_hash: int, max_count: int, begin_ms: int, end_ms: int) -> list[int]:
+        """Physical offsets of candidates, newest first."""
+        found: list[int] = []
+        for file in reversed(self._files):
+            if file.header.begin_ms <= end_ms and file.header.end_ms + 1000 > begin_ms:
+                for physical in file.select(key_hash, begin_ms, end_ms):
+                    found.append(physical)
+                    if len(found) == max_count:
+                        return found
+        return found
+
+    def sync(self) -> int:
+        """Durable up to the time that is returned. On a thread."""
+        end_ms = self.end_ms
+        for _ in range(len(self._unsynced)):
+            self._unsynced.popleft().sync()
+            self._disk.sync_dir(self._directory)
+        return end_ms
+
+    def drop_before(self, physical: int) -> None:
+        """Delete the files whose messages are all gone, but never the last. On a thread."""
+        gone = [file for file in self._files[:-1] if file.header.end_offset < physical]
+        self._files = self._files[len(gone) :]
+        for file in gone:
+            self._disk.unlink(file.path)
+            file.close()
+        if gone:
+            self._disk.sync_dir(self._directory)
+
+    def close(self) -> None:
+        for file in self._files:
+            file.close()
+
+
+def index_name(now_ms: int) -> str:
+    """Local time to the millisecond."""
+    return time.strftime("%Y%m%d%H%M%S", time.localtime(now_ms / 1000)) + f"{now_ms % 1000:03}"
+
+
+def _big_endian(numbers: array[int]) -> None:
+    if sys.byteorder == "little":
+        numbers.byteswap()

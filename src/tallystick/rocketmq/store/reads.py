@@ -1,0 +1,135 @@
+"""Reading from queues, by time and by key (H13). Views of the mapped log go out, no message is copied.
+
+Statuses and limits: ``DefaultMessageStore.getMessage``, ``getOffsetInQueueByTime``, ``queryMessage``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tallystick.codec.records import hash_utf8, signed
+from tallystick.rocketmq.store.commit_log import CommitLog
+from tallystick.rocketmq.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue, ConsumeQueues
+from tallystick.rocketmq.store.index_file import Index, index_hash
+from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.rocketmq.store.values import Found, GetStatus, TimeBoundary
+from tallystick.rocketmq.wire.record import IndexType, StoredMessage, decode_message
+
+_SCAN_UNITS = 800  # how many messages a read passes over in search of its tags (maxFilterMessageSize)
+_MAX_READ_BYTES = 128 * 1024 * 1024
+_MIN_READ_BYTES = 100
+_CANDIDATES = 4  # how many times more index entries than messages are looked at: hashes collide
+
+
+class Reads:
+    """Reads of one store."""
+
+    def __init__(self, log: CommitLog, queues: ConsumeQueues, index: Index | None, settings: StoreSettings) -> None:
+        self._log, self._queues, self._index, self._settings = log, queues, index, settings
+        self._recent_bytes = settings.recent_bytes
+
+    def get(
+        self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int, tags: frozenset[int] | None,
+        *, correct: bool,
+    ) -> Found:  # fmt: skip
+        """Messages from ``offset``, at least one if there is one. ``correct``: a wrong offset is answered by a right
+        one, not left as it is."""
+        queue = self._queues.find(topic, queue_id)
+        first, end = (queue.first, queue.end) if queue else (0, 0)
+        if queue is None or end == 0:
+            return Found(GetStatus.NO_MESSAGE_IN_QUEUE, 0 if correct else offset, first, end)
+        if offset < first:
+            return Found(GetStatus.OFFSET_TOO_SMALL, first if correct else offset, first, end)
+        if offset == end:
+            return Found(GetStatus.OFFSET_OVERFLOW_ONE, offset, first, end)
+        if offset > end:
+            return Found(GetStatus.OFFSET_OVERFLOW_BADLY, end if correct else offset, first, end)
+        found = Found(GetStatus.NO_MATCHED_MESSAGE, offset, first, end)
+        self._collect(queue, found, max_count, min(max(max_bytes, _MIN_READ_BYTES), _MAX_READ_BYTES), tags)
+        return found
+
+    def _collect(
+        self, queue: ConsumeQueue, found: Found, max_count: int, max_bytes: int, tags: frozenset[int] | None
+    ) -> None:
+        log, settings = self._log, self._settings
+        recent, physical = log.end - self._recent_bytes, 0
+        start = stop = -1  # the bytes that the next view will show
+        units = queue.read(found.next_offset, max_count if tags is None else max(_SCAN_UNITS, max_count))
+        for physical, size, tags_code in UNIT.iter_unpack(units):
+            if found.count:
+                in_memory = physical >= recent
+                limit = settings.max_bytes_in_memory if in_memory else settings.max_bytes_on_disk
+                count = settings.max_count_in_memory if in_memory else settings.max_count_on_disk
+                if found.count >= min(max_count, count) or found.size + size > min(max_bytes, limit):
+                    break
+            found.next_offset += 1
+            if size == FILLER_SIZE or (tags is not None and tags_code not in tags):
+                continue
+            if physical < log.first or physical + size > log.end:
+                if not found.count:
+                    found.status = GetStatus.MESSAGE_WAS_REMOVING
+                continue
+            if physical != stop or physical % log.files.file_bytes == 0:
+                if stop > start:
+                    found.buffers.append(log.slice(start, stop - start))
+                start = physical
+            stop = physical + size
+            found.status = GetStatus.FOUND
+            found.count, found.size = found.count + 1, found.size + size
+        if stop > start:
+            found.buffers.append(log.slice(start, stop - start))
+        found.far_behind = log.end - physical > self._recent_bytes
+
+    def stored_at(self, topic: str, queue_id: int, offset: int) -> int:
+        """The store time of a message in ms; -1 when it is not there."""
+        queue = self._queues.find(topic, queue_id)
+        return self._stored_at(queue, offset) if queue and queue.first <= offset < queue.end else -1
+
+    def _stored_at(self, queue: ConsumeQueue, offset: int) -> int:
+        physical, size, _ = queue.unit(offset)
+        return self._log.stored_ms(physical, size)
+
+    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int, boundary: TimeBoundary) -> int:
+        """The queue offset that a store time stands for, between the queue's first and its end; 0 without a queue."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or queue.end == queue.first:
+            return queue.end if queue else 0
+        # UPPER is the message before the first one later than the time.
+        later = timestamp_ms + (1 if boundary is TimeBoundary.UPPER else 0)
+        low, high = queue.first, queue.end
+        while low < high:
+            middle = (low + high) // 2
+            if self._stored_at(queue, middle) < later:
+                low = middle + 1
+            else:
+                high = middle
+        return low if boundary is TimeBoundary.LOWER else max(low - 1, queue.first)
+
+    def query(
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, index_type: IndexType
+    ) -> list[bytes]:
+        """Whole records of the messages that have the key, newest first."""
+        if self._index is None:
+            return []
+        max_count = min(max_count, self._settings.max_query_count)
+        infix = f"{IndexType.TAG.value}#" if index_type is IndexType.TAG else ""
+        key_hash = index_hash(signed(hash_utf8(f"{topic}#{infix}{key}".encode("utf-8", "replace"))))
+        found: list[bytes] = []
+        seen = -1
+        for physical in self._index.select(key_hash, max_count * _CANDIDATES, begin_ms, end_ms):
+            record = self._log.record(physical)
+            if physical == seen or record is None or len(found) == max_count:
+                continue
+            seen, data = physical, bytes(record)
+            message = decode_message(data)
+            if message.topic == topic and key in _keys_of(message, index_type):
+                found.append(data)
+        return found
+
+
+def _keys_of(message: StoredMessage, index_type: IndexType) -> Sequence[str | None]:
+    if index_type is IndexType.TAG:
+        return (message.tags,)
+    if index_type is IndexType.UNIQUE:
+        return (message.unique_key,)
+    return (message.unique_key, *message.keys)

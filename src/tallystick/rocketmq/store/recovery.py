@@ -1,0 +1,152 @@
+"""Opening a store: where the log ends, what is damage, and from where queues and index are built again.
+
+After a crash the log's tail may be torn, and only the tail. ``tally-synced`` says what was durable: damage below it is
+refused, above it the log ends at the first record that is not whole (R5). In a directory that an original broker left
+there is no such file: its checkpoint and abort file tell where to begin, and a bad record that good ones follow is
+damage. What was cut, and what queues and index had of it, is gone from the disk before anything is served (R4).
+Sources: ``CommitLog.recoverNormally``, ``recoverAbnormally``, ``DefaultMessageStore.load``.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+from tallystick.codec.records import SMALLEST, Stop
+from tallystick.errors import CorruptRecord, UsageError
+from tallystick.rocketmq.store.checkpoint import Checkpoint, Synced, SyncedFile
+from tallystick.rocketmq.store.consume_queue import FILLER_SIZE, UNIT, list_queues
+from tallystick.rocketmq.store.files import FileQueue
+from tallystick.rocketmq.store.scan import chunks, claimed_size, find_record
+from tallystick.runtime.disk import Disk
+from tallystick.runtime.events import Events
+
+_COPY_BYTES = 1024 * 1024
+_STORED_AT, _BORN_V6, _V6_EXTRA = 56, 16, 12
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """Records before ``dispatch_from`` are in queues and index, and durable there; the log is durable up to ``end``."""
+
+    end: int
+    dispatch_from: int
+    start: int
+
+
+def recover_log(
+    disk: Disk, files: FileQueue, queues_root: str, queue_file_bytes: int,
+    sidecar: SyncedFile, checkpoint: Checkpoint, *, clean: bool, events: Events,
+) -> Recovered:  # fmt: skip
+    """Find the log's end and make it the end on the disk too. ``files`` are loaded, not mapped."""
+    known = sidecar.value
+    if known is not None:
+        if known.file_bytes != files.file_bytes:
+            raise UsageError(
+                "the store was made with another size of CommitLog files; set that size",
+                expected=known.file_bytes, size=files.file_bytes,
+            )  # fmt: skip
+        first = max(files.first, known.start)
+        scan_from, dispatch_from = max(min(known.border, known.dispatched), first), max(known.dispatched, first)
+        if not files.files and known.synced > known.start:
+            raise _damage(files, known.start, f"there are no files, and the log was durable up to {known.synced}")
+    elif clean:
+        dispatch_from = max(_dispatched(disk, queues_root, queue_file_bytes), files.first)
+        scan_from = _file_start(files, dispatch_from)
+    else:
+        scan_from = dispatch_from = _restart_point(files, checkpoint)
+    end = _find_end(files, scan_from, known, events)
+    dispatch_from = min(dispatch_from, end)
+    now = replace(known or Synced(), synced=end, dispatched=dispatch_from, border=min(scan_from, dispatch_from),
+                  file_bytes=files.file_bytes)  # fmt: skip
+    if known is not None and end < known.synced:
+        sidecar.write(now)  # before the cut: a crash between the two must not find damage
+    if not clean or known is None or end != known.synced:
+        _settle(files, known.synced if known else end, end)
+    sidecar.write(now)
+    return Recovered(end, dispatch_from, now.start)
+
+
+def _find_end(files: FileQueue, scan_from: int, known: Synced | None, events: Events) -> int:
+    end, stop = scan_from, Stop.END
+    for chunk in chunks(files, scan_from):
+        end, stop = chunk.end, chunk.run.stop
+    if stop is Stop.BLANK:
+        end = files.limit
+    if known is not None and end < known.synced and not _is_torn(files, end, known.synced):
+        raise _damage(files, end, f"it was synced, the log is durable up to {known.synced}")
+    if known is None and (good := find_record(files, end)) is not None:
+        raise _damage(files, end, f"good records follow from offset {good}")
+    if stop is Stop.DAMAGED:
+        events.emit("log cut", offset=end, reason="the last record is not whole")
+    return end
+
+
+def _is_torn(files: FileQueue, offset: int, synced: int) -> bool:
+    """Whether the record there was only partly synced, as happens where a slave takes the log in pieces."""
+    if offset + SMALLEST > synced:
+        return True
+    size = claimed_size(files, offset)
+    return size is not None and offset + size > synced
+
+
+def _damage(files: FileQueue, offset: int, reason: str) -> CorruptRecord:
+    file = files.find(offset)
+    return CorruptRecord(
+        f"a record of the CommitLog is damaged or missing: {reason}. Nothing was changed. Restore the file from a copy "
+        "(a slave's has the same bytes), or check the store and decide what to give up",
+        path=file.path if file else files.directory, offset=offset, position=offset - (file.start if file else 0),
+    )  # fmt: skip
+
+
+def _settle(files: FileQueue, synced: int, end: int) -> None:
+    """The log durable up to ``end``, and nothing behind it.
+
+    What was not synced is written once more: after a sync that failed it may be in memory alone and called clean.
+    """
+    start = offset = min(synced, end)
+    while offset < end:
+        file_end = offset + files.file_bytes - offset % files.file_bytes
+        data = files.read(offset, min(_COPY_BYTES, end - offset, file_end - offset))
+        files.write([data], offset)
+        offset += len(data)
+    files.cut(end)
+    files.sync(start, end)
+
+
+def _file_start(files: FileQueue, offset: int) -> int:
+    """Where the file with ``offset`` begins: a record begins there too."""
+    return max(files.first, min(offset - offset % files.file_bytes, files.limit - files.file_bytes))
+
+
+def _restart_point(files: FileQueue, checkpoint: Checkpoint) -> int:
+    """The file from which an original's directory is to be checked and dispatched after a crash."""
+    if files.first < checkpoint.dispatch_from <= files.limit:
+        return _file_start(files, checkpoint.dispatch_from)
+    for file in reversed(files.files):
+        head = file.file.read(SMALLEST, 0)
+        if claimed_size(files, file.start) is not None:
+            at = _STORED_AT + (_V6_EXTRA if int.from_bytes(head[36:40], "big") & _BORN_V6 else 0)
+            if int.from_bytes(head[at : at + 8], "big") <= checkpoint.min_ms:
+                return file.start
+    return files.first
+
+
+def _dispatched(disk: Disk, root: str, queue_file_bytes: int) -> int:
+    """After an orderly stop: the end of the last record that any queue knows."""
+    dispatched = 0
+    for topic, queue_id in list_queues(disk, root):
+        files = FileQueue(disk, os.path.join(root, topic, str(queue_id)), queue_file_bytes)
+        files.load(tail=None)
+        low, high = files.first // UNIT.size, files.limit // UNIT.size
+        while low < high:
+            middle = (low + high) // 2
+            if UNIT.unpack(files.read(middle * UNIT.size, UNIT.size))[1] > 0:
+                low = middle + 1
+            else:
+                high = middle
+        if low > files.first // UNIT.size:
+            offset, size, _ = UNIT.unpack(files.read((low - 1) * UNIT.size, UNIT.size))
+            dispatched = max(dispatched, offset + size if size != FILLER_SIZE else 0)
+        files.close()
+    return dispatched

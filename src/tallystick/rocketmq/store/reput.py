@@ -1,0 +1,149 @@
+"""Reput: from the CommitLog to the ConsumeQueues and the index, in the log's order (H8).
+
+It reads what was appended, whoever appended it, and may begin again anywhere: units and index entries that are there
+already are not made twice. A record that is damaged, or not of its place, stops it: nothing behind it is readable.
+Source: ``DefaultMessageStore.ReputMessageService``, ``CommitLog.checkMessageAndReturnSize``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tallystick.codec.records import RecordRun, Stop, scan_records
+from tallystick.errors import DiskFull
+from tallystick.rocketmq.store.commit_log import CommitLog
+from tallystick.rocketmq.store.consume_queue import UNIT, ConsumeQueues
+from tallystick.rocketmq.store.index_file import Index, Key
+from tallystick.rocketmq.store.keys import KeyHashes, TopicKeys
+from tallystick.rocketmq.store.values import Arrival
+from tallystick.runtime.events import Events
+
+TRANSACTION = 12  # of the system flag
+COMMITTED = (0, 8)  # no transaction, or its commit: these have units
+_ROLLBACK = 12  # all others are in the index
+_NEVER = 1 << 63
+
+
+@dataclass(slots=True)
+class _Group:
+    """The new units of one queue."""
+
+    topic: TopicKeys
+    queue_id: int
+    first: int
+    next: int
+    last_physical: int
+    units: list[bytes] = field(default_factory=list)
+    tags: list[int] = field(default_factory=list)
+
+
+class Reput:
+    """``offset``: all records before it are dispatched."""
+
+    def __init__(self, log: CommitLog, queues: ConsumeQueues, index: Index | None, events: Events, offset: int) -> None:
+        self._log, self._queues, self._index, self._events = log, queues, index, events
+        self.offset = offset
+        self.last_ms = 0  # the store time of the last one
+        self.stuck: str | None = None  # why it cannot go on
+        self._hashes = KeyHashes()
+
+    def run(self, limit: int, max_bytes: int, now_ms: int) -> list[Arrival]:
+        """Dispatch records that end at ``limit`` or before, about ``max_bytes`` of them."""
+        arrivals: list[Arrival] = []
+        want, stop = max_bytes, min(limit, self.offset + max_bytes)
+        while self.offset < stop:
+            data = bytes(self._log.slice(self.offset, min(limit - self.offset, want)))
+            run = scan_records(data, self.offset)
+            if len(run):
+                try:
+                    arrivals += self._dispatch(run, now_ms)
+                except DiskFull as error:
+                    self._stop("the disk is full", error=error)
+                    break
+                self.stuck = None
+                self.offset += run.end
+            elif run.stop is Stop.PARTIAL and len(data) == want < limit - self.offset:
+                want *= 2  # a record longer than all of what was looked at
+            elif not self._pass_blank(run.stop, data, limit):
+                break
+        return arrivals
+
+    def _pass_blank(self, stop: Stop, data: bytes, limit: int) -> bool:
+        """Whether the next file is reached. False: nothing more can be dispatched now."""
+        size = self._log.files.file_bytes
+        end = self.offset + size - self.offset % size
+        if stop is Stop.BLANK and int.from_bytes(data[:4], "big") == end - self.offset:
+            if end <= limit:
+                self.offset = end
+            return end <= limit
+        if stop is not Stop.PARTIAL or self.offset + int.from_bytes(data[:4], "big") > end:
+            self._stop("no record of this place")
+        return False
+
+    def _stop(self, reason: str, **fields: object) -> None:
+        if self.stuck != reason:
+            self.stuck = reason
+            self._events.emit("reput stopped", offset=self.offset, reason=reason, **fields)
+
+    def _dispatch(self, run: RecordRun, now_ms: int) -> list[Arrival]:
+        groups: dict[tuple[bytes, int], _Group] = {}
+        keys: list[Key] = []
+        base, indexed = self.offset, self._index.end_offset if self._index else _NEVER
+        describe, pack = self._hashes.describe, UNIT.pack
+        for position, size, queue_id, queue_offset, sys_flag, stored_ms, topic, properties in zip(
+            run.positions, run.sizes, run.queue_ids, run.queue_offsets, run.sys_flags, run.store_timestamps,
+            run.topics, run.properties, strict=True,
+        ):  # fmt: skip
+            physical, kind = base + position, sys_flag & TRANSACTION
+            group = groups.get((topic, queue_id))
+            if group is None:
+                group = groups[topic, queue_id] = self._group(topic, queue_id)
+            tags_code, hashes = describe(group.topic, properties, stored_ms)
+            if kind in COMMITTED and (queue_offset == group.next or self._fits(group, queue_offset, physical)):
+                group.units.append(pack(physical, size, tags_code))
+                group.tags.append(tags_code)
+                group.next, group.last_physical = queue_offset + 1, physical
+            if physical >= indexed and kind != _ROLLBACK:
+                for key_hash in hashes:
+                    keys.append((key_hash, physical, stored_ms))
+        arrivals = [self._write(group) for group in groups.values() if group.units]
+        if keys and self._index is not None:
+            self._index.put(keys, now_ms)
+        self.last_ms = run.store_timestamps[-1]
+        return arrivals
+
+    def _group(self, topic: bytes, queue_id: int) -> _Group:
+        keys = self._hashes.of_topic(topic)
+        queue = self._queues.find(keys.name, queue_id)
+        end, last_physical = (queue.end, queue.last_physical) if queue else (0, -1)
+        return _Group(keys, queue_id, end, end, last_physical)
+
+    def _fits(self, group: _Group, queue_offset: int, physical: int) -> bool:
+        """A record that is not the queue's next one: whether it gets a unit all the same."""
+        if physical <= group.last_physical:
+            return False  # it has one already
+        if queue_offset < group.next and queue_offset:
+            self._events.emit(
+                "queue offset stepped back", topic=group.topic.name, queue=group.queue_id, offset=queue_offset,
+                expected=group.next, physical=physical,
+            )  # fmt: skip
+            return False
+        if group.units:
+            self._write(group)
+            group.units = []
+        if not queue_offset:  # the topic was deleted and made anew
+            self._queues.of(group.topic.name, group.queue_id).restart()
+        elif group.next:
+            self._events.emit(
+                "queue offsets missing", topic=group.topic.name, queue=group.queue_id, first=group.next,
+                end=queue_offset,
+            )  # fmt: skip
+        group.first = group.next = queue_offset
+        return True
+
+    def _write(self, group: _Group) -> Arrival:
+        queue = self._queues.of(group.topic.name, group.queue_id)
+        queue.write(group.first, b"".join(group.units), group.last_physical)
+        self._queues.mark(queue)
+        group.first = group.next
+        return Arrival(queue.topic, queue.queue_id, group.next, group.tags)

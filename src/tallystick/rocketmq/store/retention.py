@@ -1,0 +1,32 @@
+"""Which of the CommitLog's files go: by age at a set hour, sooner when the disk fills, never the last one (§2.9).
+
+A file's age is that of its newest message. Source: ``DefaultMessageStore.CleanCommitLogService``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.runtime.disk import Usage
+
+MAX_FILES = 10  # deleted in one run
+HOUR_MS = 3_600_000
+
+
+def used_percent(usage: Usage) -> float:
+    return 100 * (usage.total - usage.free) / usage.total if usage.total else 0
+
+
+def files_to_drop(newest_ms: Sequence[int], used: float, now_ms: int, settings: StoreSettings) -> int:
+    """How many of the oldest files go; ``newest_ms`` has the newest store time of each file but the last."""
+    if used > settings.disk_clean_ratio:
+        return min(len(newest_ms), MAX_FILES)
+    if used <= settings.disk_delete_ratio and time.localtime(now_ms / 1000).tm_hour != settings.delete_hour:
+        return 0
+    deadline = now_ms - settings.file_reserved_hours * HOUR_MS
+    expired = 0
+    while expired < min(len(newest_ms), MAX_FILES) and newest_ms[expired] < deadline:
+        expired += 1
+    return expired

@@ -1,0 +1,239 @@
+"""RocketMQ's JSON: what fastjson writes and accepts, which is more than JSON.
+
+Written: members in the order of their names, nulls left out, integer keys bare (``{0:5}``) unless the reader's version
+wants them quoted, and objects as keys (``{{"queueId":0}:5}``). Configuration files are the same, indented by tabs.
+Read: that, JSON, strings in single quotes, and trailing commas. A member that is null is one that is absent.
+
+Texts come from strangers, so depth, size, and the number of values are bounded (a million, some 100 MB at worst; the
+largest tables of real clusters have a tenth). What breaks the format or a bound raises RemoteProtocolError.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from json.encoder import encode_basestring
+from typing import Any, TypeVar
+
+import msgspec
+
+from tallystick.errors import RemoteProtocolError
+
+T = TypeVar("T")
+
+MAX_BYTES = 16 * 1024 * 1024
+MAX_VALUES = 1_000_000
+MAX_LOOSE_VALUES = 250_000  # where each value costs a step of ours: a quarter of a second
+MAX_DEPTH = 64
+
+# Reading
+
+
+def read_as(data: bytes | memoryview | str, kind: type[T]) -> T:
+    """A text as a value of a type. Raises RemoteProtocolError.
+
+    Strict JSON takes the first way. The tables with integer keys take the second: put the keys into quotes. That cannot
+    turn one text into another one: inside a string the new quote ends it, and a digit after a string is an error.
+    """
+    raw = data.encode() if isinstance(data, str) else bytes(data)
+    _check_bounds(raw, MAX_VALUES)
+    wanted: Any = kind
+    decode: Callable[[bytes], T] = _decoder(wanted)
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return decode(raw)
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return decode(_BARE_KEY.sub(rb'\1"\2"', raw))
+    try:
+        return msgspec.convert(read(raw), kind, strict=False, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise RemoteProtocolError(f"not what was expected: {error}") from error
+
+
+_BARE_KEY = re.compile(rb"([{,]\s*+)(-?\d++)(?=\s*+:)")
+
+
+@functools.cache
+def _decoder(kind: Any) -> Callable[[bytes], Any]:
+    return msgspec.json.Decoder(kind, strict=False).decode
+
+
+def read(data: bytes | str) -> Any:
+    """A text as dicts, lists, strings, numbers, booleans. Raises RemoteProtocolError.
+
+    Keys are strings, bare numbers too; an object as key becomes a tuple of its (name, value) pairs.
+    """
+    raw = data.encode() if isinstance(data, str) else data
+    _check_bounds(raw, MAX_LOOSE_VALUES)
+    try:
+        parser = _Parser(raw.decode())
+    except UnicodeDecodeError as error:
+        raise RemoteProtocolError(f"a text is not UTF-8: {error}") from error
+    value = parser.value(parser.token(), 0)
+    if parser.token():
+        raise RemoteProtocolError("more than one value in a text", at=parser.at)
+    return value
+
+
+def _check_bounds(raw: bytes, most: int) -> None:
+    # Before each value stands a comma, a colon or an opening bracket: this many there are at most.
+    if len(raw) > MAX_BYTES or sum(map(raw.count, (b",", b":", b"[", b"{"))) > most:
+        raise RemoteProtocolError("a text is too large", bytes=len(raw))
+
+
+# Blanks, then one token: punctuation, a string, a number, a word, or the end.
+_TOKEN = re.compile(
+    r"""[ \t\r\n]*+(?:([{}\[\]:,])|("(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+')"""
+    r"""|(-?\d{1,40}+(?:\.\d{1,40}+)?+(?:[eE][+-]?\d{1,4}+)?+)(?![\w.])|(true|false|null)\b|\Z)""",
+    re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_ESCAPED = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_WORDS = {"true": True, "false": False, "null": None}
+
+
+class _Parser:
+    """A recursive descent over one text; MAX_DEPTH bounds the recursion."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+        self.kind = 0  # of the last token: its group in _TOKEN, 0 at the end
+
+    def token(self) -> str:
+        found = _TOKEN.match(self.text, self.at)
+        if found is None:
+            raise RemoteProtocolError("a text is no JSON", at=self.at)
+        self.at, self.kind = found.end(), found.lastindex or 0
+        return found[self.kind] if self.kind else ""
+
+    def value(self, token: str, depth: int) -> Any:
+        if self.kind == 1 and token in "{[":
+            if depth >= MAX_DEPTH:
+                raise RemoteProtocolError("a text is nested too deeply", at=self.at)
+            return self.members(depth + 1) if token == "{" else self.elements(depth + 1)
+        if self.kind == 2:
+            return self.string(token)
+        if self.kind == 3:
+            return int(token) if token.lstrip("-").isdigit() else float(token)
+        if self.kind == 4:
+            return _WORDS[token]
+        raise RemoteProtocolError("a value is missing", at=self.at)
+
+    def elements(self, depth: int) -> list[Any]:
+        found: list[Any] = []
+        while (token := self.token()) != "]" or self.kind != 1:
+            found.append(self.value(token, depth))
+            if self.separator("]"):
+                break
+        return found
+
+    def members(self, depth: int) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
+        while (token := self.token()) != "}" or self.kind != 1:
+            key = token if self.kind == 3 else self.value(token, depth)
+            if isinstance(key, dict) and all(isinstance(part, str | int | float) for part in key.values()):
+                key = tuple(key.items())
+            elif not isinstance(key, str):
+                raise RemoteProtocolError("no string, number or flat object as key", at=self.at)
+            if self.token() != ":" or self.kind != 1:
+                raise RemoteProtocolError("a colon is missing", at=self.at)
+            value = self.value(self.token(), depth)
+            if value is not None:
+                found[key] = value
+            if self.separator("}"):
+                break
+        return found
+
+    def separator(self, closing: str) -> bool:
+        """Take a comma (false) or the closing bracket (true)."""
+        token = self.token()
+        if self.kind != 1 or token not in ("," + closing):
+            raise RemoteProtocolError("a comma or a bracket is missing", at=self.at)
+        return token == closing
+
+    def string(self, token: str) -> str:
+        inner = token[1:-1]
+        if "\\" not in inner:
+            return inner
+        try:
+            text = _ESCAPE.sub(_unescape, inner)
+            # Escaped surrogates come in pairs, and one alone is no character.
+            return text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except (KeyError, UnicodeDecodeError) as error:
+            raise RemoteProtocolError(f"a string with a bad escape: {error}", at=self.at) from error
+
+
+def _unescape(found: re.Match[str]) -> str:
+    return chr(int(found[1], 16)) if found[1] else _ESCAPED[found[2]]
+
+
+# Writing
+
+
+def write(value: Any, *, quoted: bool = False) -> bytes:
+    """A value as one line. ``quoted``: integer keys in quotes."""
+    out: list[str] = []
+    _write(value, out.append, '"' if quoted else "", None)
+    return "".join(out).encode()
+
+
+def write_pretty(value: Any) -> str:
+    """A value as the text of a configuration file."""
+    out: list[str] = []
+    _write(value, out.append, "", "\n\t")
+    return "".join(out)
+
+
+def _write(value: Any, put: Any, quote: str, line: str | None) -> None:
+    """``line`` is the line break with the indent of what is inside this value; None: all on one line."""
+    if isinstance(value, str):
+        put(encode_basestring(value))
+    elif isinstance(value, bool):
+        put("true" if value else "false")
+    elif isinstance(value, int):
+        put(str(int(value)))  # int() because flags and codes have texts of their own
+    elif isinstance(value, float):
+        put(repr(value))
+    elif value is None:  # as a member it is left out, in a list it keeps its place
+        put("null")
+    elif isinstance(value, list | tuple):
+        _write_all("[", [("", item) for item in value], "]", put, quote, line)
+    elif isinstance(value, dict):
+        named = [(_key(key, quote), item) for key, item in value.items() if item is not None]
+        _write_all("{", named, "}", put, quote, line)
+    else:
+        kind: Any = type(value)
+        members = [(head, item) for head, name in _members(kind) if (item := getattr(value, name)) is not None]
+        _write_all("{", members, "}", put, quote, line)
+
+
+def _write_all(
+    opening: str, named: list[tuple[str, Any]], closing: str, put: Any, quote: str, line: str | None
+) -> None:
+    put(opening)
+    between = line or ""
+    deeper = line + "\t" if line is not None else None
+    for head, item in named:
+        if type(item) is int:  # most of what tables hold
+            put(f"{between}{head}{item}")
+        else:
+            put(between + head)
+            _write(item, put, quote, deeper)
+        between = "," + (line or "")
+    if named and line is not None:
+        put(line[:-1])
+    put(closing)
+
+
+def _key(key: Any, quote: str) -> str:
+    if isinstance(key, str):
+        return encode_basestring(key) + ":"
+    return f"{quote}{key}{quote}:" if isinstance(key, int) else write(key, quoted=bool(quote)).decode() + ":"
+
+
+@functools.cache
+def _members(kind: Any) -> list[tuple[str, str]]:
+    """Of a struct: a member's name in quotes with its colon, and its attribute, in the order of the names."""
+    pairs = zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True)
+    return [(f'"{name}":', attribute) for name, attribute in sorted(pairs)]

@@ -1,0 +1,409 @@
+"""The typed headers of requests and answers: what stands in ``extFields``, by code.
+
+``XHeader.of(command)`` reads one straight from the undecoded JSON (or from the fields of a binary header) and raises
+HeaderError if a mandatory field is missing or a value is none of its type; ``to_fields()`` writes one. Fields that are
+None are left out. The members of answers stand in the order in which the original's hash map happens to write them.
+Sources: the classes of ``remoting.protocol.header``; facts of 5.5.0 where they differ (``bname``, ``maxMsgBytes``).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Self, cast
+
+import msgspec
+from msgspec import Raw, field
+
+from tallystick.rocketmq.wire.remoting import Command, HeaderError
+from tallystick.rocketmq.wire.values import Int32, Int64, RequestCode
+
+
+class Header(msgspec.Struct, frozen=True, rename="camel"):
+    """Base of all. Names are the original's unless a field says otherwise."""
+
+    @classmethod
+    def of(cls, command: Command) -> Self:
+        """From a command's fields. Raises HeaderError."""
+        ext = command.ext
+        if isinstance(ext, Raw):
+            try:
+                return cast("Self", _decoder(cls)(ext))
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                pass  # the tolerant way below succeeds or says what is wrong
+        fields = command.fields
+        try:
+            return msgspec.convert(fields, cls, strict=False)
+        except msgspec.ValidationError as error:
+            missing = [name for name in _mandatory(cls) if name not in fields]
+            raise HeaderError(f"the custom field <{missing[0]}> is null" if missing else str(error)) from error
+
+    def to_fields(self) -> dict[str, str]:
+        return {
+            name: value if type(value) is str else _text(value)
+            for name, attribute in _names(type(self))
+            if (value := getattr(self, attribute)) is not None
+        }
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value))  # int() because flags have texts of their own
+
+
+@functools.cache
+def _decoder(kind: Any) -> Callable[[Raw], Any]:
+    return msgspec.json.Decoder(kind, strict=False).decode
+
+
+@functools.cache
+def _names(kind: Any) -> list[tuple[str, str]]:
+    return list(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+
+
+@functools.cache
+def _mandatory(kind: Any) -> list[str]:
+    return [each.encode_name for each in msgspec.structs.fields(kind) if each.required]
+
+
+# Producers
+
+
+class SendHeader(Header, frozen=True, kw_only=True):
+    """Of SEND_MESSAGE; in SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE the same fields have letters for names."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: Int32
+    queue_id: Int32
+    sys_flag: Int32
+    born_timestamp: Int64
+    flag: Int32
+    properties: str | None = None
+    reconsume_times: Int32 | None = None
+    unit_mode: bool | None = None
+    max_reconsume_times: Int32 | None = None
+    batch: bool | None = None
+    broker: str | None = field(default=None, name="bname")
+
+    def to_letters(self) -> dict[str, str]:
+        """The fields of SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE."""
+        return {
+            letter: value if type(value) is str else _text(value)
+            for letter, attribute in _LETTERS
+            if (value := getattr(self, attribute)) is not None
+        }
+
+
+_LETTERS = list(zip("abcdefghijklmn", SendHeader.__struct_fields__, strict=True))
+# The same struct under other names: a second list of the fields would have to be kept equal to the first.
+_SendHeaderV2 = cast(
+    "type[SendHeader]",
+    msgspec.defstruct(
+        "_SendHeaderV2",
+        [
+            (each.name, each.type) if each.required else (each.name, each.type, each.default)
+            for each in msgspec.structs.fields(SendHeader)
+        ],
+        bases=(SendHeader,),
+        rename={attribute: letter for letter, attribute in _LETTERS},
+        frozen=True,
+        kw_only=True,
+    ),
+)
+
+
+def read_send(command: Command) -> SendHeader:
+    """The header of any of the three requests that send. Raises HeaderError."""
+    return (SendHeader if command.code == RequestCode.SEND_MESSAGE else _SendHeaderV2).of(command)
+
+
+class SendAnswer(Header, frozen=True, kw_only=True):
+    queue_id: Int32
+    transaction_id: str | None = None  # the UNIQ_KEY of the message
+    msg_id: str  # the offset message id; of a batch all of them, by commas
+    trace_on: str = field(default="true", name="TRACE_ON")
+    region: str = field(default="DefaultRegion", name="MSG_REGION")
+    queue_offset: Int64
+
+    def to_fields(self) -> dict[str, str]:
+        """One for each message that is sent, so spelled out: a third of the time of the general way."""
+        fields = {"queueId": str(self.queue_id)}
+        if self.transaction_id is not None:
+            fields["transactionId"] = self.transaction_id
+        fields["msgId"] = self.msg_id
+        fields["TRACE_ON"] = self.trace_on
+        fields["MSG_REGION"] = self.region
+        fields["queueOffset"] = str(self.queue_offset)
+        return fields
+
+
+class SendBackHeader(Header, frozen=True, kw_only=True):
+    """Of CONSUMER_SEND_MSG_BACK."""
+
+    offset: Int64
+    group: str
+    delay_level: Int32
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool = False
+    max_reconsume_times: Int32 | None = None
+    broker: str | None = field(default=None, name="bname")
+
+
+# Consumers
+
+
+class PullHeader(Header, frozen=True, kw_only=True):
+    """Of PULL_MESSAGE and LITE_PULL_MESSAGE."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    queue_offset: Int64
+    max_msg_nums: Int32
+    sys_flag: Int32
+    commit_offset: Int64
+    suspend_timeout_millis: Int64
+    subscription: str | None = None
+    sub_version: Int64
+    expression_type: str | None = None
+    max_msg_bytes: Int32 | None = None
+    broker: str | None = field(default=None, name="bname")
+
+
+class PullAnswer(Header, frozen=True, kw_only=True):
+    """The status (FOUND …) is the remark."""
+
+    suggest_which_broker_id: Int64
+    group_sys_flag: Int32 = 0
+    next_begin_offset: Int64
+    max_offset: Int64
+    min_offset: Int64
+    topic_sys_flag: Int32 = 0
+
+
+class QueueHeader(Header, frozen=True, kw_only=True):
+    """Of GET_MAX_OFFSET, GET_MIN_OFFSET, GET_EARLIEST_MSG_STORETIME."""
+
+    topic: str
+    queue_id: Int32
+    broker: str | None = field(default=None, name="bname")
+
+
+class SearchOffsetHeader(QueueHeader, frozen=True, kw_only=True):
+    timestamp: Int64
+    boundary_type: str | None = None  # LOWER, which is what none means too, or UPPER
+
+
+class OffsetAnswer(Header, frozen=True):
+    offset: Int64
+
+
+class TimestampAnswer(Header, frozen=True):
+    timestamp: Int64
+
+
+class QueryOffsetHeader(QueueHeader, frozen=True, kw_only=True):
+    """Of QUERY_CONSUMER_OFFSET."""
+
+    consumer_group: str
+    set_zero_if_not_found: bool | None = None
+
+
+class UpdateOffsetHeader(QueueHeader, frozen=True, kw_only=True):
+    """Of UPDATE_CONSUMER_OFFSET."""
+
+    consumer_group: str
+    commit_offset: Int64
+
+
+class ViewMessageHeader(Header, frozen=True, kw_only=True):
+    offset: Int64
+    topic: str | None = None
+
+
+class QueryMessageHeader(Header, frozen=True, kw_only=True):
+    topic: str
+    key: str
+    max_num: Int32
+    begin_timestamp: Int64
+    end_timestamp: Int64
+    index_type: str | None = None  # K, U or T
+    unique_key: bool | None = field(default=None, name="_UNIQUE_KEY_QUERY")
+
+
+class QueryMessageAnswer(Header, frozen=True):
+    last_offset: Int64 = field(name="indexLastUpdatePhyoffset")
+    last_timestamp: Int64 = field(name="indexLastUpdateTimestamp")
+
+
+class ConsumerGroupHeader(Header, frozen=True):
+    """Of GET_CONSUMER_LIST_BY_GROUP and NOTIFY_CONSUMER_IDS_CHANGED."""
+
+    consumer_group: str
+
+
+class ConsumeStatsHeader(Header, frozen=True):
+    consumer_group: str
+    topic: str | None = None
+
+
+class UnregisterClientHeader(Header, frozen=True, kw_only=True):
+    client_id: str = field(name="clientID")
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+class HeartbeatAnswer(Header, frozen=True):
+    second_form: bool = field(default=True, name="IS_SUPPORT_HEART_BEAT_V2")
+    subscriptions_wanted: bool = field(default=True, name="IS_SUB_CHANGE")
+
+
+# Topics, groups and their tables
+
+
+class CreateTopicHeader(Header, frozen=True, kw_only=True):
+    """Of UPDATE_AND_CREATE_TOPIC. ``attributes`` are changes: ``+name=value`` or ``-name``, by commas."""
+
+    topic: str
+    default_topic: str
+    read_queue_nums: Int32
+    write_queue_nums: Int32
+    perm: Int32
+    topic_filter_type: str
+    topic_sys_flag: Int32 | None = None
+    order: bool = False
+    attributes: str | None = None
+    force: bool = False
+
+
+class TopicHeader(Header, frozen=True):
+    """Of GET_TOPIC_CONFIG, GET_TOPIC_STATS_INFO, DELETE_TOPIC_IN_BROKER, DELETE_TOPIC_IN_NAMESRV."""
+
+    topic: str
+
+
+class GroupHeader(Header, frozen=True):
+    """Of GET_SUBSCRIPTIONGROUP_CONFIG."""
+
+    group: str
+
+
+class DeleteGroupHeader(Header, frozen=True):
+    group: str = field(name="groupName")
+    clean_offset: bool = False
+
+
+class TopicPageHeader(Header, frozen=True, kw_only=True):
+    """Of GET_ALL_TOPIC_CONFIG. A command without fields asks for the whole table."""
+
+    topic_seq: Int32
+    data_version: str | None = None  # JSON; empty is none
+    max_topic_num: Int32 | None = None
+
+
+class TopicPageAnswer(Header, frozen=True):
+    total_topic_num: Int32
+
+
+class GroupPageHeader(Header, frozen=True, kw_only=True):
+    """Of GET_ALL_SUBSCRIPTIONGROUP_CONFIG. A command without fields asks for the whole table."""
+
+    group_seq: Int32
+    data_version: str | None = None
+    max_group_num: Int32 | None = None
+
+
+class GroupPageAnswer(Header, frozen=True):
+    total_group_num: Int32
+
+
+# Name servers
+
+
+class BrokerHeader(Header, frozen=True, kw_only=True):
+    """Of UNREGISTER_BROKER and QUERY_DATA_VERSION."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Int64
+
+
+class RegisterBrokerHeader(BrokerHeader, frozen=True, kw_only=True):
+    ha_server_addr: str
+    heartbeat_timeout_millis: Int64 | None = None
+    enable_acting_master: bool | None = None  # none: a broker too old to know of it
+    compressed: bool = False
+    body_crc32: Int32 = 0  # CRC32 & 0x7fffffff; 0 is not checked
+
+
+class RegisterBrokerAnswer(Header, frozen=True):
+    """For a slave, where its master is."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+class BrokerHeartbeatHeader(Header, frozen=True, kw_only=True):
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Int64 | None = None
+
+
+class RouteHeader(Header, frozen=True):
+    topic: str
+    accept_standard_json_only: bool | None = None
+
+
+class MemberGroupHeader(Header, frozen=True):
+    cluster_name: str
+    broker_name: str
+
+
+class BrokerNameHeader(Header, frozen=True):
+    """Of WIPE_WRITE_PERM_OF_BROKER and ADD_WRITE_PERM_OF_BROKER."""
+
+    broker_name: str
+
+
+class WipeAnswer(Header, frozen=True):
+    wipe_topic_count: Int32
+
+
+class AddWriteAnswer(Header, frozen=True):
+    add_topic_count: Int32
+
+
+class ClusterHeader(Header, frozen=True):
+    """Of GET_TOPICS_BY_CLUSTER."""
+
+    cluster: str
+
+
+class ChangedAnswer(Header, frozen=True):
+    """Of QUERY_DATA_VERSION."""
+
+    changed: bool
+
+
+class KvHeader(Header, frozen=True):
+    """Of PUT_KV_CONFIG, GET_KV_CONFIG and DELETE_KV_CONFIG."""
+
+    namespace: str
+    key: str
+    value: str | None = None
+
+
+class NamespaceHeader(Header, frozen=True):
+    """Of GET_KVLIST_BY_NAMESPACE."""
+
+    namespace: str
+
+
+class ValueAnswer(Header, frozen=True):
+    value: str

@@ -1,0 +1,260 @@
+"""Messages as producers give them, as the CommitLog stores them, and as a batch carries them; their ids.
+
+Properties are ``name \\x01 value \\x02`` one after another, without escaping. A host is the address's 4 or 16 bytes and
+the port in 4. Sources: ``MessageDecoder``, ``MessageClientIDSetter``, ``MessageConst``; the record: codec/records.py.
+"""
+
+from __future__ import annotations
+
+import binascii
+import enum
+import ipaddress
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tallystick.codec.checksum import crc32
+from tallystick.codec.records import BORN_V6, CRC_MASK, STORE_V6, V1, V2, Buffer, java_hash
+from tallystick.errors import RemoteProtocolError, UsageError
+
+KEYS, TAGS, UNIQ_KEY, WAIT = "KEYS", "TAGS", "UNIQ_KEY", "WAIT"
+KEY_SEPARATOR = " "
+MAX_PROPERTIES_BYTES = 32767  # their length is a signed short
+COMPRESSED = 1
+_COMPRESSION = 0x700
+_ZLIB = (0, 0x300)  # old clients name no kind
+
+Content = tuple[int, Buffer, bytes]  # flag, body, properties as they are stored
+
+_HEAD = struct.Struct(">IIIiiqqiq")
+_TIMES = struct.Struct(">iqi")
+_LONG = struct.Struct(">q")
+_PORT = struct.Struct(">i")
+_ADDRESS_AND_OFFSET = struct.Struct(">iq")
+_BATCH_HEAD = struct.Struct(">iiiii")
+_SHORT = struct.Struct(">h")
+
+
+class IndexType(enum.Enum):
+    """Which of its keys a message is looked up by; the values are those of a query's ``indexType``."""
+
+    KEY = "K"
+    UNIQUE = "U"
+    TAG = "T"
+
+
+def encode_properties(properties: Mapping[str, str]) -> bytes:
+    """The stored form, in the mapping's order."""
+    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()]).encode()
+
+
+def decode_properties(stored: Buffer | str) -> dict[str, str]:
+    """The names and values; a part without a name or a value counts for nothing, as in the original."""
+    text = stored if isinstance(stored, str) else str(stored, "utf-8", "replace")
+    pairs = (part.partition("\x01") for part in text.split("\x02"))
+    return {name: value for name, _, value in pairs if name and value}
+
+
+def tags_code(tags: str | None) -> int:
+    """What a ConsumeQueue unit says about the tags; 0 for none."""
+    return java_hash(tags) if tags else 0
+
+
+def encode_host(address: str, port: int) -> bytes:
+    """An IP address and a port, 8 or 20 bytes."""
+    return ipaddress.ip_address(address).packed + _PORT.pack(port)
+
+
+def decode_host(host: Buffer) -> tuple[str, int]:
+    return str(ipaddress.ip_address(bytes(host[:-4]))), _PORT.unpack(host[-4:])[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a producer sends. ``wait_stored`` False: the broker answers without waiting for disk and slaves (H9)."""
+
+    topic: str
+    body: Buffer
+    tags: str | None = None
+    keys: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    flag: int = 0
+    wait_stored: bool = True
+
+    def all_properties(self) -> dict[str, str]:
+        """The given ones, and those that the other fields stand for."""
+        properties = dict(self.properties)
+        if self.keys:
+            properties[KEYS] = KEY_SEPARATOR.join(self.keys)
+        if self.tags:
+            properties[TAGS] = self.tags
+        properties[WAIT] = "true" if self.wait_stored else "false"
+        return properties
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A record, decoded. ``stored_body`` may be compressed, ``body()`` is not."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    flag: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    store_timestamp: int
+    store_host: bytes
+    reconsume_times: int
+    prepared_offset: int
+    body_crc: int
+    stored_body: bytes = field(repr=False)
+    properties: dict[str, str]
+    size: int
+
+    @property
+    def tags(self) -> str | None:
+        return self.properties.get(TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        return self.properties.get(KEYS, "").split()
+
+    @property
+    def unique_key(self) -> str | None:
+        """The id that the producer's client gave."""
+        return self.properties.get(UNIQ_KEY)
+
+    @property
+    def offset_id(self) -> str:
+        """The id that tells where the broker stored it."""
+        return encode_message_id(self.store_host, self.physical_offset)
+
+    def verify(self) -> None:
+        """Raises RemoteProtocolError when the body is not what its checksum says."""
+        if crc32(self.stored_body) & CRC_MASK != self.body_crc:
+            raise RemoteProtocolError("the message's body does not match its checksum", offset=self.physical_offset)
+
+    def body(self) -> bytes:
+        """What the producer sent. Raises UsageError for a compression other than zlib."""
+        if not self.sys_flag & COMPRESSED:
+            return self.stored_body
+        if self.sys_flag & _COMPRESSION not in _ZLIB:
+            raise UsageError("only zlib is understood among compressed bodies", sys_flag=self.sys_flag)
+        try:
+            return zlib.decompress(self.stored_body)
+        except zlib.error as error:
+            raise RemoteProtocolError("a compressed body is damaged", offset=self.physical_offset) from error
+
+
+def decode_messages(buffer: Buffer) -> list[StoredMessage]:
+    """Records one after another, as a pull's answer has them. Raises RemoteProtocolError for anything else."""
+    data, position, messages = bytes(buffer), 0, []
+    while position < len(data):
+        message = decode_message(data, position)
+        messages.append(message)
+        position += message.size
+    return messages
+
+
+def decode_message(data: bytes, position: int = 0) -> StoredMessage:
+    """The record at ``position``. Raises RemoteProtocolError when there is no whole one."""
+    try:
+        size, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born = _HEAD.unpack_from(data, position)
+        end = position + size
+        if magic not in (V1, V2) or end > len(data):
+            raise ValueError
+        born_at = position + _HEAD.size
+        stored_at = born_at + (20 if sys_flag & BORN_V6 else 8)
+        store_host_at = stored_at + _LONG.size
+        times_at = store_host_at + (20 if sys_flag & STORE_V6 else 8)
+        reconsumed, prepared, body_size = _TIMES.unpack_from(data, times_at)
+        body_at = times_at + _TIMES.size
+        topic_size_bytes = 1 if magic == V1 else 2
+        topic_at = body_at + body_size + topic_size_bytes
+        topic_end = topic_at + int.from_bytes(data[topic_at - topic_size_bytes : topic_at], "big")
+        if body_size < 0 or topic_end + 2 > end or topic_end + 2 + _SHORT.unpack_from(data, topic_end)[0] != end:
+            raise ValueError
+        return StoredMessage(
+            data[topic_at:topic_end].decode(), queue_id, queue_offset, physical, flag, sys_flag,
+            born, data[born_at:stored_at], _LONG.unpack_from(data, stored_at)[0], data[store_host_at:times_at],
+            reconsumed, prepared, crc, data[body_at : body_at + body_size],
+            decode_properties(data[topic_end + 2 : end]), size,
+        )  # fmt: skip
+    except (struct.error, ValueError) as error:
+        raise RemoteProtocolError("no record of the CommitLog", position=position) from error
+
+
+def encode_message_id(store_host: bytes, physical_offset: int) -> str:
+    """Upper-case hex of where a message is: 32 digits, 56 for an IPv6 host."""
+    return binascii.hexlify(store_host + _LONG.pack(physical_offset)).decode().upper()
+
+
+def decode_message_id(message_id: str) -> tuple[str, int, int]:
+    """Address, port and physical offset. Raises UsageError when it is no such id."""
+    try:
+        raw = bytes.fromhex(message_id)
+        port, offset = _ADDRESS_AND_OFFSET.unpack(raw[-12:])
+        return str(ipaddress.ip_address(raw[:-12])), port, offset
+    except (ValueError, struct.error) as error:
+        raise UsageError("this is no message id", id=message_id) from error
+
+
+def encode_batch(messages: Sequence[Content]) -> bytes:
+    """The body of a batch: its members without topic, hosts and checksums."""
+    parts: list[Buffer] = []
+    for flag, body, properties in messages:
+        size = _BATCH_HEAD.size + len(body) + _SHORT.size + len(properties)
+        parts += (_BATCH_HEAD.pack(size, 0, 0, flag, len(body)), body, _SHORT.pack(len(properties)), properties)
+    return b"".join(parts)
+
+
+def decode_batch(body: Buffer) -> list[Content]:
+    """The members of a batch. Raises RemoteProtocolError for anything else, also for one without members."""
+    data, position = bytes(body), 0
+    members: list[Content] = []
+    try:
+        while position < len(data):
+            size, _, _, flag, body_size = _BATCH_HEAD.unpack_from(data, position)
+            body_at, end = position + _BATCH_HEAD.size, position + size
+            properties_at = body_at + body_size + _SHORT.size
+            properties_size = _SHORT.unpack_from(data, properties_at - _SHORT.size)[0] if body_size >= 0 else -1
+            if properties_size < 0 or properties_at + properties_size != end or end > len(data):
+                raise ValueError
+            members.append((flag, data[body_at : body_at + body_size], data[properties_at:end]))
+            position = end
+    except (struct.error, ValueError) as error:
+        raise RemoteProtocolError("the body is no batch of messages", position=position) from error
+    if not members:
+        raise RemoteProtocolError("the batch is empty")
+    return members
+
+
+class UniqueKeys:
+    """Ids for the messages of one client: address, process, a number of its own, time in the month, counter.
+
+    ``month_start_ms`` is the first moment of the current month, local time, when the ids begin. An id is good for a
+    month's time; the counter tells apart what is sent in one millisecond.
+    """
+
+    def __init__(self, address: bytes, process_id: int, number: int, month_start_ms: int) -> None:
+        prefix = address + (process_id & 0xFFFF).to_bytes(2, "big") + (number & 0xFFFFFFFF).to_bytes(4, "big")
+        self._prefix = prefix.hex().upper()
+        self._month_start_ms = month_start_ms
+        self._counter = 0
+
+    def next(self, now_ms: int) -> str:
+        self._counter = (self._counter + 1) & 0xFFFF
+        return f"{self._prefix}{(now_ms - self._month_start_ms) & 0xFFFFFFFF:08X}{self._counter:04X}"
+
+
+def unique_key_time(unique_key: str, month_start_ms: int) -> int | None:
+    """When an id was made, if it was in the month that begins at ``month_start_ms``; None when it is no such id."""
+    if len(unique_key) not in (32, 56):
+        return None
+    try:
+        return month_start_ms + int(unique_key[-12:-4], 16)
+    except ValueError:
+        return None

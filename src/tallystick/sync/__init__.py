@@ -1,0 +1,20 @@
+"""The clients without ``async``: the same methods, for scripts, notebooks and Spark executors.
+
+One thread for each (process, settings) runs an event loop; it starts with the first client and ends with the last. A
+process that was forked gets a thread of its own, and a client made before the fork connects anew there. What belongs to
+one connection (a writer, a reader, a producer, a consumer) belongs to the process that made it.
+"""
+
+from tallystick.sync.brokers import Consumer, Producer, RocketMQ, broker
+from tallystick.sync.ledgers import BookKeeper, LedgerReader, LedgerWriter, connect
+
+__all__ = [
+    "BookKeeper",
+    "Consumer",
+    "LedgerReader",
+    "LedgerWriter",
+    "Producer",
+    "RocketMQ",
+    "broker",
+    "connect",
+]

@@ -1,0 +1,214 @@
+"""Producers and consumers without ``async``: see ``tallystick.broker``."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from tallystick.codec.records import Buffer
+from tallystick.errors import UsageError
+from tallystick.rocketmq.client import client, consumer, producer
+from tallystick.rocketmq.client.received import ReceivedMessage
+from tallystick.rocketmq.client.sending import SendResult
+from tallystick.rocketmq.client.settings import BrokerClientSettings
+from tallystick.rocketmq.client.topic import Topic
+from tallystick.rocketmq.wire.record import Message
+from tallystick.rocketmq.wire.values import MessageQueue
+from tallystick.runtime.events import Events
+from tallystick.sync.loop import Loop, alone
+
+
+class RocketMQ:
+    """See ``tallystick.RocketMQ``. Connects when first used, once for each process. ``close`` it, or use ``with``."""
+
+    def __init__(self, connecting: client.Connecting, settings: BrokerClientSettings) -> None:
+        self._connecting, self._settings = connecting, settings
+        self._connected: tuple[int, Loop, client.RocketMQ] | None = None
+        self._closed = False
+        self._guard = threading.Lock()
+
+    def _client(self) -> tuple[Loop, client.RocketMQ]:
+        with self._guard:
+            if self._closed:
+                raise UsageError("this client is closed")
+            if self._connected is None or self._connected[0] != os.getpid():
+                loop = Loop.acquire(self._settings)
+                try:
+                    connected = loop.run(self._connect())
+                except BaseException:
+                    loop.release()
+                    raise
+                self._connected = (os.getpid(), loop, connected)
+            return self._connected[1:]
+
+    async def _connect(self) -> client.RocketMQ:
+        return await self._connecting
+
+    def producer(self, group: str) -> Producer:
+        loop, mq = self._client()
+        return Producer(loop, loop.call(lambda: mq.producer(group)))
+
+    def consumer(
+        self,
+        group: str,
+        topic: str,
+        *,
+        tags: str = "*",
+        start: str | int = "last",
+        queues: Sequence[MessageQueue] | None = None,
+        alone: bool = False,
+    ) -> Consumer:
+        loop, mq = self._client()
+        made = loop.call(lambda: mq.consumer(group, topic, tags=tags, start=start, queues=queues, alone=alone))
+        return Consumer(loop, made)
+
+    def topic(self, name: str) -> Topic:
+        loop, mq = self._client()
+        return loop.run(mq.topic(name))
+
+    def queue_limits(self, queue: MessageQueue) -> tuple[int, int]:
+        loop, mq = self._client()
+        return loop.run(mq.queue_limits(queue))
+
+    def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        loop, mq = self._client()
+        return loop.run(mq.offset_at(queue, timestamp_ms))
+
+    def close(self) -> None:
+        with self._guard:
+            self._closed = True
+            connected, self._connected = self._connected, None
+        if connected is not None and connected[0] == os.getpid():
+            _, loop, mq = connected
+            loop.run(mq.close())
+            loop.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Producer:
+    """See ``tallystick.rocketmq.client.producer.Producer``; may be used from several threads."""
+
+    def __init__(self, loop: Loop, wrapped: producer.Producer) -> None:
+        self._loop, self._producer = loop, wrapped
+        self.group = wrapped.group
+
+    def send(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        wait_stored: bool = True,
+        queue: MessageQueue | None = None,
+    ) -> SendResult:
+        return self._loop.run(
+            self._producer.send(
+                topic,
+                body,
+                tags=tags,
+                keys=keys,
+                properties=properties,
+                flag=flag,
+                wait_stored=wait_stored,
+                queue=queue,
+            )
+        )
+
+    def send_nowait(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        wait_stored: bool = True,
+        queue: MessageQueue | None = None,
+    ) -> concurrent.futures.Future[SendResult]:
+        """A future of the result; errors of the call itself come through it too."""
+        return self._loop.submit(
+            self._producer.send(
+                topic,
+                bytes(body),
+                tags=tags,
+                keys=keys,
+                properties=properties,
+                flag=flag,
+                wait_stored=wait_stored,
+                queue=queue,
+            )
+        )
+
+    def send_batch(
+        self, topic: str, messages: Sequence[Message | Buffer], *, queue: MessageQueue | None = None
+    ) -> SendResult:
+        return self._loop.run(self._producer.send_batch(topic, messages, queue=queue))
+
+    def send_one_way(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        tags: str | None = None,
+        keys: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self._loop.run(self._producer.send_one_way(topic, body, tags=tags, keys=keys, properties=properties))
+
+    def drain(self) -> None:
+        self._loop.run(self._producer.drain())
+
+
+class Consumer:
+    """See ``tallystick.rocketmq.client.consumer.Consumer``. Messages cross threads one by one: each may be the last."""
+
+    def __init__(self, loop: Loop, wrapped: consumer.Consumer) -> None:
+        self._loop, self._consumer = loop, wrapped
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        return self._consumer.queues
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        return self._loop.iterate(lambda: self._consumer, alone)
+
+    def commit(self) -> None:
+        self._loop.run(self._consumer.commit())
+
+    def close(self) -> None:
+        self._loop.run(self._consumer.close())
+
+    def __enter__(self) -> Self:
+        self._loop.run(self._consumer.start())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.run(self._consumer.__aexit__(kind, error, trace))
+
+
+def broker(
+    name_servers: str | Sequence[str],
+    *,
+    settings: BrokerClientSettings | None = None,
+    events: Events | None = None,
+) -> RocketMQ:
+    """A client of the brokers of these name servers; see ``tallystick.broker``. Nothing is contacted before its use."""
+    settings = settings or BrokerClientSettings()
+    return RocketMQ(client.broker(name_servers, settings=settings, events=events), settings)

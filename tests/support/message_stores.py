@@ -1,0 +1,76 @@
+"""Message stores on a simulated disk, small enough that files end and begin all the time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from support.stores import SteppingClock
+from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.rocketmq.store.store import MessageStore
+from tallystick.rocketmq.store.values import Draft, GetStatus, Put
+from tallystick.rocketmq.wire.record import StoredMessage, decode_messages, encode_host, encode_properties
+from tallystick.runtime.events import Event, Events
+from tallystick.sim.disk import SimDisk
+
+ROOT = "/store"
+HOST = encode_host("127.0.0.1", 10911)
+SMALL = StoreSettings(
+    store_host=HOST, commit_log_file_bytes=4096, consume_queue_file_units=16, index_slots=32, index_entries=64,
+    memory_bytes=1 << 30,
+)  # fmt: skip
+
+
+class Shelf:
+    """A store that is opened again and again, and what happened."""
+
+    def __init__(self, settings: StoreSettings = SMALL, seed: int = 1) -> None:
+        self.disk = SimDisk(random.Random(seed))
+        self.settings, self.clock = settings, SteppingClock()
+        self.events: list[Event] = []
+        self.store = self.open()
+
+    def open(self) -> MessageStore:
+        events = Events(self.events.append)
+        self.store = MessageStore.open(self.disk, ROOT, self.settings, self.clock, events)
+        return self.store
+
+    def send(self, *bodies: bytes, topic: str = "Topic", queue_id: int = 0, **properties: str) -> list[Put]:
+        """One put of one draft a body."""
+        return self.store.put([draft(body, topic=topic, queue_id=queue_id, **properties) for body in bodies])
+
+    def settle(self) -> None:
+        """Everything dispatched, synced and noted."""
+        self.store.flush()
+        self.store.reput()
+        self.store.maintain(self.clock.ms)
+
+    def read(self, topic: str = "Topic", queue_id: int = 0, offset: int | None = None) -> list[StoredMessage]:
+        """All messages of a queue."""
+        messages: list[StoredMessage] = []
+        offset = self.store.queue_range(topic, queue_id)[0] if offset is None else offset
+        while (found := self.store.get(topic, queue_id, offset, 32, 1 << 20)).status is GetStatus.FOUND:
+            messages += [message for buffer in found.buffers for message in decode_messages(buffer)]
+            offset = found.next_offset
+        return messages
+
+    def bodies(self, topic: str = "Topic", queue_id: int = 0) -> list[bytes]:
+        return [message.stored_body for message in self.read(topic, queue_id)]
+
+    def log(self) -> bytes:
+        """All bytes of the log."""
+        store, parts = self.store, []
+        offset = store.first
+        while offset < store.end:
+            part = bytes(store.slice(offset, 1 << 20))
+            parts.append(part)
+            offset += len(part)
+        return b"".join(parts)
+
+
+def draft(body: bytes, *, topic: str = "Topic", queue_id: int = 0, born_host: bytes = HOST, **properties: str) -> Draft:
+    return Draft(topic, queue_id, ((0, body, encode_properties(properties)),), 1_600_000_000_000, born_host)
+
+
+def batch(bodies: Sequence[bytes], *, topic: str = "Topic", queue_id: int = 0) -> Draft:
+    return Draft(topic, queue_id, tuple((0, body, b"") for body in bodies), 1_600_000_000_000, HOST)

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pyarrow as pa
+
+import spark
+from spark import CEILING, PAYLOAD_BYTES, Round
+
+
+def test_the_table_has_medians_and_the_cpu_beside_the_ceiling() -> None:
+    found = {
+        "source": [Round(1e6, 2.0, 0.5), Round(3e6, 9.0, 0.7), Round(2e6, 3.0, 0.6)],
+        CEILING: [Round(4e6, 1.5, 0.0)],
+    }
+    _, _, source, ceiling = spark.table(found).splitlines()
+    assert source == "| source | 2000 | 2048 | 3.07 | 3.00 | 0.60 | 2.00 |"
+    assert ceiling == f"| {CEILING} | 4000 | 4096 | 1.54 | 1.50 | 0.00 | 1.00 |"
+
+
+def test_the_ceiling_gives_as_many_rows_as_it_says() -> None:
+    batches = list(spark.ready_batches(2500)([pa.record_batch({"id": [1]})]))
+    assert sum(batch.num_rows for batch in batches) == 2500
+    assert max(batch.num_rows for batch in batches) * PAYLOAD_BYTES == spark.BATCH_BYTES
+    assert batches[0].schema.names == ["ledger", "entry", "lac", "length", "payload"]
+
+
+def test_workloads_take_turns_and_the_first_turn_does_not_count(monkeypatch) -> None:
+    turns = []
+
+    def run(frame: str, rows: int, bookies: list[int]) -> Round:
+        turns.append(frame)
+        return Round(len(turns), 1.0, 1.0)
+
+    monkeypatch.setattr(spark, "run", run)
+    found = spark.measure({"a": "A", "b": "B"}, 10, 2, [])
+    assert turns == ["A", "B"] * 3
+    assert [one.rows_per_s for one in found["a"]] == [3, 5]
+
+
+def test_cpu_is_that_of_the_tree_without_what_is_left_out() -> None:
+    burn = "import os, time\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\ninput()"
+    child = subprocess.Popen([sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        child.stdout.readline()
+        whole, without = spark.tree_cpu_seconds(os.getpid(), []), spark.tree_cpu_seconds(os.getpid(), [child.pid])
+        assert whole - without >= 0.15
+    finally:
+        child.communicate(b"\n")

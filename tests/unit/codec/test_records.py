@@ -1,0 +1,129 @@
+"""Runs of CommitLog records: a dumb twin decodes what was encoded; damage of any byte is found or harmless."""
+
+from __future__ import annotations
+
+import random
+import struct
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystick.codec.records import (
+    BLANK,
+    Row,
+    Stop,
+    encode_blank,
+    encode_records,
+    java_hash,
+    record_size,
+    scan_records,
+    topic_field,
+)
+
+HOSTS = st.sampled_from([bytes(range(8)), bytes(range(20))])
+TOPICS = st.sampled_from(["T", "Topic", "a" * 127, "b" * 128, "%RETRY%" + "c" * 240, "Füße"])
+ROWS = st.lists(
+    st.tuples(
+        TOPICS.map(topic_field), st.integers(0, 1 << 30), st.integers(0, 1 << 50), st.sampled_from([0, 1, 2, 8, 0x301]),
+        st.integers(0, 1 << 44), HOSTS, st.integers(0, 99), st.integers(-(1 << 31), (1 << 31) - 1),
+        st.binary(max_size=200), st.binary(max_size=60),
+    ),
+    max_size=12,
+)  # fmt: skip
+
+
+def twin_encode(rows: list[Row], offset: int, stored: int, store_host: bytes) -> bytes:
+    """One field after another."""
+    log = b""
+    for topic, queue_id, queue_offset, sys_flag, born, born_host, reconsumed, flag, body, properties in rows:
+        sys_flag |= (16 if len(born_host) == 20 else 0) | (32 if len(store_host) == 20 else 0)
+        fields = struct.pack(">IiiqqiQ", zlib.crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset, offset + len(log),
+                             sys_flag, born)  # fmt: skip
+        fields += born_host + struct.pack(">Q", stored) + store_host + struct.pack(">iq", reconsumed, 0)
+        fields += struct.pack(">I", len(body)) + body + topic + struct.pack(">H", len(properties)) + properties
+        magic = 0xDAA320A7 if len(topic) <= 128 else 0xDAA320AB
+        log += struct.pack(">II", len(fields) + 8, magic) + fields
+    return log
+
+
+@given(ROWS, st.integers(0, 1 << 40), HOSTS)
+def test_encode_and_scan_equal_their_twin(rows: list[Row], offset: int, store_host: bytes) -> None:
+    log = b"".join(encode_records(rows, offset, 1_700_000_000_000, store_host))
+    assert log == twin_encode(rows, offset, 1_700_000_000_000, store_host)
+    run = scan_records(log, offset, verify=True)
+    assert (run.stop, run.end, len(run)) == (Stop.END, len(log), len(rows))
+    assert run.queue_ids == [row[1] for row in rows]
+    assert run.queue_offsets == [row[2] for row in rows]
+    assert [flag & ~48 for flag in run.sys_flags] == [row[3] for row in rows]
+    assert run.store_timestamps == [1_700_000_000_000] * len(rows)
+    assert run.topics == [row[0][1 if row[0][0] else 2 :] for row in rows]
+    assert run.properties == [row[9] for row in rows]
+    hosts = [len(row[5]) + len(store_host) for row in rows]
+    assert run.sizes == [record_size(row[0], row[8], row[9], host) for row, host in zip(rows, hosts, strict=True)]
+
+
+@given(ROWS.filter(bool), HOSTS, st.data())
+def test_a_cut_run_ends_with_the_last_whole_record(rows: list[Row], store_host: bytes, data: st.DataObject) -> None:
+    records = encode_records(rows, 0, 1, store_host)
+    log = b"".join(records)
+    cut = data.draw(st.integers(0, len(log)))
+    run = scan_records(log[:cut], 0)
+    ends = [sum(map(len, records[: n + 1])) for n in range(len(records))]
+    assert run.end == max((end for end in ends if end <= cut), default=0)
+    assert run.stop is (Stop.END if cut == run.end else Stop.PARTIAL)
+
+
+@given(st.binary(max_size=400), st.integers(0, 1 << 40))
+def test_any_bytes_are_judged_and_none_raises(noise: bytes, base: int) -> None:
+    assert scan_records(noise, base).end <= len(noise)
+    for magic in (0xDAA320A7, 0xDAA320AB, BLANK):
+        assert scan_records(struct.pack(">II", len(noise) + 8, magic) + noise, base).end <= len(noise) + 8
+
+
+def test_each_flipped_bit_of_a_body_is_found_and_no_field_can_lead_outside() -> None:
+    rng = random.Random(5)
+    row: Row = (topic_field("Topic"), 3, 9, 0, 1, bytes(8), 0, 0, rng.randbytes(40), b"TAGS\x01a\x02")
+    record = bytearray(encode_records([row], 512, 7, bytes(8))[0])
+    for position in range(len(record)):
+        for bit in range(8):
+            record[position] ^= 1 << bit
+            run = scan_records(bytes(record), 512, verify=True)
+            if 88 <= position < 128 or position < 8 or 28 <= position < 36:
+                assert not len(run), (position, bit)
+            record[position] ^= 1 << bit
+
+
+def test_a_record_of_another_place_is_none() -> None:
+    row: Row = (topic_field("Topic"), 0, 0, 0, 1, bytes(8), 0, 0, b"body", b"")
+    record = encode_records([row], 4096, 7, bytes(8))[0]
+    assert scan_records(record, 4096).stop is Stop.END
+    assert scan_records(record, 4097).stop is Stop.DAMAGED
+
+
+def test_what_follows_the_last_record_is_told_apart() -> None:
+    assert scan_records(b"", 0).stop is Stop.END
+    assert scan_records(bytes(200), 0).stop is Stop.NOTHING
+    assert scan_records(encode_blank(500) + bytes(492), 0).stop is Stop.BLANK
+    assert scan_records(encode_blank(8), 0).stop is Stop.BLANK
+    assert scan_records(b"\x00\x00\x01", 0).stop is Stop.PARTIAL
+    assert scan_records(b"\xff" * 200, 0).stop is Stop.DAMAGED
+
+
+def twin_hash(text: str) -> int:
+    value = 0
+    units = text.encode("utf-16-be", "replace")
+    for at in range(0, len(units), 2):
+        value = (31 * value + int.from_bytes(units[at : at + 2], "big")) % (1 << 32)
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=2000))
+def test_java_hash_equals_its_twin(text: str) -> None:
+    assert java_hash(text) == twin_hash(text)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", 0), ("TagA", 2598919), ("polygenelubricants", -(1 << 31))])
+def test_java_hash_of_known_strings(text: str, expected: int) -> None:
+    assert java_hash(text) == expected

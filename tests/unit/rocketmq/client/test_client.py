@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+
+from support.fake_brokers import FakeCluster
+from support.waiting import until
+from tallystick.errors import NoSuchTopic, UsageError
+from tallystick.rocketmq.client.client import RocketMQ, broker
+from tallystick.rocketmq.client.context import month_of
+from tallystick.rocketmq.client.settings import BrokerClientSettings
+from tallystick.rocketmq.wire.values import MessageQueue
+
+
+@pytest.mark.parametrize("wrong", ["", " ; ", "host", []])
+def test_a_client_needs_addresses(wrong: str | list[str]) -> None:
+    with pytest.raises(UsageError):
+        broker(wrong)
+
+
+async def test_a_client_can_be_awaited_and_closed_twice(cluster: FakeCluster) -> None:
+    fake = await cluster.add()
+    mq = await broker(cluster.address)
+    topic = await mq.topic("T")
+    assert topic.addresses == {"b": {0: fake.address}}
+    await mq.close()
+    await mq.close()
+    for use in (lambda: mq.producer("g"), lambda: mq.consumer("g", "T")):
+        with pytest.raises(UsageError):
+            use()
+
+
+async def test_offsets_by_limit_and_time(cluster: FakeCluster, mq: RocketMQ) -> None:
+    fake = await cluster.add()
+    queue = MessageQueue("T", "b", 0)
+    fake.queues["T", 0] = [(0, b"x", b"")] * 9
+    fake.first["T", 0] = 4
+    assert await mq.queue_limits(queue) == (4, 9)
+    assert await mq.offset_at(queue, 1_000_042) == 42
+
+
+async def test_routes_are_refreshed(cluster: FakeCluster) -> None:
+    await cluster.add("b1")
+    async with broker(cluster.address, settings=BrokerClientSettings(route_refresh_s=0.02)) as mq:
+        assert len((await mq.topic("T")).writable) == 2
+        await cluster.add("b2")
+        await until(lambda: len(mq._context.routes.known[0].writable) == 4)
+
+
+async def test_a_topic_that_goes_keeps_its_old_route_until_asked_for(cluster: FakeCluster, mq: RocketMQ) -> None:
+    await cluster.add()
+    await mq.topic("T")
+    cluster.name_server.routes.delete_topic("T")
+    with pytest.raises(NoSuchTopic):
+        await mq.topic("T")
+
+
+def test_months() -> None:
+    start, end = month_of(1_735_689_599_000)
+    assert start < 1_735_689_599_000
+    assert 28 * 86_400_000 <= end - start <= 31 * 86_400_000 + 3_600_000
+    assert month_of(end)[0] == end
+    assert month_of(end - 1) == (start, end)
+
+
+@pytest.mark.parametrize("wrong", [{"pull_hold_s": 40.0}, {"send_retries": -1}, {"down_s": 0}])
+def test_settings_that_cannot_work(wrong: dict[str, float]) -> None:
+    with pytest.raises(UsageError):
+        BrokerClientSettings(**wrong)  # type: ignore[arg-type]

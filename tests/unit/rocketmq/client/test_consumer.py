@@ -1,0 +1,353 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from support.fake_brokers import FakeBroker, FakeCluster
+from support.waiting import until
+from tallystick.errors import BrokerError, NoSuchTopic, RemoteProtocolError, UsageError
+from tallystick.rocketmq.client.client import RocketMQ, broker
+from tallystick.rocketmq.client.consumer import Consumer
+from tallystick.rocketmq.client.received import ReceivedMessage
+from tallystick.rocketmq.client.settings import BrokerClientSettings
+from tallystick.rocketmq.wire.headers import PullHeader
+from tallystick.rocketmq.wire.remoting import request
+from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode
+from tallystick.runtime.events import Events
+
+PULL = RequestCode.PULL_MESSAGE
+
+
+async def take(consumer: Consumer, count: int) -> list[ReceivedMessage]:
+    async with asyncio.timeout(10):
+        return [await anext(consumer) for _ in range(count)]
+
+
+def fill(fake: FakeBroker, count: int, queue: int = 0, topic: str = "T") -> None:
+    fake.queues[topic, queue] = [(0, b"%d" % n, b"TAGS\x01%s\x02" % b"AB"[n % 2 :][:1]) for n in range(count)]
+
+
+async def test_all_queues_are_read_in_order_and_positions_are_committed(cluster: FakeCluster, mq: RocketMQ) -> None:
+    fake = await cluster.add()
+    fill(fake, 100, 0)
+    fill(fake, 70, 1)
+    async with mq.consumer("g", "T", start="first") as consumer:
+        assert consumer.queues == [MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)]
+        messages = await take(consumer, 170)
+    for queue, count in ((0, 100), (1, 70)):
+        mine = [message for message in messages if message.queue.queue_id == queue]
+        assert [message.offset for message in mine] == list(range(count))
+        assert [message.body for message in mine] == [b"%d" % n for n in range(count)]
+    assert fake.offsets == {("g", "T", 0): 100, ("g", "T", 1): 70}
+
+
+async def test_a_message_that_comes_later_is_delivered_at_once(cluster: FakeCluster, mq: RocketMQ) -> None:
+    fake = await cluster.add()
+    consumer = mq.consumer("g", "T")
+    waiting = asyncio.ensure_future(anext(consumer))
+    await until(lambda: fake.count(PULL) == 2)
+    await mq.producer("p").send("T", b"late", tags="A", keys=["k"], properties={"x": "y"})
+    async with asyncio.timeout(5):
+        message = await waiting
+    assert (message.topic, message.body, message.tags, message.keys) == ("T", b"late", "A", ["k"])
+    assert message.properties["x"] == "y"
+    assert message.message_id == message.properties["UNIQ_KEY"]
+    assert (message.born_timestamp, message.store_timestamp) == (1, 2)
+
+
+async def test_a_group_goes_on_where_it_stands(cluster: FakeCluster, mq: RocketMQ) -> None:
+    fake = await cluster.add(queues=1)
+    fill(fake, 10)
+    fake.offsets["g", "T", 0] = 7
+    async with mq.consumer("g", "T", start="first") as consumer:
+        assert [message.offset for message in await take(consumer, 3)] == [7, 8, 9]
+
+
+@pytest.mark.parametrize(("start", "first"), [("first", 2), ("last", 10), (1_000_005, 5)])
+async def test_where_a_new_group_begins(cluster: FakeCluster, mq: RocketMQ, start: str | int, first: int) -> None:
+    fake = await cluster.add(queues=1)
+    fill(fake, 10)
+    fake.first["T", 0] = 2
+    consumer = mq.consumer("g", "T", start=start)
+    await consumer.start()
+    await until(lambda: fake.count(PULL))
+    (asked,) = [PullHeader.of(command) for command in fake.asked if command.code == PULL][:1]
+    assert asked.queue_offset == first
+    await consumer.close()
+
+
+async def test_the_message_at_hand_is_committed_only_when_it_is_dealt_with(cluster: FakeCluster, mq: RocketMQ) -> None:
+    fake = await cluster.add(queues=1)
+    fill(fake, 10)
+    consumer = mq.consumer("g", "T", start="first")
+    await take(consumer, 3)
+    await consumer._commit_all([reader for reader, _ in consumer._readers.values()])  # as its clock does
+    assert fake.offsets["g", "T", 0] == 2
+    await consumer.commit()
+    assert fake.offsets["g", "T", 0] == 3
+    with pytest.raises(ZeroDivisionError):
+        async with consumer:
+            await take(consumer, 2)
+            raise ZeroDivisionError
+    assert fake.offsets["g", "T", 0] == 4
+
+
+async def test_positions_are_committed_as_time_goes_by(cluster: FakeCluster) -> None:
+    fake = await cluster.add(queues=1)
+    fill(fake, 10)
+    settings = BrokerClientSettings(commit_interval_s=0.02)
+    async with broker(cluster.address, settings=settings) as mq:
+        consumer = mq.consumer("g", "T", start="first")
+        await take(consumer, 5)
+        await until(lambda: fake.offsets.get(("g", "T", 0)) == 4)
+        count = fake.count(RequestCode.UPDATE_CONSUMER_OFFSET)
+        await asyncio.sleep(0.1)
+        assert fake.count(RequestCode.UPDATE_CONSUMER_OFFSET) == count  # nothing new, nothing said
+
+
+async def test_tags_are_compared_as_text_and_what_they_leave_out_counts_as_consumed(
+    cluster: FakeCluster, mq: RocketMQ
+) -> None:
+    fake = await cluster.add(queues=1)
+    # "Aa" and "BB" have the same hash: a broker lets both through.
+    fake.queues["T", 0] = [(0, tag, b"TAGS\x01" + tag + b"\x02") for tag in (b"Aa", b"BB", b"C", b"Aa", b"C", b"BB")]
+    async with mq.consumer("g", "T", tags="Aa || D", start="first") as consumer:
+        assert [message.body for message in await take(consumer, 2)] == [b"Aa", b"Aa"]
+        await until(lambda: fake.count(PULL) == 2)
+    assert fake.offsets["g", "T", 0] == 6
+
+
+async def test_a_corrected_offset_is_followed_and_told(cluster: FakeCluster, mq: RocketMQ, told: list[Any]) -> None:
+    fake = await cluster.add(queues=1)
+    fill(fake, 10)
+    fake.first["T", 0] = 8
+    fake.offsets["g", "T", 0] = 3
+    async with mq.consumer("g", "T") as consumer:
+        assert [message.offset for message in await take(consumer, 2)] == [8, 9]
+    (event,) = [event for event in told if event.kind == "offset moved"]
+    assert (event.fields["offset"], event.fields["to"]) == (3, 8)
+
+
+async def test_prefetching_is_bounded(cluster: FakeCluster) -> None:
+    fake = await cluster.add(queues=1)
+    fake.queues["T", 0] = [(0, bytes(1000), b"")] * 500
+    async with broker(cluster.address, settings=BrokerClientSettings(prefetch_bytes=40_000)) as mq:
+        consumer = mq.consumer("g", "T", start="first")
+        await take(consumer, 1)
+        await asyncio.sleep(0.05)
+        assert fake.count(PULL) <= 3
+        assert len(await take(consumer, 499)) == 499
+
+
+@pytest.mark.rule("H3", "H13")
+async def test_h3_h13_a_slave_serves_while_the_master_is_gone_and_the_master_again_when_it_is_back(
+    cluster: FakeCluster, mq: RocketMQ
+) -> None:
+    master, slave = await cluster.add(queues=1), await cluster.add(broker_id=1)
+    fill(master, 10)
+    slave.queues, slave.offsets = master.queues, master.offsets
+    consumer = mq.consumer("g", "T", start="first")
+    assert [message.offset for message in await take(consumer, 10)] == list(range(10))
+    await until(lambda: master.count(PULL) == 2)  # held at the end
+    assert slave.count(PULL) == 0
+    await master.stop()
+    slave.queues["T", 0].append((0, b"replicated before", b""))
+    slave.wake()
+    assert [message.offset for message in await take(consumer, 1)] == [10]
+    assert slave.count(PULL) > 0
+    await consumer.commit()
+    assert slave.offsets["g", "T", 0] == 11
+
+    back = FakeBroker()
+    back.queues, back.offsets = slave.queues, slave.offsets
+    await back.start()
+    cluster.brokers.append(back)
+    cluster.register(back, queues=1)
+    await mq.topic("T")
+
+    async def at_the_master() -> bool:
+        await mq.producer("p").send("T", b"new", queue=MessageQueue("T", "b", 0))
+        slave.wake()
+        await take(consumer, 1)
+        return back.count(PULL) > 0
+
+    await until(at_the_master)
+    await consumer.close()
+
+
+async def test_a_reader_goes_where_the_broker_suggests(cluster: FakeCluster, mq: RocketMQ) -> None:
+    master, slave = await cluster.add(queues=1), await cluster.add(broker_id=1)
+    fill(master, 40)
+    slave.queues = master.queues
+    master.suggests = slave.suggests = 1
+    async with mq.consumer("g", "T", start="first") as consumer:
+        await take(consumer, 40)
+        await until(lambda: slave.count(PULL) == 2)
+    assert master.count(PULL) == 1
+
+
+async def test_members_of_a_group_share_the_queues(cluster: FakeCluster, mq: RocketMQ) -> None:
+    fake = await cluster.add(queues=4)
+    for queue in range(4):
+        fill(fake, 5, queue)
+    first = mq.consumer("g", "T", start="first")
+    await first.start()
+    assert len(first.queues) == 4
+    async with broker(cluster.address) as other:
+        second = other.consumer("g", "T", start="first")
+        await second.start()
+        await until(lambda: len(first.queues) == 2)
+        assert sorted([*first.queues, *second.queues]) == [MessageQueue("T", "b", n) for n in range(4)]
+        await take(second, 10)
+        await second.close()
+        await until(lambda: len(first.queues) == 4)
+    taken = await take(first, 10)
+    assert {message.queue for message in taken}.isdisjoint(second.queues)
+    assert len({(message.queue, message.offset) for message in taken}) == 10
+
+
+async def test_a_broker_that_is_down_does_not_keep_the_others_from_being_read(
+    cluster: FakeCluster, told: list[Any]
+) -> None:
+    dead, alive = await cluster.add("b1", queues=1), await cluster.add("b2", queues=1)
+    fill(alive, 3)
+    fill(dead, 3)
+    await dead.stop()
+    settings = BrokerClientSettings(rebalance_s=0.05, down_s=0.05)
+    async with broker(cluster.address, settings=settings, events=Events(told.append)) as mq:
+        consumer = mq.consumer("g", "T", start="first")
+        assert {message.queue.broker for message in await take(consumer, 3)} == {"b2"}
+        assert "queue not reached" in [event.kind for event in told]
+        back = FakeBroker("b1")
+        back.queues = dead.queues
+        await back.start()
+        cluster.brokers.append(back)
+        cluster.register(back, queues=1)
+        await mq.topic("T")
+        assert {message.queue.broker for message in await take(consumer, 3)} == {"b1"}
+
+
+async def test_a_queue_given_up_is_forgotten(cluster: FakeCluster, mq: RocketMQ) -> None:
+    fake = await cluster.add(queues=2)
+    fill(fake, 5, 0)
+    fill(fake, 5, 1)
+    consumer = mq.consumer("g", "T", start="first")
+    await take(consumer, 1)
+    await until(lambda: len(consumer._ready) == 9)
+    fake.members["g"]["~somebody"] = next(iter(fake.members["g"].values()))
+    fake._notify("g")
+    await until(lambda: len(consumer.queues) == 1)
+    (kept,) = consumer.queues
+    assert {message.queue for message in await take(consumer, len(consumer._ready))} <= {kept}
+
+
+async def test_alone_and_given_queues_need_no_group(cluster: FakeCluster, mq: RocketMQ) -> None:
+    fake = await cluster.add(queues=3)
+    fake.react[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda link, command: command.answer(1, "never asked")
+    async with mq.consumer("g", "T", alone=True) as consumer:
+        assert len(consumer.queues) == 3
+    queue = MessageQueue("T", "b", 1)
+    async with mq.consumer("h", "T", queues=[queue]) as consumer:
+        assert consumer.queues == [queue]
+
+
+async def test_brokers_hear_of_groups_and_of_their_leaving(cluster: FakeCluster) -> None:
+    master, slave = await cluster.add(), await cluster.add(broker_id=1)
+    async with broker(cluster.address) as mq:
+        await mq.producer("p").send("T", b"x")
+        async with mq.consumer("g", "T", tags="A || B"):
+            for fake in (master, slave):
+                (group,) = fake.heartbeats[-1].consumers
+                assert (group.name, group.subscriptions[0].tags) == ("g", ("A", "B"))
+                assert [producer.name for producer in fake.heartbeats[-1].producers] == ["p"]
+                assert len(fake.members["g"]) == 1
+        assert not master.members["g"]
+        assert not slave.members["g"]
+
+
+async def test_heartbeats_go_on(cluster: FakeCluster) -> None:
+    fake = await cluster.add()
+    async with broker(cluster.address, settings=BrokerClientSettings(heartbeat_s=0.02)) as mq:
+        await mq.producer("p").send("T", b"x")
+        await until(lambda: len(fake.heartbeats) > 2)
+
+
+async def test_what_a_broker_asks_and_we_do_not_know_is_answered(cluster: FakeCluster, mq: RocketMQ) -> None:
+    fake = await cluster.add()
+    links: list[Any] = []
+    answers: list[Any] = []
+    fake.react[PULL] = lambda link, command: links.append(link)
+    async with mq.consumer("g", "T"):
+        await until(lambda: links)
+        around = links[0]._around
+
+        def received(link: Any, commands: list[Any]) -> None:
+            answers.extend(command for command in commands if command.is_answer)
+
+        links[0]._around = replace(around, received=received)
+        links[0].send(request(307))
+        await until(lambda: answers)
+        assert answers[0].code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+async def test_a_refused_pull_is_tried_again_and_a_hopeless_one_raised(
+    cluster: FakeCluster, mq: RocketMQ, told: list[Any]
+) -> None:
+    fake = await cluster.add(queues=1)
+    fake.react[PULL] = lambda link, command: command.answer(ResponseCode.NO_PERMISSION, "not for you")
+    consumer = mq.consumer("g", "T")
+    with pytest.raises(BrokerError, match="not for you"):
+        await anext(consumer)
+    await consumer.close()
+    fake.react[PULL] = lambda link, command: command.answer(ResponseCode.SYSTEM_ERROR, "not now")
+    async with mq.consumer("g", "T"):
+        await until(lambda: [event for event in told if event.kind == "pull refused"])
+
+
+async def test_a_body_that_is_no_records_is_raised(cluster: FakeCluster, mq: RocketMQ) -> None:
+    fake = await cluster.add(queues=1)
+    fill(fake, 1)
+    fake.react[PULL] = lambda link, command: fake._pulled(command, 0, 1, 0, 1, b"nonsense" * 20)
+    with pytest.raises(RemoteProtocolError):
+        await anext(mq.consumer("g", "T", start="first"))
+
+
+async def test_a_broker_that_holds_no_pulls_is_not_asked_without_pause(cluster: FakeCluster, mq: RocketMQ) -> None:
+    fake = await cluster.add(queues=1)
+    fake.react[PULL] = lambda link, command: fake._pulled(command, ResponseCode.PULL_NOT_FOUND, 0, 0, 0)
+    async with mq.consumer("g", "T"):
+        await asyncio.sleep(0.25)
+        assert 1 <= fake.count(PULL) <= 4
+
+
+async def test_an_unknown_topic(cluster: FakeCluster, mq: RocketMQ) -> None:
+    await cluster.add()
+    with pytest.raises(NoSuchTopic):
+        await anext(mq.consumer("g", "Nope"))
+
+
+async def test_one_group_once_in_a_client(cluster: FakeCluster, mq: RocketMQ) -> None:
+    await cluster.add()
+    async with mq.consumer("g", "T"):
+        with pytest.raises(UsageError, match="already"):
+            await mq.consumer("g", "X").start()
+        assert mq._membership.has_consumer("g")
+
+
+async def test_closing_ends_the_iteration(cluster: FakeCluster, mq: RocketMQ) -> None:
+    await cluster.add()
+    consumer = mq.consumer("g", "T")
+    waiting = asyncio.ensure_future(anext(consumer, None))
+    await until(lambda: consumer.queues)
+    await consumer.close()
+    assert await waiting is None
+
+
+@pytest.mark.parametrize("wrong", [{"start": "middle"}, {"tags": "A || || B"}, {"group": ""}])
+async def test_arguments_that_cannot_work(mq: RocketMQ, wrong: dict[str, str]) -> None:
+    arguments = {"group": "g", "topic": "T"} | wrong
+    with pytest.raises(UsageError):
+        mq.consumer(**arguments)  # type: ignore[arg-type]

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+
+from tallystick.codec.records import encode_records, topic_field
+from tallystick.errors import BrokerError, RemoteProtocolError
+from tallystick.rocketmq.client.pulling import Pull
+from tallystick.rocketmq.client.subscription import TagFilter
+from tallystick.rocketmq.wire.headers import PullAnswer
+from tallystick.rocketmq.wire.record import encode_host
+from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.values import MessageQueue, ResponseCode
+
+HOST = encode_host("127.0.0.1", 1)
+FOUND, NOT_FOUND, RETRY, MOVED = (
+    ResponseCode.SUCCESS,
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+)
+
+
+def pull(tags: str = "*") -> Pull:
+    return Pull(MessageQueue("T", "b", 0), TagFilter.parse(tags), 5)
+
+
+def answer(code: int, next_offset: int, offsets: tuple[int, ...] = (), suggested: int = 0) -> Command:
+    header = PullAnswer(suggest_which_broker_id=suggested, next_begin_offset=next_offset, max_offset=100, min_offset=0)
+    rows = [(topic_field("T"), 0, n, 0, 1, HOST, 0, 0, b"x", b"TAGS\x01A\x02") for n in offsets]
+    return request(11).answer(code, None, header.to_fields(), b"".join(encode_records(rows, 0, 1, HOST)))
+
+
+def test_messages_in_order_and_where_to_go_on() -> None:
+    asked = pull()
+    assert [message.offset for message in asked.answered(answer(FOUND, 8, (5, 6, 7), 1))] == [5, 6, 7]
+    assert (asked.next_offset, asked.broker_id) == (8, 1)
+
+
+def test_what_was_delivered_before_is_not_delivered_again() -> None:
+    assert [message.offset for message in pull().answered(answer(FOUND, 8, (3, 4, 5, 6)))] == [5, 6]
+
+
+def test_other_tags_are_passed_over() -> None:
+    asked = pull("B")
+    assert asked.answered(answer(FOUND, 8, (5, 6, 7))) == []
+    assert asked.next_offset == 8
+
+
+@pytest.mark.parametrize(
+    ("code", "next_offset", "then"), [(NOT_FOUND, 5, 5), (RETRY, 9, 9), (RETRY, 3, 5), (NOT_FOUND, 2, 5)]
+)
+def test_without_messages_an_offset_only_grows(code: int, next_offset: int, then: int) -> None:
+    asked = pull()
+    assert asked.answered(answer(code, next_offset)) == []
+    assert (asked.next_offset, asked.corrected) == (then, False)
+
+
+@pytest.mark.parametrize("next_offset", [2, 50])
+def test_only_a_moved_offset_goes_either_way(next_offset: int) -> None:
+    asked = pull()
+    assert asked.answered(answer(MOVED, next_offset)) == []
+    assert (asked.next_offset, asked.corrected) == (next_offset, True)
+
+
+def test_refusals_and_damage_are_raised_and_change_nothing() -> None:
+    asked = pull()
+    with pytest.raises(BrokerError):
+        asked.answered(request(11).answer(ResponseCode.NO_PERMISSION, "no"))
+    broken = answer(FOUND, 8, (5, 6))
+    broken.body = bytes(broken.body)[:-3]
+    with pytest.raises(RemoteProtocolError):
+        asked.answered(broken)
+    assert asked.next_offset == 5

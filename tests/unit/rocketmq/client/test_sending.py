@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+
+from tallystick.errors import BrokerError, ConnectionLost, RemoteProtocolError, RequestTimeout, TallyError, Unavailable
+from tallystick.rocketmq.client.sending import Sending, SendStatus
+from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.values import MessageQueue, ResponseCode
+
+QUEUE = MessageQueue("T", "b", 0)
+STORED = {"msgId": "F" * 32, "queueId": "3", "queueOffset": "9"}
+
+
+def said(code: int, fields: dict[str, str] | None = None) -> Command:
+    return request(310).answer(code, "said", fields)
+
+
+def sending() -> Sending:
+    return Sending("id", attempts_left=3, deadline=10.0)
+
+
+@pytest.mark.parametrize("status", SendStatus)
+def test_four_codes_mean_stored(status: SendStatus) -> None:
+    result = sending().answered(QUEUE, said(status.value, STORED), 0.0)
+    assert result is not None
+    assert (result.status, result.queue.queue_id, result.queue_offset, result.maybe_twice) == (status, 3, 9, False)
+
+
+@pytest.mark.parametrize(
+    ("failure", "again"),
+    [
+        (said(ResponseCode.SYSTEM_BUSY), True),
+        (said(ResponseCode.TOPIC_NOT_EXIST), True),
+        (said(ResponseCode.MESSAGE_ILLEGAL), False),
+        (said(ResponseCode.INVALID_PARAMETER), False),
+        (ConnectionLost("x"), True),
+        (RequestTimeout("x"), True),
+        (Unavailable("x"), True),
+        (RemoteProtocolError("x"), False),
+        (said(0, {"queueId": "no number"}), False),
+    ],
+)
+def test_what_is_tried_again(failure: Command | TallyError, again: bool) -> None:
+    attempt = sending()
+    assert attempt.answered(QUEUE, failure, 0.0) is None
+    assert (attempt.may_retry, attempt.avoid) == (again, "b")
+    assert attempt.failure is not None
+
+
+def test_attempts_and_time_are_bounded() -> None:
+    attempt = sending()
+    for left in (True, True, False):
+        attempt.answered(QUEUE, said(2), 0.0)
+        assert attempt.may_retry == left
+    late = sending()
+    late.answered(QUEUE, said(2), 10.0)
+    assert not late.may_retry
+
+
+def test_doubt_outlives_what_comes_after_it() -> None:
+    attempt = sending()
+    attempt.answered(QUEUE, ConnectionLost("first"), 0.0)
+    attempt.answered(QUEUE, said(2), 0.0)
+    assert isinstance(attempt.failure, ConnectionLost)
+    result = attempt.answered(QUEUE, said(0, STORED), 0.0)
+    assert result is not None
+    assert result.maybe_twice
+
+
+def test_without_doubt_the_last_failure_counts() -> None:
+    attempt = sending()
+    attempt.answered(QUEUE, said(2), 0.0)
+    attempt.answered(QUEUE, said(14), 0.0)
+    assert isinstance(attempt.failure, BrokerError)
+    assert attempt.failure.response_code == 14
+    result = attempt.answered(QUEUE, said(0, STORED), 0.0)
+    assert result is not None
+    assert not result.maybe_twice

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystick.rocketmq.ha.acks import AcksCore, Settle
+from tallystick.rocketmq.ha.settings import MIB, HaSettings
+from tallystick.rocketmq.wire.values import PutStatus
+
+SETTINGS = HaSettings(slave_timeout_ms=3000, sync_flush_timeout_ms=5000)
+OK, DISK, SLAVE, NO_SLAVE = (
+    PutStatus.PUT_OK,
+    PutStatus.FLUSH_DISK_TIMEOUT,
+    PutStatus.FLUSH_SLAVE_TIMEOUT,
+    PutStatus.SLAVE_NOT_AVAILABLE,
+)
+
+
+def core(*positions: int, needs: int = 1) -> AcksCore:
+    """With slaves a, b … at these positions."""
+    acks = AcksCore(dataclasses.replace(SETTINGS, in_sync_replicas=needs + 1))
+    for number, position in enumerate(positions):
+        acks.connected("abcdef"[number], position, 0.0)
+    return acks
+
+
+def waits(acks: AcksCore, end: int, now: float = 0.0, *, flush: bool = False, replicas: bool = True) -> int:
+    settled = acks.appended(end, now, flush=flush, replicas=replicas)
+    assert settled.settles == ()
+    return settled.ticket
+
+
+def test_nothing_to_wait_for_is_over_at_once() -> None:
+    settled = core().appended(10, 0.0, flush=False, replicas=False)
+    assert settled.settles == (Settle(settled.ticket, OK),)
+
+
+@pytest.mark.rule("H9")
+def test_h9_an_ack_ends_all_waits_up_to_it_in_order() -> None:
+    acks = core(0)
+    first, second, third = waits(acks, 10), waits(acks, 20), waits(acks, 30)
+    assert acks.reported("a", 9, 1.0) == []
+    assert acks.reported("a", 20, 1.0) == [Settle(first, OK), Settle(second, OK)]
+    assert acks.reported("a", 30, 1.0) == [Settle(third, OK)]
+
+
+@pytest.mark.rule("H9")
+def test_h9_the_time_out_is_counted_from_the_append() -> None:
+    acks = core(0)
+    early, late = waits(acks, 10, 1.0), waits(acks, 20, 2.0)
+    assert acks.wake_at() == 4.0
+    assert acks.tick(3.9) == []
+    assert acks.tick(4.0) == [Settle(early, SLAVE)]
+    assert acks.wake_at() == 5.0
+    assert acks.tick(5.0) == [Settle(late, SLAVE)]
+    assert acks.wake_at() is None
+
+
+@pytest.mark.rule("H9")
+def test_h9_the_default_is_five_seconds() -> None:
+    acks = AcksCore(HaSettings())
+    acks.connected("a", 0, 0.0)
+    waits(acks, 10)
+    assert acks.wake_at() == 5.0
+
+
+@pytest.mark.rule("H10")
+def test_h10_no_slave_is_said_at_once() -> None:
+    settled = core().appended(10, 0.0, flush=True, replicas=True)
+    assert settled.settles == (Settle(settled.ticket, NO_SLAVE),)
+
+
+@pytest.mark.rule("H10")
+@pytest.mark.parametrize(("end", "available"), [(123 + 256 * MIB - 1, True), (123 + 256 * MIB, False)])
+def test_h10_a_slave_too_far_behind_is_none(end: int, available: bool) -> None:
+    acks = core(123)
+    assert acks.available(end) is available
+    assert bool(acks.appended(end, 0.0, flush=False, replicas=True).settles) is not available
+
+
+@pytest.mark.rule("H10")
+def test_h10_counts_slaves_less_than_the_gap_behind() -> None:
+    gap = SETTINGS.max_gap_bytes
+    acks = core(123, 124, 123, 125)
+    assert [acks.in_sync(end) for end in (gap, 123 + gap, 124 + gap, 125 + gap)] == [4, 2, 1, 0]
+
+
+def test_a_first_report_is_a_position_and_no_ack() -> None:
+    """R1: a stale slave far ahead must not make sends look replicated."""
+    acks = core(1000)
+    ticket = waits(acks, 10)
+    assert acks.reported("a", 10, 0.0) == [Settle(ticket, OK)]
+
+
+def test_two_slaves_wanted_are_two_slaves() -> None:
+    """R2: one slave, however often it reports or connects, is one."""
+    acks = core(0, 0, needs=2)
+    ticket = waits(acks, 10)
+    assert acks.reported("a", 10, 0.0) == []
+    acks.connected("a", 10, 0.0)
+    assert acks.reported("a", 10, 0.0) == []
+    assert acks.reported("b", 10, 0.0) == [Settle(ticket, OK)]
+
+
+def test_what_a_slave_that_left_had_counts_no_more() -> None:
+    acks = core(0, 0, needs=2)
+    ticket = waits(acks, 10)
+    acks.reported("a", 10, 0.0)
+    acks.disconnected("a", 0.0)
+    assert acks.reported("b", 10, 0.0) == []
+    assert acks.appended(11, 0.0, flush=False, replicas=True).settles[0].status is NO_SLAVE
+    acks.connected("a", 10, 0.5)
+    assert acks.reported("a", 10, 0.5) == [Settle(ticket, OK)]
+
+
+def test_who_waits_goes_on_waiting_when_the_slave_leaves() -> None:
+    acks = core(0)
+    ticket = waits(acks, 10)
+    assert acks.disconnected("a", 0.1) == []
+    assert acks.tick(3.0) == [Settle(ticket, SLAVE)]
+
+
+def test_a_lower_report_takes_nothing_back() -> None:
+    acks = core(0)
+    acks.reported("a", 10, 0.0)
+    acks.reported("a", 5, 0.0)
+    assert acks.replicated == 10
+
+
+def test_the_disk() -> None:
+    acks = core()
+    ticket = waits(acks, 10, flush=True, replicas=False)
+    assert acks.flushed(9, 0.1) == []
+    assert acks.flushed(10, 0.2) == [Settle(ticket, OK)]
+    settled = acks.appended(10, 0.3, flush=True, replicas=False)
+    assert settled.settles == (Settle(settled.ticket, OK),), "already synced"
+    late = waits(acks, 11, 1.0, flush=True, replicas=False)
+    assert acks.tick(6.0) == [Settle(late, DISK)]
+
+
+@pytest.mark.parametrize(
+    ("events", "status", "at"),
+    [
+        (["flush", "ack"], OK, 1),
+        (["ack", "flush"], OK, 1),
+        (["ack", "time"], DISK, 1),
+        (["flush", "time"], SLAVE, 1),
+        (["time"], SLAVE, 0),
+        (["slave time", "flush"], SLAVE, 0),
+        (["slave time", "time"], SLAVE, 0),
+    ],
+)
+def test_both_the_slaves_word_wins_unless_it_is_ok(events: list[str], status: PutStatus, at: int) -> None:
+    acks = core(0)
+    ticket = waits(acks, 10, flush=True)
+    told = []
+    for event in events:
+        match event:
+            case "flush":
+                told.append(acks.flushed(10, 0.5))
+            case "ack":
+                told.append(acks.reported("a", 10, 0.5))
+            case "slave time":
+                told.append(acks.tick(3.0))
+            case "time":
+                told.append(acks.tick(9.0))
+    assert [settles for settles in told if settles] == [[Settle(ticket, status)]]
+    assert told[at]
+    assert acks.wake_at() is None or events == ["time"] or status is SLAVE
+
+
+@dataclasses.dataclass
+class Wait:
+    """The dumb twin of a wait: looks at itself after every event."""
+
+    end: int
+    since: float
+    disk: PutStatus | None
+    slaves: PutStatus | None
+
+    def look(self, now: float, disk: int, copies: int, needs: int) -> PutStatus | None:
+        if self.disk is None:
+            self.disk = OK if disk >= self.end else DISK if now >= self.since + 5.0 else None
+        if self.slaves is None:
+            self.slaves = OK if copies >= needs else SLAVE if now >= self.since + 3.0 else None
+        if self.slaves is SLAVE:
+            return SLAVE
+        return None if self.disk is None or self.slaves is None else self.disk
+
+
+@given(st.integers(0, 1 << 32))
+def test_the_core_and_its_dumb_twin_agree(seed: int) -> None:
+    rng = random.Random(seed)
+    needs = rng.choice((1, 1, 2))
+    acks = core(needs=needs)
+    now, end, disk = 0.0, 0, 0
+    acked: dict[str, int] = {}
+    waiting: dict[int, Wait] = {}
+    for _ in range(60):
+        now += rng.choice((0.0, 0.1, 1.0))
+        slave = rng.choice("abc")
+        settles: list[Settle] = []
+        match rng.choice(("append", "append", "flush", "report", "report", "connect", "leave", "tick")):
+            case "append":
+                settles = acks.tick(now)
+                end += rng.randint(1, 5)
+                flush, replicas = rng.random() < 0.5, rng.random() < 0.7
+                settled = acks.appended(end, now, flush=flush, replicas=replicas)
+                settles += settled.settles
+                if replicas and len(acked) < needs:
+                    assert settled.settles == (Settle(settled.ticket, NO_SLAVE),)
+                    settles.pop()
+                else:
+                    waiting[settled.ticket] = Wait(end, now, None if flush else OK, None if replicas else OK)
+            case "flush":
+                disk = rng.randint(disk, end)
+                settles = acks.flushed(disk, now)
+            case "report" if slave in acked:
+                acked[slave] = max(acked[slave], rng.randint(0, end))
+                settles = acks.reported(slave, acked[slave], now)
+            case "connect":
+                acked[slave] = -1
+                settles = acks.connected(slave, rng.randint(0, end), now)
+            case "leave":
+                acked.pop(slave, None)
+                settles = acks.disconnected(slave, now)
+            case _:
+                settles = acks.tick(now)
+        over = {}
+        for ticket, wait in waiting.items():
+            status = wait.look(now, disk, sum(ack >= wait.end for ack in acked.values()), needs)
+            if status is not None:
+                over[ticket] = status
+        assert {settle.ticket: settle.status for settle in settles} == over
+        assert len(settles) == len(over), "each is told once"
+        for ticket in over:
+            del waiting[ticket]

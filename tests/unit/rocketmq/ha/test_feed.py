@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystick.rocketmq.ha.feed import Acked, Action, Close, Feed, Greet, Heartbeat, Start, Verify
+from tallystick.rocketmq.ha.log import LogRange
+from tallystick.rocketmq.ha.settings import HaSettings
+from tallystick.rocketmq.wire.ha import HEAD, MAX_HELLO_BYTES, REPORT, SlaveHello, Span
+
+FILE = 1 << 24
+LOG = LogRange(first=FILE, end=3 * FILE + 100, flushed=0)
+HELLO = SlaveHello("b", FILE, 2 * FILE, 2 * FILE, spans=(Span(2 * FILE - 8, 8, 7),))
+
+
+def feed(now: float = 0.0) -> Feed:
+    return Feed(HaSettings(), FILE, now)
+
+
+def report(*offsets: int) -> bytes:
+    return b"".join(map(REPORT.pack, offsets))
+
+
+def fed(start: int = 2 * FILE) -> Feed:
+    found = feed()
+    assert found.received(report(start), LOG, 0.0) == [Start(start, start, None, proven=False)]
+    return found
+
+
+def reason(actions: list[Action]) -> str:
+    [close] = actions
+    assert isinstance(close, Close)
+    return close.reason
+
+
+@pytest.mark.rule("H4")
+def test_h4_the_first_report_is_where_to_begin() -> None:
+    assert fed().position == 2 * FILE
+    assert fed(2 * FILE + 77).position == 2 * FILE + 77
+
+
+@pytest.mark.rule("H4")
+def test_h4_an_empty_slave_begins_at_the_newest_file() -> None:
+    assert feed().received(report(0), LOG, 0.0) == [Start(0, 3 * FILE, None, proven=False)]
+    assert feed().received(report(0), LogRange(0, 500, 0), 0.0) == [Start(0, 0, None, proven=False)]
+
+
+def test_nothing_is_sent_before_a_report() -> None:
+    silent = feed()
+    assert not silent.feeding
+    assert silent.tick(LOG, 19.0, writable=True) == []
+    assert silent.wake_at() == 20.0
+
+
+@pytest.mark.rule("H6")
+def test_h6_a_silent_slave_is_given_up() -> None:
+    assert "heard nothing" in reason(feed().tick(LOG, 20.0, writable=True))
+    link = fed()
+    link.received(report(2 * FILE), LOG, 15.0)
+    assert "heard nothing" not in str(link.tick(LOG, 34.9, writable=True))
+    assert "heard nothing" in reason(link.tick(LOG, 35.0, writable=False))
+
+
+@pytest.mark.rule("H7")
+def test_h7_frames_of_at_most_32_kib_follow_each_other() -> None:
+    link = fed()
+    data = memoryview(bytes(range(256)) * 300)
+    frames = link.cut(data, 0.0)
+    heads, bodies = frames[::2], frames[1::2]
+    assert [HEAD.unpack(head) for head in heads] == [
+        (2 * FILE, 32768), (2 * FILE + 32768, 32768), (2 * FILE + 65536, 11264),
+    ]  # fmt: skip
+    assert b"".join(bodies) == data
+    assert link.position == 2 * FILE + len(data)
+
+
+@pytest.mark.rule("H7")
+def test_h7_heartbeats_after_silence_say_the_next_offset() -> None:
+    link = fed()
+    assert link.wake_at() == 5.0
+    link.cut(memoryview(b"12345"), 3.0)
+    assert link.tick(LOG, 7.9, writable=True) == []
+    assert link.tick(LOG, 8.0, writable=True) == [Heartbeat(2 * FILE + 5)]
+    assert link.wake_at() == 13.0
+    assert link.tick(LOG, 13.0, writable=False) == [], "the last frame is not out yet"
+    assert link.wake_at() == 18.0, "and looking again at once would spin"
+
+
+def test_a_late_first_report_is_answered_with_a_heartbeat_first() -> None:
+    """D15: the time counts from the accept."""
+    late = feed().received(report(2 * FILE), LOG, 5.0)
+    assert late == [Start(2 * FILE, 2 * FILE, None, proven=False), Heartbeat(2 * FILE)]
+
+
+@pytest.mark.rule("H5")
+def test_h5_a_report_is_an_ack_of_what_was_sent() -> None:
+    link = fed()
+    link.cut(memoryview(bytes(100)), 0.0)
+    assert link.received(report(2 * FILE + 40), LOG, 1.0) == [Acked(2 * FILE + 40)]
+    assert link.received(report(2 * FILE + 40), LOG, 1.0) == []
+    assert link.received(report(2 * FILE + 100), LOG, 1.0) == [Acked(2 * FILE + 100)]
+
+
+@pytest.mark.parametrize("offset", [2 * FILE + 1, LOG.end, 1 << 62, -1, -5, -(1 << 63)])
+def test_an_ack_of_what_was_never_sent_ends_the_link(offset: int) -> None:
+    """R1: such an ack once made every send look replicated."""
+    assert "acknowledged" in reason(fed().received(report(offset), LOG, 1.0))
+
+
+def test_only_the_last_complete_report_of_a_read_counts() -> None:
+    link = fed()
+    link.cut(memoryview(bytes(100)), 0.0)
+    data = report(2 * FILE + 90, 2 * FILE + 80, 2 * FILE + 10, 2 * FILE + 50)
+    assert link.received(data[:-1], LOG, 1.0) == [Acked(2 * FILE + 10)]
+    assert link.received(data[-1:], LOG, 1.0) == [Acked(2 * FILE + 50)]
+
+
+@pytest.mark.parametrize("offset", [1, FILE - 1])
+def test_a_slave_that_needs_what_was_deleted_is_told(offset: int) -> None:
+    assert "the master's log begins at" in reason(feed().received(report(offset), LOG, 0.0))
+
+
+def test_a_slave_that_retention_overtakes_is_told() -> None:
+    """Found by the simulator: it got heartbeats for ever, and both sides thought that all was well."""
+    link = fed()
+    later = LogRange(3 * FILE, 4 * FILE, 0)
+    assert "the master's log begins at" in reason(link.tick(later, 5.0, writable=True))
+
+
+@pytest.mark.parametrize("offset", [LOG.end + 1, 1 << 62])
+def test_a_slave_ahead_of_its_master_is_not_fed(offset: int) -> None:
+    link = feed()
+    assert "the master lost its end" in reason(link.received(report(offset), LOG, 0.0))
+    assert link.received(report(LOG.end), LOG, 0.0) == [], "nothing more counts on this link"
+
+
+@pytest.mark.parametrize("offset", [-5, -(1 << 63)])
+def test_a_negative_first_report_ends_the_link(offset: int) -> None:
+    assert "cannot end" in reason(feed().received(report(offset), LOG, 0.0))
+
+
+def test_a_slave_of_ours_is_greeted_and_compared() -> None:
+    link = feed()
+    assert link.received(report(-1), LOG, 0.0) == [Greet()]
+    assert link.received(HELLO.encode(), LOG, 0.1) == [Verify(HELLO)]
+    assert link.verified(HELLO, None, LOG, 0.1) == [
+        Start(2 * FILE, 2 * FILE, "b", proven=True), Heartbeat(2 * FILE),
+    ]  # fmt: skip
+    assert link.received(report(2 * FILE), LOG, 0.2) == [Acked(2 * FILE)]
+
+
+def test_an_empty_slave_of_ours_begins_where_it_says() -> None:
+    for start, position in ((None, 3 * FILE), (FILE, FILE), (0, 0)):
+        link = feed()
+        hello = SlaveHello("b", 0, 0, start)
+        link.received(report(-1) + hello.encode(), LOG, 0.0)
+        assert link.verified(hello, None, LOG, 0.1)[0] == Start(0, position, "b", proven=True)
+
+
+def test_a_slave_whose_log_differs_is_refused() -> None:
+    link = feed()
+    link.received(report(-1) + HELLO.encode(), LOG, 0.0)
+    assert link.verified(HELLO, "they differ", LOG, 0.1) == [Greet("they differ"), Close("they differ")]
+    assert link.received(report(2 * FILE), LOG, 0.2) == []
+    assert not link.feeding
+
+
+def test_a_slave_of_ours_is_never_fed_without_a_comparison() -> None:
+    """Found by the simulator: a late greeting, and the slave went on in the plain form with a log of its own."""
+    link = feed()
+    assert link.received(report(-1, 2 * FILE), LOG, 0.0) == [Greet()]
+    assert link.received(report(2 * FILE), LOG, 5.0) == []
+    assert not link.feeding
+    assert link.received(report(2 * FILE) + HELLO.encode(), LOG, 6.0) == [Verify(HELLO)]
+
+
+def test_the_alarm_never_rings_in_vain() -> None:
+    """Found by the simulator: rounding made the deadline come and the time since not pass."""
+    for start in (35.397, 0.1, 12345.678):
+        link = feed(start)
+        assert link.tick(LOG, link.wake_at(), writable=True)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        report(-2, 0),
+        report(-2, -8),
+        report(-2, 7),
+        report(-2, MAX_HELLO_BYTES + 8),
+        report(-2, 8) + b"not JSON",
+        report(-2, 8) + b'{"a":1} ' + report(5),
+        SlaveHello("", 0, 0, None).encode(),
+        SlaveHello("b", 0, -1, None).encode(),
+        SlaveHello("b", 0, 1 << 63, None).encode(),
+    ],
+)
+def test_a_hello_that_is_none_ends_the_link(data: bytes) -> None:
+    link = feed()
+    link.received(report(-1), LOG, 0.0)
+    assert reason(link.received(data, LOG, 0.0))
+
+
+@given(st.binary(max_size=200), st.lists(st.integers(1, 50)))
+def test_any_bytes_in_any_pieces_are_an_offset_or_the_end(data: bytes, sizes: list[int]) -> None:
+    link, at = feed(), 0
+    for size in [*sizes, len(data)]:
+        for action in link.received(data[at : at + size], LOG, 0.0):
+            assert isinstance(action, (Start, Acked, Greet, Verify, Close, Heartbeat))
+            if isinstance(action, Acked):
+                assert 0 <= action.offset <= link.position
+        at += size
+    assert len(link._received) <= 8 + MAX_HELLO_BYTES
+
+
+@given(st.lists(st.integers(1, 40), min_size=1))
+def test_a_greeting_in_any_pieces_is_the_same(sizes: list[int]) -> None:
+    data, link, at, actions = report(-1) + HELLO.encode(), feed(), 0, list[Action]()
+    for size in [*sizes, len(data)]:
+        if data[at : at + size]:
+            actions += link.received(data[at : at + size], LOG, 0.0)
+        at += size
+    assert actions == [Greet(), Verify(HELLO)]

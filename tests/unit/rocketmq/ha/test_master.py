@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from typing import Any
+
+import pytest
+
+from support.ha_log import MemoryLog
+from support.waiting import until
+from tallystick.rocketmq.ha.acks import Settle
+from tallystick.rocketmq.ha.master import WAKE_BYTES
+from tallystick.rocketmq.wire.ha import REPORT
+from tallystick.rocketmq.wire.values import PutStatus
+
+
+@pytest.mark.rule("H7")
+async def test_h7_a_new_write_is_sent_at_once(house: Any) -> None:
+    master = await house.master(MemoryLog(b"old"), heartbeat_ms=60_000)
+    peer = await house.peer(master.address)
+    peer.report(3)
+    await until(lambda: master.port.status()[0].started if master.port.status() else False)
+    master.put(b"new")
+    assert await peer.frame() == (3, b"new")
+
+
+@pytest.mark.rule("H7")
+async def test_h7_heartbeats(house: Any) -> None:
+    master = await house.master(MemoryLog(b"old"), heartbeat_ms=30)
+    peer = await house.peer(master.address)
+    peer.report(3)
+    assert [await peer.frame() for _ in range(3)] == [(3, b"")] * 3
+
+
+@pytest.mark.rule("H9")
+async def test_h9_an_ack_ends_the_wait(house: Any) -> None:
+    master = await house.master(MemoryLog(b"old"))
+    peer = await house.peer(master.address)
+    peer.report(3)
+    await until(lambda: master.waits.core.available(3))
+    end = master.put(b"new")
+    ticket = master.waits.appended(end, flush=False, replicas=True).ticket
+    while (await peer.frame())[1] != b"new":
+        pass
+    assert master.settles == []
+    peer.report(end)
+    await until(lambda: bool(master.settles))
+    assert master.settles == [Settle(ticket, PutStatus.PUT_OK)]
+
+
+@pytest.mark.rule("H9")
+async def test_h9_the_time_out_comes_by_itself(house: Any) -> None:
+    master = await house.master(MemoryLog(b"old"), slave_timeout_ms=20)
+    peer = await house.peer(master.address)
+    peer.report(3)
+    await until(lambda: master.waits.core.available(3))
+    ticket = master.waits.appended(master.put(b"new"), flush=False, replicas=True).ticket
+    await until(lambda: bool(master.settles))
+    assert master.settles == [Settle(ticket, PutStatus.FLUSH_SLAVE_TIMEOUT)]
+
+
+@pytest.mark.rule("H10")
+async def test_h10_a_connection_that_said_nothing_is_no_slave(house: Any) -> None:
+    master = await house.master(MemoryLog(b"old"))
+    await house.peer(master.address)
+    await until(lambda: len(master.port.status()) == 1)
+    assert not master.waits.core.available(3)
+    assert master.port.status()[0].why == "it has not yet said where its log ends"
+
+
+@pytest.mark.rule("H6")
+async def test_h6_a_silent_slave_is_closed(house: Any) -> None:
+    master = await house.master(housekeeping_ms=50)
+    peer = await house.peer(master.address)
+    assert await peer.closed() == b""
+    assert "heard nothing" in master.reasons()[0]
+    assert master.port.status() == []
+
+
+async def test_a_log_of_many_files_arrives_whole(house: Any) -> None:
+    log = MemoryLog(random.Random(5).randbytes(3_000_000), file_bytes=700_001)
+    master = await house.master(log, heartbeat_ms=60_000)
+    peer = await house.peer(master.address)
+    peer.report(1)
+    got = b""
+    while len(got) < log.end - 1:
+        offset, body = await peer.frame()
+        assert offset == 1 + len(got)
+        assert 0 < len(body) <= 32768
+        assert (offset + len(body) - 1) // 700_001 == offset // 700_001, "a frame is of one file"
+        got += body
+    assert got == bytes(log.data[1:])
+
+
+async def test_a_slave_that_reads_nothing_costs_no_memory(house: Any) -> None:
+    master = await house.master(MemoryLog(bytes(64 * 1024 * 1024), file_bytes=1 << 30))
+    peer = await house.peer(master.address)
+    peer.report(1)
+    [link] = await _links(master)
+    await until(lambda: link._paused)
+    sent = link._feed.position
+    for _ in range(20):
+        master.put(b"more")
+        await asyncio.sleep(0)
+    assert link._feed.position == sent
+    assert link._transport.get_write_buffer_size() <= 3 * WAKE_BYTES
+    assert master.port.status()[0].why == "it does not take what it is sent"
+
+
+async def _links(master: Any) -> list[Any]:
+    await until(lambda: len(master.port._links) == 1)
+    return list(master.port._links)
+
+
+async def test_two_connections_are_two_slaves_until_one_leaves(house: Any) -> None:
+    master = await house.master(MemoryLog(b"old"))
+    one, other = await house.peer(master.address), await house.peer(master.address)
+    one.report(3)
+    other.report(3)
+    await until(lambda: master.waits.core.in_sync(3) == 2)
+    one.writer.close()
+    await until(lambda: master.waits.core.in_sync(3) == 1)
+    assert [status.started for status in master.port.status()] == [True]
+
+
+@pytest.mark.parametrize("data", [os.urandom(8), os.urandom(64), REPORT.pack(-5), REPORT.pack(1 << 62)])
+async def test_random_bytes_end_their_link_and_nothing_else(house: Any, data: bytes) -> None:
+    """#1155, #3015: eight bytes from anywhere once made every send look replicated."""
+    print("sent", data.hex())
+    master = await house.master(MemoryLog(b"old"))
+    good = await house.peer(master.address)
+    good.report(3)
+    await until(lambda: master.waits.core.available(3))
+    bad = await house.peer(master.address)
+    bad.writer.write(data)
+    await bad.closed()
+    assert master.waits.core.replicated == -1
+    assert master.waits.core.in_sync(3) == 1
+    end = master.put(b"x")
+    ticket = master.waits.appended(end, flush=False, replicas=True).ticket
+    while (await good.frame())[1] != b"x":
+        pass
+    good.report(end)
+    await until(lambda: master.settles == [Settle(ticket, PutStatus.PUT_OK)])
+
+
+async def test_more_connections_than_allowed_are_closed(house: Any) -> None:
+    master = await house.master(max_links=1)
+    kept = await house.peer(master.address)
+    await until(lambda: len(master.port.status()) == 1)
+    assert await (await house.peer(master.address)).closed() == b""
+    assert len(master.port.status()) == 1
+    kept.report(0)
+    assert await kept.frame() == (0, b"")
+
+
+async def test_an_original_slave_is_warned_about_once(house: Any) -> None:
+    master = await house.master(MemoryLog(b"old"))
+    for _ in range(2):
+        peer = await house.peer(master.address)
+        peer.report(3)
+        await peer.frame()
+    assert [event.kind for event in master.events].count("slave is unproven") == 1
+
+
+async def test_status_says_how_far_each_slave_is(house: Any) -> None:
+    master = await house.master(MemoryLog(bytes(100)), max_gap_bytes=50)
+    peer = await house.peer(master.address)
+    peer.report(40)
+    await peer.frame()
+    [status] = master.port.status()
+    assert (status.start, status.sent, status.acked, status.behind_bytes, status.in_sync) == (40, 100, -1, 60, False)
+    assert "too far" in status.why
+    peer.report(90)
+    await until(lambda: master.port.status()[0].in_sync)
+    assert master.port.status()[0].why == "it catches up"
+    peer.report(100)
+    await until(lambda: master.port.status()[0].why == "it has everything")
+    assert master.port.status()[0].behind_s == 0.0
+
+
+async def test_the_port_obeys_its_address(house: Any) -> None:
+    """D19: the original's listens everywhere."""
+    assert (await house.master()).address.startswith("127.0.0.1:")

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from support.ha_log import MemoryLog
+from tallystick.rocketmq.ha.proof import PROOF_BYTES, objection, spans_of
+from tallystick.rocketmq.wire.ha import SlaveHello, Span
+
+FILE = 100_000
+DATA = random.Random(7).randbytes(3 * FILE + 500)
+
+
+def master(data: bytes = DATA) -> MemoryLog:
+    return MemoryLog(data, file_bytes=FILE)
+
+
+def hello(log: MemoryLog) -> SlaveHello:
+    return SlaveHello("b", log.first, log.end, log.end or None, spans=spans_of(log))
+
+
+@pytest.mark.parametrize("end", [1, 499, FILE, FILE + 1, 3 * FILE, len(DATA)])
+def test_equal_logs_up_to_the_slaves_end(end: int) -> None:
+    assert objection(master(), hello(master(DATA[:end]))) is None
+
+
+def test_the_files_of_the_two_may_have_other_sizes() -> None:
+    assert objection(master(), hello(MemoryLog(DATA[: 2 * FILE + 9], file_bytes=77_777))) is None
+
+
+def test_nothing_is_compared_with_an_empty_slave() -> None:
+    assert spans_of(MemoryLog()) == ()
+    assert objection(master(), hello(MemoryLog())) is None
+
+
+def test_a_log_with_a_place_and_no_bytes_has_nothing_to_prove() -> None:
+    """Found by the simulator: a new slave died with half a record."""
+    assert objection(master(), SlaveHello("b", 2 * FILE, 2 * FILE, 2 * FILE)) is None
+
+
+def test_the_proof_is_the_end_of_the_log_and_bounded() -> None:
+    spans = spans_of(master())
+    assert sum(span.size for span in spans) == PROOF_BYTES
+    assert spans[-1].offset + spans[-1].size == len(DATA)
+
+
+@pytest.mark.parametrize("place", [0, 1, FILE - 1, FILE, 2 * FILE - 1])
+def test_one_other_byte_is_found(place: int) -> None:
+    """R3: never a silent divergence."""
+    other = bytearray(DATA[: 2 * FILE])
+    other[place] ^= 1
+    found = objection(master(), hello(master(bytes(other))))
+    assert found is not None and "differ" in found and "tally store check" in found
+
+
+def test_a_master_that_lost_its_end_says_so() -> None:
+    found = objection(master(DATA[:1000]), hello(master(DATA[:1001])))
+    assert found is not None and "the master lost its end" in found
+
+
+def test_what_the_master_deleted_cannot_be_gone_on_from() -> None:
+    kept = master()
+    kept.first = 2 * FILE
+    found = objection(kept, hello(master(DATA[:FILE])))
+    assert found is not None and "begins at 200000" in found
+    assert objection(kept, hello(master(DATA[: 2 * FILE + 5]))) is None, "what both still have agrees"
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        SlaveHello("b", 0, 10, 5),
+        SlaveHello("b", 0, 10, None),
+        SlaveHello("b", 0, 10, 10, spans=(Span(0, PROOF_BYTES + 1, 0),)),
+        SlaveHello("b", 0, 10, 10, spans=(Span(0, 0, 0),) * 9),
+        SlaveHello("b", 0, 10, 10, spans=(Span(len(DATA), 5, 0),)),
+        SlaveHello("b", 0, 10, 10, spans=(Span(1 << 60, 5, 0),)),
+    ],
+)
+def test_a_proof_that_none_of_ours_sends(forged: SlaveHello) -> None:
+    assert objection(master(), forged) is not None
+
+
+def test_a_slave_without_any_proof_is_refused() -> None:
+    assert objection(master(), SlaveHello("b", 0, 10, 10)) is not None

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tallystick.errors import UsageError
+from tallystick.rocketmq.nameserver.kv import KvConfig
+from tallystick.runtime.disk import OsDisk
+
+
+def test_what_was_put_is_there_after_a_restart(tmp_path: Path) -> None:
+    path = str(tmp_path / "kvConfig.json")
+    config = KvConfig(OsDisk(), path)
+    config.put("ns", "a", "1")
+    config.put("ns", "b", "2")
+    config.delete("ns", "a")
+    config.delete("nope", "a")
+    again = KvConfig(OsDisk(), path)
+    assert (again.get("ns", "a"), again.get("ns", "b"), again.namespace("ns")) == (None, "2", {"b": "2"})
+    assert again.namespace("nope") is None
+
+
+def test_a_file_of_the_original_is_read(tmp_path: Path) -> None:
+    (tmp_path / "kv").write_text('{"configTable":{"ORDER_TOPIC_CONFIG":{"T":"b:4"}}}')
+    assert KvConfig(OsDisk(), str(tmp_path / "kv")).get("ORDER_TOPIC_CONFIG", "T") == "b:4"
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "kv").write_text("{")
+    with pytest.raises(UsageError, match="key-value"):
+        KvConfig(OsDisk(), str(tmp_path / "kv"))
+
+
+def test_without_a_path_nothing_is_kept() -> None:
+    config = KvConfig(OsDisk(), "")
+    config.put("ns", "a", "1")
+    assert config.get("ns", "a") == "1"

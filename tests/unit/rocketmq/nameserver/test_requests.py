@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from support.announcing import announcement
+from tallystick.rocketmq.nameserver.kv import ORDER_TOPICS, KvConfig
+from tallystick.rocketmq.nameserver.requests import NameRequests
+from tallystick.rocketmq.nameserver.routes import Routes
+from tallystick.rocketmq.nameserver.settings import NameServerSettings
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import KvTable, TopicNames, TopicTableAnswer
+from tallystick.rocketmq.wire.headers import RegisterBrokerHeader
+from tallystick.rocketmq.wire.registration import Registration, body_crc, encode_registration
+from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.values import DataVersion, RequestCode, TopicConfig
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.disk import OsDisk
+from tallystick.runtime.events import Events
+
+
+def server(**settings: bool) -> NameRequests:
+    routes = Routes()
+    routes.register(announcement(0), "master", 0)
+    routes.register(announcement(1), "slave", 0)
+    config = KvConfig(OsDisk(), "")
+    return NameRequests(routes, config, NameServerSettings(**settings), SystemClock(), Events())
+
+
+def ask(requests: NameRequests, code: int, body: bytes = b"", **fields: str) -> Command:
+    return requests.answer("link", request(code, fields, body))
+
+
+def registration(compressed: bool) -> Command:
+    topics = {name: TopicConfig(name, 3, 3) for name in ("N1", "N2")}
+    body = encode_registration(Registration(TopicTableAnswer(DataVersion(0, 7, 1), topics)), compressed=compressed)
+    header = RegisterBrokerHeader(
+        broker_name="n",
+        broker_addr="n:1",
+        cluster_name="c",
+        broker_id=0,
+        ha_server_addr="n:2",
+        compressed=compressed,
+        body_crc32=body_crc(body),
+    )
+    return request(RequestCode.REGISTER_BROKER, header.to_fields(), body)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_brokers_register_plain_and_compressed(compressed: bool) -> None:
+    requests = server()
+    assert requests.answer("link", registration(compressed)).code == 0
+    route = dialect.read(bytes(ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="N1").body))
+    assert route["brokerDatas"][0]["brokerAddrs"] == {"0": "n:1"}
+    assert route["queueDatas"][0]["readQueueNums"] == 3
+
+
+def test_a_registration_without_a_body_has_no_topics() -> None:
+    requests = server()
+    fields = registration(False).fields | {"bodyCrc32": "0"}
+    assert requests.answer("link", request(RequestCode.REGISTER_BROKER, fields)).code == 0
+    assert ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="N1").code == 17
+
+
+def test_a_registration_brings_back_the_ordered_topics() -> None:
+    requests = server()
+    ask(requests, RequestCode.PUT_KV_CONFIG, namespace=ORDER_TOPICS, key="T1", value="b:4")
+    body = bytes(requests.answer("link", registration(False)).body)
+    assert dialect.read_as(body, KvTable).table == {"T1": "b:4"}
+
+
+def test_routes_say_how_a_topic_is_ordered_when_set_to() -> None:
+    requests = server(order_message=True)
+    ask(requests, RequestCode.PUT_KV_CONFIG, namespace=ORDER_TOPICS, key="T1", value="b:4")
+    body = bytes(ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T1").body)
+    assert dialect.read(body)["orderTopicConf"] == "b:4"
+
+
+def test_no_routes_while_brokers_still_register() -> None:
+    answer = ask(server(wait_for_service=True), RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T1")
+    assert (answer.code, answer.remark) == (1, "name server not ready")
+
+
+def test_a_missing_field_is_named() -> None:
+    answer = ask(server(), RequestCode.GET_ROUTEINFO_BY_TOPIC, other="x")
+    assert (answer.code, answer.remark) == (1, "the custom field <topic> is null")
+
+
+def test_lists_of_topics() -> None:
+    requests = server()
+
+    def names(code: int, **fields: str) -> TopicNames:
+        return dialect.read_as(bytes(ask(requests, code, **fields).body), TopicNames)
+
+    assert names(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).topics == ["T1", "T2"]
+    assert names(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="c").topics == ["T1", "T2"]
+    assert names(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="none").topics == []
+    assert names(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS) == TopicNames(["c", "b"], "b-0:10911")
+    ask(requests, RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="T1", clusterName="c")
+    ask(requests, RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="T2")
+    assert names(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).topics == []
+
+
+def test_lists_can_be_disabled() -> None:
+    requests = server(list_topics=False, list_all_topics=False)
+    for code in (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, RequestCode.GET_TOPICS_BY_CLUSTER):
+        assert ask(requests, code, cluster="c").remark == "disable"
+
+
+def test_write_permission_is_given_back() -> None:
+    requests = server()
+    assert ask(requests, RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="b").fields == {"wipeTopicCount": "2"}
+    assert ask(requests, RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="b").fields == {"addTopicCount": "2"}
+
+
+def test_key_values_go_and_unknown_namespaces_are_not_found() -> None:
+    requests = server()
+    ask(requests, RequestCode.PUT_KV_CONFIG, namespace="n", key="k", value="v")
+    ask(requests, RequestCode.DELETE_KV_CONFIG, namespace="n", key="k")
+    assert ask(requests, RequestCode.GET_KV_CONFIG, namespace="n", key="k").code == 22
+    assert ask(requests, RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="other").code == 22
+    assert ask(requests, RequestCode.PUT_KV_CONFIG, namespace="n", key="k").code == 1
+
+
+def test_bodies_of_random_bytes_are_answered_with_code_1() -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    requests = server()
+    for compressed in (False, True):
+        good = registration(compressed)
+        for _ in range(200):
+            body = bytearray(good.body)
+            for _ in range(rng.randrange(1, 5)):
+                body[rng.randrange(len(body))] = rng.randrange(256)
+            answer = requests.answer("link", request(good.code, good.fields | {"bodyCrc32": "0"}, bytes(body)))
+            assert answer.code in (0, 1)
+    assert ask(requests, RequestCode.QUERY_DATA_VERSION, b"\xff", **good.fields).code == 1
+    assert ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T1").code == 0

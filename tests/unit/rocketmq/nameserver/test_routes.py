@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import pytest
+
+from support.announcing import announcement
+from tallystick.rocketmq.nameserver.routes import Registered, Routes
+from tallystick.rocketmq.wire.values import DataVersion, TopicConfig
+
+
+def addresses(routes: Routes, topic: str = "T1") -> dict[int, str]:
+    route = routes.route(topic)
+    assert route is not None
+    return route.brokers[0].addresses
+
+
+def perm(routes: Routes, topic: str = "T1") -> int:
+    route = routes.route(topic)
+    assert route is not None
+    return route.queues[0].perm
+
+
+def with_both() -> Routes:
+    routes = Routes()
+    routes.register(announcement(0), "master", 0)
+    routes.register(announcement(1), "slave", 0)
+    return routes
+
+
+def test_a_master_brings_its_topics_and_a_slave_only_its_address() -> None:
+    routes = Routes()
+    routes.register(announcement(0), "master", 0)
+    routes.register(announcement(1, ["T1", "T2", "T3"]), "slave", 0)
+    assert routes.topics() == ["T1", "T2"]
+    assert addresses(routes) == {0: "b-0:10911", 1: "b-1:10911"}
+    assert routes.clusters() == {"c": ["b"]}
+
+
+def test_a_slave_learns_where_its_master_is_and_a_master_nothing() -> None:
+    routes = Routes()
+    assert routes.register(announcement(0), "master", 0) == Registered()
+    assert routes.register(announcement(1), "slave", 0) == Registered("b-0:10911", "b-0:10912")
+    routes.closed("master")
+    assert routes.register(announcement(1), "slave", 0) == Registered()
+
+
+def test_a_first_registration_with_one_topic_is_refused_and_leaves_nothing() -> None:
+    routes = Routes()
+    assert routes.register(announcement(0, ["T1"]), "master", 0) is None
+    assert (routes.broker_sets(), routes.clusters(), routes.topics()) == ({}, {}, [])
+    assert routes.register(announcement(0, []), "master", 0) is not None
+    assert routes.register(announcement(0, ["T1"], version=2), "master", 0) is not None
+    assert routes.topics() == ["T1"]
+
+
+def test_the_refusal_leaves_the_rest_of_the_set_alone() -> None:
+    routes = with_both()
+    assert routes.register(announcement(2, ["T1"]), "third", 0) is None
+    assert addresses(routes) == {0: "b-0:10911", 1: "b-1:10911"}
+
+
+def test_topics_change_with_the_version_only() -> None:
+    routes = Routes()
+    routes.register(announcement(0), "master", 0)
+    changed = {name: TopicConfig(name, 8, 8, perm=4) for name in ("T1", "T2")}
+    routes.register(announcement(0, changed), "master", 1)
+    assert perm(routes) == 6
+    routes.register(announcement(0, changed, version=2), "master", 2)
+    assert perm(routes) == 4
+    routes.register(announcement(0, ["T1", "T2", "T4"], version=2), "master", 3)
+    assert routes.topics() == ["T1", "T2", "T4"]  # one that was missing comes even so
+
+
+def test_a_topic_missing_in_a_registration_stays_unless_told_otherwise() -> None:
+    for delete, left in ((False, ["T1", "T2", "T3"]), (True, ["T3"])):
+        routes = Routes(delete_missing_topics=delete)
+        routes.register(announcement(0), "master", 0)
+        routes.register(announcement(0, ["T3"], version=2), "master", 1)
+        assert routes.topics() == left
+
+
+def test_an_address_has_one_id() -> None:
+    routes = with_both()
+    routes.register(announcement(0, address="b-1:10911", version=2), "slave", 1)
+    assert addresses(routes) == {0: "b-1:10911"}
+
+
+def test_an_id_stays_with_the_higher_state_version() -> None:
+    routes = Routes()
+    routes.register(announcement(0, state=2), "master", 0)
+    assert routes.register(announcement(0, address="old:1", state=1), "old", 0) == Registered()
+    assert addresses(routes) == {0: "b-0:10911"}
+    assert routes.data_version("c", "old:1") is None
+    routes.register(announcement(0, address="new:1", state=2), "new", 0)
+    assert addresses(routes) == {0: "new:1"}
+
+
+def test_the_last_broker_takes_its_topics_along() -> None:
+    routes = with_both()
+    routes.unregister("c", "b", "b-0:10911")
+    assert addresses(routes) == {1: "b-1:10911"}
+    assert perm(routes) == 6
+    routes.unregister("c", "b", "b-1:10911")
+    assert (routes.route("T1"), routes.topics(), routes.broker_sets(), routes.clusters()) == (None, [], {}, {})
+    routes.unregister("c", "b", "b-1:10911")
+
+
+def test_topics_of_two_broker_sets_have_both() -> None:
+    routes = with_both()
+    routes.register(announcement(0, ["T2", "T3"], name="d"), "other", 0)
+    route = routes.route("T2")
+    assert route is not None
+    assert [queue.broker for queue in route.queues] == ["b", "d"]
+    assert routes.topics("c") == ["T1", "T2", "T3"]
+    assert routes.topics("nope") == []
+    assert routes.clusters() == {"c": ["b", "d"]}
+    routes.delete_topic("T2", "nope")
+    assert "T2" in routes.topics()
+    routes.delete_topic("T2", "c")
+    assert routes.topics() == ["T1", "T3"]
+    routes.delete_topic("T1")
+    assert routes.topics() == ["T3"]
+
+
+def test_a_closed_connection_unregisters_who_used_it_last() -> None:
+    routes = with_both()
+    routes.register(announcement(0), "master again", 1)
+    assert routes.closed("master") == []
+    assert [gone.address for gone in routes.closed("master again")] == ["b-0:10911"]
+    assert addresses(routes) == {1: "b-1:10911"}
+
+
+def test_silence_unregisters_after_the_promised_time() -> None:
+    routes = with_both()
+    routes.heartbeat("c", "b-1:10911", 60)
+    assert routes.expire(120) == []
+    assert [gone.address for gone in routes.expire(121)] == ["b-0:10911"]
+    assert addresses(routes) == {1: "b-1:10911"}
+    routes.heartbeat("c", "nobody", 60)
+
+
+def test_write_permission_is_wiped_and_given_back() -> None:
+    routes = with_both()
+    assert routes.set_writeable("b", False) == 2
+    assert perm(routes) == 4
+    assert routes.set_writeable("b", True) == 2
+    assert perm(routes) == 6
+    assert routes.set_writeable("nope", True) == 0
+
+
+def test_acting_masters_lose_write_permission() -> None:
+    routes = Routes(acting_masters=True)
+    routes.register(announcement(0, acting_master=True), "master", 0)
+    routes.register(announcement(1, acting_master=True), "slave", 0)
+    routes.closed("master")
+    assert perm(routes) == 4
+    assert addresses(routes) == {0: "b-1:10911"}  # shown in the master's place
+    assert routes.members("b") == {1: "b-1:10911"}
+    routes.register(announcement(1, ["T1", "T5"], version=2, acting_master=True), "slave", 1)
+    assert perm(routes, "T5") == 4  # the slave with the lowest id says what the topics are
+
+
+def test_without_the_setting_a_slave_stays_a_slave() -> None:
+    routes = Routes()
+    routes.register(announcement(1, acting_master=True), "slave", 0)
+    assert addresses(routes) == {1: "b-1:10911"}
+
+
+@pytest.mark.parametrize("acting_master", [None, False])
+def test_the_topics_of_a_slave_without_master_count_unless_it_is_too_old(acting_master: bool | None) -> None:
+    routes = Routes()
+    routes.register(announcement(1, acting_master=acting_master), "slave", 0)
+    assert routes.topics() == ([] if acting_master is None else ["T1", "T2"])
+
+
+def test_the_version_is_that_of_the_last_registration() -> None:
+    routes = with_both()
+    routes.register(announcement(0, version=5), "master", 0)
+    assert routes.data_version("c", "b-0:10911") == DataVersion(0, 0, 5)
+    assert routes.data_version("c", "nobody") is None

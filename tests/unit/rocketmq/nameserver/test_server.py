@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from support.waiting import until
+from tallystick.rocketmq.nameserver.server import NameServer
+from tallystick.rocketmq.nameserver.settings import NameServerSettings
+from tallystick.rocketmq.remoting.client import RemotingClient
+from tallystick.rocketmq.remoting.settings import RemotingSettings
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import TopicTableAnswer
+from tallystick.rocketmq.wire.headers import RegisterBrokerHeader
+from tallystick.rocketmq.wire.registration import Registration, encode_registration
+from tallystick.rocketmq.wire.remoting import request
+from tallystick.rocketmq.wire.values import DataVersion, RequestCode, TopicConfig, TopicRoute
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.disk import OsDisk
+from tallystick.runtime.events import Event, Events
+from tallystick.runtime.network import TcpNetwork
+
+
+class Bench:
+    address: str
+
+    def __init__(self) -> None:
+        self.told: list[Event] = []
+        settings = NameServerSettings(port=0, scan_interval_s=0.02)
+        self.server = NameServer(TcpNetwork(), OsDisk(), SystemClock(), Events(self.told.append), settings)
+        self.client = self.new_client()
+
+    def new_client(self) -> RemotingClient:
+        return RemotingClient(TcpNetwork(), SystemClock(), Events(), RemotingSettings())
+
+    async def register(self, client: RemotingClient, broker_id: int, timeout_ms: int | None = None) -> dict[str, str]:
+        topics = {name: TopicConfig(name, 3, 3) for name in ("N1", "N2")}
+        header = RegisterBrokerHeader(
+            broker_name="n",
+            broker_addr=f"n:{broker_id}",
+            cluster_name="c",
+            broker_id=broker_id,
+            ha_server_addr=f"n:{broker_id + 100}",
+            heartbeat_timeout_millis=timeout_ms,
+        )
+        body = encode_registration(Registration(TopicTableAnswer(DataVersion(0, 7, 1), topics)))
+        command = request(RequestCode.REGISTER_BROKER, header.to_fields(), body)
+        return (await client.ask(self.address, command, 5)).fields
+
+    async def addresses(self) -> dict[int, str]:
+        command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "N1"})
+        answer = await self.client.ask(self.address, command, 5)
+        return dialect.read_as(bytes(answer.body), TopicRoute).brokers[0].addresses if answer.code == 0 else {}
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    bench = Bench()
+    host, port = await bench.server.start()
+    bench.address = f"{host}:{port}"
+    yield bench
+    await bench.client.close()
+    await bench.server.close()
+
+
+async def test_a_broker_is_routed_to_as_long_as_its_connection_lives(bench: Bench) -> None:
+    master, slave = bench.new_client(), bench.new_client()
+    await bench.register(master, 0)
+    assert await bench.register(slave, 1) == {"haServerAddr": "n:100", "masterAddr": "n:0"}
+    assert await bench.addresses() == {0: "n:0", 1: "n:1"}
+    await master.close()
+
+    async def master_gone() -> bool:
+        return await bench.addresses() == {1: "n:1"}
+
+    await until(master_gone)
+    await slave.close()
+    assert ("broker unregistered", "its connection ended") in [
+        (event.kind, event.fields.get("reason")) for event in bench.told
+    ]
+
+
+async def test_a_silent_broker_is_forgotten(bench: Bench) -> None:
+    await bench.register(bench.client, 0, timeout_ms=50)
+
+    async def gone() -> bool:
+        return await bench.addresses() == {}
+
+    await until(gone)
+    assert bench.told[-1].fields["reason"] == "it was silent for too long"
+
+
+async def test_a_one_way_request_gets_no_answer(bench: Bench) -> None:
+    bench.client.tell(bench.address, request(RequestCode.GET_BROKER_CLUSTER_INFO, one_way=True))
+    assert await bench.addresses() == {}

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from support.waiting import until
+from tallystick.errors import ConnectionLost, RequestTimeout, TallyError, Unavailable, UsageError
+from tallystick.rocketmq.remoting.client import MAX_OPAQUE, RemotingClient, parse_address
+from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.remoting.settings import RemotingSettings
+from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.events import Event, Events
+from tallystick.runtime.network import TcpNetwork
+
+
+class Caller:
+    def __init__(self) -> None:
+        self.asked: list[Command] = []
+        self.lost: list[str] = []
+        self.told: list[Event] = []
+        self.client = RemotingClient(
+            TcpNetwork(),
+            SystemClock(),
+            Events(self.told.append),
+            RemotingSettings(),
+            lambda link, command: self.asked.append(command),
+            self.lost.append,
+        )
+
+
+@pytest.fixture
+async def caller() -> AsyncIterator[Caller]:
+    caller = Caller()
+    yield caller
+    await caller.client.close()
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+async def test_answers_find_their_questions_in_any_order(bench: Any, caller: Caller) -> None:
+    held: list[tuple[Link, Command]] = []
+
+    def react(link: Link, command: Command) -> None:
+        held.append((link, command))
+        if len(held) == 3:
+            for link, command in reversed(held):
+                link.send(command.answer(0, fields={"echo": str(command.code)}))
+
+    bench.heard.react = react
+    asks = [caller.client.ask(bench.address, request(code), 5) for code in (10, 11, 12)]
+    answers = await asyncio.gather(*asks)
+    assert [answer.fields["echo"] for answer in answers] == ["10", "11", "12"]
+    assert bench.server.connections == 1
+
+
+async def test_questions_of_one_tick_are_one_read_of_the_server(bench: Any, caller: Caller) -> None:
+    await caller.client.ask(bench.address, request(34), 5)
+    answers = [caller.client.ask(bench.address, request(34), 5) for _ in range(50)]
+    await asyncio.gather(*answers)
+    assert [len(batch) for batch in bench.heard.batches] == [1, 50]
+
+
+async def test_no_answer_in_time_is_ambiguous_and_a_silent_peer_is_disconnected(bench: Any, caller: Caller) -> None:
+    bench.heard.react = lambda link, command: None
+    with pytest.raises(RequestTimeout) as caught:
+        await caller.client.ask(bench.address, request(10), 0.05)
+    assert caught.value.ambiguous
+    await until(lambda: bench.server.connections == 0)
+
+
+async def test_a_late_answer_is_dropped_and_a_peer_that_answers_others_stays(bench: Any, caller: Caller) -> None:
+    held: list[tuple[Link, Command]] = []
+    bench.heard.react = lambda link, command: (
+        held.append((link, command)) if command.code == 10 else link.send(command.answer(0))
+    )
+    late = asyncio.ensure_future(caller.client.ask(bench.address, request(10), 0.1))
+    await until(lambda: held)
+    await caller.client.ask(bench.address, request(11), 5)
+    with pytest.raises(RequestTimeout):
+        await late
+    held[0][0].send(held[0][1].answer(0))
+    await caller.client.ask(bench.address, request(11), 5)
+    assert bench.server.connections == 1
+
+
+async def test_a_lost_connection_fails_all_its_questions_and_the_next_one_connects_anew(
+    bench: Any, caller: Caller
+) -> None:
+    bench.heard.react = lambda link, command: link.close() if command.code == 10 else None
+    results = await asyncio.gather(
+        *(caller.client.ask(bench.address, request(code), 5) for code in (11, 12, 10)), return_exceptions=True
+    )
+    assert [type(result) for result in results] == [ConnectionLost] * 3
+    assert caller.lost == [bench.address]
+    bench.heard.react = lambda link, command: link.send(command.answer(0))
+    assert (await caller.client.ask(bench.address, request(10), 5)).code == 0
+
+
+async def test_a_port_that_refuses_is_not_ambiguous(caller: Caller) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    with pytest.raises(Unavailable) as caught:
+        await caller.client.ask(address, request(10), 5)
+    assert not caught.value.ambiguous
+    assert caught.value.address == address
+    assert caller.lost == [address]
+
+
+async def test_what_the_server_asks_is_told_apart_from_answers_by_its_flag(bench: Any, caller: Caller) -> None:
+    def react(link: Link, command: Command) -> None:
+        push = request(40, one_way=True)
+        push.opaque = command.opaque  # both directions count for themselves
+        link.send(push)
+        link.send(command.answer(0))
+
+    bench.heard.react = react
+    answer = await caller.client.ask(bench.address, request(34), 5)
+    assert answer.is_answer
+    assert [command.code for command in caller.asked] == [40]
+
+
+async def test_telling_needs_no_answer(bench: Any, caller: Caller) -> None:
+    caller.client.tell(bench.address, request(15, one_way=True))
+    await until(lambda: bench.heard.requests)
+    assert bench.heard.requests[0].is_one_way
+
+
+async def test_done_is_called_once_and_never_inside_the_call(bench: Any, caller: Caller) -> None:
+    results: list[Command | TallyError] = []
+    caller.client.ask_nowait(f"127.0.0.1:{free_port()}", request(1), 5, results.append)
+    caller.client.ask_nowait(bench.address, request(1), 5, results.append)
+    assert not results
+    await until(lambda: len(results) == 2)
+    await caller.client.close()
+    assert len(results) == 2
+
+
+async def test_a_peer_that_breaks_the_protocol_is_unavailable(caller: Caller) -> None:
+    async def garble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(garble, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(ConnectionLost, match="broke the protocol"):
+        await caller.client.ask(f"127.0.0.1:{port}", request(1), 5)
+    server.close()
+
+
+async def test_closing_fails_what_is_outstanding(bench: Any, caller: Caller) -> None:
+    bench.heard.react = lambda link, command: None
+    waiting = asyncio.ensure_future(caller.client.ask(bench.address, request(1), 5))
+    await until(lambda: bench.heard.requests)
+    await caller.client.close()
+    with pytest.raises(ConnectionLost):
+        await waiting
+    with pytest.raises(UsageError):
+        await caller.client.ask(bench.address, request(1), 5)
+
+
+async def test_opaques_begin_again_before_they_outgrow_an_int(bench: Any, caller: Caller) -> None:
+    caller.client._opaque = MAX_OPAQUE - 1
+    for _ in range(3):
+        await caller.client.ask(bench.address, request(34), 5)
+    assert [command.opaque for command in bench.heard.requests] == [MAX_OPAQUE, 0, 1]
+
+
+@pytest.mark.parametrize("wrong", ["", "host", "host:", ":9876", "host:x", "host:70000"])
+def test_an_address_is_host_and_port(wrong: str) -> None:
+    with pytest.raises(UsageError):
+        parse_address(wrong)
+
+
+def test_addresses() -> None:
+    assert parse_address("127.0.0.1:9876") == ("127.0.0.1", 9876)
+    assert parse_address("[::1]:9876") == ("::1", 9876)

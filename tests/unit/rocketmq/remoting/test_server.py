@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+from typing import Any
+
+import pytest
+
+from support.waiting import until
+from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.remoting.settings import RemotingSettings
+from tallystick.rocketmq.wire.remoting import Command, encode, request
+from tallystick.rocketmq.wire.values import ResponseCode
+
+
+def asked(opaque: int, code: int = 34, **fields: str) -> Command:
+    command = request(code, fields)
+    command.opaque = opaque
+    return command
+
+
+async def test_each_request_is_answered_on_its_connection(bench: Any) -> None:
+    first, second = await bench.peer(), await bench.peer()
+    first.send(asked(1), asked(2))
+    second.send(asked(1))
+    assert [answer.opaque for answer in await first.answers(2)] == [1, 2]
+    assert [answer.opaque for answer in await second.answers(1)] == [1]
+
+
+async def test_what_all_connections_sent_meanwhile_is_one_batch(bench: Any) -> None:
+    peers = [await bench.peer() for _ in range(5)]
+    await until(lambda: bench.server.connections == 5)
+    for peer in peers:
+        # Written straight to the sockets, so that all of it is there before the loop reads again.
+        peer.writer.get_extra_info("socket")._sock.send(b"".join(encode(asked(n)) for n in (1, 2)))
+    for peer in peers:
+        await peer.answers(2)
+    assert len(bench.heard.batches) == 1
+    assert len(bench.heard.batches[0]) == 10
+
+
+async def test_a_request_in_pieces_is_one_request(bench: Any) -> None:
+    peer = await bench.peer()
+    for byte in encode(asked(7)):
+        peer.writer.write(bytes([byte]))
+        await asyncio.sleep(0)
+    assert [answer.opaque for answer in await peer.answers(1)] == [7]
+
+
+async def test_answers_may_come_later_and_in_any_order(bench: Any) -> None:
+    held: list[tuple[Link, Command]] = []
+    bench.heard.react = lambda link, command: held.append((link, command))
+    peer = await bench.peer()
+    peer.send(asked(1), asked(2))
+    await until(lambda: len(held) == 2)
+    for link, command in reversed(held):
+        link.send(command.answer(0))
+    assert [answer.opaque for answer in await peer.answers(2)] == [2, 1]
+
+
+async def test_a_server_can_ask_by_itself_and_answers_to_that_are_no_requests(bench: Any) -> None:
+    def push(link: Link, command: Command) -> None:
+        link.send(request(40, one_way=True))
+        link.send(command.answer(0))
+
+    bench.heard.react = push
+    peer = await bench.peer()
+    peer.send(asked(1))
+    pushed, answer = await peer.answers(2)
+    assert (pushed.code, pushed.is_answer, answer.opaque, answer.is_answer) == (40, False, 1, True)
+    peer.send(pushed.answer(0), asked(2))
+    await peer.answers(2)
+    assert [command.opaque for command in bench.heard.requests] == [1, 2]
+
+
+async def test_a_handler_that_fails_answers_code_1_to_those_without_answer(bench: Any) -> None:
+    def react(link: Link, command: Command) -> None:
+        if command.opaque == 2:
+            raise ZeroDivisionError("oh")
+        link.send(command.answer(0))
+
+    bench.heard.react = react
+    peer = await bench.peer()
+    peer.send(asked(1), asked(2), asked(3))
+    answers = {answer.opaque: answer for answer in await peer.answers(3)}
+    assert {opaque: answer.code for opaque, answer in answers.items()} == {1: 0, 2: 1, 3: 1}
+    assert answers[2].remark == "ZeroDivisionError: oh"
+    peer.send(asked(4))
+    assert (await peer.answers(1))[0].code == 0
+    assert [event.kind for event in bench.told] == ["request failed"]
+
+
+async def test_a_failed_one_way_request_gets_no_answer(bench: Any) -> None:
+    def react(link: Link, command: Command) -> None:
+        if command.is_one_way:
+            raise ZeroDivisionError
+        link.send(command.answer(0))
+
+    bench.heard.react = react
+    peer = await bench.peer()
+    command = request(15, one_way=True)
+    peer.send(command)
+    await until(lambda: bench.told)
+    peer.send(asked(9))
+    assert [answer.opaque for answer in await peer.answers(1)] == [9]
+
+
+async def test_an_answer_too_long_for_a_frame_is_code_1_and_disturbs_no_other(bench: Any) -> None:
+    def react(link: Link, command: Command) -> None:
+        link.send(command.answer(0, body=bytes(17 * 1024 * 1024) if command.opaque == 2 else b"good"))
+
+    bench.heard.react = react
+    peer = await bench.peer()
+    peer.send(asked(1), asked(2), asked(3))
+    answers = await peer.answers(3)
+    assert [(answer.opaque, answer.code) for answer in answers] == [(1, 0), (2, ResponseCode.SYSTEM_ERROR), (3, 0)]
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        struct.pack(">I", 2**31 - 1),
+        struct.pack(">II", 16 * 1024 * 1024, 4),
+        struct.pack(">ii", -5, 3),
+        struct.pack(">II", 8, 5000) + b"abcd",
+        struct.pack(">II", 8, (2 << 24) | 4) + b"abcd",
+        struct.pack(">II", 8, 4) + b"abcd",
+    ],
+)
+async def test_garbage_closes_that_connection_alone(bench: Any, garbage: bytes) -> None:
+    good, bad = await bench.peer(), await bench.peer()
+    bad.writer.write(garbage + bytes(64))
+    assert await bad.ended()
+    good.send(asked(1))
+    assert [answer.opaque for answer in await good.answers(1)] == [1]
+    assert bench.server.malformed == 1
+    assert bench.server.connections == 1
+
+
+async def test_random_bytes_harm_nothing_and_are_reported_once_for_each_host(bench: Any) -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    good = await bench.peer()
+    for _ in range(20):
+        bad = await bench.peer()
+        bad.writer.write(rng.randbytes(rng.randrange(8, 2000)))
+        bad.writer.write_eof()
+        assert await bad.ended()
+    good.send(asked(1))
+    await good.answers(1)
+    assert len([event for event in bench.told if event.kind == "connection closed"]) <= 1
+
+
+async def test_a_peer_that_takes_no_answers_is_not_read_any_more(bench: Any) -> None:
+    bench.heard.react = lambda link, command: link.send(command.answer(0, body=bytes(64 * 1024)))
+    peer = await bench.peer()
+    peer.reader._transport.pause_reading()
+    wanted, answered = 500, 0
+    for _ in range(wanted):
+        peer.send(asked(1))
+        await asyncio.sleep(0.0005)  # a read of the server for each
+
+    async def settled() -> bool:
+        nonlocal answered
+        before, answered = answered, len(bench.heard.requests)
+        await asyncio.sleep(0.05)
+        return before == answered
+
+    await until(settled)
+    assert answered < wanted
+    peer.reader._transport.resume_reading()
+    assert len(await peer.answers(wanted)) == wanted
+
+
+async def test_a_peer_with_too_much_unsent_is_closed(bench: Any) -> None:
+    await bench.stop()
+    await bench.start(RemotingSettings(write_high_bytes=64 * 1024, write_limit_bytes=1024 * 1024))
+    bench.heard.react = lambda link, command: link.send(command.answer(0, body=bytes(12 * 1024 * 1024)))
+    peer = await bench.peer()
+    peer.reader._transport.pause_reading()
+    peer.send(asked(1))
+    await until(lambda: bench.heard.closed_links)
+    assert bench.server.connections == 0
+
+
+async def test_connections_beyond_the_limit_are_refused(bench: Any) -> None:
+    await bench.stop()
+    await bench.start(RemotingSettings(max_connections=2))
+    first, second = await bench.peer(), await bench.peer()
+    first.send(asked(1))
+    second.send(asked(1))
+    await first.answers(1)
+    await second.answers(1)
+    third = await bench.peer()
+    assert await third.ended()
+    assert bench.server.refused == 1
+    first.send(asked(2))
+    await first.answers(1)
+
+
+async def test_an_idle_connection_is_closed_and_a_busy_one_not(bench: Any) -> None:
+    await bench.stop()
+    await bench.start(RemotingSettings(idle_s=0.2))
+    idle, busy = await bench.peer(), await bench.peer()
+    for opaque in range(8):
+        busy.send(asked(opaque))
+        await busy.answers(1)
+        await asyncio.sleep(0.05)
+    assert await idle.ended()
+    busy.send(asked(99))
+    await busy.answers(1)
+
+
+async def test_a_handler_hears_of_each_end_once(bench: Any) -> None:
+    peer = await bench.peer()
+    peer.send(asked(1))
+    await peer.answers(1)
+    peer.writer.close()
+    await until(lambda: bench.heard.closed_links)
+    link = bench.heard.closed_links[0]
+    link.send(asked(1).answer(0))  # dropped
+    link.close()
+    await asyncio.sleep(0)
+    assert bench.heard.closed_links == [link]
+
+
+async def test_closing_sends_what_is_queued(bench: Any) -> None:
+    def react(link: Link, command: Command) -> None:
+        link.send(command.answer(0))
+        link.close()
+
+    bench.heard.react = react
+    peer = await bench.peer()
+    peer.send(asked(3))
+    assert [answer.opaque for answer in await peer.answers(1)] == [3]
+    assert await peer.ended()

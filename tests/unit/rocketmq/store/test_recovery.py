@@ -1,0 +1,303 @@
+"""After a crash: what was promised is there, what is torn is cut for good, what is damaged is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+
+from support.message_stores import ROOT, SMALL, Shelf, draft
+from tallystick.errors import CorruptRecord, StorageError, UsageError
+from tallystick.rocketmq.store.check import check_store
+from tallystick.rocketmq.wire.values import PutStatus
+from tallystick.sim.disk import Crashed
+
+FIRST_FILE = f"{ROOT}/commitlog/{0:020}"
+SIDECAR = f"{ROOT}/tally-synced"
+
+
+def consistent(shelf: Shelf) -> None:
+    """Queue offsets dense, queues and index as the log says, on the disk as well."""
+    for topic, queue_ids in shelf.store.queues().items():
+        for queue_id in queue_ids:
+            first, end = shelf.store.queue_range(topic, queue_id)
+            assert [message.queue_offset for message in shelf.read(topic, queue_id)] == list(range(first, end))
+    shelf.settle()
+    assert check_store(shelf.disk, ROOT, shelf.settings).findings == []
+
+
+@pytest.mark.rule("H11")
+def test_h11_an_orderly_stop_keeps_all_and_dispatches_nothing_again() -> None:
+    shelf = Shelf()
+    sent = [b"%d" % number * 40 for number in range(60)]
+    for body in sent:
+        shelf.send(body, queue_id=int(body[:1]) % 2, KEYS=body[:2].decode())
+    log, bodies = shelf.log(), [shelf.bodies(queue_id=0), shelf.bodies(queue_id=1)]
+    shelf.store.close()
+    assert f"{ROOT}/abort" not in [f"{ROOT}/{name}" for name in shelf.disk.listdir(ROOT)]
+    shelf.open()
+    assert shelf.events[-1].fields["dispatched_again"] == 0
+    assert shelf.log() == log
+    assert shelf.store.flushed == shelf.store.end
+    assert [shelf.bodies(queue_id=0), shelf.bodies(queue_id=1)] != [[], []]
+    shelf.store.reput()
+    assert sorted(shelf.bodies(queue_id=0) + shelf.bodies(queue_id=1)) == sorted(sent)
+    assert bodies == [[], []]  # before the first reput nothing was readable
+
+
+def test_a_killed_process_loses_nothing_that_was_written() -> None:
+    shelf = Shelf()
+    sent = [b"%d" % number * 30 for number in range(40)]
+    for body in sent:
+        shelf.send(body, KEYS="k")
+    log = shelf.log()
+    shelf.disk.kill()
+    shelf.open()
+    assert shelf.log() == log
+    assert shelf.bodies() == sent
+    consistent(shelf)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_power_loss_takes_nothing_that_was_flushed(seed: int) -> None:
+    """rmq#467, #405, #1434, #678, #495, #7355, #10108: any moment, any writes lost, kept or torn, twice in a row."""
+    rng = random.Random(seed)
+    shelf = Shelf(seed=seed)
+    flushed: dict[int, list[bytes]] = {0: [], 1: []}
+    for _ in range(3):
+        shelf.disk.crash_at = shelf.disk.operations + rng.randint(1, 120)
+        try:
+            written = {queue_id: list(bodies) for queue_id, bodies in flushed.items()}
+            for number in range(40):
+                body, queue_id = rng.randbytes(rng.randint(1, 300)), number % 2
+                (put,) = shelf.send(body, queue_id=queue_id, TAGS="t", KEYS=f"k{number}")
+                assert put.status is PutStatus.PUT_OK
+                written[queue_id].append(body)
+                if rng.random() < 0.3:
+                    shelf.store.flush()
+                    flushed = {queue_id: list(bodies) for queue_id, bodies in written.items()}
+                if rng.random() < 0.4:
+                    shelf.store.reput()
+                if rng.random() < 0.2:
+                    shelf.store.maintain(shelf.clock.ms)
+        except Crashed:
+            pass
+        shelf.disk.power_loss()
+        shelf.open()
+        for queue_id, promised in flushed.items():
+            found = shelf.bodies(queue_id=queue_id)
+            assert found[: len(promised)] == promised, f"seed {seed}"
+            flushed[queue_id] = found  # durable now, whatever it was before
+        consistent(shelf)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_crash_while_recovering_leaves_it_to_the_next_start(seed: int) -> None:
+    rng = random.Random(seed)
+    shelf = Shelf(seed=seed)
+    shelf.send(*(rng.randbytes(100) for _ in range(20)), KEYS="k")
+    shelf.settle()
+    promised = shelf.bodies()
+    shelf.send(*(rng.randbytes(100) for _ in range(30)), KEYS="k")
+    shelf.store.reput()
+    shelf.disk.power_loss()
+    shelf.disk.crash_at = shelf.disk.operations + 1 + seed
+    try:
+        shelf.open()
+    except Crashed:
+        shelf.disk.power_loss()
+        shelf.open()
+    assert shelf.bodies()[: len(promised)] == promised
+    consistent(shelf)
+
+
+def test_the_last_append_cut_at_every_byte() -> None:
+    shelf = Shelf()
+    shelf.send(b"first")
+    shelf.settle()
+    start = shelf.store.end
+    _, put = shelf.send(b"second", b"third", TAGS="t")
+    (third,) = put.offsets
+    image, end = bytes(shelf.disk.open(FIRST_FILE).read(4096, 0)), shelf.store.end
+    for cut in range(start, end + 1):
+        shelf.disk.kill()
+        file = shelf.disk.open(FIRST_FILE)
+        file.write([image[:cut] + bytes(4096 - cut)], 0)
+        shelf.open()
+        assert shelf.bodies() == [b"first", b"second", b"third"][: 1 + (cut >= third) + (cut >= end)]
+        # The next messages follow what is whole, at the offsets of what is gone.
+        (put,) = shelf.send(b"next")
+        assert put.queue_offset == len(shelf.bodies())
+        shelf.disk.kill()
+        for name in shelf.disk.listdir(f"{ROOT}/consumequeue/Topic/0"):
+            shelf.disk.unlink(f"{ROOT}/consumequeue/Topic/0/{name}")
+        file = shelf.disk.open(SIDECAR)
+        shelf.disk.unlink(SIDECAR)
+
+
+@pytest.mark.rule("H11")
+def test_h11_damage_below_the_synced_offset_is_refused_and_names_the_place() -> None:
+    shelf = Shelf()
+    for number in range(10):
+        shelf.send(b"%d" % number * 50)
+    shelf.settle()
+    shelf.disk.kill()
+    offset = shelf.store.slice(0, 4)
+    size = int.from_bytes(offset, "big")
+    for position in (3 * size + 100, 3 * size + 5, 3 * size + 30, 9 * size + 100):
+        shelf.disk.flip(FIRST_FILE, position)
+        with pytest.raises(CorruptRecord, match="Nothing was changed") as caught:
+            shelf.open()
+        assert caught.value.fields["path"] == FIRST_FILE
+        assert caught.value.fields["offset"] == position - position % size
+        shelf.disk.flip(FIRST_FILE, position)
+        shelf.disk.kill()
+    shelf.open()
+    assert len(shelf.bodies()) == 10
+
+
+def test_damage_above_the_synced_offset_is_a_torn_tail_whatever_follows() -> None:
+    shelf = Shelf()
+    shelf.send(b"kept")
+    shelf.settle()
+    end = shelf.store.end
+    shelf.send(b"a" * 50, b"b" * 50, b"c" * 50)
+    shelf.disk.kill()
+    shelf.disk.flip(FIRST_FILE, end + 90)
+    shelf.open()
+    assert shelf.bodies() == [b"kept"]
+    assert shelf.store.end == end
+
+
+@pytest.mark.rule("H11")
+def test_h11_what_was_cut_does_not_come_back_after_the_next_crash() -> None:
+    """rmq#10666: the tail is gone from the disk, not only from memory."""
+    shelf = Shelf()
+    shelf.send(b"kept")
+    shelf.settle()
+    end = shelf.store.end
+    shelf.send(b"1" * 50, b"2" * 50, b"3" * 50, b"4" * 50)
+    shelf.disk.kill()
+    shelf.disk.flip(FIRST_FILE, end + 90)
+    shelf.open()
+    shelf.send(b"n" * 50)  # exactly as long as the record that was torn
+    shelf.disk.kill()
+    shelf.open()
+    assert shelf.bodies() == [b"kept", b"n" * 50]
+
+
+def test_without_the_sidecar_a_bad_record_followed_by_good_ones_is_damage() -> None:
+    shelf = Shelf()
+    shelf.send(*(b"%d" % number * 50 for number in range(10)))
+    shelf.settle()
+    size = int.from_bytes(shelf.store.slice(0, 4), "big")
+    shelf.disk.kill()
+    shelf.disk.unlink(SIDECAR)
+    shelf.disk.flip(FIRST_FILE, 8 * size + 95)
+    with pytest.raises(CorruptRecord, match="good records follow") as caught:
+        shelf.open()
+    assert caught.value.fields["offset"] == 8 * size
+    shelf.disk.flip(FIRST_FILE, 8 * size + 95)
+    shelf.disk.flip(FIRST_FILE, 9 * size + 95)  # the last one: nothing good follows
+    shelf.disk.kill()
+    shelf.open()
+    assert len(shelf.bodies()) == 9
+
+
+def test_without_checkpoint_and_sidecar_everything_is_dispatched_from_the_log() -> None:
+    shelf = Shelf()
+    for number in range(80):
+        shelf.send(b"%d" % number * 20, KEYS="k")
+    shelf.settle()
+    bodies = shelf.bodies()
+    shelf.disk.kill()
+    for name in ("checkpoint", "tally-synced"):
+        shelf.disk.unlink(f"{ROOT}/{name}")
+    shelf.open()
+    assert shelf.bodies() == bodies
+    consistent(shelf)
+
+
+def test_missing_files_are_damage() -> None:
+    shelf = Shelf()
+    for number in range(60):
+        shelf.send(b"%d" % number * 100)
+    shelf.settle()
+    shelf.disk.kill()
+    names = shelf.disk.listdir(f"{ROOT}/commitlog")
+    assert len(names) > 4
+    shelf.disk.unlink(f"{ROOT}/commitlog/{names[1]}")
+    with pytest.raises(CorruptRecord, match="missing"):
+        shelf.open()
+    for name in shelf.disk.listdir(f"{ROOT}/commitlog"):
+        shelf.disk.unlink(f"{ROOT}/commitlog/{name}")
+    shelf.disk.kill()
+    with pytest.raises(CorruptRecord, match="no files"):
+        shelf.open()
+
+
+def test_other_file_sizes_are_refused() -> None:
+    shelf = Shelf()
+    shelf.send(b"x")
+    shelf.store.close()
+    shelf.settings = dataclasses.replace(SMALL, commit_log_file_bytes=8192)
+    with pytest.raises(UsageError, match="size"):
+        shelf.open()
+    shelf.settings = dataclasses.replace(SMALL, commit_log_file_bytes=2048)
+    with pytest.raises(UsageError, match="size"):
+        shelf.open()
+
+
+def test_data_that_a_failed_sync_left_in_memory_is_written_again() -> None:
+    """rmq#9713 and its aftermath: after a restart what is served is on the disk."""
+    shelf = Shelf()
+    shelf.send(b"before")
+    shelf.settle()
+    shelf.send(b"after")
+
+    def fault(operation: str, path: str) -> StorageError | None:
+        return StorageError("no") if operation == "sync" and "commitlog" in path else None
+
+    shelf.disk.fault = fault
+    flushed = shelf.store.flushed
+    with pytest.raises(StorageError):
+        shelf.store.flush()
+    assert shelf.store.flushed == flushed
+    assert not shelf.store.writeable
+    shelf.disk.fault = None
+    with pytest.raises(StorageError, match="stopped"):
+        shelf.store.flush()  # a later sync that succeeds proves nothing
+    shelf.disk.kill()
+    shelf.open()
+    assert shelf.bodies() == [b"before", b"after"]
+    shelf.disk.power_loss()
+    shelf.open()
+    assert shelf.bodies() == [b"before", b"after"]
+
+
+def test_a_slaves_half_record_is_cut_even_below_what_was_synced() -> None:
+    master, slave = Shelf(), Shelf(seed=2)
+    master.send(b"one" * 30, b"two" * 30)
+    master.store.reput()
+    half = master.store.end - 20
+    slave.store.slave = True
+    slave.store.append_raw(0, master.store.slice(0, half))
+    slave.settle()
+    assert slave.store.flushed == half
+    slave.disk.power_loss()
+    slave.open()
+    assert slave.bodies() == [b"one" * 30]
+    slave.store.append_raw(slave.store.end, master.store.slice(slave.store.end, 4096))
+    slave.disk.kill()
+    slave.open()
+    assert slave.log() == master.log()
+
+
+def test_hosts_of_both_kinds_survive() -> None:
+    shelf = Shelf(dataclasses.replace(SMALL, store_host=bytes(15) + b"\x01\x00\x00\x2a\x9f"))
+    shelf.store.put([draft(b"six", born_host=bytes(20)), draft(b"four")])
+    shelf.settle()
+    shelf.disk.power_loss()
+    shelf.open()
+    assert [(len(m.born_host), len(m.store_host)) for m in shelf.read()] == [(20, 20), (8, 20)]

@@ -1,0 +1,209 @@
+"""RocketMQ's JSON, read tolerantly, written as fastjson writes it, and bounded."""
+
+from __future__ import annotations
+
+import enum
+import json
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tallystick.errors import RemoteProtocolError
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import OffsetTable, TopicTable
+from tallystick.rocketmq.wire.values import DataVersion, Heartbeat, MessageQueue, Perm, TopicConfig
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
+SCALARS = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | TEXTS
+VALUES = st.recursive(
+    SCALARS | st.none(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def without_nulls(value: Any) -> Any:
+    """What the dialect makes of a value: a null member is an absent one."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+@settings(deadline=None, max_examples=60)
+@given(VALUES)
+def test_strict_json_means_what_the_standard_library_reads(value: Any) -> None:
+    assert dialect.read(json.dumps(value)) == without_nulls(value)
+    assert dialect.read(json.dumps(value, ensure_ascii=False, indent=1)) == without_nulls(value)
+
+
+@settings(deadline=None, max_examples=60)
+@given(VALUES)
+def test_what_is_written_is_strict_json_when_its_keys_are_strings(value: Any) -> None:
+    for text in (dialect.write(value).decode(), dialect.write_pretty(value)):
+        assert json.loads(text) == without_nulls(value)
+        assert dialect.read(text) == without_nulls(value)
+
+
+OFFSETS = st.dictionaries(TEXTS, st.dictionaries(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)), max_size=4)
+
+
+@settings(deadline=None, max_examples=60)
+@given(OFFSETS, st.booleans())
+@example({'a","b":{1:2},{3:': {4: 5}, '\\"{7:': {8: 9}}, False)
+def test_integer_keys_are_bare_or_quoted_and_read_either_way(offsets: dict[str, dict[int, int]], quoted: bool) -> None:
+    table = OffsetTable(DataVersion(), offsets)
+    text = dialect.write(table, quoted=quoted)
+    assert dialect.read_as(text, OffsetTable) == table
+    assert dialect.read_as(dialect.write_pretty(table), OffsetTable) == table
+    plain = {topic: {str(queue): offset for queue, offset in queues.items()} for topic, queues in offsets.items()}
+    assert dialect.read(text)["offsetTable"] == plain
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.binary(max_size=100))
+def test_random_bytes_are_values_or_refused(data: bytes) -> None:
+    with suppress(RemoteProtocolError):
+        dialect.read(data)
+    with suppress(RemoteProtocolError):
+        dialect.read_as(data, Heartbeat)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.text("{}[]:,\"'\\ 01-.eunltrfas\n", max_size=60))
+def test_random_almost_json_is_a_value_or_refused(text: str) -> None:
+    with suppress(RemoteProtocolError):
+        dialect.write(dialect.read(text))
+    with suppress(RemoteProtocolError):
+        dialect.read_as(text, TopicTable)
+
+
+@settings(deadline=None, max_examples=60)
+@given(VALUES, st.sampled_from([Heartbeat, TopicTable, OffsetTable, dict[str, str], list[MessageQueue]]))
+def test_any_json_is_the_wanted_type_or_refused(value: Any, kind: Any) -> None:
+    with suppress(RemoteProtocolError):
+        dialect.read_as(json.dumps(value), kind)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("{0:5,-1:6}", {"0": 5, "-1": 6}),
+        ("{'a':'it\\'s \"x\"'}", {"a": 'it\'s "x"'}),
+        ("[1,2,]", [1, 2]),
+        ('{"a":1,}', {"a": 1}),
+        ("{}", {}),
+        ("[]", []),
+        (" \t\r\n1.5e3 ", 1500.0),
+        ('"\\u00e9\\n\\/\\b\\f\\v"', "\u00e9\n/\b\f\v"),
+        ('"\\ud83d\\ude00"', "\U0001f600"),
+        ('{"a":null,"b":[null]}', {"b": [None]}),
+        ('{{"queueId":0,"topic":"T"}:5}', {(("queueId", 0), ("topic", "T")): 5}),
+    ],
+)
+def test_what_is_accepted(text: str, value: Any) -> None:
+    assert dialect.read(text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "{", "[", "]", "}", ",", ":", "{]", "[}", "[,]", "[1,,2]", "{,}", '{"a"}', '{"a":}', '{"a" 1}',
+        "{a:1}", "[1 2]", "1 2", "tru", "nulls", "truefalse", '"', "'", '"\\', '"\\x41"', '"\\u12"', '"\\ud800"',
+        "01x", "1.", ".5", "-", "+1", "1e", "NaN", "Infinity", "9" * 41, "{[1]:2}", "{{}", '{{"a":{}}:1}',
+        "{true:1}", "{null:1}", "{1.5:{}", "// no\n1", "[1]]", '{"a":1}}', "\x00", "\ufeff1",
+    ],
+)  # fmt: skip
+def test_what_is_refused(text: str) -> None:
+    with pytest.raises(RemoteProtocolError):
+        dialect.read(text)
+
+
+def test_what_is_no_text_is_refused() -> None:
+    for data in (b"\xff", b'"\xed\xa0\x80"'):
+        with pytest.raises(RemoteProtocolError):
+            dialect.read(data)
+        with pytest.raises(RemoteProtocolError):
+            dialect.read_as(data, str)
+
+
+BOMB_BYTES = dialect.MAX_BYTES
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        b"[" * BOMB_BYTES,
+        b'{"a":' * (BOMB_BYTES // 5),
+        b"[" + b"[]," * (BOMB_BYTES // 3 - 1) + b"]",
+        b"{" + b'"":0,' * (BOMB_BYTES // 5),
+        b"[" + b"1," * (dialect.MAX_LOOSE_VALUES + 1) + b"]",
+        b'"' + b"\\n" * (BOMB_BYTES // 2 - 1),
+        b"{" + b" " * (BOMB_BYTES - 1),
+        b"1" * BOMB_BYTES,
+        b"[" * 65 + b"]" * 65,
+        b"1" + b" " * BOMB_BYTES,
+    ],
+    ids=lambda bomb: repr(bomb[:12]),
+)
+def test_bombs_are_refused(bomb: bytes) -> None:
+    """None takes time or memory out of proportion: a quadratic reader would not end within the suite's limit."""
+    with pytest.raises(RemoteProtocolError):
+        dialect.read(bomb)
+    with pytest.raises(RemoteProtocolError):
+        dialect.read_as(bomb, dict[str, str])
+
+
+def test_what_is_just_within_the_bounds_is_read() -> None:
+    depth = dialect.MAX_DEPTH
+    assert dialect.read(b"[" * depth + b"]" * depth)
+    assert len(dialect.read(b"[" + b"1," * (dialect.MAX_LOOSE_VALUES - 2) + b"1]")) == dialect.MAX_LOOSE_VALUES - 1
+
+
+def test_a_null_is_the_default_of_a_member_that_allows_none() -> None:
+    text = '{"topicName":"T","order":null,"perm":null,"attributes":null,"unknown":1}'
+    assert dialect.read_as(text, TopicConfig) == TopicConfig("T")
+
+
+def test_numbers_and_booleans_may_be_strings() -> None:
+    text = '{"topicName":"T","order":"true","perm":"4"}'
+    assert dialect.read_as(text, TopicConfig) == TopicConfig("T", order=True, perm=4)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{}", "[]", '{"topicName":5}', '{"topicName":"T","perm":"x"}', '{"topicName":"T","perm":99999999999}', "null"],
+)
+def test_another_type_is_refused(text: str) -> None:
+    with pytest.raises(RemoteProtocolError):
+        dialect.read_as(text, TopicConfig)
+
+
+class Shade(enum.IntFlag):
+    DARK = 4
+
+
+class Nested(msgspec.Struct, rename="camel"):
+    z_last: int = 1
+    a_first: str | None = None
+    m_flag: Any = Shade.DARK
+
+
+def test_members_are_written_by_name_without_nulls_and_flags_are_numbers() -> None:
+    assert dialect.write(Nested()) == b'{"mFlag":4,"zLast":1}'
+    assert (
+        dialect.write({"perm": Perm.READ, "yes": True, "none": None, "half": 0.5})
+        == b'{"perm":4,"yes":true,"half":0.5}'
+    )
+    assert (
+        dialect.write({MessageQueue("t", "b", 0): (1, "x")}) == b'{{"brokerName":"b","queueId":0,"topic":"t"}:[1,"x"]}'
+    )
+
+
+def test_files_are_indented_by_tabs_and_empty_values_stay_on_one_line() -> None:
+    assert dialect.write_pretty({"a": {1: []}, "b": {}, "c": [1, {"d": 2}]}) == (
+        '{\n\t"a":{\n\t\t1:[]\n\t},\n\t"b":{},\n\t"c":[\n\t\t1,\n\t\t{\n\t\t\t"d":2\n\t\t}\n\t]\n}'
+    )

@@ -1,0 +1,97 @@
+"""Registrations of brokers, plain and compressed."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tallystick.errors import RemoteProtocolError
+from tallystick.rocketmq.wire.bodies import TopicTableAnswer
+from tallystick.rocketmq.wire.registration import (
+    MAX_PLAIN_BYTES,
+    Registration,
+    body_crc,
+    decode_registration,
+    encode_registration,
+)
+from tallystick.rocketmq.wire.values import FIRST_MAPPING_VERSION, VERSION, DataVersion, TopicConfig
+
+NAMES = st.text("abcXYZ%_-0", min_size=1, max_size=10)
+TOPICS = st.builds(
+    TopicConfig,
+    name=NAMES,
+    read_queues=st.integers(0, 2**31 - 1),
+    write_queues=st.integers(0, 2**31 - 1),
+    perm=st.integers(0, 7),
+    filter_type=st.sampled_from(["SINGLE_TAG", "MULTI_TAG"]),
+    attributes=st.dictionaries(NAMES, st.text(st.characters(codec="utf-8"), max_size=10), max_size=3),
+)
+
+
+def registration(*topics: TopicConfig, mappings: dict[str, object] | None = None) -> Registration:
+    table = TopicTableAnswer(
+        version=DataVersion(1, 2, 3), topics={topic.name: topic for topic in topics}, mapping_infos=mappings or {}
+    )
+    return Registration(table, ["127.0.0.1:1"])
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(TOPICS, max_size=4), st.booleans())
+def test_what_is_written_is_read_again(topics: list[TopicConfig], compressed: bool) -> None:
+    sent = registration(*topics, mappings={"T": {"topic": "T", "totalQueues": 4}})
+    body = encode_registration(sent, compressed=compressed)
+    assert decode_registration(body, compressed=compressed, version=VERSION) == sent
+
+
+def test_a_compressed_topic_is_one_line_of_text() -> None:
+    topic = TopicConfig("T", 4, 8, 6, attributes={"+a": "b c"})
+    plain = zlib.decompress(encode_registration(registration(topic), compressed=True))
+    assert b'T 4 8 6 SINGLE_TAG {"+a":"b c"}' in plain
+
+
+def test_an_older_broker_sends_no_mappings() -> None:
+    plain = zlib.decompress(encode_registration(registration(TopicConfig("T")), compressed=True))
+    older = zlib.compress(plain[:-4])
+    found = decode_registration(older, compressed=True, version=FIRST_MAPPING_VERSION - 1)
+    assert list(found.table.topics) == ["T"]
+    with pytest.raises(RemoteProtocolError):
+        decode_registration(older, compressed=True, version=FIRST_MAPPING_VERSION)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.binary(max_size=60))
+def test_random_compressed_bytes_are_registrations_or_refused(plain: bytes) -> None:
+    for body in (plain, zlib.compress(plain)):
+        with suppress(RemoteProtocolError):
+            decode_registration(body, compressed=True, version=VERSION)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_one_wrong_byte_inside_is_another_registration_or_refused(data: st.DataObject) -> None:
+    plain = bytearray(zlib.decompress(encode_registration(registration(TopicConfig("T")), compressed=True)))
+    plain[data.draw(st.integers(0, len(plain) - 1))] ^= data.draw(st.integers(1, 255))
+    with suppress(RemoteProtocolError):
+        decode_registration(zlib.compress(plain), compressed=True, version=VERSION)
+
+
+def test_a_small_body_that_swells_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="too large"):
+        decode_registration(zlib.compress(bytes(MAX_PLAIN_BYTES + 1)), compressed=True, version=VERSION)
+
+
+@pytest.mark.parametrize("count", [-1, 2**31 - 1])
+def test_impossible_counts_are_refused(count: int) -> None:
+    body = zlib.compress(struct.pack(">i", 2) + b"{}" + struct.pack(">i", count))
+    with pytest.raises(RemoteProtocolError, match="impossible count"):
+        decode_registration(body, compressed=True, version=VERSION)
+
+
+def test_the_check_sum_has_no_sign() -> None:
+    assert body_crc(b"") == 0
+    assert 0 <= body_crc(b"\x00" * 9) == zlib.crc32(b"\x00" * 9) & 0x7FFFFFFF

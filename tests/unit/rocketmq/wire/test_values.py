@@ -1,0 +1,59 @@
+"""Codes, flags and values of the primary-replica log."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, Language, Perm, PutStatus, ResponseCode
+
+
+def test_a_version_steps_by_one_and_takes_the_time() -> None:
+    assert DataVersion(2, 5, 7).next(99) == DataVersion(2, 99, 8)
+
+
+@pytest.mark.rule("H12")
+def test_h12_versions_are_equal_only_in_all_three_numbers() -> None:
+    same = DataVersion(1, 2, 3)
+    assert same == DataVersion(1, 2, 3)
+    assert all(same != other for other in (DataVersion(0, 2, 3), DataVersion(1, 0, 3), DataVersion(1, 2, 4)))
+
+
+@pytest.mark.rule("H9")
+@pytest.mark.parametrize(
+    ("status", "code", "stored"),
+    [
+        (PutStatus.PUT_OK, ResponseCode.SUCCESS, True),
+        (PutStatus.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_DISK_TIMEOUT, True),
+        (PutStatus.FLUSH_SLAVE_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT, True),
+        (PutStatus.SLAVE_NOT_AVAILABLE, ResponseCode.SLAVE_NOT_AVAILABLE, True),
+        (PutStatus.SERVICE_NOT_AVAILABLE, ResponseCode.SERVICE_NOT_AVAILABLE, False),
+        (PutStatus.CREATE_MAPPED_FILE_FAILED, ResponseCode.SYSTEM_ERROR, False),
+        (PutStatus.MESSAGE_ILLEGAL, ResponseCode.MESSAGE_ILLEGAL, False),
+        (PutStatus.PROPERTIES_SIZE_EXCEEDED, ResponseCode.MESSAGE_ILLEGAL, False),
+        (PutStatus.OS_PAGE_CACHE_BUSY, ResponseCode.SYSTEM_BUSY, False),
+        (PutStatus.UNKNOWN_ERROR, ResponseCode.SYSTEM_ERROR, False),
+        (PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, ResponseCode.SYSTEM_ERROR, False),
+    ],
+)
+def test_h9_what_a_producer_is_told_and_whether_its_message_stays(
+    status: PutStatus, code: ResponseCode, stored: bool
+) -> None:
+    assert (status.response_code, status.stored) == (code, stored)
+
+
+def test_languages_by_name_and_number() -> None:
+    assert [Language.of_number(each.number) for each in Language] == list(Language)
+    assert Language.PYTHON.number == 3
+    assert Language.of_number(200) is Language.OTHER
+    assert msgspec.json.decode(b'"KLINGON"', type=Language) is Language.OTHER
+
+
+def test_groups_have_policies_of_their_own() -> None:
+    first, second = GroupConfig("a"), GroupConfig("b")
+    first.retry_policy["type"] = "EXPONENTIAL"
+    assert second.retry_policy == {"type": "CUSTOMIZED"}
+
+
+def test_a_topic_is_readable_and_writable_by_default() -> None:
+    assert Perm.READ | Perm.WRITE == 6

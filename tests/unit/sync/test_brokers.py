@@ -1,0 +1,77 @@
+"""The blocking façade of the broker client, against fakes on a loop of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from support.fake_brokers import FakeCluster
+from tallystick import sync
+from tallystick.errors import NoSuchTopic, UsageError
+from tallystick.rocketmq.wire.values import MessageQueue
+from tallystick.sync import loop as loops
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    async def start() -> FakeCluster:
+        made = FakeCluster()
+        await made.start()
+        await made.add()
+        return made
+
+    cluster = asyncio.run_coroutine_threadsafe(start(), loop).result()
+    yield cluster.address
+    asyncio.run_coroutine_threadsafe(cluster.stop(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def test_send_and_read(address: str) -> None:
+    with sync.broker(address) as mq:
+        assert len(mq.topic("T").readable) == 2
+        producer = mq.producer("p")
+        assert producer.group == "p"
+        producer.send("T", b"0", tags="A", keys="k")
+        producer.send_batch("T", [b"1", b"2"])
+        futures = [producer.send_nowait("T", b"%d" % number) for number in range(3, 50)]
+        producer.send_one_way("T", b"50")
+        producer.drain()
+        assert {future.result().queue.topic for future in futures} == {"T"}
+        bodies = set()
+        with mq.consumer("g", "T", start="first") as consumer:
+            assert len(consumer.queues) == 2
+            for message in consumer:
+                bodies.add(int(message.body))
+                if len(bodies) == 51:
+                    break
+            consumer.commit()
+        assert bodies == set(range(51))
+        assert sum(mq.queue_limits(MessageQueue("T", "b", n))[1] for n in range(2)) == 51
+        assert mq.offset_at(MessageQueue("T", "b", 0), 42) == 42
+
+
+def test_errors_come_through_and_a_closed_client_says_so(address: str) -> None:
+    mq = sync.broker(address)
+    with pytest.raises(NoSuchTopic):
+        mq.topic("Nope")
+    with pytest.raises(UsageError):
+        mq.producer("p").send("T", b"")
+    mq.close()
+    mq.close()
+    with pytest.raises(UsageError, match="closed"):
+        mq.topic("T")
+    assert loops._loops == {}
+
+
+def test_a_bad_address_is_said_at_once() -> None:
+    with pytest.raises(UsageError):
+        sync.broker("nowhere")

@@ -1,0 +1,70 @@
+"""What an original name server answered, byte for byte, played against one of ours in the recorded order."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tallystick.rocketmq.nameserver.kv import KvConfig
+from tallystick.rocketmq.nameserver.requests import NameRequests
+from tallystick.rocketmq.nameserver.routes import Announcement, Routes
+from tallystick.rocketmq.nameserver.settings import NameServerSettings
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.remoting import Command, decode
+from tallystick.rocketmq.wire.values import DataVersion, TopicConfig
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.disk import OsDisk
+from tallystick.runtime.events import Events
+
+EXCHANGES: list[dict[str, str]] = json.loads((Path(__file__).parent / "golden" / "nameserver.json").read_text())
+LIST_OF_ALL = "topics"  # the original's own system topics, in the order of its hash table
+
+
+def recorded(name: str) -> tuple[Command, Command]:
+    (exchange,) = [exchange for exchange in EXCHANGES if exchange["name"] == name]
+    return decode(bytes.fromhex(exchange["request"])), decode(bytes.fromhex(exchange["response"]))
+
+
+def name_server() -> NameRequests:
+    """As the recorded one was: with one broker, which has two queues of GoldTopic."""
+    routes = Routes()
+    version = dialect.read_as(bytes(recorded("data version")[1].body), DataVersion)
+    topics = {name: TopicConfig(name, 2, 2) for name in ("GoldTopic", "Other")}
+    broker = Announcement("c0", "b0", 0, "127.0.0.1:22500", "127.0.0.1:22501", 120.0, False, version, topics)
+    assert routes.register(broker, "link", 0.0) is not None
+    return NameRequests(routes, KvConfig(OsDisk(), ""), NameServerSettings(), SystemClock(), Events())
+
+
+def said(answer: Command) -> tuple[Any, ...]:
+    return answer.code, answer.opaque, answer.flag, answer.remark, answer.fields, bytes(answer.body)
+
+
+def test_each_recorded_answer_is_ours_too() -> None:
+    server = name_server()
+    for exchange in EXCHANGES:
+        if exchange["name"].startswith("captured") or exchange["name"] == LIST_OF_ALL:
+            continue
+        question, answer = recorded(exchange["name"])
+        assert said(server.answer("link", question)) == said(answer), exchange["name"]
+
+
+def test_the_list_of_all_topics_has_the_recorded_form() -> None:
+    question, answer = recorded(LIST_OF_ALL)
+    ours = name_server().answer("link", question)
+    assert dialect.read(bytes(ours.body)) == {"topicList": ["GoldTopic", "Other"]}
+    assert dialect.read(bytes(answer.body)).keys() == {"topicList"}
+
+
+@pytest.mark.parametrize("name", ["captured registration", "captured unregistration"])
+def test_an_original_broker_gets_the_answer_it_knows(name: str) -> None:
+    question, answer = recorded(name)
+    ours = name_server().answer("link", question)
+    assert (ours.code, ours.remark, ours.fields, bytes(ours.body)) == (
+        answer.code,
+        answer.remark,
+        answer.fields,
+        bytes(answer.body),
+    )
