@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from tallystick import settings as files
-from tallystick.bookkeeper.bookie.bookie import Bookie, Outside, start_bookie
+from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.errors import InvalidCookie, MetadataError, StorageError, TallyError, UsageError
 from tallystick.runtime import open_files
@@ -24,6 +24,7 @@ from tallystick.runtime.disk import OsDisk
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.memory import keep_freed_memory
 from tallystick.runtime.network import TcpNetwork
+from tallystick.runtime.outside import Outside
 
 _EXIT_CODES: tuple[tuple[type[TallyError], int], ...] = (
     (UsageError, 1),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tallystick.bookkeeper.bookie.bookie import Bookie, Outside, start_bookie
+from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.metadata.memory import MemoryDriver
@@ -22,6 +22,7 @@ from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import Disk, OsDisk
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.network import TcpNetwork
+from tallystick.runtime.outside import Outside
 
 KEY = master_key(b"pw")
 OTHER_KEY = master_key(b"another")

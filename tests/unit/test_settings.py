@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tallystick.errors import UsageError
-from tallystick.settings import KEYS, MUST_BE_TRUE, bookie_settings, load, parse_properties
+from tallystick.runtime.keyfile import parse_properties
+from tallystick.settings import KEYS, MUST_BE_TRUE, bookie_settings, load
 
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
 NEEDED = {"metadataServiceUri": "memory://x", "journalDirectory": "/j", "ledgerDirectories": "/l"}

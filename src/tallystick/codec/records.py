@@ -122,10 +122,7 @@ def encode_blank(size: int) -> bytes:
 
 
 def scan_records(buffer: bytes, base: int, *, verify: bool = False) -> RecordRun:
-    """The records of ``buffer``, whose first byte has the physical offset ``base``.
-
-    ``verify``: all that tells a record that was written in part only, the CRC above all.
-    """
+    """The records of ``buffer``, whose first byte has the physical offset ``base``; ``verify`` checks their CRCs."""
     run = RecordRun()
     limit, position = len(buffer), 0
     positions, rows, topics, properties = run.positions, [], run.topics, run.properties
@@ -153,7 +150,6 @@ def scan_records(buffer: bytes, base: int, *, verify: bool = False) -> RecordRun
             physical != base + position
             or properties_at > end
             or properties_at + short(buffer, topic_end)[0] != end
-            or (verify and not _is_whole(buffer, topic_end, end))
             or (verify and crc32(buffer[body_at : body_at + body_size]) & CRC_MASK != crc)
         ):
             run.stop = Stop.DAMAGED
@@ -171,11 +167,6 @@ def scan_records(buffer: bytes, base: int, *, verify: bool = False) -> RecordRun
         run.sizes, run.queue_ids, run.queue_offsets = sizes, queue_ids, queue_offsets
         run.sys_flags, run.store_timestamps = sys_flags, stored
     return run
-
-
-def _is_whole(buffer: bytes, topic_end: int, end: int) -> bool:
-    """No checksum covers topic and properties, but neither ends with a zero byte: that is a tail never written."""
-    return buffer[topic_end - 1] != 0 and (end == topic_end + 2 or buffer[end - 1] != 0)
 
 
 def _judge_rest(buffer: bytes, position: int) -> Stop:

@@ -96,8 +96,12 @@ def _mapped(action: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
-        raise kind(f"cannot {action}: {error.strerror}", path=path) from error
+        raise _storage_error(action, path, error) from error
+
+
+def _storage_error(action: str, path: str, error: OSError) -> StorageError:
+    kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
+    return kind(f"cannot {action}: {error.strerror}", path=path)
 
 
 class _OsFile:
@@ -106,9 +110,11 @@ class _OsFile:
 
     def write(self, buffers: Sequence[Buffer], offset: int) -> int:
         start = offset
-        with _mapped("write", self._path):
+        try:  # as _mapped does it, which costs as much as a short write
             for first in range(0, len(buffers), IOV_MAX):
                 offset += self._write_some(buffers[first : first + IOV_MAX], offset)
+        except OSError as error:
+            raise _storage_error("write", self._path, error) from error
         return offset - start
 
     def _write_some(self, buffers: Sequence[Buffer], offset: int) -> int:

@@ -7,7 +7,7 @@ import struct
 import zlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystick.codec.records import (
@@ -48,6 +48,7 @@ def twin_encode(rows: list[Row], offset: int, stored: int, store_host: bytes) ->
     return log
 
 
+@settings(max_examples=40)
 @given(ROWS, st.integers(0, 1 << 40), HOSTS)
 def test_encode_and_scan_equal_their_twin(rows: list[Row], offset: int, store_host: bytes) -> None:
     log = b"".join(encode_records(rows, offset, 1_700_000_000_000, store_host))
@@ -64,6 +65,7 @@ def test_encode_and_scan_equal_their_twin(rows: list[Row], offset: int, store_ho
     assert run.sizes == [record_size(row[0], row[8], row[9], host) for row, host in zip(rows, hosts, strict=True)]
 
 
+@settings(max_examples=40)
 @given(ROWS.filter(bool), HOSTS, st.data())
 def test_a_cut_run_ends_with_the_last_whole_record(rows: list[Row], store_host: bytes, data: st.DataObject) -> None:
     records = encode_records(rows, 0, 1, store_host)
@@ -119,6 +121,7 @@ def twin_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+@settings(max_examples=40)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=2000))
 def test_java_hash_equals_its_twin(text: str) -> None:
     assert java_hash(text) == twin_hash(text)

@@ -14,13 +14,11 @@ import asyncio
 import os
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from typing import Any
 
 from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.config import BookieSettings, addresses_of
 from tallystick.bookkeeper.bookie.cookies import check_cookies, folder_of
-from tallystick.bookkeeper.bookie.health import HealthPages, serve_health
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.metrics import Counts, View, registry
 from tallystick.bookkeeper.bookie.requests import Requests
@@ -33,23 +31,11 @@ from tallystick.bookkeeper.metadata.driver import MetadataDriver, Registration
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, Endpoint
 from tallystick.errors import DiskFull, MetadataConflict, StorageError, UsageError
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.disk import Disk, FolderLock
-from tallystick.runtime.events import Events
-from tallystick.runtime.network import Network
+from tallystick.runtime.disk import FolderLock
+from tallystick.runtime.health import HealthPages, serve_health
+from tallystick.runtime.outside import Outside
 
 Address = tuple[str, int]
-
-
-@dataclass(frozen=True)
-class Outside:
-    """The outside world of a bookie."""
-
-    network: Network
-    disk: Disk
-    clock: Clock
-    events: Events
-    open_files: int = 1024  # that the process may have
 
 
 async def start_bookie(settings: BookieSettings, outside: Outside, storage: StorageSettings | None = None) -> Bookie:

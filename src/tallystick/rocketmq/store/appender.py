@@ -52,7 +52,7 @@ class Appender:
                 size += fixed + len(body) + len(properties)
                 if len(properties) > MAX_PROPERTIES_BYTES:
                     refusal = PutStatus.PROPERTIES_SIZE_EXCEEDED
-                elif len(body) > max_body:
+                elif len(body) > max_body or properties.endswith(b"\0"):  # which recovery takes for a torn record
                     refusal = PutStatus.MESSAGE_ILLEGAL
             if refusal or size > file_room or size > max_body + _ENVELOPE_BYTES:
                 puts.append(Put(refusal or PutStatus.MESSAGE_ILLEGAL))

@@ -66,15 +66,16 @@ class ConsumeQueue:
     def _limit(self) -> int:
         return self._files.limit // UNIT.size
 
-    def write(self, queue_offset: int, units: bytes | bytearray, last_physical: int) -> None:
+    def write(self, queue_offset: int, units: bytes, last_physical: int) -> None:
         """Units from ``queue_offset``, which is ``end`` or above it. Raises DiskFull: then nothing changed."""
-        self._fill(queue_offset)
-        position, view = queue_offset * UNIT.size, memoryview(units)
-        while len(view):
-            part = view[: self._files.file_bytes - position % self._files.file_bytes]
-            self._files.write([part], position)
-            position, view = position + len(part), view[len(part) :]
-        self.end, self.last_physical = position // UNIT.size, last_physical
+        if queue_offset != self.end or not self._files.files:
+            self._fill(queue_offset)
+        position, file_bytes = queue_offset * UNIT.size, self._files.file_bytes
+        while len(units) > (room := file_bytes - position % file_bytes):
+            self._files.write([units[:room]], position)
+            position, units = position + room, units[room:]
+        self._files.write([units], position)
+        self.end, self.last_physical = (position + len(units)) // UNIT.size, last_physical
 
     def _fill(self, queue_offset: int) -> None:
         if not self._files.files:  # as the original: from the start of the file that has the first unit

@@ -118,7 +118,7 @@ class FileQueue:
 
     def write(self, buffers: Sequence[Buffer], offset: int) -> None:
         """Into the file that has ``offset``; it must have room for all."""
-        file = self.prepare(offset)
+        file = self.find(offset) or self.prepare(offset)
         file.file.write(buffers, offset - file.start)
 
     def read(self, offset: int, size: int) -> bytes:

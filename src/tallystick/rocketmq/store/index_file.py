@@ -48,10 +48,9 @@ class Header:
         return _HEADER.pack(self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used_slots, self.count)
 
 
-def index_hash(signed: int) -> int:
-    """What the index makes of a hash code."""
-    value = abs(signed)
-    return value if value <= _INT_MAX else 0
+def index_hash(code: int) -> int:
+    """What the index makes of a hash code, given as unsigned 32 bits: the absolute value of the signed number."""
+    return code if code <= _INT_MAX else (1 << 32) - code & _INT_MAX
 
 
 class IndexFile:
@@ -82,26 +81,26 @@ class IndexFile:
         """Not more than there is room for. Raises DiskFull: then nothing changed."""
         slots, header, count = self._memory(), self.header, self.header.count
         begin_ms = header.begin_ms if count > 1 else keys[0][2]
-        touched, fresh = [], 0
+        slot_count, dirty, pack = self._slot_count, self._dirty_pages, ENTRY.pack
         entries: list[bytes] = []
+        fresh, last_ms, seconds = 0, begin_ms, 0  # no time has passed since the begin
         for key_hash, physical, stored_ms in keys:
-            slot = key_hash % self._slot_count
+            if stored_ms != last_ms:
+                last_ms, seconds = stored_ms, min(max(0, stored_ms - begin_ms) // 1000, _INT_MAX)
+            slot = key_hash % slot_count
             previous = slots[slot]
-            entries.append(
-                ENTRY.pack(key_hash, physical, min(max(0, stored_ms - begin_ms) // 1000, _INT_MAX), previous)
-            )
-            touched.append((slot, previous))
-            fresh += not previous
+            entries.append(pack(key_hash, physical, seconds, previous))
+            if not previous:
+                fresh += 1
             slots[slot] = count
+            dirty[slot // _PAGE_SLOTS] = 1
             count += 1
         try:
             self._file.write([b"".join(entries)], self.entry_position(header.count))
         except BaseException:
-            for slot, previous in reversed(touched):
-                slots[slot] = previous
+            for key_hash, _, _, previous in map(ENTRY.unpack, reversed(entries)):
+                slots[key_hash % slot_count] = previous
             raise
-        for slot, _ in touched:
-            self._dirty_pages[slot // _PAGE_SLOTS] = 1
         if header.count == 1:
             header.begin_ms, header.begin_offset = begin_ms, keys[0][1]
         header.used_slots += fresh

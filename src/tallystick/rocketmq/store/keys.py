@@ -18,6 +18,8 @@ _LEVELS_S = (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)  # messa
 _MAX_CACHED = 10_000
 _CHANGING = 8  # last digits of a client's id: the counter, and the time within a minute
 
+_P8, _P7, _P6, _P5, _P4, _P3, _P2 = (31**power & 0xFFFFFFFF for power in range(_CHANGING, 1, -1))
+
 _TAGS, _KEYS, _UNIQUE = (b"\x02" + name + b"\x01" for name in (b"TAGS", b"KEYS", b"UNIQ_KEY"))
 
 
@@ -49,9 +51,9 @@ class KeyHashes:
         """The tags code, and the hashes in the original's order: the client's id, the user's keys, the tags."""
         hashes: list[int] = []
         if key := _value(properties, _UNIQUE):
-            hashes.append(index_hash(signed(_client_hash(topic, key))))
+            hashes.append(index_hash(_client_hash(topic, key)))
         if keys := _value(properties, _KEYS):
-            hashes += [index_hash(signed(hash_utf8(key, topic.seed))) for key in keys.split(b" ") if key]
+            hashes += [index_hash(hash_utf8(key, topic.seed)) for key in keys.split(b" ") if key]
         tags_code = 0
         if tags := _value(properties, _TAGS):
             tags_code, tags_hash = topic.tags.get(tags) or _tags_of(topic, tags)
@@ -79,21 +81,26 @@ def _value(properties: bytes, name: bytes) -> bytes:
 
 
 def _client_hash(topic: TopicKeys, key: bytes) -> int:
-    start, rest = key[:-_CHANGING], key[-_CHANGING:]
-    known = topic.clients.get(start)
-    if known is None:
-        if not key.isascii():
-            return hash_utf8(key, topic.seed)
+    known = topic.clients.get(key[:-_CHANGING])
+    if known is None or not key.isascii():
+        return _new_client_hash(topic, key)
+    a, b, c, d, e, f, g, h = key[-_CHANGING:]
+    value = known * _P8 + a * _P7 + b * _P6 + c * _P5 + d * _P4 + e * _P3 + f * _P2 + g * 31 + h
+    return value & 0xFFFFFFFF
+
+
+def _new_client_hash(topic: TopicKeys, key: bytes) -> int:
+    if key.isascii() and len(key) >= _CHANGING:
         if len(topic.clients) >= _MAX_CACHED:
             topic.clients.clear()
-        known = topic.clients[start] = hash_latin(start, topic.seed)
-    return hash_utf8(rest, known)
+        topic.clients[key[:-_CHANGING]] = hash_latin(key[:-_CHANGING], topic.seed)
+    return hash_utf8(key, topic.seed)
 
 
 def _tags_of(topic: TopicKeys, tags: bytes) -> tuple[int, int]:
     if len(topic.tags) >= _MAX_CACHED:
         topic.tags.clear()
-    hashed = index_hash(signed(hash_utf8(tags, hash_latin(b"T#", topic.seed))))
+    hashed = index_hash(hash_utf8(tags, hash_latin(b"T#", topic.seed)))
     known = topic.tags[tags] = (signed(hash_utf8(tags)), hashed)
     return known
 

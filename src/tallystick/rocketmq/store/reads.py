@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tallystick.codec.records import hash_utf8, signed
+from tallystick.codec.records import hash_utf8
 from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue, ConsumeQueues
 from tallystick.rocketmq.store.index_file import Index, index_hash
@@ -113,7 +113,7 @@ class Reads:
             return []
         max_count = min(max_count, self._settings.max_query_count)
         infix = f"{IndexType.TAG.value}#" if index_type is IndexType.TAG else ""
-        key_hash = index_hash(signed(hash_utf8(f"{topic}#{infix}{key}".encode("utf-8", "replace"))))
+        key_hash = index_hash(hash_utf8(f"{topic}#{infix}{key}".encode("utf-8", "replace")))
         found: list[bytes] = []
         seen = -1
         for physical in self._index.select(key_hash, max_count * _CANDIDATES, begin_ms, end_ms):

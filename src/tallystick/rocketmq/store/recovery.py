@@ -17,7 +17,7 @@ from tallystick.errors import CorruptRecord, UsageError
 from tallystick.rocketmq.store.checkpoint import Checkpoint, Synced, SyncedFile
 from tallystick.rocketmq.store.consume_queue import FILLER_SIZE, UNIT, list_queues
 from tallystick.rocketmq.store.files import FileQueue
-from tallystick.rocketmq.store.scan import chunks, claimed_size, find_record
+from tallystick.rocketmq.store.scan import Chunk, chunks, claimed_size, find_record
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events
 
@@ -71,6 +71,8 @@ def _find_end(files: FileQueue, scan_from: int, known: Synced | None, events: Ev
     end, stop = scan_from, Stop.END
     for chunk in chunks(files, scan_from):
         end, stop = chunk.end, chunk.run.stop
+        if _ends_unwritten(chunk) and (known is None or end > known.synced):
+            end, stop = chunk.offset + chunk.run.positions[-1], Stop.DAMAGED
     if stop is Stop.BLANK:
         end = files.limit
     if known is not None and end < known.synced and not _is_torn(files, end, known.synced):
@@ -80,6 +82,17 @@ def _find_end(files: FileQueue, scan_from: int, known: Synced | None, events: Ev
     if stop is Stop.DAMAGED:
         events.emit("log cut", offset=end, reason="the last record is not whole")
     return end
+
+
+def _ends_unwritten(chunk: Chunk) -> bool:
+    """Whether the log's last record ends with zeros that were never written.
+
+    No checksum covers topic and properties; but no topic ends so, and no properties that we store.
+    """
+    run = chunk.run
+    if run.stop is not Stop.NOTHING or not len(run):
+        return False
+    return run.topics[-1].endswith(b"\0") or run.properties[-1].endswith(b"\0")
 
 
 def _is_torn(files: FileQueue, offset: int, synced: int) -> bool:

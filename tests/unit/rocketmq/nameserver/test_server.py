@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,7 +14,7 @@ from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import TopicTableAnswer
 from tallystick.rocketmq.wire.headers import RegisterBrokerHeader
 from tallystick.rocketmq.wire.registration import Registration, encode_registration
-from tallystick.rocketmq.wire.remoting import request
+from tallystick.rocketmq.wire.remoting import decode, encode, request
 from tallystick.rocketmq.wire.values import DataVersion, RequestCode, TopicConfig, TopicRoute
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
@@ -91,5 +92,11 @@ async def test_a_silent_broker_is_forgotten(bench: Bench) -> None:
 
 
 async def test_a_one_way_request_gets_no_answer(bench: Bench) -> None:
-    bench.client.tell(bench.address, request(RequestCode.GET_BROKER_CLUSTER_INFO, one_way=True))
-    assert await bench.addresses() == {}
+    reader, writer = await asyncio.open_connection(*bench.address.split(":"))
+    told, asked = request(RequestCode.GET_BROKER_CLUSTER_INFO, one_way=True), request(RequestCode.GET_KV_CONFIG)
+    told.opaque, asked.opaque = 1, 2
+    writer.write(encode(told) + encode(asked))
+    size = int.from_bytes(await reader.readexactly(4), "big")
+    answer = decode(size.to_bytes(4, "big") + await reader.readexactly(size))
+    assert (answer.opaque, answer.remark) == (2, "the custom field <namespace> is null")
+    writer.close()

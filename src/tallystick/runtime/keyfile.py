@@ -1,0 +1,124 @@
+"""Files of keys and values: a table of a TOML file of ours, or Java properties as the originals have them.
+
+Both become text by key; ``Key`` says which field of a settings class a key sets and how its text is read. Whoever reads
+a file names its unknown keys; none is passed over in silence.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tallystick.errors import UsageError
+
+_LINE = re.compile(r"([^=:\s]+)\s*[=:\s]\s*(.*)")
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of the file: the field it sets, and how its text is read."""
+
+    field: str
+    parse: Callable[[str, str], Any]
+
+
+# Readers of one value; each takes the key too, to name it. They raise UsageError.
+
+
+def text(key: str, value: str) -> str:
+    return value
+
+
+def integer(key: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise UsageError(f"{key} is a whole number", value=value) from None
+
+
+def number(key: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise UsageError(f"{key} is a number", value=value) from None
+
+
+def seconds(key: str, value: str) -> float:
+    """From milliseconds."""
+    return integer(key, value) / 1000
+
+
+def flag(key: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise UsageError(f"{key} is true or false", value=value)
+    return value.lower() == "true"
+
+
+# Files
+
+
+def read_keys(path: str, table: str) -> dict[str, str]:
+    """The keys of a file, in either format, as text. Raises UsageError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the configuration: {error}") from error
+    return parse_toml(content, table) if _is_toml(path, content, table) else parse_properties(content)
+
+
+def given(values: Mapping[str, str]) -> dict[str, str]:
+    """Without the keys that have no value: they count as absent."""
+    return {key: value.strip() for key, value in values.items() if value.strip()}
+
+
+def _is_toml(path: str, content: str, table: str) -> bool:
+    if path.endswith(".toml"):
+        return True
+    has_table = re.search(rf"^\s*\[{table}\]", content, re.MULTILINE) is not None
+    return not path.endswith((".conf", ".properties")) and has_table
+
+
+def parse_toml(content: str, table: str) -> dict[str, str]:
+    """The keys of the one table of that name, as text. Raises UsageError."""
+    try:
+        document = tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"the configuration is not TOML: {error}") from error
+    found = document.pop(table, None)
+    if not isinstance(found, dict):
+        raise UsageError(f"the configuration has no table [{table}]")
+    if document:
+        raise UsageError(f"the configuration has more than the table [{table}]", found=",".join(document))
+    return {key: _as_text(value) for key, value in found.items()}
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join(map(_as_text, value))
+    return str(value)
+
+
+def parse_properties(content: str) -> dict[str, str]:
+    """``key=value`` lines as Java reads them: # and ! begin comments, a backslash at the end joins the next line."""
+    values: dict[str, str] = {}
+    logical = ""
+    for line_number, line in enumerate([*content.splitlines(), ""], 1):
+        logical += line.strip()
+        if not logical or logical[0] in "#!":
+            logical = ""
+            continue
+        if logical.endswith("\\"):
+            logical = logical[:-1]
+            continue
+        found = _LINE.fullmatch(logical) or re.fullmatch(r"(\S+)()", logical)
+        if found is None:
+            raise UsageError("a line of the configuration is not key=value", line=line_number)
+        values[found[1]] = found[2].strip()
+        logical = ""
+    return values

@@ -1,0 +1,82 @@
+"""Group commit: one flush at a time, what piles up is the next; a failure is told once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from support.message_stores import SMALL, draft
+from tallystick.errors import StorageError
+from tallystick.rocketmq.store.flusher import Flusher
+from tallystick.rocketmq.store.store import MessageStore
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.disk import OsDisk
+from tallystick.runtime.events import Events
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> MessageStore:
+    return MessageStore.open(OsDisk(), str(tmp_path), SMALL, SystemClock(), Events())
+
+
+class Desk:
+    def __init__(self, store: MessageStore, interval_ms: int = 60_000) -> None:
+        self.offsets: list[int] = []
+        self.errors: list[StorageError] = []
+        self.news = asyncio.Event()
+        self.flusher = Flusher(store, SystemClock(), interval_ms, flushed=self.flushed, failed=self.failed)
+
+    def flushed(self, offset: int) -> None:
+        self.offsets.append(offset)
+        self.news.set()
+
+    def failed(self, error: StorageError) -> None:
+        self.errors.append(error)
+        self.news.set()
+
+
+async def test_what_is_written_during_a_flush_is_the_next_ones(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, flush = threading.Event(), store.flush
+    monkeypatch.setattr(store, "flush", lambda: (held.wait(5), flush())[1])
+    desk = Desk(store)
+    store.put([draft(b"1")])
+    for _ in range(5):
+        desk.flusher.request()
+    held.set()
+    await desk.news.wait()
+    while len(desk.offsets) < 2:
+        desk.news.clear()
+        await desk.news.wait()
+    assert desk.offsets == [store.end] * 2
+    await desk.flusher.close()
+
+
+async def test_without_requests_it_flushes_at_intervals(store: MessageStore, tmp_path: Path) -> None:
+    desk = Desk(store, interval_ms=10)
+    desk.flusher.start()
+    store.put([draft(b"1")])
+    await desk.news.wait()
+    assert store.flushed == store.end
+    await desk.flusher.close()
+    assert not (tmp_path / "abort").exists()
+
+
+async def test_a_failure_is_told_once_and_nothing_is_flushed_after_it(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> int:
+        raise StorageError("broken")
+
+    monkeypatch.setattr(store, "flush", fail)
+    desk = Desk(store)
+    desk.flusher.request()
+    await desk.news.wait()
+    desk.flusher.request()
+    await asyncio.sleep(0)
+    assert (len(desk.errors), desk.offsets) == (1, [])
+    await desk.flusher.close()

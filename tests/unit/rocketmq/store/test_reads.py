@@ -1,0 +1,115 @@
+"""Reads: statuses and limits, tags, times, keys."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from support.message_stores import SMALL, Shelf
+from tallystick.codec.records import java_hash
+from tallystick.rocketmq.store.values import GetStatus, TimeBoundary
+from tallystick.rocketmq.wire.record import IndexType, decode_message
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    shelf = Shelf()
+    for number in range(40):
+        shelf.send(b"%02d" % number * 20, TAGS="even" if number % 2 == 0 else "odd", KEYS=f"k{number} all")
+        shelf.clock.ms += 1000 if number % 4 == 3 else 0  # four messages a second
+    shelf.store.reput()
+    return shelf
+
+
+def test_statuses_and_next_offsets(shelf: Shelf) -> None:
+    def outcome(offset: int, queue_id: int = 0) -> tuple[str, int, int, int]:
+        found = shelf.store.get("Topic", queue_id, offset, 32, 1 << 20)
+        return found.status.name, found.next_offset, found.min_offset, found.max_offset
+
+    assert outcome(0) == ("FOUND", 32, 0, 40)
+    assert outcome(40) == ("OFFSET_OVERFLOW_ONE", 40, 0, 40)
+    assert outcome(50) == ("OFFSET_OVERFLOW_BADLY", 40, 0, 40)
+    assert outcome(-1) == ("OFFSET_TOO_SMALL", 0, 0, 40)
+    assert outcome(7, queue_id=5) == ("NO_MESSAGE_IN_QUEUE", 0, 0, 0)
+
+
+@pytest.mark.rule("H13")
+def test_h13_a_slave_leaves_wrong_offsets_alone(shelf: Shelf) -> None:
+    shelf.store.slave = True
+    assert shelf.store.get("Topic", 0, 50, 32, 1 << 20).next_offset == 50
+    assert shelf.store.get("Topic", 0, -1, 32, 1 << 20).next_offset == -1
+    assert shelf.store.get("Topic", 5, 7, 32, 1 << 20).next_offset == 7
+    assert shelf.store.get("Topic", 0, 0, 32, 1 << 20).count == 32
+
+
+def test_exactly_as_many_as_asked_for_in_few_views(shelf: Shelf) -> None:
+    for asked in (32, 20, 10, 1):
+        found = shelf.store.get("Topic", 0, 0, asked, 1 << 20)
+        assert (found.count, found.next_offset) == (asked, asked)
+        assert sum(len(view) for view in found.buffers) == found.size
+        assert len(found.buffers) <= 1 + found.size // SMALL.commit_log_file_bytes + 1
+
+
+def test_bytes_are_limited_but_the_first_message_always_comes(shelf: Shelf) -> None:
+    assert shelf.store.get("Topic", 0, 0, 32, 1).count == 1
+    three = shelf.store.get("Topic", 0, 0, 3, 1 << 20).size
+    assert shelf.store.get("Topic", 0, 0, 32, three).count == 3
+    assert shelf.store.get("Topic", 0, 0, 32, three - 1).count == 2
+
+
+def test_old_messages_come_in_smaller_portions() -> None:
+    shelf = Shelf(dataclasses.replace(SMALL, memory_bytes=100, memory_percent=10))
+    shelf.send(*[b"x" * 50] * 30)
+    shelf.store.reput()
+    found = shelf.store.get("Topic", 0, 0, 32, 1 << 20)
+    assert (found.count, found.far_behind) == (8, True)
+
+
+def test_tags_select(shelf: Shelf) -> None:
+    found = shelf.store.get("Topic", 0, 1, 5, 1 << 20, frozenset([java_hash("even")]))
+    bodies = [decode_message(bytes(view)).stored_body[:2] for view in found.buffers]
+    assert bodies == [b"02", b"04", b"06", b"08", b"10"]
+    assert found.next_offset == 11
+    none = shelf.store.get("Topic", 0, 0, 5, 1 << 20, frozenset([java_hash("none")]))
+    assert (none.status, none.next_offset, none.count) == (GetStatus.NO_MATCHED_MESSAGE, 40, 0)
+
+
+def test_times(shelf: Shelf) -> None:
+    start = shelf.store.stored_at("Topic", 0, 0)
+    assert shelf.store.stored_at("Topic", 0, 4) == start + 1000
+    assert shelf.store.stored_at("Topic", 0, 40) == shelf.store.stored_at("Topic", 9, 0) == -1
+    lower, upper = TimeBoundary.LOWER, TimeBoundary.UPPER
+
+    def at(ms: int, boundary: TimeBoundary) -> int:
+        return shelf.store.offset_at("Topic", 0, start + ms, boundary)
+
+    assert [at(ms, lower) for ms in (-9999, 0, 1, 1000, 9000, 99_999)] == [0, 0, 4, 4, 36, 40]
+    assert [at(ms, upper) for ms in (-9999, 0, 1, 1000, 9000, 99_999)] == [0, 3, 3, 7, 39, 39]
+    assert shelf.store.offset_at("None", 0, start, lower) == 0
+
+
+def test_keys(shelf: Shelf) -> None:
+    always = (0, 1 << 60)
+
+    def bodies(key: str, kind: IndexType = IndexType.KEY, count: int = 64) -> list[bytes]:
+        return [
+            decode_message(record).stored_body[:2] for record in shelf.store.query("Topic", key, count, *always, kind)
+        ]
+
+    assert bodies("k7") == [b"07"]
+    assert bodies("all", count=3) == [b"39", b"38", b"37"]
+    assert len(bodies("all")) == 40  # over several index files
+    assert len(bodies("odd", IndexType.TAG)) == 20
+    assert bodies("odd") == bodies("no such key") == bodies("k7", IndexType.UNIQUE) == []
+    start = shelf.store.stored_at("Topic", 0, 0)
+    assert len(shelf.store.query("Topic", "all", 64, start + 2000, start + 3000)) in (8, 12)  # whole seconds
+
+
+def test_records_by_physical_offset(shelf: Shelf) -> None:
+    message = shelf.read()[5]
+    record = shelf.store.record(message.physical_offset)
+    assert record is not None
+    assert decode_message(record) == message
+    for offset in (message.physical_offset + 1, -1, shelf.store.end, 1 << 40):
+        assert shelf.store.record(offset) is None

@@ -1,0 +1,146 @@
+"""Dispatch: what is readable when, whoever appended it; twice is once; damage stops it aloud."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+
+from support.message_stores import SMALL, Shelf, draft
+from tallystick.codec.records import java_hash
+from tallystick.errors import DiskFull, OffsetMismatch, StorageError
+from tallystick.rocketmq.store.values import GetStatus
+
+
+def test_arrivals_tell_queue_end_and_tags() -> None:
+    shelf = Shelf()
+    shelf.store.put([draft(b"1", TAGS="a"), draft(b"2", queue_id=1), draft(b"3", TAGS="b")])
+    arrivals = {(a.topic, a.queue_id): (a.next_offset, a.tags) for a in shelf.store.reput()}
+    assert arrivals == {("Topic", 0): (2, [java_hash("a"), java_hash("b")]), ("Topic", 1): (1, [0])}
+    assert shelf.store.reput() == []
+    assert shelf.store.reput_offset == shelf.store.end
+
+
+@pytest.mark.rule("H11")
+def test_h11_with_sync_flush_nothing_unsynced_is_readable_on_a_master() -> None:
+    """rmq#8239"""
+    shelf = Shelf(dataclasses.replace(SMALL, sync_flush=True))
+    shelf.send(b"a")
+    assert shelf.store.reput() == []
+    assert shelf.store.get("Topic", 0, 0, 1, 100).status is GetStatus.NO_MESSAGE_IN_QUEUE
+    shelf.store.flush()
+    shelf.send(b"b")
+    assert [arrival.next_offset for arrival in shelf.store.reput()] == [1]
+    shelf.store.slave = True
+    assert [arrival.next_offset for arrival in shelf.store.reput()] == [2]
+
+
+def test_a_limit_ends_one_call_not_the_work() -> None:
+    shelf = Shelf()
+    shelf.send(*(b"%d" % number * 100 for number in range(50)))
+    calls = 0
+    while shelf.store.reput_offset < shelf.store.end:
+        shelf.store.reput(limit_bytes=64)  # less than a record
+        calls += 1
+    assert calls > 10
+    assert len(shelf.bodies()) == 50
+
+
+@pytest.mark.rule("H8")
+@pytest.mark.parametrize("seed", range(10))
+def test_h8_a_slave_appends_raw_pieces_and_dispatches_whole_records(seed: int) -> None:
+    rng = random.Random(seed)
+    master, slave = Shelf(), Shelf(seed=2)
+    slave.store.slave = True
+    for number in range(60):
+        master.send(rng.randbytes(rng.randint(1, 400)), queue_id=number % 3, KEYS=f"k{number}", TAGS="t")
+    master.store.reput()
+    while slave.store.end < master.store.end:
+        piece = master.store.slice(slave.store.end, rng.randint(1, 700))
+        assert slave.store.append_raw(slave.store.end, piece) == slave.store.end
+        slave.store.reput()
+    assert slave.log() == master.log()
+    for queue_id in range(3):
+        assert slave.bodies(queue_id=queue_id) == master.bodies(queue_id=queue_id)
+    assert slave.store.query("Topic", "k7", 9, 0, 1 << 60) == master.store.query("Topic", "k7", 9, 0, 1 << 60)
+    # Made a master it goes on with the queue offsets where the old one ended (rmq#8539).
+    slave.store.slave = False
+    assert slave.send(b"more", queue_id=1)[0].queue_offset == 20
+
+
+@pytest.mark.rule("H8")
+def test_h8_bytes_of_another_place_are_refused() -> None:
+    shelf = Shelf()
+    shelf.send(b"a")
+    for offset in (0, shelf.store.end - 1, shelf.store.end + 1):
+        with pytest.raises(OffsetMismatch):
+            shelf.store.append_raw(offset, b"bytes")
+
+
+def test_an_empty_slave_begins_anywhere() -> None:
+    master, slave = Shelf(), Shelf(seed=2)
+    for number in range(40):
+        master.send(b"%d" % number * 100)
+    master.store.reput()
+    start = next(m.physical_offset for m in master.read() if m.physical_offset > 9000)
+    slave.store.slave = True
+    offset = start
+    while offset < master.store.end:
+        offset = slave.store.append_raw(offset, master.store.slice(offset, 1000))
+    slave.store.reput()
+    assert slave.store.first == start
+    expected = [m.stored_body for m in master.read() if m.physical_offset >= start]
+    assert slave.bodies() == expected
+    slave.store.flush()
+    slave.disk.power_loss()
+    slave.open()
+    assert (slave.store.first, slave.store.end) == (start, master.store.end)
+    assert slave.bodies() == expected
+
+
+def test_a_record_of_another_place_stops_dispatch_aloud() -> None:
+    master, slave = Shelf(), Shelf(seed=2)
+    master.send(b"a" * 50, b"b" * 50)
+    record = bytes(master.store.slice(0, master.store.end // 2))
+    slave.store.slave = True
+    slave.store.append_raw(0, record + record)  # the second one says that it is the first
+    slave.store.reput()
+    slave.store.reput()
+    assert [str(event) for event in slave.events if event.kind == "reput stopped"] == [
+        f"reput stopped offset={len(record)} reason=no record of this place"
+    ]
+    assert slave.store.refusal == "no record of this place"
+    assert slave.bodies() == [b"a" * 50]
+
+
+def test_a_full_disk_delays_dispatch() -> None:
+    shelf = Shelf()
+    shelf.send(b"a", b"b")
+
+    def fault(operation: str, path: str) -> StorageError | None:
+        return DiskFull("no space") if "consumequeue" in path and operation == "write" else None
+
+    shelf.disk.fault = fault
+    assert shelf.store.reput() == []
+    assert not shelf.store.writeable
+    shelf.disk.fault = None
+    assert [arrival.next_offset for arrival in shelf.store.reput()] == [2]
+    assert shelf.store.writeable
+    assert shelf.bodies() == [b"a", b"b"]
+
+
+def test_a_deleted_topic_begins_anew() -> None:
+    shelf = Shelf()
+    shelf.send(b"old", b"older")
+    shelf.send(b"other", topic="Other")
+    shelf.store.reput()
+    shelf.store.delete_topic("Topic")
+    assert shelf.store.queue_range("Topic", 0) == (0, 0)
+    assert shelf.store.queues() == {"Other": [0]}
+    assert shelf.send(b"new")[0].queue_offset == 0
+    shelf.store.reput()
+    assert shelf.bodies() == [b"new"]
+    shelf.disk.kill()
+    shelf.open()  # all is dispatched again, the deleted messages too
+    assert shelf.bodies() == [b"new"]

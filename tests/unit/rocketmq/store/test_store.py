@@ -1,0 +1,87 @@
+"""The store as a whole: upkeep, retention, a disk that fills."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from support.message_stores import ROOT, SMALL, Shelf
+from tallystick.errors import StorageError, UsageError
+from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.rocketmq.wire.values import PutStatus
+
+DAY_MS = 24 * 3_600_000
+
+
+def fill(shelf: Shelf, count: int = 80) -> None:
+    for number in range(count):
+        shelf.send(b"%d" % number * 60, KEYS=f"k{number}")
+    shelf.settle()
+
+
+@pytest.mark.rule("H11")
+def test_h11_old_files_go_by_age_with_their_units_and_entries() -> None:
+    shelf = Shelf(dataclasses.replace(SMALL, disk_delete_ratio=1, disk_clean_ratio=99, disk_refuse_ratio=99))
+    fill(shelf)
+    shelf.disk.capacity = 20 * sum(
+        shelf.disk.open(f"{ROOT}/commitlog/{n}").size() for n in shelf.disk.listdir(f"{ROOT}/commitlog")
+    )
+    view, first_body = shelf.store.slice(0, 100), bytes(shelf.store.slice(0, 100))
+    shelf.store.maintain(shelf.clock.ms + 71 * 3_600_000)
+    assert shelf.store.first == 0
+    shelf.clock.ms += 73 * 3_600_000
+    shelf.send(b"new")
+    shelf.settle()
+    first = shelf.store.first
+    assert first > 0
+    assert bytes(view) == first_body  # what a reader holds stays good
+    low, high = shelf.store.queue_range("Topic", 0)
+    assert 0 < low < high == 81
+    assert shelf.store.get("Topic", 0, 0, 1, 1).next_offset == low
+    assert shelf.read()[0].physical_offset == first
+    assert shelf.store.query("Topic", "k1", 9, 0, 1 << 60) == []
+    assert shelf.store.slice(0, 100) == b""
+    shelf.disk.power_loss()
+    shelf.open()
+    assert (shelf.store.first, shelf.store.queue_range("Topic", 0)) == (first, (low, high))
+
+
+def test_a_full_disk_refuses_messages_and_serves_reads() -> None:
+    shelf = Shelf()
+    fill(shelf, 5)
+    shelf.disk.capacity = 1
+    shelf.store.maintain(shelf.clock.ms)
+    assert shelf.store.disk_full
+    assert shelf.send(b"no")[0].status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert "% full" in (shelf.store.refusal or "")
+    assert len(shelf.bodies()) == 5
+    shelf.disk.capacity = 1 << 40
+    shelf.store.maintain(shelf.clock.ms)
+    assert shelf.send(b"yes")[0].status is PutStatus.PUT_OK
+    assert [event.kind for event in shelf.events].count("disk has room") == 1
+
+
+def test_upkeep_has_the_next_file_ready() -> None:
+    shelf = Shelf()
+    shelf.send(b"x")
+    shelf.store.maintain(shelf.clock.ms)
+    assert shelf.disk.listdir(f"{ROOT}/commitlog") == [f"{0:020}", f"{4096:020}"]
+
+
+def test_a_store_that_could_not_sync_was_not_stopped_in_order() -> None:
+    shelf = Shelf()
+    shelf.send(b"x")
+    shelf.disk.fault = lambda operation, path: StorageError("no") if operation == "sync" else None
+    shelf.store.close()
+    shelf.disk.fault = None
+    assert "abort" in shelf.disk.listdir(ROOT)
+    assert "store not closed in order" in [event.kind for event in shelf.events]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"commit_log_file_bytes": 0}, {"delete_hour": 24}, {"store_host": b""}, {"disk_delete_ratio": 95}]
+)
+def test_bad_settings(fields: dict[str, int]) -> None:
+    with pytest.raises(UsageError):
+        StoreSettings(**fields)  # type: ignore[arg-type]
