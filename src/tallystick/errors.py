@@ -49,7 +49,7 @@ class TallyError(Exception):
 
     code: ClassVar[int] = -999
     retriable: ClassVar[bool] = False
-    ambiguous: ClassVar[bool] = False
+    ambiguous: bool = False  # an instance may say it where its class does not
 
     def __init__(self, message: str = "", **fields: Any) -> None:
         super().__init__(message)
@@ -67,7 +67,8 @@ class TallyError(Exception):
         return f"{self.message} ({shown})" if shown else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (type(self), self.message, self.fields))
+        own = {"ambiguous": self.ambiguous} if "ambiguous" in self.__dict__ else None
+        return (_rebuild, (type(self), self.message, self.fields), own)
 
 
 def _rebuild(kind: type[TallyError], message: str, fields: dict[str, Any]) -> TallyError:

@@ -155,6 +155,31 @@ async def test_a_killed_server_that_comes_back_costs_nothing(tmp_path):
         await driver.close()
 
 
+async def test_a_server_that_accepts_and_never_answers_does_not_cost_the_session(zookeeper):
+    host, _, port = zookeeper.rpartition(":")
+    connections: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        if len(connections) > 1:  # the first one waits for an answer for ever
+            there, back = await asyncio.open_connection(host, int(port))
+            connections.append(back)
+            await asyncio.gather(_copy(reader, back), _copy(there, writer))
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as starting:
+        address = f"127.0.0.1:{starting.sockets[0].getsockname()[1]}"
+        driver = await open_driver(f"zk://{address}/ledgers", session_timeout_s=6.0)
+        assert len(connections) == 3
+        await driver.close()
+        for connection in connections:
+            connection.close()
+
+
+async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    while data := await source.read(4096):
+        target.write(data)
+
+
 async def test_a_service_that_does_not_answer_is_named(tmp_path):
     port = free_port()
     with pytest.raises(MetadataUnavailable, match="is it running") as caught:

@@ -252,7 +252,10 @@ def _open_direct(path: str, flags: int) -> int | None:
 
 
 class ByteLock:
-    """Holds a file for this process by its first byte, as Java's ``FileChannel.tryLock(0, 1, false)`` does."""
+    """Holds a file for this process by its first byte, as Java's ``FileChannel.tryLock(0, 1, false)`` does.
+
+    The kernel drops it when the process dies, and also when the process closes any other handle of this file.
+    """
 
     def __init__(self, path: str, content: bytes) -> None:
         """``content`` is written to the file. Raises UsageError when another process holds it."""

@@ -298,11 +298,15 @@ class LedgerWriter:
     def _give_up(self, failure: TallyError) -> None:
         self._failure = failure
         self._replicas.close()
+        unsent = self._next - len(self._queue)
         self._queue.clear()
         pending, self._pending, self._inflight_bytes = self._pending, deque(), 0
-        for _, future, _ in pending:
+        for last, future, _ in pending:
             if not future.done():
-                future.set_exception(copy.copy(failure))
+                error = copy.copy(failure)
+                if last < unsent:
+                    error.ambiguous = True  # a bookie may have it, and then recovery may keep it
+                future.set_exception(error)
         while self._waiting_for_room:
             self._wake()
 

@@ -26,6 +26,7 @@ from kazoo.exceptions import (
     SessionExpiredError,
     SessionMovedError,
 )
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.retry import KazooRetry
 
 from tallystick.bookkeeper.metadata.driver import Watch
@@ -46,6 +47,24 @@ class Uncertain(Exception):
     """The answer to an earlier attempt was lost, and the last one (``__cause__``) may tell of its effect."""
 
 
+class _Threads(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's threads, with no wait longer than a third of the session.
+
+    A server that is just starting accepts connections and may never answer on them. kazoo would wait for it as long as
+    the session lives, and lose the session by that; so long it waits for nothing else (pings go out at this pace).
+    """
+
+    def __init__(self, session_s: float) -> None:
+        super().__init__()
+        self._longest_s = session_s / 3
+
+    def select(self, read: Any, write: Any, other: Any, timeout: float) -> Any:
+        return super().select(read, write, other, min(timeout, self._longest_s))
+
+    def create_connection(self, *arguments: Any, timeout: float, **options: Any) -> Any:
+        return super().create_connection(*arguments, timeout=min(timeout, self._longest_s), **options)
+
+
 class ZkSession:
     """Bound to the event loop that it was made on."""
 
@@ -55,7 +74,9 @@ class ZkSession:
         self._connected, self.closed = asyncio.Event(), False
         self._watches: list[_ZkWatch] = []
         reconnect = KazooRetry(max_tries=-1, delay=RETRY_S, max_delay=RETRY_S)
-        self._client = KazooClient(uri.servers, timeout=timeout_s, connection_retry=reconnect)
+        self._client = KazooClient(
+            uri.servers, timeout=timeout_s, connection_retry=reconnect, handler=_Threads(timeout_s)
+        )
         self._client.add_listener(self._on_kazoo_thread)
         self.ids: list[int] = []  # the owner of our ephemeral nodes comes last; the others expired
 

@@ -36,9 +36,11 @@ class ConfigFiles:
         disk.makedirs(self.directory)
 
     def load(self, name: str, parse: Callable[[bytes], T]) -> T | None:
-        """What the file, or else its predecessor, holds; None: neither exists.
+        """What the file, or else its predecessor, holds; None: neither exists, or both are empty.
 
-        Raises CorruptRecord when what exists cannot be read: going on without a table would lose it at the next save.
+        A predecessor that had to stand in is put in the file's place: else the next save would make the damaged file
+        the predecessor. Raises CorruptRecord when what exists cannot be read: going on without a table would lose it at
+        the next save.
         """
         path = os.path.join(self.directory, name)
         damaged: list[tuple[str, Exception]] = []
@@ -47,9 +49,13 @@ class ConfigFiles:
             if not data.strip():
                 continue
             try:
-                return parse(data)
+                table = parse(data)
             except RemoteProtocolError as error:
                 damaged.append((candidate, error))
+                continue
+            if candidate != path:
+                write_atomic(self._disk, path, data)
+            return table
         if damaged:
             first, why = damaged[0]
             raise CorruptRecord(f"the file is damaged, and so is its .bak: {why}; repair or remove both", path=first)

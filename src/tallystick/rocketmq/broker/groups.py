@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tallystick.rocketmq.broker.topics import is_group_name
 from tallystick.rocketmq.wire.bodies import GroupTable
 from tallystick.rocketmq.wire.values import DataVersion, GroupConfig
 from tallystick.runtime.clock import Clock
@@ -20,13 +21,26 @@ SYSTEM_GROUPS = (
 )
 
 
+MAX_AUTO_GROUP_CHARS = 255  # of a group that makes itself; those made by hand are shorter
+
+
 class Groups:
-    """The table; see ``Topics`` for how it changes. ``auto_create``: a group exists as soon as someone uses it."""
+    """The table; see ``Topics`` for how it changes. ``auto_create``: a group exists as soon as someone uses it.
+
+    ``slave`` (settable): the table is the master's. A group that it lacks is served as if it had the defaults, but not
+    entered: the next copy would take it out again, and the one after that, for as long as somebody uses it.
+    """
 
     def __init__(
-        self, clock: Clock, changed: Callable[[], None], saved: GroupTable | None = None, *, auto_create: bool = True
+        self,
+        clock: Clock,
+        changed: Callable[[], None],
+        saved: GroupTable | None = None,
+        *,
+        auto_create: bool = True,
+        slave: bool = False,
     ):
-        self._clock, self._changed, self._auto_create = clock, changed, auto_create
+        self._clock, self._changed, self._auto_create, self.slave = clock, changed, auto_create, slave
         self._system = {name: GroupConfig(name, consume_broadcast_enable=True) for name in SYSTEM_GROUPS}
         self.version = saved.version if saved else DataVersion(0, clock.wall_ms(), 0)
         self._forbidden = saved.forbidden if saved else {}
@@ -35,9 +49,10 @@ class Groups:
     def get(self, name: str) -> GroupConfig | None:
         """The group; where groups make themselves, it is made now (and None means that its name is no good)."""
         found = self._table.get(name)
-        if found is None and self._auto_create and name:
+        if found is None and self._auto_create and is_group_name(name) and len(name) <= MAX_AUTO_GROUP_CHARS:
             found = GroupConfig(name)
-            self.put(found)
+            if not self.slave:
+                self.put(found)
         return found
 
     @property

@@ -1,10 +1,11 @@
 """A slave copies its master's tables: topics, consumer offsets, delay offsets, groups (H12; ``SlaveSynchronize``).
 
 Every 10 s, the first time 3 s after the start (the original's slaves: 60 s). Each part fails alone and is tried again
-in the next round. Topics and groups are taken only when their versions differ, page by page where the master pages.
+in the next round. Topics and groups are taken only when their versions differ, page by page where the master pages,
+and then in one step: nobody ever sees half a table.
 
-Before it takes the master's offsets a slave tells it, as any client would, what consumers committed here while the
-master was away: so a master that comes back does not set them back (H3, H13; the original's does).
+What consumers committed here while the master was away it is told as any client would tell it, where it lacks them or
+has lower numbers: so a master that comes back does not set them back (H3, H13; the original's does).
 """
 
 from __future__ import annotations
@@ -14,16 +15,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tallystick.errors import BrokerError, RequestTimeout, TallyError
-from tallystick.rocketmq.broker.groups import Groups
-from tallystick.rocketmq.broker.offsets import Offsets
-from tallystick.rocketmq.broker.topics import Topics
+from tallystick.errors import BrokerError, RemoteProtocolError, RequestTimeout, TallyError
+from tallystick.rocketmq.broker.offsets import Commit
+from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import DelayTable, GroupTable, OffsetTable, TopicTable, TopicTableAnswer
 from tallystick.rocketmq.wire.headers import GroupPageHeader, Header, TopicPageHeader, UpdateOffsetHeader
 from tallystick.rocketmq.wire.remoting import Command, request
-from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
+from tallystick.rocketmq.wire.values import DataVersion, RequestCode, ResponseCode
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 
@@ -56,14 +56,13 @@ class MetadataSync:
         client: RemotingClient,
         clock: Clock,
         events: Events,
-        topics: Topics,
-        groups: Groups,
-        offsets: Offsets,
-        take_delays: Callable[[bytes, DelayTable], None],
+        tables: Tables,
+        *,
+        first_s: float = FIRST_S,
+        period_s: float = PERIOD_S,
     ) -> None:
-        """``take_delays(text, table)`` gets the delay offsets, which a slave keeps as the master wrote them."""
-        self._client, self._clock, self._events = client, clock, events
-        self._topics, self._groups, self._offsets, self._take_delays = topics, groups, offsets, take_delays
+        self._client, self._clock, self._events, self._tables = client, clock, events, tables
+        self._first_s, self._period_s = first_s, period_s
         self._task: asyncio.Task[None] | None = None
         self.status = SyncStatus()
 
@@ -84,11 +83,11 @@ class MetadataSync:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        await asyncio.sleep(FIRST_S)
+        await asyncio.sleep(self._first_s)
         while True:
             if self.status.master is not None:
                 await self.sync(self.status.master)
-            await asyncio.sleep(PERIOD_S)
+            await asyncio.sleep(self._period_s)
 
     async def sync(self, master: str) -> None:
         """One round."""
@@ -116,33 +115,42 @@ class MetadataSync:
         def wanted(start: int, version: str) -> TopicPageHeader:
             return TopicPageHeader(topic_seq=start, data_version=version, max_topic_num=PAGE_ENTRIES)
 
-        code = RequestCode.GET_ALL_TOPIC_CONFIG
-        table = await self._pages(master, code, TopicTableAnswer, wanted, lambda page: page.topics)
-        if table.version != self._topics.version:
-            self._topics.replace(TopicTable(table.version, table.topics))
+        topics, code = self._tables.topics, RequestCode.GET_ALL_TOPIC_CONFIG
+        table = await self._pages(master, code, TopicTableAnswer, wanted, lambda page: page.topics, topics.version)
+        if table is not None:
+            topics.replace(TopicTable(table.version, table.topics))
 
     async def _sync_groups(self, master: str) -> None:
         def wanted(start: int, version: str) -> GroupPageHeader:
             return GroupPageHeader(group_seq=start, data_version=version, max_group_num=PAGE_ENTRIES)
 
-        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-        table = await self._pages(master, code, GroupTable, wanted, lambda page: page.groups)
-        if table.version != self._groups.version:
-            self._groups.replace(table)
+        groups, code = self._tables.groups, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        table = await self._pages(master, code, GroupTable, wanted, lambda page: page.groups, groups.version)
+        if table is not None:
+            groups.replace(table)
 
     async def _sync_offsets(self, master: str) -> None:
-        for commit in list(self._offsets.own()):
-            header = UpdateOffsetHeader(
-                consumer_group=commit.group, topic=commit.topic, queue_id=commit.queue_id, commit_offset=commit.offset
-            )
-            await self._ask(master, request(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_fields()))
         answer = await self._ask(master, request(RequestCode.GET_ALL_CONSUMER_OFFSET))
-        self._offsets.replace(dialect.read_as(bytes(answer.body), OffsetTable))
+        table = dialect.read_as(bytes(answer.body), OffsetTable)
+        offsets = self._tables.offsets
+        for commit in offsets.lacking(table):
+            await self._tell(master, commit)
+        offsets.replace(table)
+
+    async def _tell(self, master: str, commit: Commit) -> None:
+        header = UpdateOffsetHeader(
+            consumer_group=commit.group, topic=commit.topic, queue_id=commit.queue_id, commit_offset=commit.offset
+        )
+        try:
+            await self._ask(master, request(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_fields()))
+        except BrokerError as error:  # it stands in nobody's way: the others are told, and this one in the next round
+            if error.code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
+                self._tables.offsets.disown(commit)
 
     async def _sync_delays(self, master: str) -> None:
         answer = await self._ask(master, request(RequestCode.GET_ALL_DELAY_OFFSET))
         text = bytes(answer.body)
-        self._take_delays(text, dialect.read_as(text, DelayTable))
+        self._tables.delays.take(text, dialect.read_as(text, DelayTable))
 
     async def _pages(
         self,
@@ -151,8 +159,9 @@ class MetadataSync:
         kind: type[Page],
         wanted: Callable[[int, str], Header],
         entries: Callable[[Page], dict[str, Any]],
-    ) -> Page:
-        """The whole table. When it changes between two pages, from the start again."""
+        known: DataVersion,
+    ) -> Page | None:
+        """The whole table; None: its version is ``known``. When it changes between two pages, from the start again."""
         ends_at = self._clock.now() + PAGES_S
         whole: Page | None = None
         while self._clock.now() < ends_at:
@@ -160,6 +169,8 @@ class MetadataSync:
             version = dialect.write(whole.version).decode() if whole is not None else ""
             answer = await self._ask(master, request(code, wanted(start, version).to_fields()))
             page = dialect.read_as(bytes(answer.body), kind)
+            if page.version == known:
+                return None
             if whole is None:
                 whole = page
             elif page.version != whole.version:
@@ -168,8 +179,10 @@ class MetadataSync:
             else:
                 entries(whole).update(entries(page))
             total = answer.fields.get(TOTALS[code])  # none: an old master, which sends all at once
-            if total is None or not total.isdecimal() or len(entries(whole)) >= int(total) or not entries(page):
+            if total is None or not total.isdecimal() or len(entries(whole)) >= int(total):
                 return whole
+            if not entries(page):
+                raise RemoteProtocolError("the master's table ends early", request=code.name, total=total)
         raise RequestTimeout("the master's table kept changing", request=code.name)
 
     async def _ask(self, master: str, command: Command) -> Command:

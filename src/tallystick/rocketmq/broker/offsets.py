@@ -1,22 +1,30 @@
 """How far each group has consumed each queue (``ConsumerOffsetManager``).
 
 A slave copies its master's table (H12) and serves consumers while the master is away (H3, H13). What they commit here
-meanwhile must not be undone by the master's older numbers when it comes back: such commits are remembered as ``own``
-until the master has them, and win over its number while they are higher.
+must not be undone by the older numbers of a master that comes back. So whatever is committed on a slave is remembered
+as its ``own``, over restarts too, until the master has as much; till then the higher of the two numbers counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from msgspec import field
+
 from tallystick.rocketmq.wire.bodies import OffsetTable
-from tallystick.rocketmq.wire.values import DataVersion
+from tallystick.rocketmq.wire.values import DataVersion, Int32, Int64
 from tallystick.runtime.clock import Clock
 
 COMMITS_PER_VERSION = 500  # the version steps once in so many commits, as the original's does
 
 Table = dict[str, dict[int, int]]  # "topic@group" to queue id to the offset of the next message
+
+
+class SavedOffsets(OffsetTable, frozen=True):
+    """consumerOffset.json. The member that the original does not know is there only when a slave needs it."""
+
+    own: dict[str, dict[Int32, Int64]] | None = field(default=None, name="ownOffsetTable")
 
 
 @dataclass(frozen=True)
@@ -30,29 +38,30 @@ class Commit:
 
 
 class Offsets:
-    """The table, in memory; ``dirty`` tells the saver that it differs from what was last taken."""
+    """The table, in memory. ``dirty`` tells the saver that it differs from what was last taken.
 
-    def __init__(self, clock: Clock, saved: OffsetTable | None = None) -> None:
-        self._clock = clock
+    ``slave`` (settable): what is committed here is to be told to the master.
+    """
+
+    def __init__(self, clock: Clock, saved: SavedOffsets | None = None, *, slave: bool = False) -> None:
+        self._clock, self.slave = clock, slave
         self.version = saved.version if saved else DataVersion(0, clock.wall_ms(), 0)
-        self._offsets: Table = {key: dict(queues) for key, queues in saved.offsets.items()} if saved else {}
-        self._pulled: Table = {key: dict(queues) for key, queues in saved.pull_offsets.items()} if saved else {}
+        self._offsets = _copy(saved.offsets) if saved else {}
+        self._pulled = _copy(saved.pull_offsets) if saved else {}
+        self._own = _copy(saved.own) if saved and saved.own and slave else {}
         self._commits = 0
-        self._own: dict[tuple[str, int], int] = {}
         self.dirty = False
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         """Remember an offset, also a lower one than before: a group may go back on purpose."""
-        self._offsets.setdefault(f"{topic}@{group}", {})[queue_id] = offset
+        key = f"{topic}@{group}"
+        self._offsets.setdefault(key, {})[queue_id] = offset
+        if self.slave:
+            self._own.setdefault(key, {})[queue_id] = offset
         self.dirty = True
         self._commits += 1
         if self._commits % COMMITS_PER_VERSION == 0:
             self.version = self.version.next(self._clock.wall_ms())
-
-    def commit_alone(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """A commit on a slave whose master is away."""
-        self.commit(topic, group, queue_id, offset)
-        self._own[f"{topic}@{group}", queue_id] = offset
 
     def pulled(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         """How far a group has asked for messages; only shown, never resumed from."""
@@ -82,42 +91,70 @@ class Offsets:
         self._forget(lambda key: _split(key)[1] == group)
 
     def _forget(self, gone: Callable[[str], bool]) -> None:
-        for table in (self._offsets, self._pulled):
+        for table in (self._offsets, self._pulled, self._own):
             for key in [key for key in table if gone(key)]:
                 del table[key]
                 self.dirty = True
-        self._own = {place: offset for place, offset in self._own.items() if not gone(place[0])}
+
+    def cut(self, end_of: Callable[[str, int], int]) -> list[Commit]:
+        """A master, after it has recovered its log: no offset is beyond the end of its queue. What they were before.
+
+        A log that lost its tail gives the same queue offsets to other messages; a group whose offset stayed behind
+        the new end would never see those. ``end_of(topic, queue_id)`` is the offset after the queue's last message.
+        """
+        before = []
+        for key, queues in self._offsets.items():
+            topic, group = _split(key)
+            for queue_id, offset in queues.items():
+                if offset > end_of(topic, queue_id):
+                    before.append(Commit(topic, group, queue_id, offset))
+        for commit in before:
+            self.commit(commit.topic, commit.group, commit.queue_id, end_of(commit.topic, commit.queue_id))
+        return before
+
+    # The whole table
 
     def table(self) -> OffsetTable:
-        """A copy to save or to send."""
+        """A copy to send."""
         topics: dict[str, list[str]] = {}
         for topic, group in map(_split, self._offsets):
             topics.setdefault(group, []).append(topic)
-        return OffsetTable(
-            self.version,
-            {key: dict(queues) for key, queues in self._offsets.items()},
-            {key: dict(queues) for key, queues in self._pulled.items()},
-            topics,
-        )
+        return OffsetTable(self.version, _copy(self._offsets), _copy(self._pulled), topics)
+
+    def to_save(self) -> SavedOffsets:
+        """A copy for the file."""
+        table = self.table()
+        own = _copy(self._own) or None
+        return SavedOffsets(table.version, table.offsets, table.pull_offsets, table.group_topics, own)
 
     def replace(self, table: OffsetTable) -> None:
-        """A slave takes its master's numbers verbatim, but for commits of its own that the master lacks yet."""
-        self._offsets = {key: dict(queues) for key, queues in table.offsets.items()}
-        self._pulled = {key: dict(queues) for key, queues in table.pull_offsets.items()}
-        self.version = table.version
-        self.dirty = True
-        for (key, queue_id), offset in list(self._own.items()):
-            queues = self._offsets.setdefault(key, {})
-            if queues.get(queue_id, -1) >= offset:
-                del self._own[key, queue_id]
-            else:
-                queues[queue_id] = offset
+        """A slave takes its master's numbers verbatim, but for commits of its own that the master lacks."""
+        before = self._offsets, self._pulled, self._own, self.version
+        own = self.lacking(table)
+        self._own = {}
+        self._offsets, self._pulled, self.version = _copy(table.offsets), _copy(table.pull_offsets), table.version
+        for commit in own:
+            key = f"{commit.topic}@{commit.group}"
+            self._own.setdefault(key, {})[commit.queue_id] = commit.offset
+            self._offsets.setdefault(key, {})[commit.queue_id] = commit.offset
+        self.dirty = self.dirty or before != (self._offsets, self._pulled, self._own, self.version)
 
-    def own(self) -> Iterator[Commit]:
-        """What the master still has to be told."""
-        for (key, queue_id), offset in self._own.items():
-            topic, group = _split(key)
-            yield Commit(topic, group, queue_id, offset)
+    def lacking(self, table: OffsetTable) -> list[Commit]:
+        """Which of this slave's own commits the master's table lacks, or has lower numbers for."""
+        return [
+            Commit(*_split(key), queue_id, offset)
+            for key, queues in self._own.items()
+            for queue_id, offset in queues.items()
+            if table.offsets.get(key, {}).get(queue_id, -1) < offset
+        ]
+
+    def disown(self, commit: Commit) -> None:
+        """The master wants to hear nothing of it: it has no such topic or group."""
+        self._own.get(f"{commit.topic}@{commit.group}", {}).pop(commit.queue_id, None)
+
+
+def _copy(table: Mapping[str, Mapping[int, int]]) -> Table:
+    return {key: dict(queues) for key, queues in table.items()}
 
 
 def _split(key: str) -> tuple[str, str]:

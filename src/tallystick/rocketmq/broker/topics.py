@@ -22,7 +22,8 @@ MAX_GROUP_CHARS = 120
 DEFAULT_TOPIC = "TBW102"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
-_NAME = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
+_CHARACTERS = "^[%|a-zA-Z0-9_-]+$"
+_NAME = re.compile(_CHARACTERS[1:-1], re.ASCII)
 _READ_WRITE = int(Perm.READ | Perm.WRITE)
 _TEMPLATE = _READ_WRITE | int(Perm.INHERIT)
 
@@ -38,26 +39,41 @@ NOT_FOR_CLIENTS = frozenset(
     }
 )
 
+# Not for clients to make or delete, whether the broker has them or not (``TopicValidator.SYSTEM_TOPIC_SET``).
+_SYSTEM = NOT_FOR_CLIENTS | {DEFAULT_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"}
+_SYSTEM_PREFIX = "rmq_sys_"
+
 
 def refusal_of_topic(name: str) -> str | None:
     """Why this is no topic's name; None: it is one. Names become folders: nothing else than these characters passes."""
     if not name.strip():
         return "The specified topic is blank."
     if _NAME.fullmatch(name) is None:
-        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-    inner = name.startswith((RETRY_PREFIX, DLQ_PREFIX))
-    most = MAX_INNER_TOPIC_CHARS if inner else MAX_TOPIC_CHARS
-    return f"The specified topic is longer than topic max length {most}." if len(name) > most else None
+        return f"The specified topic: {name}, contains illegal characters, allowing only {_CHARACTERS}"
+    if name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        if len(name) > MAX_INNER_TOPIC_CHARS:
+            return (
+                f"The specified topic is DLQ or Retry topic: {name}, "
+                f"and it's longer than topic max length: {MAX_INNER_TOPIC_CHARS}"
+            )
+    elif len(name) > MAX_TOPIC_CHARS:
+        return f"The specified topic: {name}, is longer than topic max length: {MAX_TOPIC_CHARS}"
+    return None
+
+
+def is_group_name(name: str) -> bool:
+    """Whether it has the characters of one, of whatever length."""
+    return _NAME.fullmatch(name) is not None
 
 
 def refusal_of_group(name: str) -> str | None:
     """Why this is no group's name; None: it is one."""
     if not name.strip():
-        return "the specified group is blank"
-    if _NAME.fullmatch(name) is None:
-        return "the specified group contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+        return "The specified group is blank."
+    if not is_group_name(name):
+        return f"The specified group: {name}, contains illegal characters, allowing only {_CHARACTERS}"
     if len(name) > MAX_GROUP_CHARS:
-        return f"the specified group is longer than group max length {MAX_GROUP_CHARS}"
+        return f"The specified group: {name}, is longer than group max length: {MAX_GROUP_CHARS}"
     return None
 
 
@@ -95,12 +111,21 @@ def system_topics(defaults: TopicDefaults) -> dict[str, TopicConfig]:
 
 
 class Topics:
-    """The table. ``changed`` is called after each change, when the new table stands: it saves and registers."""
+    """The table. ``changed`` is called after each change, when the new table stands: it saves and registers.
+
+    ``slave`` (settable): the table is the master's, and only ``replace`` changes it.
+    """
 
     def __init__(
-        self, defaults: TopicDefaults, clock: Clock, changed: Callable[[], None], saved: TopicTable | None = None
+        self,
+        defaults: TopicDefaults,
+        clock: Clock,
+        changed: Callable[[], None],
+        saved: TopicTable | None = None,
+        *,
+        slave: bool = False,
     ):
-        self._defaults, self._clock, self._changed = defaults, clock, changed
+        self._clock, self._changed, self.slave = clock, changed, slave
         self.system = system_topics(defaults)
         self.version = saved.version if saved else DataVersion(0, clock.wall_ms(), 0)
         self._table: Mapping[str, TopicConfig] = self.system | (saved.topics if saved else {})
@@ -116,9 +141,14 @@ class Topics:
     def table(self) -> TopicTable:
         return TopicTable(self.version, dict(self._table))
 
-    def put(self, config: TopicConfig) -> None:
-        """Make or change a topic."""
-        self._become({**self._table, config.name: config}, self.version.next(self._clock.wall_ms()))
+    def is_system(self, name: str) -> bool:
+        """Whether it is the broker's own, not for clients to change."""
+        return name in self.system or name in _SYSTEM or name.startswith(_SYSTEM_PREFIX)
+
+    def put(self, *configs: TopicConfig) -> None:
+        """Make or change topics, all in one step."""
+        new = {config.name: config for config in configs}
+        self._become({**self._table, **new}, self.version.next(self._clock.wall_ms()))
 
     def delete(self, name: str) -> bool:
         """False: there is none."""
@@ -134,7 +164,10 @@ class Topics:
             self._become(self.system | table.topics, table.version)
 
     def create_on_send(self, name: str, template: str, queues: int) -> TopicConfig | None:
-        """The topic that a message asked for and nobody made; None: the template does not exist or is not inherited."""
+        """The topic that a message asked for and nobody made; None: the template does not exist or is not inherited.
+
+        ``name`` is one that ``refusal_of_topic`` does not refuse.
+        """
         if name.startswith(RETRY_PREFIX):
             return self.create_retry(name)
         model = self._table.get(template)
@@ -146,11 +179,12 @@ class Topics:
         return made
 
     def create_retry(self, name: str, queues: int = 1) -> TopicConfig:
-        """A retry or dead-letter topic, if it is not there yet."""
+        """A retry or dead-letter topic; it is made if it is not there yet, but not on a slave."""
         found = self._table.get(name)
         if found is None:
             found = TopicConfig(name, queues, queues, _READ_WRITE)
-            self.put(found)
+            if not self.slave:
+                self.put(found)
         return found
 
     def _become(self, table: Mapping[str, TopicConfig], version: DataVersion) -> None:

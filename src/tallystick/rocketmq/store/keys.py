@@ -90,7 +90,7 @@ def _client_hash(topic: TopicKeys, key: bytes) -> int:
 
 
 def _new_client_hash(topic: TopicKeys, key: bytes) -> int:
-    if key.isascii() and len(key) >= _CHANGING:
+    if key.isascii() and len(key) > _CHANGING:
         if len(topic.clients) >= _MAX_CACHED:
             topic.clients.clear()
         topic.clients[key[:-_CHANGING]] = hash_latin(key[:-_CHANGING], topic.seed)

@@ -1,0 +1,159 @@
+"""Who produces and who consumes here: what heartbeats said (``ConsumerManager``, ``ProducerManager``).
+
+A member of a group is a connection. It goes when the connection ends, when it says so, or after 120 s without a
+heartbeat. When the members or the topics of a consumer group change, its members are told, so that they share its
+queues anew: every event returns whom to tell, before whatever answer it gets (a client may hear it first).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, Language, Subscription
+
+EXPIRE_S = 120.0
+BROADCASTING = "BROADCASTING"
+
+Link = TypeVar("Link", bound=Hashable)
+
+
+@dataclass
+class Member:
+    """One client of a group, by one connection."""
+
+    client_id: str
+    language: Language
+    version: int
+    heard: float
+
+
+@dataclass
+class Consumers(Generic[Link]):
+    """A consumer group that is there. Subscriptions by topic."""
+
+    consume_type: str
+    message_model: str
+    consume_from: str
+    members: dict[Link, Member] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Changed(Generic[Link]):
+    """The members of a consumer group are to be told that it changed."""
+
+    group: str
+    links: tuple[Link, ...]
+
+
+class Clients(Generic[Link]):
+    """Plain core; ``now`` is an argument."""
+
+    def __init__(self) -> None:
+        self._consumers: dict[str, Consumers[Link]] = {}
+        self._producers: dict[str, dict[Link, Member]] = {}
+        self._groups: dict[Link, dict[str, None]] = {}  # that a link is a consumer of
+        self._fingerprints: dict[str, int] = {}  # of the last heartbeat for a group
+
+    @property
+    def consumer_groups(self) -> Mapping[str, Consumers[Link]]:
+        return self._consumers
+
+    def consumers(self, group: str) -> Consumers[Link] | None:
+        """None: nobody consumes for it."""
+        return self._consumers.get(group)
+
+    def producers(self, group: str) -> Mapping[Link, Member] | None:
+        return self._producers.get(group)
+
+    def heard(
+        self, link: Link, beat: Heartbeat, groups: Iterable[ConsumerGroup], language: Language, version: int, now: float
+    ) -> list[Changed[Link]]:
+        """A heartbeat; ``groups`` are those of its consumer groups that may consume."""
+        changes = []
+        for group in groups:
+            known = self._consumers.get(group.name)
+            if known is None:
+                known = self._consumers[group.name] = Consumers("", "", "")
+            known.consume_type, known.message_model = group.consume_type, group.message_model
+            known.consume_from = group.consume_from
+            changed = link not in known.members
+            known.members[link] = Member(beat.client_id, language, version, now)
+            self._groups.setdefault(link, {})[group.name] = None
+            if not beat.without_subscriptions:
+                changed |= _subscribe(known, group.subscriptions)
+            if changed:
+                changes += self._tell(group.name)
+        for producer in beat.producers:
+            self._producers.setdefault(producer.name, {})[link] = Member(beat.client_id, language, version, now)
+        return changes
+
+    def wants_subscriptions(self, beat: Heartbeat) -> bool:
+        """Whether the next heartbeat of the form that may leave subscriptions out must have them; call it before
+        ``heard``."""
+        wanted = False
+        for group in beat.consumers:
+            known = self._consumers.get(group.name)
+            lacking = beat.without_subscriptions and (known is None or not known.subscriptions)
+            wanted |= lacking or self._fingerprints.get(group.name, beat.fingerprint) != beat.fingerprint
+            self._fingerprints[group.name] = beat.fingerprint
+        return wanted
+
+    def left(self, link: Link, producer_group: str | None, consumer_group: str | None) -> list[Changed[Link]]:
+        """A client said that it leaves."""
+        if producer_group is not None:
+            self._stop_producing(link, producer_group)
+        if consumer_group is None or consumer_group not in self._consumers:
+            return []
+        return self._stop_consuming(link, consumer_group)
+
+    def closed(self, link: Link) -> list[Changed[Link]]:
+        """Its connection ended."""
+        for group in [group for group, members in self._producers.items() if link in members]:
+            self._stop_producing(link, group)
+        groups = list(self._groups.get(link, ()))
+        return [change for group in groups for change in self._stop_consuming(link, group)]
+
+    def expired(self, now: float) -> list[Link]:
+        """Connections whose clients are silent; each is to be closed, and ``closed`` follows."""
+        members = (
+            item
+            for group in (*(known.members for known in self._consumers.values()), *self._producers.values())
+            for item in group.items()
+        )
+        return list(dict.fromkeys(link for link, member in members if now - member.heard > EXPIRE_S))
+
+    def _stop_producing(self, link: Link, group: str) -> None:
+        members = self._producers.get(group, {})
+        members.pop(link, None)
+        if not members:
+            self._producers.pop(group, None)
+
+    def _stop_consuming(self, link: Link, group: str) -> list[Changed[Link]]:
+        known = self._consumers[group]
+        known.members.pop(link, None)
+        groups = self._groups.get(link, {})
+        groups.pop(group, None)
+        if not groups:
+            self._groups.pop(link, None)
+        if not known.members:
+            del self._consumers[group]
+            self._fingerprints.pop(group, None)
+            return []
+        return self._tell(group)
+
+    def _tell(self, group: str) -> list[Changed[Link]]:
+        known = self._consumers[group]
+        return [] if known.message_model == BROADCASTING else [Changed(group, tuple(known.members))]
+
+
+def _subscribe(known: Consumers[Link], subscriptions: Iterable[Subscription]) -> bool:
+    """Whether there is a topic more or less than before; another choice among its messages is no change of that."""
+    before = known.subscriptions
+    known.subscriptions = {
+        new.topic: new if (old := before.get(new.topic)) is None or new.version > old.version else old
+        for new in subscriptions
+    }
+    return known.subscriptions.keys() != before.keys()

@@ -1,0 +1,107 @@
+"""Pulls that found nothing and wait for a message (long polling; ``PullRequestHoldService``).
+
+A held pull is woken by the first message of its queue that its tags let through, or by its own deadline; the original
+looks for ended ones every 5 s. Whoever is told to run one again does not hold it a second time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+MAX_HELD = 100_000  # more are answered at once: a client without long polling asks again, that is all
+_STALE = 1000  # ended ones that the list of deadlines may have beside the living ones
+
+Pull = TypeVar("Pull")
+
+
+@dataclass(eq=False)
+class Held(Generic[Pull]):
+    """``offset`` is the queue offset that is waited for; ``tags`` the codes that are let through, None: all."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    tags: frozenset[int] | None
+    deadline: float
+    link: Hashable
+    pull: Pull
+    waiting: bool = field(default=True, init=False)
+
+
+class HoldCore(Generic[Pull]):
+    """Every event returns the pulls that are over, to be run again. ``tick`` is due at ``wake_at``."""
+
+    def __init__(self) -> None:
+        self._queues: dict[tuple[str, int], dict[Held[Pull], None]] = {}
+        self._links: dict[Hashable, dict[Held[Pull], None]] = {}
+        self._deadlines: list[tuple[float, int, Held[Pull]]] = []
+        self._count = self._number = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def hold(self, held: Held[Pull]) -> bool:
+        """False: there are too many, answer it now."""
+        if self._count >= MAX_HELD:
+            return False
+        self._queues.setdefault((held.topic, held.queue_id), {})[held] = None
+        self._links.setdefault(held.link, {})[held] = None
+        self._count += 1
+        self._number += 1
+        heapq.heappush(self._deadlines, (held.deadline, self._number, held))
+        if len(self._deadlines) > 2 * self._count + _STALE:
+            self._deadlines = [entry for entry in self._deadlines if entry[2].waiting]
+            heapq.heapify(self._deadlines)
+        return True
+
+    def arrived(self, topic: str, queue_id: int, next_offset: int, tags: Iterable[int]) -> list[Pull]:
+        """Messages with these tags codes became readable; ``next_offset`` is after the last of them."""
+        waiting = self._queues.get((topic, queue_id))
+        if not waiting:
+            return []
+        codes = frozenset(tags)
+        return self._end(
+            [
+                held
+                for held in waiting
+                if held.offset < next_offset and (held.tags is None or not held.tags.isdisjoint(codes))
+            ]
+        )
+
+    def closed(self, link: Hashable) -> None:
+        """Nobody waits there any more."""
+        self._end(list(self._links.get(link, ())))
+
+    def tick(self, now: float) -> list[Pull]:
+        """Those whose time is up."""
+        over = []
+        while self._deadlines and (self._deadlines[0][0] <= now or not self._deadlines[0][2].waiting):
+            held = heapq.heappop(self._deadlines)[2]
+            if held.waiting:
+                over.append(held)
+        return self._end(over)
+
+    def wake_at(self) -> float | None:
+        """None: not before another event. May be early."""
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def _end(self, over: list[Held[Pull]]) -> list[Pull]:
+        for held in over:
+            held.waiting = False
+            self._count -= 1
+            _remove(self._queues, (held.topic, held.queue_id), held)
+            _remove(self._links, held.link, held)
+        return [held.pull for held in over]
+
+
+Place = TypeVar("Place", bound=Hashable)
+
+
+def _remove(table: dict[Place, dict[Held[Pull], None]], place: Place, held: Held[Pull]) -> None:
+    waiting = table[place]
+    del waiting[held]
+    if not waiting:
+        del table[place]

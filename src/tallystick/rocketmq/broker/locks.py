@@ -1,0 +1,69 @@
+"""Which client of a group has which queue for itself, for consumption in order (``RebalanceLockManager``).
+
+A lock ends 60 s after its owner last asked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tallystick.rocketmq.wire.values import MessageQueue
+
+LIVE_S = 60.0
+_PRUNE_ABOVE = 10_000  # locks, before the ended ones are looked for
+
+
+@dataclass
+class _Lock:
+    client_id: str
+    asked: float
+
+
+class QueueLocks:
+    """By group and queue. ``now`` is an argument of all."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._count, self._prune_at = 0, _PRUNE_ABOVE
+
+    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now: float) -> list[MessageQueue]:
+        """Take these queues, or keep them; those that the client has now."""
+        locks = self._groups.setdefault(group, {})
+        had = len(locks)
+        taken = []
+        for queue in queues:
+            held = locks.get(queue)
+            if held is None or held.client_id == client_id or not _lives(held, now):
+                locks[queue] = _Lock(client_id, now)
+                taken.append(queue)
+        self._count += len(locks) - had
+        if self._count > self._prune_at:
+            self._prune(now)
+        return taken
+
+    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
+        """Give back those of these queues that the client has."""
+        locks = self._groups.get(group, {})
+        for queue in queues:
+            held = locks.get(queue)
+            if held is not None and held.client_id == client_id:
+                del locks[queue]
+                self._count -= 1
+
+    def in_order(self, group: str, now: float) -> bool:
+        """Whether someone of the group has a queue for itself."""
+        return any(_lives(lock, now) for lock in self._groups.get(group, {}).values())
+
+    def _prune(self, now: float) -> None:
+        for group, locks in list(self._groups.items()):
+            left = {queue: lock for queue, lock in locks.items() if _lives(lock, now)}
+            self._groups[group] = left
+            if not left:
+                del self._groups[group]
+        self._count = sum(map(len, self._groups.values()))
+        self._prune_at = max(_PRUNE_ABOVE, 2 * self._count)
+
+
+def _lives(lock: _Lock, now: float) -> bool:
+    return now - lock.asked <= LIVE_S

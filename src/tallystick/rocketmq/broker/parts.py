@@ -1,0 +1,38 @@
+"""What the requests of a broker are answered from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tallystick.rocketmq.broker.clients import Clients
+from tallystick.rocketmq.broker.delays import Delays
+from tallystick.rocketmq.broker.groups import Groups
+from tallystick.rocketmq.broker.locks import QueueLocks
+from tallystick.rocketmq.broker.offsets import Offsets
+from tallystick.rocketmq.broker.registration import Identity
+from tallystick.rocketmq.broker.settings import BrokerSettings
+from tallystick.rocketmq.broker.topics import Topics
+from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.store.store import MessageStore
+from tallystick.rocketmq.wire.bodies import HaStatus
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.events import Events
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Of one running broker. All of it belongs to the loop."""
+
+    settings: BrokerSettings
+    identity: Identity
+    clock: Clock
+    events: Events
+    store: MessageStore
+    topics: Topics
+    groups: Groups
+    offsets: Offsets
+    delays: Delays
+    clients: Clients[Link]
+    locks: QueueLocks
+    ha_status: Callable[[], HaStatus]

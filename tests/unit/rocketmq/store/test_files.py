@@ -1,0 +1,105 @@
+"""Runs of files: borders, cuts that last, what a crash leaves of their names and lengths."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tallystick.errors import CorruptRecord, DiskFull, UsageError
+from tallystick.rocketmq.store.files import FileQueue
+from tallystick.sim.disk import SimDisk
+
+SIZE = 1000
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    disk = SimDisk(random.Random(1))
+    disk.makedirs("/log")
+    disk.sync_dir("/")
+    return disk
+
+
+def files_on(disk: SimDisk, tail: int | None = None, *, mapped: bool = False) -> FileQueue:
+    files = FileQueue(disk, "/log", SIZE, mapped=mapped)
+    files.load(tail=tail)
+    return files
+
+
+def filled(disk: SimDisk, count: int) -> FileQueue:
+    files = files_on(disk)
+    for number in range(count):
+        files.write([bytes([number + 1]) * SIZE], number * SIZE)
+    files.sync(0, count * SIZE)
+    return files
+
+
+def test_names_are_offsets_and_reads_pass_borders(disk: SimDisk) -> None:
+    files = filled(disk, 3)
+    assert disk.listdir("/log") == [f"{0:020}", f"{1000:020}", f"{2000:020}"]
+    assert files.read(900, 1200) == b"\1" * 100 + b"\2" * 1000 + b"\3" * 100
+    assert files.read(2900, 500) == b"\3" * 100
+    assert files.find(-1) is files.find(3000) is None
+    assert (files.first, files.limit) == (0, 3000)
+
+
+@pytest.mark.parametrize("end", [0, 1, 999, 1000, 1001, 2500, 3000])
+def test_what_is_cut_is_gone_after_a_crash(disk: SimDisk, end: int) -> None:
+    files = filled(disk, 3)
+    assert not files.is_blank_from(min(end, 2999))
+    files.cut(end)
+    disk.power_loss()
+    again = files_on(disk)
+    assert again.is_blank_from(end)
+    assert again.read(0, end) == (b"\1" * 1000 + b"\2" * 1000 + b"\3" * 1000)[:end]
+    assert again.limit == -(-end // SIZE) * SIZE
+
+
+def test_synced_files_keep_their_names(disk: SimDisk) -> None:
+    filled(disk, 3)
+    disk.power_loss()
+    assert files_on(disk).read(0, 3000) == b"\1" * 1000 + b"\2" * 1000 + b"\3" * 1000
+
+
+def test_short_and_missing_files_are_a_tail_only_where_nothing_was_durable(disk: SimDisk) -> None:
+    filled(disk, 4)
+    disk.open(f"/log/{3000:020}").truncate(10)
+    with pytest.raises(UsageError):
+        files_on(disk)
+    assert files_on(disk, tail=3000).limit == 4000
+    disk.unlink(f"/log/{2000:020}")
+    with pytest.raises(CorruptRecord):
+        files_on(disk, tail=2001)
+    assert files_on(disk, tail=2000).limit == 2000
+    assert disk.listdir("/log") == [f"{0:020}", f"{1000:020}"]
+
+
+def test_a_file_without_length_was_never_used(disk: SimDisk) -> None:
+    filled(disk, 1)
+    disk.open(f"/log/{1000:020}", create=True)
+    files = files_on(disk)
+    assert files.limit == 1000
+    files.write([b"x"], 1000)
+    assert files_on(disk).read(1000, 1) == b"x"
+
+
+def test_no_space_for_a_file(disk: SimDisk) -> None:
+    files = files_on(disk, mapped=True)
+    disk.capacity = 500
+    with pytest.raises(DiskFull):
+        files.prepare(0)
+    assert disk.listdir("/log") == []
+    disk.capacity = 5000
+    assert len(files.prepare(0).view or b"") == SIZE
+
+
+def test_old_files_go_and_held_views_stay(disk: SimDisk) -> None:
+    filled(disk, 3)
+    files = files_on(disk)
+    files.map()
+    view = files.files[0].view
+    assert view is not None
+    assert [file.start for file in files.drop_before(2500)] == [0, 1000]
+    assert (files.first, files.limit) == (2000, 3000)
+    assert bytes(view[:3]) == b"\1\1\1"

@@ -1,0 +1,126 @@
+"""Messages, properties, batches and ids."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tallystick.codec.records import encode_records, topic_field
+from tallystick.errors import RemoteProtocolError, UsageError
+from tallystick.rocketmq.wire.record import (
+    Message,
+    UniqueKeys,
+    decode_batch,
+    decode_host,
+    decode_message,
+    decode_message_id,
+    decode_messages,
+    decode_properties,
+    encode_batch,
+    encode_host,
+    encode_message_id,
+    encode_properties,
+    tags_code,
+    unique_key_time,
+)
+
+HOST = encode_host("127.0.0.1", 10911)
+
+
+def record(body: bytes, sys_flag: int = 0, properties: bytes = b"") -> bytes:
+    row = (topic_field("Topic"), 1, 2, sys_flag, 3, HOST, 4, 5, body, properties)
+    return encode_records([row], 4096, 6, HOST)[0]
+
+
+def test_properties_as_the_original_reads_them() -> None:
+    assert encode_properties({"KEYS": "a b", "TAGS": "t"}) == b"KEYS\x01a b\x02TAGS\x01t\x02"
+    assert decode_properties(b"KEYS\x01a b\x02TAGS\x01t") == {"KEYS": "a b", "TAGS": "t"}
+    assert decode_properties(b"a\x01\x02\x01b\x02c\x02d\x01e\x01f\x02\x02") == {"d": "e\x01f"}
+    assert decode_properties("ä\x01ö\x02".encode()) == {"ä": "ö"}
+    assert decode_properties(b"a\x01\xff\x02") == {"a": "\ufffd"}
+
+
+def test_what_a_producer_gives_becomes_properties() -> None:
+    message = Message("Topic", b"x", tags="t", keys=["a", "b"], properties={"p": "q"}, wait_stored=False)
+    assert message.all_properties() == {"p": "q", "KEYS": "a b", "TAGS": "t", "WAIT": "false"}
+    assert Message("Topic", b"x").all_properties() == {"WAIT": "true"}
+
+
+def test_a_record_decoded() -> None:
+    message = decode_message(record(b"body", properties=b"TAGS\x01t\x02KEYS\x01a b\x02UNIQ_KEY\x01id\x02"))
+    assert (message.topic, message.queue_id, message.queue_offset, message.physical_offset) == ("Topic", 1, 2, 4096)
+    assert (message.tags, message.keys, message.unique_key, message.body()) == ("t", ["a", "b"], "id", b"body")
+    assert message.offset_id == "7F00000100002A9F0000000000001000"
+    message.verify()
+
+
+def test_compressed_bodies() -> None:
+    packed = zlib.compress(b"body")
+    assert decode_message(record(packed, 1)).body() == decode_message(record(packed, 0x301)).body() == b"body"
+    with pytest.raises(UsageError, match="zlib"):
+        decode_message(record(packed, 0x201)).body()
+    with pytest.raises(RemoteProtocolError):
+        decode_message(record(b"no zlib", 1)).body()
+
+
+def test_a_damaged_body_is_found() -> None:
+    data = bytearray(record(b"body"))
+    data[88] ^= 1
+    with pytest.raises(RemoteProtocolError, match="checksum"):
+        decode_message(bytes(data)).verify()
+
+
+@settings(max_examples=100)
+@given(st.binary(max_size=200))
+def test_noise_is_no_record_and_no_batch(noise: bytes) -> None:
+    for decode in (decode_messages, decode_batch):
+        try:
+            decode(noise)
+        except RemoteProtocolError:
+            continue
+        assert decode is decode_messages
+        assert noise == b""
+
+
+def test_every_cut_of_a_record_and_of_a_batch_is_refused() -> None:
+    whole, batch = (
+        record(b"body", properties=b"a\x01b\x02"),
+        encode_batch([(7, b"one", b"a\x01b\x02"), (8, b"two", b"")]),
+    )
+    assert decode_batch(batch) == [(7, b"one", b"a\x01b\x02"), (8, b"two", b"")]
+    for cut in range(1, len(whole)):
+        with pytest.raises(RemoteProtocolError):
+            decode_messages(whole[:cut])
+    for cut in range(len(batch)):
+        if cut != len(encode_batch([(7, b"one", b"a\x01b\x02")])):
+            with pytest.raises(RemoteProtocolError):
+                decode_batch(batch[:cut])
+
+
+def test_hosts_and_message_ids() -> None:
+    for address, size in (("127.0.0.1", 32), ("::1", 56)):
+        host = encode_host(address, 10911)
+        assert decode_host(host) == (address, 10911)
+        message_id = encode_message_id(host, 4242)
+        assert len(message_id) == size
+        assert decode_message_id(message_id) == (address, 10911, 4242)
+    for bad in ("", "xyz", "7F", "0" * 30):
+        with pytest.raises(UsageError):
+            decode_message_id(bad)
+
+
+def test_a_clients_ids_differ_and_tell_when_they_were_made() -> None:
+    keys = UniqueKeys(bytes([127, 0, 0, 1]), 70_000, 99, month_start_ms=1_000_000)
+    made = [keys.next(1_234_567) for _ in range(1000)]
+    assert len(set(made)) == 1000
+    assert {len(key) for key in made} == {32}
+    assert unique_key_time(made[0], 1_000_000) == 1_234_567
+    assert unique_key_time("no id", 0) is None
+    assert unique_key_time("x" * 32, 0) is None
+
+
+def test_tags_codes() -> None:
+    assert (tags_code("TagA"), tags_code(""), tags_code(None)) == (2598919, 0, 0)

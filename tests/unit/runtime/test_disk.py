@@ -1,0 +1,45 @@
+"""Files that are made whole before they are written, views of them, and the lock that Java knows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tallystick.errors import DiskFull, StorageError
+from tallystick.runtime.disk import ByteLock, OsDisk
+
+
+def test_an_allocated_file_is_zeros_and_its_view_shows_later_writes(tmp_path: Path) -> None:
+    file = OsDisk().open(str(tmp_path / "file"), create=True)
+    file.allocate(10_000)
+    view = file.map()
+    assert (len(view), bytes(view[:4]), view.readonly) == (10_000, bytes(4), True)
+    file.write([b"ab", b"cd"], 5000)
+    assert bytes(view[4999:5005]) == b"\0abcd\0"
+    file.allocate(100)
+    assert file.size() == 10_000
+    file.close()
+    assert bytes(view[5000:5004]) == b"abcd"
+
+
+def test_errors_are_ours(tmp_path: Path) -> None:
+    file = OsDisk().open("/dev/full", create=False)
+    with pytest.raises(DiskFull, match="cannot write"):
+        file.write([b"x"], 0)
+    with pytest.raises(StorageError, match="cannot allocate"):
+        file.allocate(10)
+    file.close()
+
+
+def test_another_process_cannot_take_the_lock(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    program = f"from tallystick.runtime.disk import ByteLock; ByteLock({path!r}, b'lock')"
+    lock = ByteLock(path, b"lock")
+    refused = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "another process uses this folder" in refused.stderr
+    lock.release()
+    assert Path(path).read_bytes() == b"lock"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
