@@ -28,7 +28,7 @@ import tallystick.spark
 from tallystick import sync
 from tallystick.admin.dev import DevCluster
 from tallystick.bookkeeper.ledger.arrow import SCHEMA
-from tallystick.pipeline.read import BATCH_BYTES
+from tallystick.pipeline.columns import BATCH_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from support import reaper
 from support.zookeeper import missing, running
+
+# A busy machine is no failure; a failing example is printed with what reproduces it.
+hypothesis.settings.register_profile("tallystick", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("tallystick")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -27,7 +27,8 @@
     │   └── MetadataUnavailable        the metadata service cannot be reached: nothing was changed
     │       └── MetadataUncertain      it did not say whether a change was made: it may have been
     ├── BrokerError                    a broker or name server answered with an error code
-    │   └── NoSuchTopic
+    │   ├── NoSuchTopic
+    │   └── NoSuchMessage              the queue does not reach to this offset (any more)
     └── StorageError
         ├── CorruptRecord              a stored record is damaged and not just a torn tail
         ├── DiskFull
@@ -227,6 +228,12 @@ class NoSuchTopic(BrokerError):
     """No broker knows this topic."""
 
     code = 17
+
+
+class NoSuchMessage(BrokerError):
+    """The queue has no message at this offset (any more)."""
+
+    code = 21
 
 
 class StorageError(TallyError):

@@ -1,7 +1,9 @@
-"""From settings to running parts: a bookie in the real world, and the process around it.
+"""From settings to running parts: a bookie, a broker or a name server in the real world, and the process around it.
 
-Exit codes are the original's (``ExitCode``): 0 stopped on request, 1 bad configuration, 2 the bookie may not or cannot
-start, 4 its registration failed or was lost, 5 its disk failed.
+Exit codes are the original bookie's (``ExitCode``), for all three: 0 stopped on request, 1 bad configuration, 2 it may
+not or cannot start, 4 its registration failed or was lost, 5 its disk failed.
+
+A process imports the room it runs and no other: that is most of the time until it is ready.
 """
 
 from __future__ import annotations
@@ -11,20 +13,24 @@ import contextlib
 import gc
 import signal
 import sys
-from collections.abc import Callable, Mapping
-from typing import TextIO
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TextIO
 
-from tallystick import settings as files
-from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
-from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.errors import InvalidCookie, MetadataError, StorageError, TallyError, UsageError
 from tallystick.runtime import open_files
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
-from tallystick.runtime.events import Event, Events
+from tallystick.runtime.events import Event, Events, log_listener
 from tallystick.runtime.memory import keep_freed_memory
 from tallystick.runtime.network import TcpNetwork
 from tallystick.runtime.outside import Outside
+
+if TYPE_CHECKING:
+    from tallystick.bookkeeper.bookie.config import BookieSettings
+    from tallystick.rocketmq.broker.settings import BrokerSettings
+    from tallystick.rocketmq.nameserver.settings import NameServerSettings
 
 _EXIT_CODES: tuple[tuple[type[TallyError], int], ...] = (
     (UsageError, 1),
@@ -35,49 +41,120 @@ _EXIT_CODES: tuple[tuple[type[TallyError], int], ...] = (
 )
 
 
+@dataclass(frozen=True)
+class Server:
+    """One that answers. ``ready`` is the line that says so; ``failure`` ends with the reason why it cannot go on."""
+
+    ready: str
+    failure: asyncio.Future[Exception]
+    stop: Callable[[], Awaitable[None]]
+
+
+Start = Callable[[Outside], Awaitable[Server]]
+
+
 def real_world(*listeners: Callable[[Event], None]) -> Outside:
     """This machine; the listeners hear the events."""
     return Outside(TcpNetwork(), OsDisk(), SystemClock(), Events(*listeners), open_files.raise_limit())
 
 
-async def run_bookie(settings: BookieSettings, outside: Outside) -> Bookie:
-    """Start a bookie; when this returns it is registered and answers. ``stop()`` it later."""
-    bookie = await start_bookie(settings, outside)
-    # What lives now lives on: the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
-    return bookie
+# One function each, for the command line: run until SIGTERM or SIGINT; the exit code. ``ready …`` goes to ``out``
+# (stdout), events to stderr.
 
 
 def bookie_main(config: str | None, overrides: Mapping[str, str], out: TextIO | None = None) -> int:
-    """Run a bookie until SIGTERM or SIGINT; the exit code. ``ready …`` on ``out`` (stdout), events on stderr."""
-    try:
+    def load() -> tuple[Start, Sequence[str]]:
+        from tallystick import settings as files
+
         loaded = files.load(config, overrides)
+        return partial(_bookie, loaded.bookie), loaded.ignored
+
+    return _main("bookie", load, out)
+
+
+def name_server_main(config: str | None, overrides: Mapping[str, str], out: TextIO | None = None) -> int:
+    def load() -> tuple[Start, Sequence[str]]:
+        from tallystick.rocketmq.nameserver import keys
+
+        loaded = keys.load(config, overrides)
+        return partial(_name_server, loaded.name_server), loaded.ignored
+
+    return _main("nameserver", load, out)
+
+
+def broker_main(config: str | None, overrides: Mapping[str, str], out: TextIO | None = None) -> int:
+    def load() -> tuple[Start, Sequence[str]]:
+        from tallystick.rocketmq.broker import keys
+
+        loaded = keys.load(config, overrides)
+        return partial(_broker, loaded.broker), loaded.ignored
+
+    return _main("broker", load, out)
+
+
+async def _bookie(settings: BookieSettings, outside: Outside) -> Server:
+    from tallystick.bookkeeper.bookie.bookie import start_bookie
+
+    bookie = await start_bookie(settings, outside)
+    http = f" http={_shown(bookie.http_address)}" if bookie.http_address else ""
+    return Server(f"ready bookie={bookie.id} address={_shown(bookie.address)}{http}", bookie.failure, bookie.stop)
+
+
+async def _broker(settings: BrokerSettings, outside: Outside) -> Server:
+    from tallystick.rocketmq.broker.broker import start_broker
+
+    broker = await start_broker(settings, outside)
+    ready = f"ready broker={settings.name} id={settings.broker_id} address={_shown(broker.address)}"
+    for name, address in (("ha", broker.ha_address), ("http", broker.http_address)):
+        ready += f" {name}={_shown(address)}" if address is not None else ""
+    return Server(ready, broker.failure, broker.stop)
+
+
+async def _name_server(settings: NameServerSettings, outside: Outside) -> Server:
+    from tallystick.rocketmq.nameserver.server import NameServer
+
+    server = NameServer(outside.network, outside.disk, outside.clock, outside.events, settings)
+    try:
+        address = await server.start()
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen: {error.strerror or error}", host=settings.bind_host, port=settings.port
+        ) from error
+    never = asyncio.get_running_loop().create_future()
+    return Server(f"ready nameserver address={_shown(address)}", never, server.close)
+
+
+# The process
+
+
+def _main(name: str, load: Callable[[], tuple[Start, Sequence[str]]], out: TextIO | None) -> int:
+    try:
+        start, ignored = load()
         _log_to_stderr()
-        if loaded.ignored:
-            print(f"warning: these settings change nothing here: {', '.join(loaded.ignored)}", file=sys.stderr)
+        if ignored:
+            print(f"warning: these settings change nothing here: {', '.join(ignored)}", file=sys.stderr)
         keep_freed_memory()
         with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
-            return runner.run(_serve(loaded.bookie, out or sys.stdout))
+            return runner.run(_serve(name, start, out or sys.stdout))
     except TallyError as error:
         return _explain(error)
 
 
-async def _serve(settings: BookieSettings, out: TextIO) -> int:
-    from tallystick.runtime.events import log_listener
-
+async def _serve(name: str, start: Start, out: TextIO) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    bookie = await run_bookie(settings, real_world(log_listener("bookie")))
-    http = f" http={_shown(bookie.http_address)}" if bookie.http_address else ""
-    print(f"ready bookie={bookie.id} address={_shown(bookie.address)}{http}", file=out, flush=True)
+    server = await start(real_world(log_listener(name)))
+    # What lives now lives on: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    print(server.ready, file=out, flush=True)
     asked = loop.create_task(stopping.wait())
-    await asyncio.wait((asked, bookie.failure), return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait((asked, server.failure), return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
-    await bookie.stop()
-    return _explain(bookie.failure.result()) if bookie.failure.done() else 0
+    await server.stop()
+    return _explain(server.failure.result()) if server.failure.done() else 0
 
 
 def _shown(address: tuple[str, int]) -> str:
@@ -85,7 +162,7 @@ def _shown(address: tuple[str, int]) -> str:
 
 
 def _explain(error: Exception) -> int:
-    """Say why the bookie ends; the exit code."""
+    """Say why the process ends; the exit code."""
     print(f"error: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
     return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 2)
 

@@ -1,4 +1,5 @@
-"""A Spark session that can read ledgers: ``tallystick.spark.session()``, then ``.read.format("tally-ledger")``.
+"""A Spark session that can read ledgers and topics: ``session()``, then ``.read.format("tally-ledger")`` or
+``.read.format("tally-topic")``.
 
 The same on one machine and on a cluster; whatever is set here can be set otherwise by the caller. Needs Java 17 or
 newer and ``tallystick[spark]``.
@@ -53,9 +54,11 @@ def session(master: str = "local[*]", app_name: str = "tallystick", **conf: obje
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Make the format known to a session of one's own. It takes filters if the session's setting lets it."""
-    from tallystick.pipeline.ledger_source import LedgerDataSource, PushdownLedgerDataSource
+    """Make the formats known to a session of one's own. Ledgers take filters if the session's setting lets them."""
+    from tallystick.pipeline.ledger.source import LedgerDataSource, PushdownLedgerDataSource
+    from tallystick.pipeline.topic.source import TopicDataSource
 
     pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
     spark.dataSource.register(PushdownLedgerDataSource if pushes else LedgerDataSource)
+    spark.dataSource.register(TopicDataSource)
     return spark

@@ -15,7 +15,7 @@ from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import ConsumerIds
 from tallystick.rocketmq.wire.record import decode_batch, decode_properties, encode_host, tags_code
 from tallystick.rocketmq.wire.remoting import Command, request
-from tallystick.rocketmq.wire.values import Heartbeat, RequestCode, ResponseCode, TopicConfig
+from tallystick.rocketmq.wire.values import Heartbeat, PullFlag, RequestCode, ResponseCode, TopicConfig
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
 from tallystick.runtime.events import Events
@@ -40,6 +40,7 @@ class FakeBroker:
         self.asked: list[Command] = []
         self.react: dict[int, React] = {}
         self.suggests = 0
+        self.pull_count = 1 << 30  # messages of one pull at most
         self._held: list[tuple[Link, Command]] = []
         self._answers: dict[int, React] = {
             RequestCode.SEND_MESSAGE_V2: self._send,
@@ -108,14 +109,16 @@ class FakeBroker:
         queue = self.queues.get((header.topic, header.queue_id), [])
         first = self.first.get((header.topic, header.queue_id), 0)
         at, end = header.queue_offset, len(queue)
-        if at == end:
+        if at == end and header.sys_flag & PullFlag.SUSPEND:
             self._held.append((link, command))
             return None
+        if at == end:
+            return self._pulled(command, ResponseCode.PULL_NOT_FOUND, at, first, end)
         if not first <= at < end:
             return self._pulled(command, ResponseCode.PULL_OFFSET_MOVED, first if at < first else end, first, end)
         codes = {tags_code(tag) for tag in (header.subscription or "*").split(" || ")}
         wanted = codes if header.subscription != "*" else set()
-        stop = min(end, at + header.max_msg_nums)
+        stop = min(end, at + min(header.max_msg_nums, self.pull_count))
         rows = [
             (
                 topic_field(header.topic),

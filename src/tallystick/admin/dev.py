@@ -1,15 +1,15 @@
-"""The development cluster: bookies as processes of this machine, their metadata in one SQLite file.
+"""The development cluster: processes of this machine; the metadata of ledgers in one SQLite file.
 
 ::
 
-    DIR/dev.json                 uri; for each bookie its id, process (pid, start time) and port
+    DIR/dev.json                 uri; for each node its id, process (pid, start time) and ports
     DIR/LOCK                     held while a command changes the cluster
-    DIR/metadata.db              the coordination service
-    DIR/bookie-1/bookie.toml     what ``tally bookie run`` is given
+    DIR/metadata.db              the coordination service of the bookies
+    DIR/bookie-1/bookie.toml     what ``tally bookie run`` is given; likewise broker.toml, nameserver.toml
     DIR/bookie-1/bookie.log      what it prints
-    DIR/bookie-1/data            its journal and ledgers
+    DIR/bookie-1/data            what it stores
 
-Bookies bind port 0 on loopback; their registrations, and ``dev.json`` for show, carry the port that was really bound.
+All ports are on loopback and any that are free; registrations, and ``dev.json``, carry those that were really bound.
 A process is written to ``dev.json`` before it is waited for, so that no crash of this command can lose one.
 """
 
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -28,47 +27,27 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from tallystick.admin import dev_nodes, dev_services
+from tallystick.admin.dev_nodes import DevNode, DevState, Kind
 from tallystick.admin.process import ProcessId, ProcessState, send, spawn, state_of, wait_dead
-from tallystick.bookkeeper.wire.values import BookieId
-from tallystick.errors import MetadataError, StorageError, TallyError, Unavailable, UsageError
+from tallystick.errors import StorageError, Unavailable, UsageError
 from tallystick.runtime.disk import FolderLock, OsDisk, read_file, write_atomic
 
 DEFAULT_BOOKIES = 4  # one more than the default ensemble: one kill leaves a replacement
 READY_S = 15.0
+JOIN_S = 5.0  # for a broker to register, and a slave to be in sync
 STOP_S = 10.0
 POLL_S = 0.01
 LOG_TAIL_LINES = 15
 
-_READY = re.compile(rb"^ready bookie=\S+ address=\S*:(\d+)", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class DevBookie:
-    """``port`` 0: it has not said yet where it listens."""
-
-    id: BookieId
-    process: ProcessId
-    port: int = 0
-
-
-@dataclass(frozen=True)
-class DevState:
-    uri: str
-    bookies: tuple[DevBookie, ...] = ()
-
-    def find(self, bookie: BookieId) -> DevBookie | None:
-        return next((one for one in self.bookies if one.id == bookie), None)
-
-    def with_bookie(self, bookie: DevBookie) -> DevState:
-        kept = [one for one in self.bookies if one.id != bookie.id]
-        return replace(self, bookies=tuple(sorted([*kept, bookie], key=lambda one: _number(one.id))))
+_READY = re.compile(rb"^ready .*?address=\S*:(\d+)(?:.* ha=\S*:(\d+))?", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class DevStatus:
-    """One bookie as it is now; ``registered`` is None when the metadata could not be read."""
+    """One node as it is now; ``registered`` is None when nobody could say, and for the name server itself."""
 
-    id: BookieId
+    id: str
     state: ProcessState
     pid: int
     port: int
@@ -84,15 +63,19 @@ def default_directory(environment: Mapping[str, str]) -> str:
 
 
 def running_uri(directory: str) -> str | None:
-    """Where a cluster runs that was started here: at least one of its processes is not dead."""
+    """The metadata of the bookies that were started here; None when all of them are dead."""
     state = DevCluster(directory).load()
-    if state is None or all(state_of(bookie.process) is ProcessState.DEAD for bookie in state.bookies):
-        return None
-    return state.uri
+    return state.uri if state is not None and any(bookie.runs for bookie in state.of(Kind.BOOKIE)) else None
+
+
+def running_name_server(directory: str) -> str | None:
+    """The address of the name server that was started here; None when it is dead."""
+    state = DevCluster(directory).load()
+    return state.name_server if state is not None and any(one.runs for one in state.of(Kind.NAME_SERVER)) else None
 
 
 def find_uri(environment: Mapping[str, str] = os.environ) -> str:
-    """The cluster that is meant when nothing was said: ``TALLY_URI``, else the running one of the default folder.
+    """The ledgers that are meant when nothing was said: ``TALLY_URI``, else the running cluster of the default folder.
 
     Raises UsageError when there is neither.
     """
@@ -101,6 +84,18 @@ def find_uri(environment: Mapping[str, str] = os.environ) -> str:
     if not found:
         raise UsageError(
             "which cluster? Give --uri, set TALLY_URI, or start one with: tally dev up", looked_in=directory
+        )
+    return found
+
+
+def find_name_server(environment: Mapping[str, str] = os.environ) -> str:
+    """Likewise for topics: ``TALLY_NAMESRV``, else the running cluster's. Raises UsageError."""
+    directory = default_directory(environment)
+    found = environment.get("TALLY_NAMESRV") or running_name_server(directory)
+    if not found:
+        raise UsageError(
+            "which name server? Give --name-server, set TALLY_NAMESRV, or start one with: tally dev up --brokers 1+1",
+            looked_in=directory,
         )
     return found
 
@@ -123,61 +118,62 @@ class DevCluster:
         except msgspec.DecodeError as error:
             raise StorageError(f"this file is not a development cluster's state: {error}", path=path) from error
 
-    def up(self, bookies: int | None = None) -> DevState:
-        """Start what does not run: ``bookies`` of them, by default as many as before. Running ones stay as they are.
+    def up(self, bookies: int | None = None, brokers: str | None = None) -> DevState:
+        """Start what does not run. Running ones stay as they are.
 
-        Raises Unavailable, with the end of the log, when one does not get ready; those started by this call are ended.
+        ``bookies``: how many; ``brokers``: masters+slaves of each. What is not named is as it was; a new cluster for
+        which nothing is named has four bookies. Raises UsageError; Unavailable, with the end of the log, when one does
+        not get ready: those started by this call are ended.
         """
         if bookies is not None and bookies < 1:
             raise UsageError("a cluster needs at least one bookie", bookies=bookies)
+        named = [*dev_nodes.bookie_ids(bookies or 0), *(dev_nodes.broker_ids(brokers) if brokers else ())]
         self._disk.makedirs(self.directory)
         with self._locked():
             state = self.load() or DevState(uri=f"sqlite://{self._path('metadata.db')}")
-            asyncio.run(_ensure_cluster(state.uri))
-            wanted = max(bookies or 0, len(state.bookies)) if state.bookies else bookies or DEFAULT_BOOKIES
-            missing = [f"bookie-{n}" for n in range(1, wanted + 1) if not _runs(state, f"bookie-{n}")]
+            wanted = {*named, *(node.id for node in state.nodes)} or dev_nodes.bookie_ids(DEFAULT_BOOKIES)
+            missing = [node for node in wanted if not _runs(state, node)]
             return self._start(state, missing)
 
     def status(self) -> list[DevStatus]:
         state = self._require()
-        registered = asyncio.run(_registered(state.uri))
+        known = asyncio.run(dev_services.registered(state))
         return [
-            DevStatus(
-                bookie.id, state_of(bookie.process), bookie.process.pid, bookie.port,
-                registered=None if registered is None else bookie.id in registered,
-            )
-            for bookie in state.bookies
-        ]  # fmt: skip
+            DevStatus(node.id, state_of(node.process), node.process.pid, node.port, known.get(node.id))
+            for node in state.nodes
+        ]
 
     def down(self, *, delete: bool = False) -> int:
-        """Stop every bookie; how many ran. ``delete`` also removes all that we put into the folder, data included."""
+        """Stop all; how many ran. ``delete`` also removes all that we put into the folder, data included."""
         state = self._require()
         with self._locked():
-            running = [bookie for bookie in state.bookies if state_of(bookie.process) is not ProcessState.DEAD]
-            self._end([bookie.process for bookie in running])
+            running = [node for node in state.nodes if node.runs]
+            # Who registers goes before those it takes leave of.
+            for kind in (Kind.BROKER, Kind.NAME_SERVER, Kind.BOOKIE):
+                self._end([node.process for node in running if node.kind is kind])
             if delete:
                 self._delete(state)
         return len(running)
 
-    def kill(self, ids: Sequence[str]) -> list[BookieId]:
-        """End bookies without warning (SIGKILL), as a crash would. Raises UsageError for one that does not run."""
+    def kill(self, ids: Sequence[str]) -> list[str]:
+        """End nodes without warning (SIGKILL), as a crash would. Raises UsageError for one that does not run."""
         return self._signal(ids, signal.SIGKILL, (ProcessState.ALIVE, ProcessState.PAUSED))
 
-    def pause(self, ids: Sequence[str]) -> list[BookieId]:
-        """Freeze bookies (SIGSTOP): they keep their connections and answer nothing."""
+    def pause(self, ids: Sequence[str]) -> list[str]:
+        """Freeze nodes (SIGSTOP): they keep their connections and answer nothing."""
         return self._signal(ids, signal.SIGSTOP, (ProcessState.ALIVE,))
 
-    def resume(self, ids: Sequence[str]) -> list[BookieId]:
+    def resume(self, ids: Sequence[str]) -> list[str]:
         return self._signal(ids, signal.SIGCONT, (ProcessState.PAUSED,))
 
-    def restart(self, ids: Sequence[str]) -> list[BookieId]:
-        """Stop bookies if they run, and start them on the same data."""
+    def restart(self, ids: Sequence[str]) -> list[str]:
+        """Stop nodes if they run, and start them on the same data."""
         state = self._require()
         chosen = self._choose(state, ids)
         with self._locked():
-            self._end([bookie.process for bookie in chosen])
-            self._start(state, [bookie.id for bookie in chosen])
-        return [bookie.id for bookie in chosen]
+            self._end([node.process for node in chosen])
+            self._start(state, [node.id for node in chosen])
+        return [node.id for node in chosen]
 
     # The rest is how.
 
@@ -201,91 +197,90 @@ class DevCluster:
     def _save(self, state: DevState) -> None:
         write_atomic(self._disk, self._path("dev.json"), msgspec.json.format(msgspec.json.encode(state)) + b"\n")
 
-    def _choose(self, state: DevState, ids: Sequence[str]) -> list[DevBookie]:
+    def _choose(self, state: DevState, ids: Sequence[str]) -> list[DevNode]:
         """``2`` is short for ``bookie-2``."""
         chosen = []
         for given in ids:
-            bookie = state.find(f"bookie-{given}" if given.isdecimal() else given)
-            if bookie is None:
-                known = ", ".join(one.id for one in state.bookies)
-                raise UsageError(f"no bookie {given!r} in this cluster; it has {known}")
-            chosen.append(bookie)
+            node = state.find(f"bookie-{given}" if given.isdecimal() else given)
+            if node is None:
+                known = ", ".join(one.id for one in state.nodes)
+                raise UsageError(f"no {given!r} in this cluster; it has {known}")
+            chosen.append(node)
         return chosen
 
-    def _signal(self, ids: Sequence[str], number: signal.Signals, allowed: tuple[ProcessState, ...]) -> list[BookieId]:
+    def _signal(self, ids: Sequence[str], number: signal.Signals, allowed: tuple[ProcessState, ...]) -> list[str]:
         chosen = self._choose(self._require(), ids)
-        for bookie in chosen:
-            found = state_of(bookie.process)
-            if found not in allowed or not send(bookie.process, number):
+        for node in chosen:
+            found = state_of(node.process)
+            if found not in allowed or not send(node.process, number):
                 wanted = " or ".join(one.value for one in allowed)
-                raise UsageError(f"{bookie.id} is {state_of(bookie.process).value}, not {wanted}")
-        for bookie in chosen:  # signals are delivered later: the caller may rely on the new state
-            _await_effect(bookie.process, number)
-        return [bookie.id for bookie in chosen]
+                raise UsageError(f"{node.id} is {state_of(node.process).value}, not {wanted}")
+        for node in chosen:  # signals are delivered later: the caller may rely on the new state
+            _await_effect(node.process, number)
+        return [node.id for node in chosen]
 
-    def _start(self, state: DevState, ids: Sequence[BookieId]) -> DevState:
-        started: list[tuple[DevBookie, int]] = []
+    def _start(self, state: DevState, ids: Sequence[str]) -> DevState:
+        started: list[DevNode] = []
+        members = {*ids, *(node.id for node in state.nodes)}
+        if any(dev_nodes.kind_of(node) is Kind.BOOKIE for node in ids):
+            asyncio.run(dev_services.ensure_metadata(state.uri))
         try:
-            for bookie_id in ids:
-                process, log_start = self._spawn(state.uri, bookie_id)
-                bookie = DevBookie(bookie_id, process)
-                started.append((bookie, log_start))
-                state = state.with_bookie(bookie)
+            for wave in dev_nodes.waves(ids):
+                log_starts: dict[str, int] = {}
+                for node_id in wave:
+                    process, log_starts[node_id] = self._spawn(state, node_id, members)
+                    earlier = state.find(node_id)
+                    node = replace(earlier, process=process) if earlier else DevNode(node_id, process)
+                    started.append(node)
+                    state = state.with_node(node)
+                    self._save(state)
+                for node_id, log_start in log_starts.items():
+                    state = self._await_ready(state, node_id, log_start)
                 self._save(state)
-            for bookie, log_start in started:
-                ready = replace(bookie, port=self._wait_ready(bookie, log_start))
-                self._report(f"{ready.id} ready on 127.0.0.1:{ready.port}")
-                state = state.with_bookie(ready)
-            self._save(state)
+                brokers = [node for node in wave if dev_nodes.kind_of(node) is Kind.BROKER]
+                if brokers and state.name_server is not None:
+                    asyncio.run(dev_services.await_brokers(state.name_server, brokers, JOIN_S))
         except BaseException:
-            for bookie, _ in started:
-                send(bookie.process, signal.SIGKILL)
-                wait_dead(bookie.process, STOP_S)
+            for node in started:
+                send(node.process, signal.SIGKILL)
+                wait_dead(node.process, STOP_S)
             raise
         return state
 
-    def _spawn(self, uri: str, bookie: BookieId) -> tuple[ProcessId, int]:
+    def _spawn(self, state: DevState, node: str, members: set[str]) -> tuple[ProcessId, int]:
         """The process, and where in its log its own lines begin."""
-        data, config, log = (self._path(bookie, name) for name in ("data", "bookie.toml", "bookie.log"))
+        kind = dev_nodes.kind_of(node).value
+        data, config, log = (self._path(node, name) for name in ("data", f"{kind}.toml", f"{kind}.log"))
         self._disk.makedirs(data)
-        settings: dict[str, str | int | bool] = {
-            "metadataServiceUri": uri,
-            "bookieId": bookie,
-            "bookiePort": 0,
-            "advertisedAddress": "127.0.0.1",
-            "allowLoopback": True,
-            "journalDirectory": data,
-            "ledgerDirectories": data,
-        }
-        # A JSON string, number or truth value is written the same in TOML.
-        lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in settings.items()]
-        write_atomic(self._disk, config, "".join(["[bookie]\n", *lines]).encode())
+        write_atomic(self._disk, config, dev_nodes.configuration(state, node, members, data).encode())
         log_start = os.path.getsize(log) if self._disk.exists(log) else 0
-        return spawn(["bookie", "run", "--config", config], log=log), log_start
+        return spawn([kind, "run", "--config", config], log=log), log_start
 
-    def _wait_ready(self, bookie: DevBookie, log_start: int) -> int:
-        """The port it says it listens on."""
-        log = self._path(bookie.id, "bookie.log")
+    def _await_ready(self, state: DevState, node_id: str, log_start: int) -> DevState:
+        """With the ports that it says it listens on."""
+        node = state.find(node_id)
+        assert node is not None
+        log = self._path(node.id, f"{node.kind.value}.log")
         deadline = time.monotonic() + READY_S
         while True:
-            dead = (
-                state_of(bookie.process) is ProcessState.DEAD
-            )  # before the log: what a dead process wrote is all there
+            dead = not node.runs  # before the log: what a dead process wrote is all there
             with open(log, "rb") as file:
                 file.seek(log_start)
                 printed = file.read()
             if found := _READY.search(printed):
-                return int(found.group(1))
+                ready = replace(node, port=int(found[1]), ha_port=int(found[2] or 0))
+                self._report(f"{ready.id} ready on {dev_nodes.HOST}:{ready.port}")
+                return state.with_node(ready)
             if dead or time.monotonic() > deadline:
                 why = "ended" if dead else f"was not ready after {READY_S:.0f} s"
                 tail = b"\n".join(printed.splitlines()[-LOG_TAIL_LINES:]).decode(errors="replace")
-                raise Unavailable(f"{bookie.id} {why}; the end of its log:\n{tail}\n", log=log)
+                raise Unavailable(f"{node.id} {why}; the end of its log:\n{tail}\n", log=log)
             time.sleep(POLL_S)
 
     def _delete(self, state: DevState) -> None:
         """Only what is ours: the folder may be one that the user keeps other things in."""
-        for bookie in state.bookies:
-            shutil.rmtree(self._path(bookie.id), ignore_errors=True)
+        for node in state.nodes:
+            shutil.rmtree(self._path(node.id), ignore_errors=True)
         for name in self._disk.listdir(self.directory):
             if name in ("LOCK", "dev.json") or name.startswith("metadata.db"):
                 self._disk.unlink(self._path(name))
@@ -303,13 +298,9 @@ class DevCluster:
                 wait_dead(process, STOP_S)
 
 
-def _number(bookie: BookieId) -> int:
-    return int(bookie.rpartition("-")[2])
-
-
-def _runs(state: DevState, bookie: BookieId) -> bool:
-    known = state.find(bookie)
-    return known is not None and state_of(known.process) is not ProcessState.DEAD
+def _runs(state: DevState, node: str) -> bool:
+    known = state.find(node)
+    return known is not None and known.runs
 
 
 def _await_effect(process: ProcessId, number: signal.Signals) -> None:
@@ -320,32 +311,3 @@ def _await_effect(process: ProcessId, number: signal.Signals) -> None:
     deadline = time.monotonic() + STOP_S
     while state_of(process) not in (wanted, ProcessState.DEAD) and time.monotonic() < deadline:
         time.sleep(POLL_S / 10)
-
-
-async def _ensure_cluster(uri: str) -> None:
-    from tallystick.bookkeeper.metadata.open import open_driver
-
-    driver = await open_driver(uri)
-    try:
-        try:
-            await driver.instance_id()
-        except MetadataError:
-            await driver.init_cluster()
-    finally:
-        await driver.close()
-
-
-async def _registered(uri: str) -> set[BookieId] | None:
-    from tallystick.bookkeeper.metadata.open import open_driver
-
-    try:
-        driver = await open_driver(uri)
-    except TallyError:
-        return None
-    try:
-        bookies = await driver.bookies()
-        return {*bookies.writable, *bookies.read_only}
-    except TallyError:
-        return None
-    finally:
-        await driver.close()

@@ -18,7 +18,8 @@ def _default(value: object) -> str | None:
 
 app = App(
     name="tally",
-    help="Replicated logs: ledgers that speak Apache BookKeeper's protocol. Start with: tally dev up",
+    help="Replicated logs: ledgers that speak Apache BookKeeper's protocol, topics that speak Apache RocketMQ's. "
+    "Start with: tally dev up",
     version=_version,
     default_parameter=Parameter(negative=(), show_default=_default),
     suppress_keyboard_interrupt=False,  # the exit code of an interrupt is ours to give
@@ -28,6 +29,12 @@ for _name, _help in {
     "ledger": "Write, read, follow, inspect, recover and delete ledgers.",
     "bookie": "Run a storage node; list and inspect those of a cluster.",
     "cluster": "Make a new cluster.",
+    "topic": "Create topics; show which brokers have them.",
+    "message": "Send messages to a topic and read them.",
+    "broker": "Run a broker, a master or a slave.",
+    "nameserver": "Run a name server, which knows where each topic is.",
+    "ha": "How far the slaves are behind their masters.",
+    "store": "Check the files of a broker.",
     "sim": "Run the production protocol cores through seeded faults.",
     "completion": "Print the completion script of a shell.",
 }.items():

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from tallystick.cli.options import SERVICE, Json, Service
+from tallystick.cli.options import CONFIG, SERVICE, Config, Json, Service
 
 if TYPE_CHECKING:
     from tallystick.admin.bookies import Bookie, BookieDetails
@@ -15,24 +15,11 @@ app = App(name="bookie", help="Run a storage node; list and inspect those of a c
 
 
 @app.command
-def run(
-    *,
-    config: Annotated[str | None, Parameter(help="TOML file, or an original bk_server.conf.")] = None,
-    set_: Annotated[
-        tuple[str, ...], Parameter(name="--set", help="Overrides one setting: key=value. Repeatable.")
-    ] = (),
-) -> int:
+def run(*, config: Config = CONFIG) -> int:
     """Run a bookie until it is told to stop (SIGTERM, Ctrl-C)."""
-    from tallystick.errors import UsageError
     from tallystick.node import bookie_main
 
-    overrides = {}
-    for pair in set_:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise UsageError("--set needs key=value", given=pair)
-        overrides[key] = value
-    return bookie_main(config, overrides)
+    return bookie_main(config.config, config.overrides())
 
 
 @app.command(name="list")

@@ -18,7 +18,12 @@ Dir = Annotated[
     str | None,
     Parameter(help="The cluster's folder. By default TALLY_DEV_DIR, else tallystick/dev in your state folder."),
 ]
-Bookie = Annotated[str, Parameter(help="One or more of them: bookie-2, or 2 for short.", consume_multiple=True)]
+Node = Annotated[
+    str,
+    Parameter(
+        help="One or more of them: bookie-2, or 2 for short; nameserver, broker-a, broker-a-s1.", consume_multiple=True
+    ),
+]
 
 
 def _cluster(directory: str | None) -> DevCluster:
@@ -33,31 +38,45 @@ def _cluster(directory: str | None) -> DevCluster:
 @app.command
 def up(
     *,
-    bookies: Annotated[int | None, Parameter(help="How many bookies. By default 4, or as many as before.")] = None,
+    bookies: Annotated[int | None, Parameter(help="How many bookies.")] = None,
+    brokers: Annotated[
+        str | None,
+        Parameter(
+            help="Masters+slaves of each, as 1+1, and their name server. A master that has slaves waits for them."
+        ),
+    ] = None,
     dir: Dir = None,
     json: Json = False,
 ) -> None:
-    """Start the cluster, or those bookies of it that do not run. Data of earlier runs is kept."""
+    """Start the cluster, or what does not run of it. Data of earlier runs is kept.
+
+    What is not named is as it was before. A new cluster for which nothing is named has 4 bookies.
+    """
+    from tallystick.admin.dev_nodes import Kind
     from tallystick.cli import output
 
-    state = _cluster(dir).up(bookies)
+    state = _cluster(dir).up(bookies, brokers)
+    stores, servers = ([node.id for node in state.of(kind)] for kind in (Kind.BOOKIE, Kind.BROKER))
     if json:
-        output.json_line({"uri": state.uri, "bookies": [bookie.id for bookie in state.bookies]})
-    else:
-        print(f"{output.counted(len(state.bookies), 'bookie', 'bookies')} at {state.uri}")
+        output.json_line({"uri": state.uri, "bookies": stores, "name_server": state.name_server, "brokers": servers})
+        return
+    if stores:
+        print(f"{output.counted(len(stores), 'bookie', 'bookies')} at {state.uri}")
+    if servers:
+        print(f"{output.counted(len(servers), 'broker', 'brokers')}, name server at {state.name_server}")
 
 
 @app.command
 def status(*, dir: Dir = None, json: Json = False) -> None:
-    """Show each bookie: alive, paused or dead; its port; whether it is registered."""
+    """Show each process: alive, paused or dead; its port; whether it is registered."""
     from tallystick.cli import output
 
-    output.rows([_row(one) for one in _cluster(dir).status()], json=json, empty="this cluster has no bookies")
+    output.rows([_row(one) for one in _cluster(dir).status()], json=json, empty="this cluster is empty")
 
 
 def _row(one: DevStatus) -> dict[str, Any]:
     return {
-        "bookie": one.id,
+        "node": one.id,
         "state": one.state.value,
         "pid": one.pid,
         "port": one.port,
@@ -71,45 +90,45 @@ def down(
     delete: Annotated[bool, Parameter(help="Delete the cluster's data as well.")] = False,
     dir: Dir = None,
 ) -> None:
-    """Stop all bookies. Their data is kept for the next `tally dev up` unless --delete is given."""
+    """Stop all of it. The data is kept for the next `tally dev up` unless --delete is given."""
     from tallystick.cli import output
 
     stopped = _cluster(dir).down(delete=delete)
-    print(f"{output.counted(stopped, 'bookie', 'bookies')} stopped{'; data deleted' if delete else ''}")
+    print(f"{output.counted(stopped, 'process', 'processes')} stopped{'; data deleted' if delete else ''}")
 
 
 @app.command
-def kill(*bookies: Bookie, dir: Dir = None) -> None:
-    """Kill bookies without warning (SIGKILL), as a crash would."""
-    _print("killed", _cluster(dir).kill(_some(bookies)))
+def kill(*nodes: Node, dir: Dir = None) -> None:
+    """Kill nodes without warning (SIGKILL), as a crash would."""
+    _print("killed", _cluster(dir).kill(_some(nodes)))
 
 
 @app.command
-def pause(*bookies: Bookie, dir: Dir = None) -> None:
-    """Freeze bookies (SIGSTOP): they keep their connections and answer nothing."""
-    _print("paused", _cluster(dir).pause(_some(bookies)))
+def pause(*nodes: Node, dir: Dir = None) -> None:
+    """Freeze nodes (SIGSTOP): they keep their connections and answer nothing."""
+    _print("paused", _cluster(dir).pause(_some(nodes)))
 
 
 @app.command
-def resume(*bookies: Bookie, dir: Dir = None) -> None:
-    """Let paused bookies go on (SIGCONT)."""
-    _print("resumed", _cluster(dir).resume(_some(bookies)))
+def resume(*nodes: Node, dir: Dir = None) -> None:
+    """Let paused nodes go on (SIGCONT)."""
+    _print("resumed", _cluster(dir).resume(_some(nodes)))
 
 
 @app.command
-def restart(*bookies: Bookie, dir: Dir = None) -> None:
-    """Start dead bookies again on their data; running ones are stopped first."""
-    _print("restarted", _cluster(dir).restart(_some(bookies)))
+def restart(*nodes: Node, dir: Dir = None) -> None:
+    """Start dead nodes again on their data; running ones are stopped first."""
+    _print("restarted", _cluster(dir).restart(_some(nodes)))
 
 
-def _some(bookies: tuple[str, ...]) -> tuple[str, ...]:
+def _some(nodes: tuple[str, ...]) -> tuple[str, ...]:
     from tallystick.errors import UsageError
 
-    if not bookies:
-        raise UsageError("name at least one bookie, as in: tally dev status")
-    return tuple(dict.fromkeys(bookies))
+    if not nodes:
+        raise UsageError("name at least one, as in: tally dev status")
+    return tuple(dict.fromkeys(nodes))
 
 
 def _print(done: str, ids: Iterable[str]) -> None:
-    for bookie in ids:
-        print(f"{bookie} {done}")
+    for node in ids:
+        print(f"{node} {done}")

@@ -15,8 +15,8 @@ from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 from tallystick.cli import output
 from tallystick.cli.lines import lines
-from tallystick.cli.options import Shape
-from tallystick.errors import TallyError, UsageError
+from tallystick.cli.options import Shape, pairs
+from tallystick.errors import TallyError
 from tallystick.runtime.events import Event, Events
 
 TAIL_ENTRIES = 10  # what `tail` shows of the past, as tail(1) does
@@ -42,12 +42,7 @@ def _on_stderr(event: Event) -> None:
 
 
 async def _create(bk: BookKeeper, shape: Shape, password: bytes) -> LedgerWriter:
-    custom = {}
-    for pair in shape.custom:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise UsageError("--custom needs name=value", given=pair)
-        custom[name] = value.encode()
+    custom = {name: value.encode() for name, value in pairs("--custom", "name=value", shape.custom).items()}
     return await bk.create_ledger(
         ensemble=shape.ensemble,
         write_quorum=shape.write_quorum,
@@ -149,22 +144,10 @@ def _bytes(number: int) -> str:
 
 
 def printer(*, ids: bool, hex_: bool, json: bool) -> Show:
-    """How an entry goes to stdout. Through a pipe the bytes go as they are; a terminal gets no control characters."""
+    """How an entry goes to stdout."""
     if json:
-        return lambda entry: output.json_line({"ledger": entry.ledger, "entry": entry.id, **_json(entry, hex_)})
-    to_terminal, raw = sys.stdout.isatty(), sys.stdout.buffer
-
-    def show(entry: Entry) -> None:
-        prefix = f"{entry.ledger}:{entry.id}\t" if ids else ""
-        if hex_:
-            print(prefix + entry.data.hex())
-        elif to_terminal:
-            print(prefix + output.payload_text(entry.data))
-        else:
-            raw.write(b"%b%b\n" % (prefix.encode(), entry.data))
-
-    return show
-
-
-def _json(entry: Entry, hex_: bool) -> dict[str, str]:
-    return {"data_hex": entry.data.hex()} if hex_ else output.payload_json(entry.data)
+        return lambda entry: output.json_line(
+            {"ledger": entry.ledger, "entry": entry.id, **output.payload_json(entry.data, hex_=hex_)}
+        )
+    show = output.payload_printer(hex_=hex_)
+    return lambda entry: show(f"{entry.ledger}:{entry.id}\t" if ids else "", entry.data)

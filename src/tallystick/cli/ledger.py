@@ -6,12 +6,11 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from tallystick.cli.options import PASSWORD, SERVICE, SHAPE, Json, Password, Service, Shape
+from tallystick.cli.options import PASSWORD, SERVICE, SHAPE, Hex, Json, Password, Service, Shape
 
 app = App(name="ledger", help="Write, read, follow, inspect, recover and delete ledgers.")
 
 LedgerArgument = Annotated[int, Parameter(help="The ledger's id.")]
-Hex = Annotated[bool, Parameter(name="--hex", help="Print the bytes in hexadecimal.")]
 Ids = Annotated[bool, Parameter(help="Print ledger:entry and a tab in front of each payload.")]
 Explain = Annotated[bool, Parameter(help="Print each decision of the protocol with its reason.")]
 

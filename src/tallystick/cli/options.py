@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -11,6 +12,7 @@ from cyclopts import Parameter
 from tallystick.errors import UsageError
 
 Json = Annotated[bool, Parameter(name="--json", help="Print one JSON object a line instead of text.")]
+Hex = Annotated[bool, Parameter(name="--hex", help="Print the bytes in hexadecimal.")]
 
 
 @Parameter(name="*")
@@ -33,6 +35,52 @@ class Service:
         from tallystick.admin.dev import find_uri
 
         return find_uri()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class NameServers:
+    """Which brokers: those that these name servers know."""
+
+    name_server: Annotated[
+        str | None,
+        Parameter(
+            help="Name server: host:port; several separated by semicolons. "
+            "By default TALLY_NAMESRV, else that of the running development cluster."
+        ),
+    ] = None
+
+    def resolve(self) -> str:
+        """Raises UsageError when nothing says which."""
+        if self.name_server:
+            return self.name_server
+        from tallystick.admin.dev import find_name_server
+
+        return find_name_server()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Config:
+    """What a server is told."""
+
+    config: Annotated[str | None, Parameter(help="TOML file, or the original's file of properties.")] = None
+    set_: Annotated[tuple[str, ...], Parameter(name="--set", help="Overrides one setting: key=value. Repeatable.")] = ()
+
+    def overrides(self) -> dict[str, str]:
+        """Raises UsageError."""
+        return pairs("--set", "key=value", self.set_)
+
+
+def pairs(option: str, form: str, given: Iterable[str]) -> dict[str, str]:
+    """Values of an option that is given as ``name=value``, more than once. Raises UsageError."""
+    found = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise UsageError(f"{option} needs {form}", given=pair)
+        found[name] = value
+    return found
 
 
 @Parameter(name="*")
@@ -74,5 +122,7 @@ class Shape:
 
 # As defaults of parameters: frozen, so one value serves all.
 SERVICE = Service()
+NAME_SERVERS = NameServers()
+CONFIG = Config()
 PASSWORD = Password()
 SHAPE = Shape()

@@ -27,6 +27,7 @@ _ADVICE: dict[type[errors.TallyError], str] = {
     errors.RequestTimeout: "See `tally bookie list`, and try again.",
     errors.BookieUnavailable: "See `tally bookie list`, and try again.",
     errors.MetadataUncertain: "See `tally ledger show` or `tally ledger list` for what was done, and try again.",
+    errors.NoSuchTopic: "See `tally topic list`; make it with `tally topic create`.",
     errors.DigestMismatch: "Every replica that answered is damaged or not this ledger's.",
 }
 
@@ -57,6 +58,11 @@ def rows(found: Sequence[Mapping[str, Any]], *, json: bool, empty: str) -> None:
         print(empty, file=sys.stderr)
     else:
         _table(found)
+
+
+def clear() -> None:
+    """Begin a new screen, where there is one; elsewhere an empty line parts what comes from what was."""
+    print("\x1b[H\x1b[2J" if sys.stdout.isatty() else "", end="" if sys.stdout.isatty() else "\n")
 
 
 def details(values: Mapping[str, Any], *, json: bool) -> None:
@@ -106,8 +112,26 @@ def payload_text(data: bytes) -> str:
     return "".join(sign if sign.isprintable() or sign == "\t" else f"\\x{ord(sign):02x}" for sign in text)
 
 
-def payload_json(data: bytes) -> dict[str, str]:
-    """``data`` where the bytes are text, else ``data_base64``."""
+def payload_printer(*, hex_: bool) -> Callable[[str, bytes], None]:
+    """How a prefix and a payload go to stdout. Through a pipe the bytes go as they are; a terminal gets no control
+    characters."""
+    to_terminal, raw = sys.stdout.isatty(), sys.stdout.buffer
+
+    def show(prefix: str, data: bytes) -> None:
+        if hex_:
+            print(prefix + data.hex())
+        elif to_terminal:
+            print(prefix + payload_text(data))
+        else:
+            raw.write(b"%b%b\n" % (prefix.encode(), data))
+
+    return show
+
+
+def payload_json(data: bytes, *, hex_: bool = False) -> dict[str, str]:
+    """``data`` where the bytes are text, else ``data_base64``; ``data_hex`` where that was asked for."""
+    if hex_:
+        return {"data_hex": data.hex()}
     try:
         return {"data": data.decode()}
     except UnicodeDecodeError:
@@ -139,6 +163,8 @@ def _text(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, Mapping):
         return " ".join(f"{key}={_text(one)}" for key, one in value.items()) or "-"
+    if isinstance(value, list):
+        return ", ".join(map(_text, value)) or "-"
     return payload_text(bytes(value)) if isinstance(value, bytes | memoryview) else str(value)
 
 

@@ -33,7 +33,7 @@ BORN_V6, STORE_V6 = 16, 32
 _V6_EXTRA = 12
 CRC_MASK = 0x7FFFFFFF
 
-_HEADS = {
+HEADS = {
     (born, store): struct.Struct(f">IIIiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)
 }  # by the widths of the hosts
 _COMMON = struct.Struct(">IIIi4xqqi8x8xq8x4x8xi")  # of a record with IPv4 hosts: up to the body's size
@@ -107,7 +107,7 @@ def encode_records(rows: Sequence[Row], offset: int, store_timestamp: int, store
         body_size, properties_size = len(body), len(properties)
         size = FIXED_BYTES + len(born_host) + len(store_host) + body_size + len(topic) + properties_size
         magic = V1 if len(topic) <= LONGEST_V1_TOPIC + 1 else V2
-        head = _HEADS[len(born_host), len(store_host)].pack(
+        head = HEADS[len(born_host), len(store_host)].pack(
             size, magic, crc32(body) & CRC_MASK, queue_id, flag, queue_offset, offset, sys_flag,
             born, born_host, store_timestamp, store_host, reconsumed, 0, body_size,
         )  # fmt: skip

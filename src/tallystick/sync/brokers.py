@@ -21,6 +21,12 @@ from tallystick.rocketmq.wire.values import MessageQueue
 from tallystick.runtime.events import Events
 from tallystick.sync.loop import Loop, alone
 
+CHUNK_BYTES = 256 * 1024
+
+
+def _share_of_chunk(message: ReceivedMessage) -> float:
+    return message.stored.size / CHUNK_BYTES
+
 
 class RocketMQ:
     """See ``tallystick.RocketMQ``. Connects when first used, once for each process. ``close`` it, or use ``with``."""
@@ -65,6 +71,13 @@ class RocketMQ:
         loop, mq = self._client()
         made = loop.call(lambda: mq.consumer(group, topic, tags=tags, start=start, queues=queues, alone=alone))
         return Consumer(loop, made)
+
+    def read(
+        self, queue: MessageQueue, first: int, end: int | None = None, *, tags: str = "*"
+    ) -> Iterator[ReceivedMessage]:
+        """Without ``end`` it waits for messages for ever."""
+        loop, mq = self._client()
+        return loop.iterate(lambda: mq.read(queue, first, end, tags=tags), alone if end is None else _share_of_chunk)
 
     def topic(self, name: str) -> Topic:
         loop, mq = self._client()

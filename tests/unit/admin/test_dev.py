@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 
 import msgspec
 import pytest
 
 from tallystick.admin import dev
-from tallystick.admin.dev import DevBookie, DevCluster, DevState
+from tallystick.admin.dev import DevCluster
+from tallystick.admin.dev_nodes import DevNode, DevState
 from tallystick.admin.process import ProcessId, identify
 from tallystick.errors import StorageError, Unavailable, UsageError
 
@@ -42,14 +42,6 @@ def test_the_folder_is_the_users_state_folder_unless_told(monkeypatch):
     assert dev.default_directory({}) == "/home/somebody/.local/state/tallystick/dev"
 
 
-def test_bookies_are_kept_in_the_order_of_their_numbers():
-    state = DevState("memory://x")
-    for number in (10, 2, 1):
-        state = state.with_bookie(DevBookie(f"bookie-{number}", ProcessId(1, 1)))
-    state = state.with_bookie(replace(state.bookies[1], port=7))
-    assert [(one.id, one.port) for one in state.bookies] == [("bookie-1", 0), ("bookie-2", 7), ("bookie-10", 0)]
-
-
 def test_no_cluster_is_said_to_be_none(cluster):
     assert cluster.load() is None
     assert dev.running_uri(cluster.directory) is None
@@ -58,18 +50,36 @@ def test_no_cluster_is_said_to_be_none(cluster):
 
 
 def test_a_cluster_whose_processes_are_dead_does_not_run(cluster, ended):
-    save(cluster, DevState("memory://x", (DevBookie("bookie-1", ended),)))
+    save(cluster, DevState("memory://x", (DevNode("bookie-1", ended),)))
     assert dev.running_uri(cluster.directory) is None
-    save(cluster, DevState("memory://x", (DevBookie("bookie-1", ended), DevBookie("bookie-2", identify(os.getpid())))))
+    save(cluster, DevState("memory://x", (DevNode("bookie-1", ended), DevNode("bookie-2", identify(os.getpid())))))
     assert dev.running_uri(cluster.directory) == "memory://x"
 
 
 def test_the_variable_wins_over_the_running_cluster(cluster):
-    save(cluster, DevState("memory://x", (DevBookie("bookie-1", identify(os.getpid())),)))
+    save(cluster, DevState("memory://x", (DevNode("bookie-1", identify(os.getpid())),)))
     assert dev.find_uri({"TALLY_DEV_DIR": cluster.directory}) == "memory://x"
     assert dev.find_uri({"TALLY_DEV_DIR": cluster.directory, "TALLY_URI": "memory://y"}) == "memory://y"
     with pytest.raises(UsageError, match="which cluster"):
         dev.find_uri({"TALLY_DEV_DIR": cluster.directory + "-other"})
+
+
+def test_a_name_server_is_that_of_the_variable_or_of_the_running_cluster(cluster, ended):
+    def running(process):
+        bookie = DevNode("bookie-1", identify(os.getpid()))
+        save(cluster, DevState("memory://x", (bookie, DevNode("nameserver", process, 7))))
+        return {"TALLY_DEV_DIR": cluster.directory}
+
+    environment = running(identify(os.getpid()))
+    assert dev.find_name_server(environment) == "127.0.0.1:7"
+    assert dev.find_name_server({**environment, "TALLY_NAMESRV": "h:9876"}) == "h:9876"
+    with pytest.raises(UsageError, match="which name server"):
+        dev.find_name_server(running(ended))
+
+
+def test_a_cluster_of_brokers_has_no_ledgers(cluster):
+    save(cluster, DevState("memory://x", (DevNode("nameserver", identify(os.getpid()), 7),)))
+    assert dev.running_uri(cluster.directory) is None
 
 
 def test_a_damaged_state_file_is_named(cluster):
@@ -79,11 +89,11 @@ def test_a_damaged_state_file_is_named(cluster):
 
 
 def test_a_bookie_by_its_number_or_id(cluster, ended):
-    save(cluster, DevState("memory://x", (DevBookie("bookie-1", ended),)))
+    save(cluster, DevState("memory://x", (DevNode("bookie-1", ended),)))
     for name in ("1", "bookie-1"):
         with pytest.raises(UsageError, match="bookie-1 is dead, not alive"):
             cluster.pause([name])
-    with pytest.raises(UsageError, match="no bookie 'bookie-2' in this cluster; it has bookie-1"):
+    with pytest.raises(UsageError, match="no 'bookie-2' in this cluster; it has bookie-1"):
         cluster.kill(["bookie-2"])
 
 
@@ -91,7 +101,7 @@ def test_a_stranger_that_inherited_the_id_is_never_signalled(cluster):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         stranger = ProcessId(child.pid, identify(child.pid).start_time - 1)
-        save(cluster, DevState("memory://x", (DevBookie("bookie-1", stranger),)))
+        save(cluster, DevState("memory://x", (DevNode("bookie-1", stranger),)))
         with pytest.raises(UsageError, match="is dead"):
             cluster.kill(["1"])
         assert cluster.down() == 0
@@ -102,7 +112,7 @@ def test_a_stranger_that_inherited_the_id_is_never_signalled(cluster):
 
 
 def test_deleting_leaves_what_is_not_ours(cluster, ended):
-    save(cluster, DevState("memory://x", (DevBookie("bookie-1", ended),)))
+    save(cluster, DevState("memory://x", (DevNode("bookie-1", ended),)))
     for name in ("bookie-1", "bookie-of-mine"):
         os.makedirs(os.path.join(cluster.directory, name, "data"))
     assert cluster.down(delete=True) == 0

@@ -1,4 +1,4 @@
-"""A command or option that docs/cli.md does not mention fails here."""
+"""A command or option that docs/cli.md does not mention fails here, and a setting that configuration.md does not."""
 
 import re
 from pathlib import Path
@@ -6,8 +6,12 @@ from pathlib import Path
 import pytest
 
 from tallystick.cli.app import app
+from tallystick.rocketmq.broker import keys as broker_keys
+from tallystick.rocketmq.nameserver import keys as name_server_keys
 
-TEXT = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[3] / "docs"
+TEXT = (DOCS / "cli.md").read_text(encoding="utf-8")
+ROOMS = "|".join(room for room in app if not room.startswith("-"))
 
 
 def commands():
@@ -33,5 +37,21 @@ def test_the_command_and_its_options_are_documented(command, found):
 
 def test_no_command_is_documented_that_is_not_there():
     known = {command for command, _ in commands()} | {name for name in app}
-    for command in re.findall(r"`tally ((?:dev|ledger|bookie|cluster|completion)(?: [a-z]+)?)", TEXT):
+    for command in re.findall(rf"`tally ((?:{ROOMS})(?: [a-z]+)?)", TEXT):
         assert command in known or command.startswith("completion "), f"no such command: tally {command}"
+
+
+SETTINGS = {
+    "a broker": [broker_keys.KEYS, broker_keys.STORE_KEYS, broker_keys.HA_KEYS, broker_keys.MUST_BE_FALSE],
+    "a name server": [name_server_keys.KEYS, name_server_keys.MUST_BE_FALSE],
+}
+
+
+@pytest.mark.parametrize("server", SETTINGS)
+def test_every_setting_is_documented_and_no_other(server):
+    text = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    section = text.partition(f"## Keys of {server}\n")[2].partition("\n## ")[0]
+    keys = {key for table in SETTINGS[server] for key in table}
+    assert not {key for key in keys if f"`{key}`" not in section}
+    rows = set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
+    assert rows <= keys

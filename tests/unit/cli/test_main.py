@@ -12,6 +12,7 @@ from tallystick.errors import RecoveryIncomplete, UsageError
 @pytest.fixture(autouse=True)
 def nowhere(tmp_path, monkeypatch):
     monkeypatch.delenv("TALLY_URI", raising=False)
+    monkeypatch.delenv("TALLY_NAMESRV", raising=False)
     monkeypatch.setenv("TALLY_DEV_DIR", str(tmp_path / "dev"))
 
 
@@ -31,7 +32,13 @@ def raising(monkeypatch, error):
         (["ledger", "create", "x"], "unexpected on the command line: x"),
         (["ledger", "read", "1", "--nope"], "--nope"),
         (["ledger", "list"], "which cluster?"),
-        (["dev", "kill"], "name at least one bookie"),
+        (["dev", "kill"], "name at least one, as in: tally dev status"),
+        (["topic", "list"], "which name server?"),
+        (["topic", "list", "--name-server", "nowhere"], "nowhere"),
+        (["message", "send", "T", "x", "--property", "p"], "--property needs name=value (given=p)"),
+        (["ha", "status", "--every", "0"], "--every is above 0 seconds"),
+        (["store", "check", "/nowhere"], "no store of a broker here"),
+        (["dev", "up", "--brokers", "0"], "as in 1+1"),
         (["bookie", "run", "--set", "novalue"], "--set needs key=value (given=novalue)"),
     ],
 )
@@ -99,10 +106,12 @@ def test_the_exit_code_of_a_command_is_passed_on(monkeypatch):
     assert cli.main(["bookie", "run"]) == 3
 
 
-def test_settings_of_the_command_line_reach_the_bookie(monkeypatch):
+@pytest.mark.parametrize("server", ["bookie", "broker", "nameserver"])
+def test_settings_of_the_command_line_reach_the_server(server, monkeypatch):
     seen = []
-    monkeypatch.setattr("tallystick.node.bookie_main", lambda *given: seen.append(given) or 0)
-    assert cli.main(["bookie", "run", "--config", "b.conf", "--set", "bookiePort=0", "--set", "a=b=c"]) == 0
+    main = {"nameserver": "name_server"}.get(server, server)
+    monkeypatch.setattr(f"tallystick.node.{main}_main", lambda *given: seen.append(given) or 0)
+    assert cli.main([server, "run", "--config", "b.conf", "--set", "bookiePort=0", "--set", "a=b=c"]) == 0
     assert seen == [("b.conf", {"bookiePort": "0", "a": "b=c"})]
 
 
@@ -111,11 +120,14 @@ def test_help_loads_no_room():
     program = (
         "import sys; from tallystick import cli; cli.main(['--help']);"
         "print([name for name in ('asyncio', 'uvloop', 'msgspec', 'google.protobuf', 'sqlite3', 'structlog',"
-        " 'tallystick.bookkeeper', 'tallystick.admin', 'tallystick.cli.ledger') if name in sys.modules])"
+        " 'tallystick.bookkeeper', 'tallystick.rocketmq', 'tallystick.admin', 'tallystick.cli.ledger')"
+        " if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
-    assert all(name in done.stdout for name in ("bookie", "cluster", "completion", "dev", "ledger"))
+    assert all(
+        name in done.stdout for name in ("bookie", "cluster", "completion", "dev", "ledger", "nameserver", "topic")
+    )
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -137,7 +149,7 @@ def test_the_version(capsys):
 
 
 def test_every_command_has_a_help():
-    for name in ("bookie", "cluster", "dev", "ledger"):
+    for name in ("bookie", "broker", "cluster", "dev", "ha", "ledger", "message", "nameserver", "store", "topic"):
         for command in app[name]:
             if not command.startswith("-"):
                 assert app[name][command].help, f"tally {name} {command}"

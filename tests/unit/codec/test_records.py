@@ -77,6 +77,7 @@ def test_a_cut_run_ends_with_the_last_whole_record(rows: list[Row], store_host: 
     assert run.stop is (Stop.END if cut == run.end else Stop.PARTIAL)
 
 
+@settings(max_examples=60)
 @given(st.binary(max_size=400), st.integers(0, 1 << 40))
 def test_any_bytes_are_judged_and_none_raises(noise: bytes, base: int) -> None:
     assert scan_records(noise, base).end <= len(noise)

@@ -34,6 +34,7 @@ class ConfigFiles:
         self._disk = disk
         self.directory = os.path.join(store_directory, "config")
         disk.makedirs(self.directory)
+        disk.sync_dir(store_directory)  # else power loss could take the folder away, with files that were synced
 
     def load(self, name: str, parse: Callable[[bytes], T]) -> T | None:
         """What the file, or else its predecessor, holds; None: neither exists, or both are empty.

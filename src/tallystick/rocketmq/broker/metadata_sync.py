@@ -130,12 +130,15 @@ class MetadataSync:
             groups.replace(table)
 
     async def _sync_offsets(self, master: str) -> None:
-        answer = await self._ask(master, request(RequestCode.GET_ALL_CONSUMER_OFFSET))
-        table = dialect.read_as(bytes(answer.body), OffsetTable)
-        offsets = self._tables.offsets
-        for commit in offsets.lacking(table):
+        offsets, table = self._tables.offsets, await self._offsets_of(master)
+        lacking = offsets.lacking(table)
+        for commit in lacking:
             await self._tell(master, commit)
-        offsets.replace(table)
+        offsets.replace(await self._offsets_of(master) if lacking else table)
+
+    async def _offsets_of(self, master: str) -> OffsetTable:
+        answer = await self._ask(master, request(RequestCode.GET_ALL_CONSUMER_OFFSET))
+        return dialect.read_as(bytes(answer.body), OffsetTable)
 
     async def _tell(self, master: str, commit: Commit) -> None:
         header = UpdateOffsetHeader(
@@ -143,9 +146,10 @@ class MetadataSync:
         )
         try:
             await self._ask(master, request(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_fields()))
-        except BrokerError as error:  # it stands in nobody's way: the others are told, and this one in the next round
-            if error.code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
-                self._tables.offsets.disown(commit)
+        except BrokerError as error:
+            if error.response_code not in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
+                return  # it stands in nobody's way: the others are told, and this one in the next round
+        self._tables.offsets.disown(commit)
 
     async def _sync_delays(self, master: str) -> None:
         answer = await self._ask(master, request(RequestCode.GET_ALL_DELAY_OFFSET))
@@ -188,5 +192,5 @@ class MetadataSync:
     async def _ask(self, master: str, command: Command) -> Command:
         answer = await self._client.ask(master, command, ANSWER_S)
         if answer.code != ResponseCode.SUCCESS:
-            raise BrokerError(answer.remark or "refused", code=answer.code, request=command.code)
+            raise BrokerError(answer.remark or "refused", response_code=answer.code, request=command.code)
         return answer

@@ -2,7 +2,7 @@
 
 A slave copies its master's table (H12) and serves consumers while the master is away (H3, H13). What they commit here
 must not be undone by the older numbers of a master that comes back. So whatever is committed on a slave is remembered
-as its ``own``, over restarts too, until the master has as much; till then the higher of the two numbers counts.
+as its ``own``, over restarts too, until the master has been told; till then the higher of the two numbers counts.
 """
 
 from __future__ import annotations
@@ -149,8 +149,14 @@ class Offsets:
         ]
 
     def disown(self, commit: Commit) -> None:
-        """The master wants to hear nothing of it: it has no such topic or group."""
-        self._own.get(f"{commit.topic}@{commit.group}", {}).pop(commit.queue_id, None)
+        """The master has been told, or has no such topic or group. A later commit to the queue is still to be told."""
+        key = f"{commit.topic}@{commit.group}"
+        queues = self._own.get(key, {})
+        if queues.get(commit.queue_id) == commit.offset:
+            del queues[commit.queue_id]
+            if not queues:
+                del self._own[key]
+            self.dirty = True
 
 
 def _copy(table: Mapping[str, Mapping[int, int]]) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tallystick.rocketmq.broker.clients import Clients
 from tallystick.rocketmq.broker.delays import Delays
@@ -13,6 +13,7 @@ from tallystick.rocketmq.broker.offsets import Offsets
 from tallystick.rocketmq.broker.registration import Identity
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import Topics
+from tallystick.rocketmq.broker.traffic import Traffic
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.wire.bodies import HaStatus
@@ -36,3 +37,4 @@ class Parts:
     clients: Clients[Link]
     locks: QueueLocks
     ha_status: Callable[[], HaStatus]
+    traffic: Traffic = field(default_factory=Traffic)

@@ -47,7 +47,11 @@ class Masters:
 
 
 class Registrar:
-    """Registers in the background from ``start`` to ``close``; ``found`` hears of the master after each round."""
+    """Registers in the background from ``start`` to ``close``.
+
+    ``found`` hears after each round where the master is. What nobody knows any more keeps its last value: a name server
+    that was restarted, or has lost sight of the master, is no reason to leave it.
+    """
 
     def __init__(
         self,
@@ -62,6 +66,7 @@ class Registrar:
         self._name_servers, self._table, self._found = tuple(name_servers), table, found
         self._due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._masters = Masters()
         self.registered: dict[str, str] = {}  # name server to what went wrong last; empty: registered
 
     def start(self) -> None:
@@ -92,22 +97,24 @@ class Registrar:
             answers = await asyncio.gather(*map(self._register, self._name_servers))
             told = [answer for answer in answers if answer is not None]
             if told:
-                self._found(
-                    Masters(
-                        next((answer.master_addr for answer in told if answer.master_addr), None),
-                        next((answer.ha_server_addr for answer in told if answer.ha_server_addr), None),
-                    )
-                )
+                self._masters = self._newest(told)
+                self._found(self._masters)
             try:
                 await asyncio.wait_for(self._due.wait(), PERIOD_S if told else RETRY_S)
             except TimeoutError:
                 continue
 
+    def _newest(self, told: Sequence[RegisterBrokerAnswer]) -> Masters:
+        masters = [answer for answer in told if answer.master_addr and answer.master_addr != self._identity.address]
+        if not masters:
+            return self._masters
+        return Masters(masters[0].master_addr, masters[0].ha_server_addr or self._masters.ha_address)
+
     async def _register(self, server: str) -> RegisterBrokerAnswer | None:
         try:
             answer = await self._client.ask(server, self._request(), ANSWER_S)
             if answer.code != ResponseCode.SUCCESS:
-                raise BrokerError(answer.remark or "refused", code=answer.code)
+                raise BrokerError(answer.remark or "refused", response_code=answer.code)
             told = RegisterBrokerAnswer.of(answer)
         except TallyError as error:
             self._note(server, str(error))

@@ -1,4 +1,4 @@
-"""Settings of one broker, with the original's defaults unless a line says otherwise; ``keys.py`` reads files of them."""
+"""Settings of one broker, with the original's defaults unless a line says otherwise; ``keys.py`` reads files."""
 
 from __future__ import annotations
 

@@ -55,10 +55,12 @@ class Tables:
         """By file name the text of what is to be saved: every few seconds, and once more at the end. Counts as saved.
 
         Whoever takes them gives them to ``ConfigFiles.save`` on a thread, and the names of those that fail back to
-        ``failed``.
+        ``failed``. Topics and groups that could not be saved are tried again here: saved from two threads, an older
+        table could end in the place of a newer one.
         """
-        texts: dict[str, bytes | str] = {name: self._text(name) for name in self._unsaved}
-        self._unsaved.clear()
+        for name in tuple(self._unsaved):
+            self._save(name)
+        texts: dict[str, bytes | str] = {}
         if self.offsets.dirty:
             texts[CONSUMER_OFFSETS] = dialect.write_pretty(self.offsets.to_save())
             self.offsets.dirty = False
@@ -68,12 +70,7 @@ class Tables:
         return texts
 
     def failed(self, name: str) -> None:
-        if name == CONSUMER_OFFSETS:
-            self.offsets.dirty = True
-        elif name == DELAY_OFFSETS:
-            self.delays.dirty = True
-        else:
-            self._unsaved[name] = None
+        (self.offsets if name == CONSUMER_OFFSETS else self.delays).dirty = True
 
     def _topics_change(self) -> None:
         self._save(TOPICS)
@@ -88,8 +85,9 @@ class Tables:
             self._unsaved.pop(name, None)
         except StorageError as error:
             # The table stands all the same: what it allows goes on, and the next round of saving tries again.
+            if name not in self._unsaved:
+                self._events.emit("table not saved", file=name, reason=str(error))
             self._unsaved[name] = None
-            self._events.emit("table not saved", file=name, reason=str(error))
 
     def _text(self, name: str) -> str:
         return dialect.write_pretty(self.topics.table() if name == TOPICS else self.groups.table())

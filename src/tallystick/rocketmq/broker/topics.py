@@ -113,7 +113,8 @@ def system_topics(defaults: TopicDefaults) -> dict[str, TopicConfig]:
 class Topics:
     """The table. ``changed`` is called after each change, when the new table stands: it saves and registers.
 
-    ``slave`` (settable): the table is the master's, and only ``replace`` changes it.
+    ``slave`` (settable): the table is the master's. A topic that somebody deletes here steps the version like any
+    change, so the next copy makes it good if the master still has it.
     """
 
     def __init__(

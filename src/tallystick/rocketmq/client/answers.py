@@ -10,9 +10,10 @@ from tallystick.rocketmq.wire.values import ResponseCode
 
 
 def refusal(answer: Command, **fields: Any) -> BrokerError:
-    """What an answer other than SUCCESS says. ``response_code`` is its number."""
+    """What an answer other than SUCCESS says: the first line, as others are advice. ``response_code`` is its number."""
     kind = NoSuchTopic if answer.code == ResponseCode.TOPIC_NOT_EXIST else BrokerError
-    return kind(answer.remark or "refused", response_code=answer.code, **fields)
+    remark = (answer.remark or "refused").partition("\n")[0]
+    return kind(remark, response_code=answer.code, **fields)
 
 
 def checked(answer: Command, **fields: Any) -> Command:

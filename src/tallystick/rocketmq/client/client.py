@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,11 +14,15 @@ from tallystick.rocketmq.client import offsets
 from tallystick.rocketmq.client.consumer import Consumer
 from tallystick.rocketmq.client.context import BrokerContext, MessageIds
 from tallystick.rocketmq.client.membership import Membership
+from tallystick.rocketmq.client.name_servers import addresses_of
 from tallystick.rocketmq.client.producer import Producer
+from tallystick.rocketmq.client.reading import read_queue
+from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.routes import TopicRoutes
 from tallystick.rocketmq.client.settings import BrokerClientSettings
+from tallystick.rocketmq.client.subscription import TagFilter
 from tallystick.rocketmq.client.topic import BrokerChoice, Topic
-from tallystick.rocketmq.remoting.client import RemotingClient, parse_address
+from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command
@@ -89,6 +93,17 @@ class RocketMQ:
         consumer = Consumer(self._context, self._membership, _named(group), topic, tags, start, queues, alone)
         self._consumers.append(consumer)
         return consumer
+
+    def read(
+        self, queue: MessageQueue, first: int, end: int | None = None, *, tags: str = "*"
+    ) -> AsyncGenerator[ReceivedMessage, None]:
+        """The messages of one queue from offset ``first`` up to, without, ``end``; without one, for ever.
+
+        For nobody's account: no group is joined and no offset is committed. What is not there any more is left out.
+        Raises BrokerError, NoSuchTopic, Unavailable.
+        """
+        self._require_open()
+        return read_queue(self._context, queue, first, end, TagFilter.parse(tags))
 
     async def topic(self, name: str) -> Topic:
         """Its queues and where they are, as a name server knows it now. Raises NoSuchTopic, Unavailable."""
@@ -175,12 +190,7 @@ def broker(
     ``async with broker("127.0.0.1:9876") as mq`` or ``mq = await broker(…)``. Nothing is contacted before it is used.
     Raises UsageError.
     """
-    addresses = name_servers.split(";") if isinstance(name_servers, str) else list(name_servers)
-    addresses = [address.strip() for address in addresses if address.strip()]
-    if not addresses:
-        raise UsageError("a client needs the address of a name server")
-    for address in addresses:
-        parse_address(address)
+    addresses = addresses_of(name_servers)
 
     async def start() -> RocketMQ:
         return RocketMQ(

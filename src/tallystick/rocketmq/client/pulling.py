@@ -90,7 +90,7 @@ class QueueReader:
         while True:
             asked, before = context.clock.now(), self._pull.next_offset
             try:
-                messages = self._pull.answered(await self._ask())
+                messages = self._pull.answered(await ask(context, self._group, self._pull))
             except Unavailable as error:
                 self._tell("pull failed", error)
                 context.routes.refresh_soon(self.queue.topic)
@@ -116,40 +116,40 @@ class QueueReader:
                 await self._context.routes.refresh(self.queue.topic)  # gone everywhere? That is raised.
         await asyncio.sleep(REFUSED_PAUSE_S)
 
-    async def _ask(self) -> Command:
-        context, settings, pull = self._context, self._context.settings, self._pull
-        topic = await context.routes.find(self.queue.topic)
-        address = context.brokers.choose(
-            topic.addresses.get(self.queue.broker, {}), pull.broker_id, context.clock.now()
-        )
-        if address is None:
-            raise Unavailable("this queue's broker is gone", queue=self.queue)
-        header = PullHeader(
-            consumer_group=self._group,
-            topic=self.queue.topic,
-            queue_id=self.queue.queue_id,
-            queue_offset=pull.next_offset,
-            max_msg_nums=settings.pull_count,
-            sys_flag=PULL_FLAGS,
-            commit_offset=0,
-            suspend_timeout_millis=int(settings.pull_hold_s * 1000),
-            subscription=pull.filter.expression,
-            sub_version=0,
-            expression_type="TAG",
-            max_msg_bytes=settings.pull_bytes,
-            broker=self.queue.broker,
-        )
-        command = request(RequestCode.PULL_MESSAGE, header.to_fields())
-        try:
-            answer = await context.remoting.ask(address, command, settings.pull_timeout_s)
-        except Unavailable:
-            context.brokers.failed(address, context.clock.now())
-            raise
-        if answer.code == ResponseCode.SYSTEM_BUSY:  # perhaps a slave that serves no reads: another may
-            context.brokers.failed(address, context.clock.now())
-        else:
-            context.brokers.answered(address)
-        return answer
-
     def _tell(self, kind: str, error: Exception) -> None:
         self._context.events.emit(kind, queue=self.queue, group=self._group, reason=str(error))
+
+
+async def ask(context: BrokerContext, group: str, pull: Pull) -> Command:
+    """The answer to one pull, which a broker may hold for a while. Raises Unavailable, NoSuchTopic."""
+    settings, queue = context.settings, pull.queue
+    topic = await context.routes.find(queue.topic)
+    address = context.brokers.choose(topic.addresses.get(queue.broker, {}), pull.broker_id, context.clock.now())
+    if address is None:
+        raise Unavailable("this queue's broker is gone", queue=queue)
+    header = PullHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=pull.next_offset,
+        max_msg_nums=settings.pull_count,
+        sys_flag=PULL_FLAGS,
+        commit_offset=0,
+        suspend_timeout_millis=int(settings.pull_hold_s * 1000),
+        subscription=pull.filter.expression,
+        sub_version=0,
+        expression_type="TAG",
+        max_msg_bytes=settings.pull_bytes,
+        broker=queue.broker,
+    )
+    command = request(RequestCode.PULL_MESSAGE, header.to_fields())
+    try:
+        answer = await context.remoting.ask(address, command, settings.pull_timeout_s)
+    except Unavailable:
+        context.brokers.failed(address, context.clock.now())
+        raise
+    if answer.code == ResponseCode.SYSTEM_BUSY:  # perhaps a slave that serves no reads: another may
+        context.brokers.failed(address, context.clock.now())
+    else:
+        context.brokers.answered(address)
+    return answer

@@ -1,21 +1,17 @@
-"""Where the queues of each topic in use are: asked from a name server, kept, and asked again now and then.
-
-Name servers do not talk to each other and any of them will do: the one that answered last is asked first.
-"""
+"""Where the queues of each topic in use are: asked from a name server, kept, and asked again now and then."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 
-from tallystick.errors import TallyError, Unavailable
 from tallystick.rocketmq.client.answers import checked
+from tallystick.rocketmq.client.name_servers import NameServers
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.topic import Topic
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.headers import RouteHeader
-from tallystick.rocketmq.wire.remoting import request
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, TopicRoute
 from tallystick.runtime.events import Events
 
@@ -26,8 +22,8 @@ class TopicRoutes:
     def __init__(
         self, remoting: RemotingClient, name_servers: Sequence[str], settings: BrokerClientSettings, events: Events
     ) -> None:
-        self._remoting, self._settings, self._events = remoting, settings, events
-        self._name_servers = list(name_servers)
+        self._settings, self._events = settings, events
+        self._name_servers = NameServers(remoting, name_servers, settings.request_timeout_s)
         self._topics: dict[str, Topic] = {}
         self._asking: dict[str, asyncio.Task[Topic]] = {}
 
@@ -84,21 +80,7 @@ class TopicRoutes:
             self._events.emit("route not found", topic=name, reason=str(error))
 
     async def _ask(self, name: str) -> Topic:
-        """Of the first name server that answers at all."""
-        fields = RouteHeader(name, True).to_fields()
-        failure: TallyError | None = None
-        for address in tuple(self._name_servers):
-            command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
-            try:
-                answer = await self._remoting.ask(address, command, self._settings.request_timeout_s)
-            except Unavailable as error:
-                failure = error
-                self._name_servers.remove(address)
-                self._name_servers.append(address)
-                continue
-            body = bytes(checked(answer, topic=name).body)
-            topic = Topic.of_route(name, dialect.read_as(body, TopicRoute))
-            self._topics[name] = topic
-            return topic
-        assert failure is not None, "there is at least one name server"
-        raise Unavailable("no name server answers", topic=name) from failure
+        answer = await self._name_servers.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(name, True).to_fields())
+        body = bytes(checked(answer, topic=name).body)
+        topic = self._topics[name] = Topic.of_route(name, dialect.read_as(body, TopicRoute))
+        return topic

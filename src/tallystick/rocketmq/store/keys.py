@@ -18,7 +18,7 @@ _LEVELS_S = (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)  # messa
 _MAX_CACHED = 10_000
 _CHANGING = 8  # last digits of a client's id: the counter, and the time within a minute
 
-_P8, _P7, _P6, _P5, _P4, _P3, _P2 = (31**power & 0xFFFFFFFF for power in range(_CHANGING, 1, -1))
+_P8, _P7, _P6, _P5, _P4, _P3, _P2 = [pow(31, power, 1 << 32) for power in range(_CHANGING, 1, -1)]
 
 _TAGS, _KEYS, _UNIQUE = (b"\x02" + name + b"\x01" for name in (b"TAGS", b"KEYS", b"UNIQ_KEY"))
 
@@ -85,7 +85,7 @@ def _client_hash(topic: TopicKeys, key: bytes) -> int:
     if known is None or not key.isascii():
         return _new_client_hash(topic, key)
     a, b, c, d, e, f, g, h = key[-_CHANGING:]
-    value = known * _P8 + a * _P7 + b * _P6 + c * _P5 + d * _P4 + e * _P3 + f * _P2 + g * 31 + h
+    value: int = known * _P8 + a * _P7 + b * _P6 + c * _P5 + d * _P4 + e * _P3 + f * _P2 + g * 31 + h
     return value & 0xFFFFFFFF
 
 

@@ -136,6 +136,16 @@ class MessageStore:
         return self._reput.offset
 
     @property
+    def indexed(self) -> tuple[int, int]:
+        """The index is made up to this record, and its store time in ms."""
+        return (self._index.end_offset, self._index.end_ms) if self._index else (0, 0)
+
+    @property
+    def earliest_ms(self) -> int:
+        """The store time of the oldest message kept; -1 without any."""
+        return self._log.stored_ms(self._log.first) if self._log.end > self._log.first else -1
+
+    @property
     def writeable(self) -> bool:
         return self.refusal is None
 

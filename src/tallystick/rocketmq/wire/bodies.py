@@ -22,6 +22,7 @@ from tallystick.rocketmq.wire.values import (
     Int32,
     Int64,
     MessageQueue,
+    Subscription,
     TopicConfig,
 )
 
@@ -41,6 +42,12 @@ class TopicTableAnswer(TopicTable, frozen=True):
     mapping_version: DataVersion = field(default=DataVersion(), name="mappingDataVersion")
     mapping_details: dict[str, Any] = field(default_factory=dict, name="topicQueueMappingDetailMap")
     mapping_infos: dict[str, Any] = field(default_factory=dict, name="topicQueueMappingInfoMap")
+
+
+class TopicList(msgspec.Struct, frozen=True):
+    """Of UPDATE_AND_CREATE_TOPIC_LIST. The attributes of each topic are changes: ``+name`` or ``-name`` to a value."""
+
+    topics: list[TopicConfig] = field(name="topicConfigList")
 
 
 class GroupTable(msgspec.Struct, frozen=True):
@@ -114,6 +121,31 @@ class ConsumerIds(msgspec.Struct, frozen=True):
     ids: list[str] = field(name="consumerIdList")
 
 
+class Connection(msgspec.Struct, frozen=True, rename="camel"):
+    """One client of a group. ``language`` is the name that JSON headers use."""
+
+    client_id: str
+    client_addr: str
+    language: str
+    version: Int32
+
+
+class ConsumerConnections(msgspec.Struct, frozen=True, rename="camel"):
+    """The answer to GET_CONSUMER_CONNECTION_LIST."""
+
+    connection_set: list[Connection]
+    consume_from_where: str
+    consume_type: str
+    message_model: str
+    subscription_table: dict[str, Subscription]
+
+
+class ProducerConnections(msgspec.Struct, frozen=True, rename="camel"):
+    """The answer to GET_PRODUCER_CONNECTION_LIST."""
+
+    connection_set: list[Connection]
+
+
 class LockRequest(msgspec.Struct, frozen=True):
     """Of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
 
@@ -176,6 +208,12 @@ class MemberGroup(msgspec.Struct, frozen=True):
     members: BrokerMembers = field(name="brokerMemberGroup")
 
 
+class GroupNames(msgspec.Struct, frozen=True):
+    """The answer to QUERY_TOPIC_CONSUME_BY_WHO."""
+
+    groups: list[str] = field(name="groupList")
+
+
 class TopicNames(msgspec.Struct, frozen=True):
     """The answer to GET_ALL_TOPIC_LIST_FROM_NAMESERVER and its like."""
 
@@ -193,7 +231,7 @@ class KvTable(msgspec.Struct, frozen=True):
 
 
 class SlaveLink(msgspec.Struct, frozen=True):
-    """One slave, as its master sees it."""
+    """One slave, as its master sees it. The last three are ours: the original passes over them."""
 
     address: str = field(name="addr")
     acked: Int64 = field(name="slaveAckOffset")
@@ -201,10 +239,13 @@ class SlaveLink(msgspec.Struct, frozen=True):
     in_sync: bool = field(name="inSync")
     bytes_per_second: Int64 = field(default=0, name="transferredByteInSecond")
     sent_from: Int64 = field(default=0, name="transferFromWhere")
+    slave_id: str | None = field(default=None, name="slaveId")
+    behind_s: float | None = field(default=None, name="behindSeconds")
+    why: str | None = None
 
 
 class MasterLink(msgspec.Struct, frozen=True):
-    """The master, as its slave sees it; a master says zeros."""
+    """The master, as its slave sees it; a master says zeros. The last three are ours."""
 
     master_address: str | None = field(default=None, name="masterAddr")
     bytes_per_second: Int64 = field(default=0, name="transferredByteInSecond")
@@ -212,6 +253,9 @@ class MasterLink(msgspec.Struct, frozen=True):
     last_read_ms: Int64 = field(default=0, name="lastReadTimestamp")
     last_write_ms: Int64 = field(default=0, name="lastWriteTimestamp")
     master_flushed: Int64 = field(default=0, name="masterFlushOffset")
+    state: str | None = None
+    why: str | None = None  # it does not follow; empty: it does
+    metadata_age_s: float | None = field(default=None, name="metadataAgeSeconds")
 
 
 class HaStatus(msgspec.Struct, frozen=True):

@@ -241,9 +241,15 @@ class QueryMessageAnswer(Header, frozen=True):
 
 
 class ConsumerGroupHeader(Header, frozen=True):
-    """Of GET_CONSUMER_LIST_BY_GROUP and NOTIFY_CONSUMER_IDS_CHANGED."""
+    """Of GET_CONSUMER_LIST_BY_GROUP, GET_CONSUMER_CONNECTION_LIST and NOTIFY_CONSUMER_IDS_CHANGED."""
 
     consumer_group: str
+
+
+class ProducerGroupHeader(Header, frozen=True):
+    """Of GET_PRODUCER_CONNECTION_LIST."""
+
+    producer_group: str
 
 
 class ConsumeStatsHeader(Header, frozen=True):
@@ -281,13 +287,13 @@ class CreateTopicHeader(Header, frozen=True, kw_only=True):
 
 
 class TopicHeader(Header, frozen=True):
-    """Of GET_TOPIC_CONFIG, GET_TOPIC_STATS_INFO, DELETE_TOPIC_IN_BROKER, DELETE_TOPIC_IN_NAMESRV."""
+    """Of GET_TOPIC_CONFIG, GET_TOPIC_STATS_INFO, QUERY_TOPIC_CONSUME_BY_WHO and the requests that delete a topic."""
 
     topic: str
 
 
 class GroupHeader(Header, frozen=True):
-    """Of GET_SUBSCRIPTIONGROUP_CONFIG."""
+    """Of GET_SUBSCRIPTIONGROUP_CONFIG and QUERY_TOPICS_BY_CONSUMER."""
 
     group: str
 
@@ -403,6 +409,12 @@ class NamespaceHeader(Header, frozen=True):
     """Of GET_KVLIST_BY_NAMESPACE."""
 
     namespace: str
+
+
+class ConfigAnswer(Header, frozen=True):
+    """Of GET_BROKER_CONFIG."""
+
+    version: str  # JSON
 
 
 class ValueAnswer(Header, frozen=True):

@@ -138,15 +138,23 @@ class StoredMessage:
             raise RemoteProtocolError("the message's body does not match its checksum", offset=self.physical_offset)
 
     def body(self) -> bytes:
-        """What the producer sent. Raises UsageError for a compression other than zlib."""
-        if not self.sys_flag & COMPRESSED:
-            return self.stored_body
-        if self.sys_flag & _COMPRESSION not in _ZLIB:
-            raise UsageError("only zlib is understood among compressed bodies", sys_flag=self.sys_flag)
-        try:
-            return zlib.decompress(self.stored_body)
-        except zlib.error as error:
-            raise RemoteProtocolError("a compressed body is damaged", offset=self.physical_offset) from error
+        """What the producer sent. Raises as ``sent_body``."""
+        return sent_body(self.stored_body, self.sys_flag, self.physical_offset)
+
+
+def sent_body(stored_body: bytes, sys_flag: int, physical_offset: int) -> bytes:
+    """A body as it was before a producer compressed it.
+
+    Raises UsageError for a compression other than zlib, RemoteProtocolError for a damaged body.
+    """
+    if not sys_flag & COMPRESSED:
+        return stored_body
+    if sys_flag & _COMPRESSION not in _ZLIB:
+        raise UsageError("only zlib is understood among compressed bodies", sys_flag=sys_flag)
+    try:
+        return zlib.decompress(stored_body)
+    except zlib.error as error:
+        raise RemoteProtocolError("a compressed body is damaged", offset=physical_offset) from error
 
 
 def decode_messages(buffer: Buffer) -> list[StoredMessage]:

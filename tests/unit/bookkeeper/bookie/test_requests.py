@@ -210,7 +210,7 @@ REQUESTS = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(REQUESTS, max_size=12), st.lists(st.integers(1, 60), max_size=40))
 def test_answers_do_not_depend_on_how_the_bytes_arrive(
     tmp_path_factory: pytest.TempPathFactory, parts: list[bytes], cuts: list[int]

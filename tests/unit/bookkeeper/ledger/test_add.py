@@ -210,7 +210,7 @@ class Twin:
         return [Replace(tuple(self.failed_bookies), first=self.lac + 1)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_the_core_equals_its_plain_twin(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 5), "ensemble")

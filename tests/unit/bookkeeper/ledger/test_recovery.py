@@ -268,7 +268,7 @@ def plain_end(striping: Striping, answers: dict[int, tuple[Answer, ...]], start:
     raise AssertionError("no end")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_any_order_of_answers_leads_to_an_end_that_the_rules_allow(data: st.DataObject) -> None:
     """A "no" quorum may settle an entry before its "yes" arrives: both ends are right then, and no other is."""

@@ -33,14 +33,14 @@ def without_nulls(value: Any) -> Any:
     return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(VALUES)
 def test_strict_json_means_what_the_standard_library_reads(value: Any) -> None:
     assert dialect.read(json.dumps(value)) == without_nulls(value)
     assert dialect.read(json.dumps(value, ensure_ascii=False, indent=1)) == without_nulls(value)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(VALUES)
 def test_what_is_written_is_strict_json_when_its_keys_are_strings(value: Any) -> None:
     for text in (dialect.write(value).decode(), dialect.write_pretty(value)):
@@ -51,7 +51,7 @@ def test_what_is_written_is_strict_json_when_its_keys_are_strings(value: Any) ->
 OFFSETS = st.dictionaries(TEXTS, st.dictionaries(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)), max_size=4)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(OFFSETS, st.booleans())
 @example({'a","b":{1:2},{3:': {4: 5}, '\\"{7:': {8: 9}}, False)
 def test_integer_keys_are_bare_or_quoted_and_read_either_way(offsets: dict[str, dict[int, int]], quoted: bool) -> None:
@@ -63,7 +63,7 @@ def test_integer_keys_are_bare_or_quoted_and_read_either_way(offsets: dict[str, 
     assert dialect.read(text)["offsetTable"] == plain
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.binary(max_size=100))
 def test_random_bytes_are_values_or_refused(data: bytes) -> None:
     with suppress(RemoteProtocolError):
@@ -72,7 +72,7 @@ def test_random_bytes_are_values_or_refused(data: bytes) -> None:
         dialect.read_as(data, Heartbeat)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.text("{}[]:,\"'\\ 01-.eunltrfas\n", max_size=60))
 def test_random_almost_json_is_a_value_or_refused(text: str) -> None:
     with suppress(RemoteProtocolError):
@@ -81,7 +81,7 @@ def test_random_almost_json_is_a_value_or_refused(text: str) -> None:
         dialect.read_as(text, TopicTable)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(VALUES, st.sampled_from([Heartbeat, TopicTable, OffsetTable, dict[str, str], list[MessageQueue]]))
 def test_any_json_is_the_wanted_type_or_refused(value: Any, kind: Any) -> None:
     with suppress(RemoteProtocolError):

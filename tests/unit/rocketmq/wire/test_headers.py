@@ -29,7 +29,7 @@ SEND = SendHeader(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data(), st.sampled_from(KINDS), st.sampled_from(Serialization))
 def test_what_is_written_is_read_again(data: st.DataObject, kind: type[Header], serialization: Serialization) -> None:
     texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=5)

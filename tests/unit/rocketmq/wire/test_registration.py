@@ -40,7 +40,7 @@ def registration(*topics: TopicConfig, mappings: dict[str, object] | None = None
     return Registration(table, ["127.0.0.1:1"])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(TOPICS, max_size=4), st.booleans())
 def test_what_is_written_is_read_again(topics: list[TopicConfig], compressed: bool) -> None:
     sent = registration(*topics, mappings={"T": {"topic": "T", "totalQueues": 4}})
@@ -63,7 +63,7 @@ def test_an_older_broker_sends_no_mappings() -> None:
         decode_registration(older, compressed=True, version=FIRST_MAPPING_VERSION)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.binary(max_size=60))
 def test_random_compressed_bytes_are_registrations_or_refused(plain: bytes) -> None:
     for body in (plain, zlib.compress(plain)):
@@ -71,7 +71,7 @@ def test_random_compressed_bytes_are_registrations_or_refused(plain: bytes) -> N
             decode_registration(body, compressed=True, version=VERSION)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_one_wrong_byte_inside_is_another_registration_or_refused(data: st.DataObject) -> None:
     plain = bytearray(zlib.decompress(encode_registration(registration(TopicConfig("T")), compressed=True)))

@@ -55,7 +55,7 @@ def seen(command: Command) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(COMMANDS, max_size=4), st.integers(1, 50))
 def test_what_is_written_is_read_again_however_it_is_cut(commands: list[Command], step: int) -> None:
     data = encode_many(commands)
@@ -65,7 +65,7 @@ def test_what_is_written_is_read_again_however_it_is_cut(commands: list[Command]
     assert [seen(command) for command in found] == [seen(command) for command in commands]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(COMMANDS)
 def test_a_command_that_nobody_looked_into_is_passed_on_unchanged(command: Command) -> None:
     data = encode(command)
@@ -74,14 +74,14 @@ def test_a_command_that_nobody_looked_into_is_passed_on_unchanged(command: Comma
     assert seen(decode(encode(passed))) == seen(command)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.binary(max_size=300))
 def test_random_bytes_are_commands_or_refused(data: bytes) -> None:
     with suppress(RemoteProtocolError):
         FrameReader().take(data)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.sampled_from([0, 1, 2]), st.binary(max_size=200), st.binary(max_size=20))
 def test_random_headers_are_commands_or_refused(kind: int, header: bytes, body: bytes) -> None:
     with suppress(RemoteProtocolError):
@@ -96,7 +96,7 @@ JSON_VALUES = st.recursive(
 MEMBERS = st.sampled_from(["code", "extFields", "flag", "language", "opaque", "remark", "version", "other"])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.dictionaries(MEMBERS, JSON_VALUES))
 def test_headers_with_any_values_are_commands_or_refused(header: dict[str, object]) -> None:
     with suppress(RemoteProtocolError):
@@ -104,7 +104,7 @@ def test_headers_with_any_values_are_commands_or_refused(header: dict[str, objec
         assert all(isinstance(value, str) for value in command.fields.values())
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(COMMANDS, st.data())
 def test_one_wrong_byte_is_another_command_or_refused(command: Command, data: st.DataObject) -> None:
     changed = bytearray(encode(command))

@@ -1,0 +1,83 @@
+"""Name servers and brokers as an operator asks them: which processes there are, and one request to any of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from tallystick.rocketmq.client.answers import checked
+from tallystick.rocketmq.client.name_servers import NameServers, addresses_of
+from tallystick.rocketmq.remoting.client import RemotingClient
+from tallystick.rocketmq.remoting.settings import RemotingSettings
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import ClusterInfo
+from tallystick.rocketmq.wire.headers import Header
+from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.values import MASTER_ID, RequestCode
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.events import Events
+from tallystick.runtime.network import TcpNetwork
+
+ANSWER_S = 3.0
+
+
+@dataclass(frozen=True)
+class Process:
+    """One broker process as the name server knows it: ``broker`` is the name that a master shares with its slaves."""
+
+    cluster: str
+    broker: str
+    broker_id: int
+    address: str
+
+    @property
+    def id(self) -> str:
+        return self.broker if self.is_master else f"{self.broker}-s{self.broker_id}"
+
+    @property
+    def is_master(self) -> bool:
+        return self.broker_id == MASTER_ID
+
+
+class Operator:
+    """Made by ``operator``."""
+
+    def __init__(self, remoting: RemotingClient, name_servers: NameServers) -> None:
+        self._remoting, self._name_servers = remoting, name_servers
+
+    async def ask_name_server(self, code: RequestCode, header: Header | None = None) -> Command:
+        """A good answer. Raises BrokerError, NoSuchTopic, Unavailable."""
+        return checked(await self._name_servers.ask(code, _fields(header)), request=code.name)
+
+    async def ask(self, address: str, code: RequestCode, header: Header | None = None) -> Command:
+        """A good answer of this broker. Raises as the other."""
+        answer = await self._remoting.ask(address, request(code, _fields(header)), ANSWER_S)
+        return checked(answer, request=code.name, address=address)
+
+
+def _fields(header: Header | None) -> dict[str, str]:
+    return header.to_fields() if header is not None else {}
+
+
+@contextlib.asynccontextmanager
+async def operator(name_servers: str) -> AsyncIterator[Operator]:
+    """Connections are made when they are needed, and closed at the end. Raises UsageError for what is no address."""
+    addresses = addresses_of(name_servers)
+    remoting = RemotingClient(TcpNetwork(), SystemClock(), Events(), RemotingSettings())
+    try:
+        yield Operator(remoting, NameServers(remoting, addresses, ANSWER_S))
+    finally:
+        await remoting.close()
+
+
+async def list_processes(operator: Operator) -> list[Process]:
+    """All that are registered, masters before their slaves."""
+    answer = await operator.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
+    info = dialect.read_as(bytes(answer.body), ClusterInfo)
+    found = [
+        Process(route.cluster, name, broker_id, address)
+        for name, route in info.brokers.items()
+        for broker_id, address in route.addresses.items()
+    ]
+    return sorted(found, key=lambda one: (one.cluster, one.broker, one.broker_id))

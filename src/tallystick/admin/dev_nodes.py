@@ -1,0 +1,168 @@
+"""The processes that a development cluster is made of: their ids, what each is told, and in which order they start.
+
+::
+
+    bookie-1, bookie-2, …       storage nodes of ledgers
+    nameserver                  knows where the topics are; there is one as soon as there are brokers
+    broker-a, broker-b, …       masters
+    broker-a-s1, broker-a-s2    slaves of broker-a
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+import string
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tallystick.admin.process import ProcessId, ProcessState, state_of
+from tallystick.errors import UsageError
+
+HOST = "127.0.0.1"
+NAME_SERVER = "nameserver"
+# A development cluster holds little, and its files are made in full when they are begun.
+SMALL_STORE = {"mappedFileSizeCommitLog": 64 * 1024 * 1024, "maxHashSlotNum": 500_000, "maxIndexNum": 2_000_000}
+
+_ID = re.compile(r"bookie-(\d+)|nameserver|(broker-[a-z])(?:-s(\d+))?")
+
+Config = Mapping[str, str | int | bool]
+
+
+class Kind(enum.Enum):
+    """The value is its command, and the table of its configuration."""
+
+    BOOKIE = "bookie"
+    NAME_SERVER = "nameserver"
+    BROKER = "broker"
+
+
+@dataclass(frozen=True)
+class DevNode:
+    """``port`` 0: it has not said yet where it listens. ``ha_port``: where a master feeds its slaves."""
+
+    id: str
+    process: ProcessId
+    port: int = 0
+    ha_port: int = 0
+
+    @property
+    def kind(self) -> Kind:
+        return kind_of(self.id)
+
+    @property
+    def runs(self) -> bool:
+        return state_of(self.process) is not ProcessState.DEAD
+
+
+@dataclass(frozen=True)
+class DevState:
+    """``uri`` is where the bookies' metadata is, or would be."""
+
+    uri: str
+    nodes: tuple[DevNode, ...] = ()
+
+    def find(self, node: str) -> DevNode | None:
+        return next((one for one in self.nodes if one.id == node), None)
+
+    def of(self, kind: Kind) -> list[DevNode]:
+        return [node for node in self.nodes if node.kind is kind]
+
+    def with_node(self, node: DevNode) -> DevState:
+        kept = [one for one in self.nodes if one.id != node.id]
+        return replace(self, nodes=tuple(sorted([*kept, node], key=lambda one: _order(one.id))))
+
+    @property
+    def name_server(self) -> str | None:
+        """Its address; None: there is none, or nobody knows yet."""
+        node = self.find(NAME_SERVER)
+        return f"{HOST}:{node.port}" if node is not None and node.port else None
+
+
+def _order(node: str) -> tuple[int, str, int]:
+    """Bookies by their numbers, the name server, each master with its slaves."""
+    found = _ID.fullmatch(node)
+    assert found is not None, f"{node} is none of ours"
+    bookie, master, slave = found.groups()
+    if bookie:
+        return 0, "", int(bookie)
+    return (1, "", 0) if master is None else (2, master, int(slave or 0))
+
+
+def kind_of(node: str) -> Kind:
+    return next(kind for kind in Kind if node.startswith(kind.value))
+
+
+def bookie_ids(count: int) -> list[str]:
+    return [f"bookie-{number}" for number in range(1, count + 1)]
+
+
+def broker_ids(shape: str) -> list[str]:
+    """With their name server. ``2+1``: two masters with one slave each; ``2``: without slaves. Raises UsageError."""
+    found = re.fullmatch(r"(\d{1,2})(?:\+(\d))?", shape)
+    masters, slaves = (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+    if not 1 <= masters <= len(string.ascii_lowercase):
+        raise UsageError("brokers are masters+slaves of each, as in 1+1; at most 26 masters", given=shape)
+    ids = [NAME_SERVER]
+    for letter in string.ascii_lowercase[:masters]:
+        ids += [f"broker-{letter}", *(f"broker-{letter}-s{number}" for number in range(1, slaves + 1))]
+    return ids
+
+
+def waves(nodes: Sequence[str]) -> list[list[str]]:
+    """Who is started together: masters when their name server answers, slaves when it knows the masters."""
+    ordered = sorted(nodes, key=_order)
+    brokers = [node for node in ordered if kind_of(node) is Kind.BROKER]
+    first = [node for node in ordered if node not in brokers]
+    masters = [node for node in brokers if not _order(node)[2]]
+    slaves = [node for node in brokers if _order(node)[2]]
+    return [wave for wave in (first, masters, slaves) if wave]
+
+
+def configuration(state: DevState, node: str, members: Collection[str], data: str) -> str:
+    """The text of a node's file of settings. ``members``: all that the cluster will have; ``data``: its own folder.
+
+    Bookies take any port: their registrations tell it. Brokers and the name server keep theirs while one of them runs,
+    as the others would have to search for them.
+    """
+    known, topics_run = state.find(node), any(one.runs for one in state.nodes if one.kind is not Kind.BOOKIE)
+    port, ha_port = (known.port, known.ha_port) if known is not None and topics_run else (0, 0)
+    settings: Config
+    if node == NAME_SERVER:
+        table, settings = Kind.NAME_SERVER, {"listenPort": port, "kvConfigPath": f"{data}/kvConfig.json"}
+    elif kind_of(node) is Kind.BOOKIE:
+        table, settings = Kind.BOOKIE, _bookie(state.uri, node, data)
+    else:
+        ports = {"listenPort": port, "haListenPort": ha_port}
+        table, settings = Kind.BROKER, {**_broker(state.name_server, node, members, data), **ports, **SMALL_STORE}
+    # A JSON string, number or truth value is written the same in TOML.
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in settings.items()]
+    return "".join([f"[{table.value}]\n", *lines])
+
+
+def _bookie(uri: str, node: str, data: str) -> Config:
+    return {
+        "metadataServiceUri": uri,
+        "bookieId": node,
+        "bookiePort": 0,
+        "advertisedAddress": HOST,
+        "allowLoopback": True,
+        "journalDirectory": data,
+        "ledgerDirectories": data,
+    }
+
+
+def _broker(name_server: str | None, node: str, members: Collection[str], data: str) -> Config:
+    """A master that has slaves waits for them."""
+    assert name_server is not None, "it starts before the brokers"
+    _, name, slave = _order(node)
+    has_slave = any(one.startswith(f"{name}-s") for one in members)
+    master = "SYNC_MASTER" if has_slave else "ASYNC_MASTER"
+    return {
+        "brokerName": name,
+        "brokerId": slave,
+        "brokerRole": "SLAVE" if slave else master,
+        "namesrvAddr": name_server,
+        "storePathRootDir": data,
+    }

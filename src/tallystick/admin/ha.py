@@ -1,0 +1,154 @@
+"""How far each slave is behind its master, and why it is not in sync: asked from both, and put together.
+
+A slave of ours is known to its master as ``name:id``; an original one has no id there, and is recognised when it is the
+only one left over on both sides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tallystick.admin.brokers import Operator, Process, list_processes
+from tallystick.errors import BrokerError, TallyError
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import HaStatus, SlaveLink, TopicStats, TopicTableAnswer, read_stats
+from tallystick.rocketmq.wire.headers import TopicHeader
+from tallystick.rocketmq.wire.values import MessageQueue, RequestCode
+
+TOPICS_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Replication:
+    """One slave; or a broker without any, then ``slave`` is None. What is not known is None.
+
+    ``behind_messages`` counts messages of all queues that consumers cannot read there yet.
+    """
+
+    broker: str
+    slave: str | None
+    address: str | None
+    in_sync: bool
+    behind_bytes: int | None
+    behind_messages: int | None
+    behind_s: float | None
+    metadata_age_s: float | None
+    why: str  # it is not in sync, or what else there is to know
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What a process said about itself; None: it did not, and ``problem`` says why."""
+
+    process: Process
+    status: HaStatus | None
+    problem: str
+
+
+async def ha_status(operator: Operator) -> list[Replication]:
+    """All slaves of all brokers. Raises Unavailable when no name server answers."""
+    answers = await asyncio.gather(*(_ask(operator, process) for process in await list_processes(operator)))
+    found: list[Replication] = []
+    for broker in dict.fromkeys(answer.process.broker for answer in answers):
+        found += await _of_broker(operator, broker, [one for one in answers if one.process.broker == broker])
+    return found
+
+
+async def _ask(operator: Operator, process: Process) -> _Answer:
+    try:
+        answer = await operator.ask(process.address, RequestCode.GET_BROKER_HA_STATUS)
+        return _Answer(process, dialect.read_as(bytes(answer.body), HaStatus), "")
+    except TallyError as error:
+        return _Answer(process, None, error.message)
+
+
+async def _of_broker(operator: Operator, broker: str, answers: Sequence[_Answer]) -> list[Replication]:
+    master = next((one for one in answers if one.process.is_master), None)
+    slaves = [one for one in answers if not one.process.is_master]
+    links = list(master.status.slaves) if master is not None and master.status is not None else []
+    paired = pair_links(broker, [one.process.broker_id for one in slaves], links)
+    found = [await _one(operator, master, slave, paired.get(slave.process.broker_id)) for slave in slaves]
+    strangers = [link for link in links if link not in paired.values()]
+    found += [
+        Replication(broker, link.slave_id or "?", link.address, link.in_sync, link.behind_bytes, None, link.behind_s,
+                    None, link.why or "it is not registered at the name server")
+        for link in strangers
+    ]  # fmt: skip
+    return found or [Replication(broker, None, None, False, None, None, None, None, "it has no slave")]
+
+
+def pair_links(broker: str, slaves: Sequence[int], links: Sequence[SlaveLink]) -> dict[int, SlaveLink]:
+    """Which connection of the master belongs to which slave."""
+    named = {link.slave_id: link for link in links if link.slave_id is not None}
+    found = {slave: named[f"{broker}:{slave}"] for slave in slaves if f"{broker}:{slave}" in named}
+    nameless, left = [link for link in links if link.slave_id is None], [one for one in slaves if one not in found]
+    if len(nameless) == len(left) == 1:
+        found[left[0]] = nameless[0]
+    return found
+
+
+async def _one(operator: Operator, master: _Answer | None, slave: _Answer, link: SlaveLink | None) -> Replication:
+    process = slave.process
+    own = slave.status.link if slave.status is not None else None
+    behind_bytes = link.behind_bytes if link is not None else None
+    if behind_bytes is None and master is not None and master.status is not None and slave.status is not None:
+        behind_bytes = max(0, master.status.end - slave.status.end)
+    return Replication(
+        process.broker,
+        process.id,
+        process.address,
+        link is not None and link.in_sync,
+        behind_bytes,
+        0 if behind_bytes == 0 else await _messages_behind(operator, master, slave),
+        link.behind_s if link is not None else None,
+        own.metadata_age_s if own is not None else None,
+        _why(master, slave, link),
+    )
+
+
+def _why(master: _Answer | None, slave: _Answer, link: SlaveLink | None) -> str:
+    if master is None:
+        return "its master is not registered"
+    if master.status is None:
+        return f"its master does not answer: {master.problem}"
+    if slave.status is None:
+        return f"it does not answer: {slave.problem}"
+    if link is None:
+        return slave.status.link.why or "it is not connected to its master's HA port"
+    return link.why or ("" if link.in_sync else "it is too far behind")
+
+
+async def _messages_behind(operator: Operator, master: _Answer | None, slave: _Answer) -> int | None:
+    """None: one of the two does not answer."""
+    if master is None or master.status is None or slave.status is None:
+        return None
+    try:
+        answer = await operator.ask(master.process.address, RequestCode.GET_ALL_TOPIC_CONFIG)
+        topics = sorted(dialect.read_as(bytes(answer.body), TopicTableAnswer).topics)
+        there = await _ends(operator, master.process, topics)
+        here = await _ends(operator, slave.process, topics)
+    except TallyError:
+        return None
+    return sum(max(0, end - here.get(queue, 0)) for queue, end in there.items())
+
+
+async def _ends(operator: Operator, process: Process, topics: Sequence[str]) -> dict[MessageQueue, int]:
+    """The end of each queue. A topic that is not there has none."""
+    found: dict[MessageQueue, int] = {}
+    for first in range(0, len(topics), TOPICS_AT_ONCE):
+        some = topics[first : first + TOPICS_AT_ONCE]
+        for stats in await asyncio.gather(*(_stats(operator, process, topic) for topic in some)):
+            found |= {queue: one.max_offset for queue, one in stats.queues.items()}
+    return found
+
+
+async def _stats(operator: Operator, process: Process, topic: str) -> TopicStats:
+    try:
+        answer = await operator.ask(process.address, RequestCode.GET_TOPIC_STATS_INFO, TopicHeader(topic))
+    except BrokerError:
+        return TopicStats({})
+    stats = read_stats(bytes(answer.body), TopicStats)
+    assert isinstance(stats, TopicStats)
+    return stats

@@ -1,0 +1,140 @@
+"""The topics of a cluster: making one, and where they are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tallystick.admin.brokers import Operator, Process, list_processes
+from tallystick.errors import NoSuchTopic, Unavailable, UsageError
+from tallystick.rocketmq.broker.topics import (
+    DEFAULT_TOPIC,
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    TopicDefaults,
+    refusal_of_topic,
+    system_topics,
+)
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import TopicNames
+from tallystick.rocketmq.wire.headers import CreateTopicHeader, RouteHeader
+from tallystick.rocketmq.wire.values import MASTER_ID, Perm, RequestCode, TopicRoute
+
+ROUTES_AT_ONCE = 32
+SHOWN_S = 5.0  # until the name server tells of a new topic
+POLL_S = 0.02
+
+_SYSTEM_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, "rmq_sys_", "RMQ_SYS_")
+
+
+@dataclass(frozen=True)
+class TopicAt:
+    """One topic at one broker. ``slaves`` are addresses, by broker id."""
+
+    topic: str
+    broker: str
+    read_queues: int
+    write_queues: int
+    perm: Perm
+    master: str | None
+    slaves: tuple[str, ...]
+
+
+async def create_topic(
+    operator: Operator, topic: str, *, queues: int, cluster: str | None = None, broker: str | None = None
+) -> list[Process]:
+    """Make a topic, or change how many queues it has, at all masters of a cluster or at one; those that have it now.
+
+    Returns when the name server tells of it. Raises UsageError, BrokerError, Unavailable.
+    """
+    if (reason := refusal_of_topic(topic)) is not None:
+        raise UsageError(reason, topic=topic)
+    if queues < 1:
+        raise UsageError("a topic has at least one queue", queues=queues)
+    masters = _chosen(await list_processes(operator), cluster, broker)
+    header = CreateTopicHeader(
+        topic=topic,
+        default_topic=DEFAULT_TOPIC,
+        read_queue_nums=queues,
+        write_queue_nums=queues,
+        perm=int(Perm.READ | Perm.WRITE),
+        topic_filter_type="SINGLE_TAG",
+        topic_sys_flag=0,
+        order=False,
+    )
+    for master in masters:
+        await operator.ask(master.address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+    await _await_shown(operator, topic, queues, {master.broker for master in masters})
+    return masters
+
+
+def _chosen(processes: Sequence[Process], cluster: str | None, broker: str | None) -> list[Process]:
+    masters = [one for one in processes if one.is_master]
+    chosen = [one for one in masters if cluster in (None, one.cluster) and broker in (None, one.broker)]
+    if not chosen:
+        known = ", ".join(f"{one.broker} of {one.cluster}" for one in masters) or "none"
+        raise UsageError(f"no such master; the name server knows {known}")
+    return chosen
+
+
+async def _await_shown(operator: Operator, topic: str, queues: int, brokers: set[str]) -> None:
+    try:
+        async with asyncio.timeout(SHOWN_S):
+            while True:
+                try:
+                    shown = {each.broker for each in await topic_route(operator, topic) if each.write_queues == queues}
+                except NoSuchTopic:
+                    shown = set()
+                if brokers <= shown:
+                    return
+                await asyncio.sleep(POLL_S)
+    except TimeoutError:
+        raise Unavailable(
+            "the brokers have the topic, but the name server does not tell of it yet", topic=topic
+        ) from None
+
+
+async def list_topics(operator: Operator, *, system: bool = False) -> list[TopicAt]:
+    """All topics, a value for each broker that has one. ``system``: also those that brokers have for themselves."""
+    answer = await operator.ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    names = sorted(dialect.read_as(bytes(answer.body), TopicNames).topics)
+    if not system:
+        own = {
+            name
+            for one in await list_processes(operator)
+            for name in system_topics(TopicDefaults(one.broker, one.cluster))
+        }
+        names = [name for name in names if name not in own and not name.startswith(_SYSTEM_PREFIXES)]
+    found: list[TopicAt] = []
+    for first in range(0, len(names), ROUTES_AT_ONCE):
+        some = names[first : first + ROUTES_AT_ONCE]
+        answers = await asyncio.gather(*(topic_route(operator, name) for name in some), return_exceptions=True)
+        for route in answers:
+            if isinstance(route, NoSuchTopic):  # deleted meanwhile
+                continue
+            if isinstance(route, BaseException):
+                raise route
+            found += route
+    return found
+
+
+async def topic_route(operator: Operator, topic: str) -> list[TopicAt]:
+    """Which brokers have it, by name. Raises NoSuchTopic, Unavailable."""
+    answer = await operator.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(topic, True))
+    route = dialect.read_as(bytes(answer.body), TopicRoute)
+    addresses = {broker.name: broker.addresses for broker in route.brokers}
+    return [
+        TopicAt(
+            topic,
+            queue.broker,
+            queue.read_queues,
+            queue.write_queues,
+            Perm(queue.perm),
+            addresses.get(queue.broker, {}).get(MASTER_ID),
+            tuple(
+                address for number, address in sorted(addresses.get(queue.broker, {}).items()) if number != MASTER_ID
+            ),
+        )
+        for queue in sorted(route.queues, key=lambda queue: queue.broker)
+    ]

@@ -1,0 +1,72 @@
+"""``tally ha``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from tallystick.cli.options import NAME_SERVERS, Json, NameServers
+
+if TYPE_CHECKING:
+    from tallystick.admin.ha import Replication
+
+app = App(name="ha", help="How far the slaves are behind their masters.")
+
+
+@app.command
+def status(
+    *,
+    watch: Annotated[bool, Parameter(help="Show it again and again, until interrupted.")] = False,
+    every: Annotated[float, Parameter(help="Seconds between two looks with --watch.")] = 1.0,
+    servers: NameServers = NAME_SERVERS,
+    json: Json = False,
+) -> None:
+    """Show for each slave how far it is behind its master, whether it is in sync, and else why not.
+
+    Behind is counted in bytes of the log, in messages that consumers cannot read there yet, and in seconds since the
+    master stored the first byte that the slave lacks. metadata_age is how long ago the slave last copied the topics,
+    groups and consumer offsets.
+    """
+    import asyncio
+
+    from tallystick.errors import UsageError
+
+    if every <= 0:
+        raise UsageError("--every is above 0 seconds", given=every)
+    asyncio.run(_show(servers.resolve(), every if watch else None, json))
+
+
+async def _show(servers: str, every_s: float | None, json: bool) -> None:
+    import asyncio
+    import sys
+    import time
+
+    from tallystick.admin import brokers, ha
+    from tallystick.cli import output
+
+    async with brokers.operator(servers) as operator:
+        while True:
+            rows = [_row(one) for one in await ha.ha_status(operator)]
+            if every_s is not None and json:
+                rows = [{"at_ms": int(time.time() * 1000), **row} for row in rows]
+            elif every_s is not None:
+                output.clear()
+            output.rows(rows, json=json, empty="no brokers")
+            sys.stdout.flush()
+            if every_s is None:
+                return
+            await asyncio.sleep(every_s)
+
+
+def _row(one: Replication) -> dict[str, Any]:
+    return {
+        "broker": one.broker,
+        "slave": one.slave,
+        "in_sync": one.in_sync,
+        "behind_bytes": one.behind_bytes,
+        "behind_messages": one.behind_messages,
+        "behind_s": None if one.behind_s is None else round(one.behind_s, 2),
+        "metadata_age_s": None if one.metadata_age_s is None else round(one.metadata_age_s, 1),
+        "why": one.why or None,
+    }

@@ -1,0 +1,187 @@
+"""Messages in from arguments and lines, and out to the terminal, through the public client."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import json as json_format
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import tallystick
+from tallystick.cli import output
+from tallystick.cli.lines import lines
+from tallystick.errors import TallyError, UsageError
+from tallystick.rocketmq.client.client import RocketMQ
+from tallystick.rocketmq.client.received import ReceivedMessage
+from tallystick.rocketmq.client.sending import SendResult, SendStatus
+from tallystick.rocketmq.client.settings import BrokerClientSettings
+from tallystick.rocketmq.wire.values import MessageQueue
+
+FOLLOWED_AHEAD = 1000  # messages that wait to be printed
+
+Show = Callable[[ReceivedMessage], None]
+
+
+@dataclass(frozen=True)
+class Template:
+    """What all messages of one command share."""
+
+    topic: str
+    tags: str | None
+    keys: tuple[str, ...]
+    properties: Mapping[str, str]
+    group: str
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which messages; ``queue`` is broker:number, ``first`` an offset in each queue, ``since`` a time."""
+
+    topic: str
+    queue: str | None = None
+    first: int | None = None
+    since: str | None = None
+    tags: str = "*"
+    follow: bool = False
+
+
+async def send(servers: str, template: Template, bodies: Sequence[str], *, quiet: bool, json: bool) -> None:
+    """Send ``bodies``, or the lines of stdin when there are none."""
+    settings, statuses = BrokerClientSettings(), Counter[SendStatus]()
+    async with tallystick.broker(servers, settings=settings) as mq:
+        producer = mq.producer(template.group)
+        with output.progress("messages", shown=quiet) as count:
+            given = _given(bodies) if bodies else lines(sys.stdin.fileno(), settings.max_message_bytes)
+            async for some in given:
+                sends = (
+                    producer.send(
+                        template.topic, body, tags=template.tags, keys=template.keys, properties=template.properties
+                    )
+                    for body in some
+                )
+                results = await asyncio.gather(*sends, return_exceptions=True)
+                stored = [result for result in results if isinstance(result, SendResult)]
+                statuses.update(result.status for result in stored)
+                count(len(stored))
+                if not quiet:
+                    _print_places(stored, json=json)
+                for result in results:
+                    if isinstance(result, BaseException):
+                        raise result
+    print(_summary(statuses), file=sys.stderr)
+
+
+async def _given(bodies: Sequence[str]) -> AsyncIterator[list[bytes]]:
+    yield [body.encode("utf-8", "surrogateescape") for body in bodies]
+
+
+def _print_places(results: Sequence[SendResult], *, json: bool) -> None:
+    for result in results:
+        if json:
+            place = {"topic": result.queue.topic, "broker": result.queue.broker, "queue": result.queue.queue_id}
+            told = {"status": result.status.name, "message_id": result.message_id, "offset_id": result.offset_id}
+            print(json_format.dumps({**place, "offset": result.queue_offset, **told}))
+        else:
+            late = "" if result.status is SendStatus.SEND_OK else f"\t{result.status.name}"
+            print(f"{_place(result.queue, result.queue_offset)}{late}")
+    sys.stdout.flush()
+
+
+def _summary(statuses: Counter[SendStatus]) -> str:
+    late = [f"{count} {status.name}" for status, count in statuses.items() if status is not SendStatus.SEND_OK]
+    return f"{output.counted(statuses.total(), 'message', 'messages')} sent" + "".join(f", {one}" for one in late)
+
+
+def _place(queue: MessageQueue, offset: int) -> str:
+    return f"{queue.broker}:{queue.queue_id}:{offset}"
+
+
+async def read(servers: str, selection: Selection, show: Show) -> None:
+    """What is there now, queue by queue; or, to follow, from there on for ever, as it comes."""
+    async with tallystick.broker(servers) as mq:
+        queues = _queues((await mq.topic(selection.topic)).readable, selection)
+        limits = await asyncio.gather(*(_limits(mq, queue, selection) for queue in queues))
+        stretches = list(zip(queues, limits, strict=True))
+        if selection.follow:
+            await _follow(mq, [(queue, first) for queue, (first, _) in stretches], selection, show)
+        with output.progress("messages", shown=not sys.stdout.isatty()) as count:
+            for queue, (first, end) in stretches:
+                if first < end:
+                    async for message in mq.read(queue, first, end, tags=selection.tags):
+                        show(message)
+                        count(1)
+
+
+def _queues(readable: Sequence[MessageQueue], selection: Selection) -> list[MessageQueue]:
+    if selection.queue is None:
+        return list(readable)
+    chosen = [queue for queue in readable if selection.queue == f"{queue.broker}:{queue.queue_id}"]
+    if not chosen:
+        known = ", ".join(f"{queue.broker}:{queue.queue_id}" for queue in readable) or "none"
+        raise UsageError(f"topic {selection.topic} has no queue {selection.queue}; it has {known}")
+    return chosen
+
+
+async def _limits(mq: RocketMQ, queue: MessageQueue, selection: Selection) -> tuple[int, int]:
+    """The first offset that is asked for, and the end of the queue."""
+    first, end = await mq.queue_limits(queue)
+    if selection.since is not None:
+        first = await mq.offset_at(queue, _milliseconds(selection.since))
+    return max(first, selection.first or 0), end
+
+
+def _milliseconds(time: str) -> int:
+    if time.isdecimal():
+        return int(time)
+    try:
+        return int(datetime.datetime.fromisoformat(time).timestamp() * 1000)
+    except ValueError:
+        raise UsageError("--since is a time as 2026-03-01T12:00, or ms since 1970", given=time) from None
+
+
+async def _follow(mq: RocketMQ, starts: Sequence[tuple[MessageQueue, int]], selection: Selection, show: Show) -> None:
+    arrived = asyncio.Queue[ReceivedMessage | TallyError](FOLLOWED_AHEAD)
+
+    async def pump(queue: MessageQueue, first: int) -> None:
+        try:
+            async for message in mq.read(queue, first, tags=selection.tags):
+                await arrived.put(message)
+        except TallyError as error:
+            await arrived.put(error)
+
+    pumps = [asyncio.create_task(pump(queue, first)) for queue, first in starts]
+    try:
+        while True:
+            found = await arrived.get()
+            if isinstance(found, TallyError):
+                raise found
+            show(found)
+            sys.stdout.flush()
+    finally:
+        for task in pumps:
+            task.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+
+
+def printer(*, ids: bool, hex_: bool, json: bool) -> Show:
+    """How a message goes to stdout."""
+    if json:
+        return lambda message: output.json_line(_row(message, hex_))
+    show = output.payload_printer(hex_=hex_)
+    return lambda message: show(f"{_place(message.queue, message.offset)}\t" if ids else "", message.body)
+
+
+def _row(message: ReceivedMessage, hex_: bool) -> dict[str, object]:
+    return {
+        "topic": message.topic,
+        "broker": message.queue.broker,
+        "queue": message.queue.queue_id,
+        "offset": message.offset,
+        "message_id": message.message_id,
+        "stored_ms": message.store_timestamp,
+        "properties": message.properties,
+        **output.payload_json(message.body, hex_=hex_),
+    }

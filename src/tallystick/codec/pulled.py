@@ -1,0 +1,83 @@
+"""Records as readers get them, one after another from wherever they lie in the log (H13): their fields by columns.
+
+The record is described in ``records``; ``rocketmq.wire.record`` decodes a single one and is the reference.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+from tallystick.codec.checksum import crc32
+from tallystick.codec.records import BORN_V6, CRC_MASK, HEADS, SMALLEST, STORE_V6, V1, V2
+
+_UNSIGNED_SHORT = struct.Struct(">H")
+_USUAL = HEADS[8, 8]
+_SYS_FLAG_AT = 7  # among a head's fields
+
+
+@dataclass(slots=True)
+class PulledRun:
+    """Records of one queue, by columns. Bodies are views of the buffer, hosts and properties the stored bytes.
+
+    ``end`` is where the good records end: short of the buffer's end there is something else.
+    """
+
+    flags: list[int] = field(default_factory=list)
+    queue_offsets: list[int] = field(default_factory=list)
+    physical_offsets: list[int] = field(default_factory=list)
+    sys_flags: list[int] = field(default_factory=list)
+    born_timestamps: list[int] = field(default_factory=list)
+    born_hosts: list[bytes] = field(default_factory=list)
+    store_timestamps: list[int] = field(default_factory=list)
+    store_hosts: list[bytes] = field(default_factory=list)
+    reconsume_times: list[int] = field(default_factory=list)
+    bodies: list[memoryview] = field(default_factory=list)
+    properties: list[bytes] = field(default_factory=list)
+    end: int = 0
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+
+def scan_pulled(buffer: bytes) -> PulledRun:
+    """The records from the buffer's start, with the CRCs of their bodies checked, up to the first that is none."""
+    run = PulledRun()
+    limit, position, view = len(buffer), 0, memoryview(buffer)
+    rows, bodies, properties = [], run.bodies, run.properties
+    unpack, short = _USUAL.unpack_from, _UNSIGNED_SHORT.unpack_from
+    while position + SMALLEST <= limit:
+        row, body_at = unpack(buffer, position), position + _USUAL.size
+        if row[_SYS_FLAG_AT] & (BORN_V6 | STORE_V6):
+            head = _head_of(row[_SYS_FLAG_AT])
+            body_at = position + head.size
+            if body_at > limit:
+                break
+            row = head.unpack_from(buffer, position)
+        size, magic, crc, body_size = row[0], row[1], row[2], row[14]
+        end, topic_size_at = position + size, body_at + body_size
+        topic_at = topic_size_at + (1 if magic == V1 else 2)
+        if magic not in (V1, V2) or body_size < 0 or end > limit or topic_at + 2 > end:
+            break
+        topic_size = buffer[topic_size_at] if magic == V1 else short(buffer, topic_size_at)[0]
+        properties_at = topic_at + topic_size + 2
+        if properties_at > end or properties_at + short(buffer, properties_at - 2)[0] != end:
+            break
+        body = view[body_at:topic_size_at]
+        if crc32(body) & CRC_MASK != crc:
+            break
+        rows.append(row)
+        bodies.append(body)
+        properties.append(buffer[properties_at:end])
+        position = end
+    run.end = position
+    if rows:
+        (
+            _, _, _, _, run.flags, run.queue_offsets, run.physical_offsets, run.sys_flags, run.born_timestamps,
+            run.born_hosts, run.store_timestamps, run.store_hosts, run.reconsume_times, _, _,
+        ) = map(list, zip(*rows, strict=True))  # fmt: skip
+    return run
+
+
+def _head_of(sys_flag: int) -> struct.Struct:
+    return HEADS[20 if sys_flag & BORN_V6 else 8, 20 if sys_flag & STORE_V6 else 8]

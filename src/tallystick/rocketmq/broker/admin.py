@@ -1,0 +1,44 @@
+"""What a broker is asked besides sending, pulling, heartbeats and locks: a table of answers by request code.
+
+Source: ``AdminBrokerProcessor``, ``ConsumerManageProcessor``, ``QueryMessageProcessor``.
+"""
+
+from __future__ import annotations
+
+from tallystick.errors import BrokerError, TallyError
+from tallystick.rocketmq.broker.broker_requests import BrokerRequests
+from tallystick.rocketmq.broker.group_requests import GroupRequests
+from tallystick.rocketmq.broker.message_requests import MessageRequests
+from tallystick.rocketmq.broker.offset_requests import OffsetRequests
+from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.broker.topic_requests import TopicRequests
+from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import ResponseCode
+
+
+class Admin:
+    """Answers requests one by one, each at once."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._answers = {
+            **TopicRequests(parts).answers,
+            **GroupRequests(parts).answers,
+            **OffsetRequests(parts).answers,
+            **MessageRequests(parts).answers,
+            **BrokerRequests(parts).answers,
+        }
+
+    def handle(self, link: Link, command: Command) -> Command:
+        """Never raises for what a peer can send; a code that nobody knows gets the original's answer."""
+        answer = self._answers.get(command.code)
+        if answer is None:
+            return command.answer(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
+            )
+        try:
+            return answer(link.peer, command)
+        except BrokerError as error:
+            return command.answer(error.response_code, error.message)
+        except TallyError as error:  # a missing header field, a body that is none, a disk that fails
+            return command.answer(ResponseCode.SYSTEM_ERROR, error.message)

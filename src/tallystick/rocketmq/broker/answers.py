@@ -1,0 +1,40 @@
+"""What the modules of requests share: the type of an answer, refusals, and pages of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from tallystick.errors import BrokerError
+from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import DataVersion, ResponseCode
+
+OK = ResponseCode.SUCCESS
+NOT_SET = "not set any response code"  # the remark of some good answers of the original
+PAGE_ENTRIES = 2000  # the most of one page (splitMetadataSize)
+
+Answer = Callable[[str, Command], Command]  # from the peer's address and its request; may raise TallyError
+T = TypeVar("T")
+
+
+def refusal(code: ResponseCode, remark: str) -> BrokerError:
+    """To raise: it becomes the answer."""
+    return BrokerError(remark, response_code=code)
+
+
+def check_is_master(parts: Parts) -> None:
+    """Raises BrokerError on a slave: its tables are its master's, what is made here would go with the next copy."""
+    if parts.settings.is_slave:
+        remark = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
+        raise refusal(ResponseCode.SYSTEM_ERROR, remark)
+
+
+def page(table: Mapping[str, T], version: DataVersion, asked: str | None, start: int, most: int | None) -> dict[str, T]:
+    """Entries by name from number ``start``; from the first if ``asked``, a version as JSON, is not the table's."""
+    if not asked or dialect.read_as(asked, DataVersion) != version:
+        start = 0
+    size = PAGE_ENTRIES if most is None else max(0, min(PAGE_ENTRIES, most))
+    start = max(0, start)
+    return {name: table[name] for name in sorted(table)[start : start + size]}

@@ -1,0 +1,265 @@
+"""One broker, from its folder to its registration, and back in reverse (``BrokerController``).
+
+::
+
+    folder locked ─► log recovered ─► tables loaded ─► HA port ─► client ports ─► registered
+
+A master feeds slaves at its HA port. A slave learns from the name servers where that is, follows it, and copies the
+tables beside (H1); it serves consumers with what it has (H3, H13).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from tallystick.errors import StorageError, UsageError
+from tallystick.rocketmq.broker.admin import Admin
+from tallystick.rocketmq.broker.client_requests import ClientRequests
+from tallystick.rocketmq.broker.clients import Clients
+from tallystick.rocketmq.broker.config_files import ConfigFiles
+from tallystick.rocketmq.broker.drafts import Drafting
+from tallystick.rocketmq.broker.locks import QueueLocks
+from tallystick.rocketmq.broker.log import BrokerLog, Listeners
+from tallystick.rocketmq.broker.metadata_sync import MetadataSync
+from tallystick.rocketmq.broker.metrics import Counts, View, registry
+from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.broker.pull import Pulls
+from tallystick.rocketmq.broker.registration import Identity, Masters, Registrar
+from tallystick.rocketmq.broker.saver import Saver
+from tallystick.rocketmq.broker.send import Sends
+from tallystick.rocketmq.broker.sendback import SendBack
+from tallystick.rocketmq.broker.server import BrokerServer, Requests
+from tallystick.rocketmq.broker.settings import FAST_PORT_BELOW, BrokerSettings
+from tallystick.rocketmq.broker.tables import Tables
+from tallystick.rocketmq.ha.acks import Settle
+from tallystick.rocketmq.remoting.client import RemotingClient
+from tallystick.rocketmq.store.checkpoint import LOCK, LOCK_CONTENT
+from tallystick.rocketmq.store.store import MessageStore
+from tallystick.rocketmq.store.values import Arrival
+from tallystick.rocketmq.wire.record import UniqueKeys, encode_host
+from tallystick.runtime.disk import ByteLock
+from tallystick.runtime.health import HealthPages, serve_health
+from tallystick.runtime.outside import Outside
+
+Address = tuple[str, int]
+
+OTHER_FILES = 512  # of the process's open files: the log, queues, slaves; a broker that cannot open those stops
+
+
+async def start_broker(settings: BrokerSettings, outside: Outside) -> Broker:
+    """A broker that answers; ``stop`` it. Name servers hear of it as soon as they can be reached.
+
+    Raises UsageError (settings, folder in use, port), StorageError (CorruptRecord names file and offset).
+    """
+    broker = Broker(settings, outside)
+    try:
+        await broker._start()
+    except BaseException:
+        await broker.stop()
+        raise
+    return broker
+
+
+class Broker:
+    """Made by ``start_broker``. ``failure`` gets an exception when it cannot go on; ``stop`` it in any case."""
+
+    def __init__(self, settings: BrokerSettings, outside: Outside) -> None:
+        self.settings, self._outside = settings, outside
+        self._stack = AsyncExitStack()  # what to undo, newest first
+        self._registrar: Registrar | None = None
+        self.counts = Counts()
+        self.address: Address = (settings.host, settings.port or _free_port(settings.host))
+        self.fast_address: Address = (settings.host, self.address[1] - FAST_PORT_BELOW)
+        self.ha_address: Address | None = None
+        self.http_address: Address | None = None
+        self.failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+
+    async def stop(self) -> None:
+        """Take leave of name servers and clients, sync, save, unlock the folder."""
+        await self._stack.aclose()
+
+    async def _start(self) -> None:
+        settings, outside = self.settings, self._outside
+        outside.disk.makedirs(settings.store_dir)
+        self._stack.callback(ByteLock(os.path.join(settings.store_dir, LOCK), LOCK_CONTENT).release)
+        store = await asyncio.to_thread(
+            MessageStore.open, outside.disk, settings.store_dir, settings.store_settings(self.address[1]),
+            outside.clock, outside.events,
+        )  # fmt: skip
+        listeners = Listeners(self._settled, self._arrived, self._fail)
+        self.log = BrokerLog(outside, store, settings, listeners)
+        self._stack.push_async_callback(self.log.close)
+        self._load_tables(store)
+        self.ha_address = await self._listen_ha()
+        self.parts = self._build_parts(store)
+        self._build_requests()
+        self.log.start()
+        await self._listen()
+        self._join()
+        if settings.http_enabled:
+            await self._listen_http()
+
+    def _load_tables(self, store: MessageStore) -> None:
+        settings, outside = self.settings, self._outside
+        files = ConfigFiles(outside.disk, settings.store_dir)
+        self.tables = Tables(
+            files, settings.topic_defaults(), outside.clock, outside.events, self._topics_changed,
+            slave=settings.is_slave, auto_create_groups=settings.auto_create_groups,
+        )  # fmt: skip
+        if not settings.is_slave:
+            for commit in self.tables.offsets.cut(lambda topic, queue_id: store.queue_range(topic, queue_id)[1]):
+                outside.events.emit(
+                    "consumer offset cut", topic=commit.topic, group=commit.group, queue=commit.queue_id,
+                    offset=commit.offset, reason="the log lost the messages that it had consumed",
+                )  # fmt: skip
+        self._saver = Saver(self.tables, files, outside.events)
+        self._stack.push_async_callback(self._saver.close)
+        self._saver.start()
+
+    async def _listen_ha(self) -> Address | None:
+        try:
+            return await self.log.listen()
+        except OSError as error:
+            port = self.settings.listen_ha_port
+            raise UsageError(f"cannot listen for slaves: {error.strerror}", port=port) from error
+
+    def _build_parts(self, store: MessageStore) -> Parts:
+        settings, tables = self.settings, self.tables
+        ha_port = self.ha_address[1] if self.ha_address is not None else settings.listen_ha_port
+        identity = Identity(
+            settings.cluster, settings.name, settings.broker_id, f"{settings.client_host}:{self.address[1]}",
+            f"{settings.slave_host}:{ha_port}",
+        )  # fmt: skip
+        return Parts(
+            settings, identity, self._outside.clock, self._outside.events, store, tables.topics, tables.groups,
+            tables.offsets, tables.delays, Clients(), QueueLocks(),
+            lambda: self.log.ha_status(self._metadata_age_s()),
+        )  # fmt: skip
+
+    def _build_requests(self) -> None:
+        parts, settings, store = self.parts, self.settings, self.parts.store
+        host = encode_host(settings.client_host, self.address[1])
+        now_ms = parts.clock.wall_ms()
+        # For messages without an id. The time as the number makes the ids of two processes different.
+        keys = UniqueKeys(host[:-4], os.getpid(), now_ms, _month_start_ms(now_ms))
+        drafting = Drafting(settings, parts.topics, parts.groups, parts.locks, parts.clock, keys)
+        self._sends = Sends(
+            self.log, drafting, SendBack(settings, store, parts.topics, parts.groups), self.counts, parts.events,
+            store_host=host, is_slave=settings.is_slave, max_message_bytes=settings.store.max_message_bytes,
+            refusal=lambda: store.refusal,
+        )  # fmt: skip
+        self._pulls = Pulls(parts, self.counts)
+        self._stack.callback(self._pulls.close)
+        clients = ClientRequests(parts)
+        self._stack.callback(clients.close)
+        clients.start()
+        self._requests = Requests(self._sends, self._pulls, clients, Admin(parts), parts.events)
+
+    async def _listen(self) -> None:
+        settings, outside = self.settings, self._outside
+        room = max(outside.open_files - OTHER_FILES, outside.open_files // 4) // 2  # for each of two ports
+        remoting = replace(settings.remoting, max_connections=min(settings.remoting.max_connections, room))
+        self._server = BrokerServer(outside, self._requests, remoting)
+        self._stack.push_async_callback(self._server.close)
+        try:
+            await self._server.start(*self.address)
+        except OSError as error:
+            ports = f"{self.address[1]} and {self.fast_address[1]}"
+            raise UsageError(f"cannot listen for clients: {error.strerror}", ports=ports) from error
+        if not settings.is_loopback:
+            outside.events.emit(
+                "listening beyond this machine", host=self.address[0], port=self.address[1],
+                reason="bindAddress says so; whoever reaches the ports can read and write",
+            )  # fmt: skip
+
+    def _join(self) -> None:
+        """Register, and as a slave follow the master."""
+        settings, outside = self.settings, self._outside
+        client = RemotingClient(outside.network, outside.clock, outside.events, settings.remoting)
+        self._stack.push_async_callback(client.close)
+        self.sync: MetadataSync | None = None
+        if settings.is_slave:
+            self.sync = MetadataSync(client, outside.clock, outside.events, self.tables)
+            self._stack.push_async_callback(self.sync.close)
+            self.sync.start()
+        self._registrar = Registrar(
+            client, outside.events, self.parts.identity, settings.name_servers, self.parts.topics.table, self._found
+        )
+        self._stack.push_async_callback(self._registrar.close)
+        self._registrar.start()
+
+    async def _listen_http(self) -> None:
+        settings, store = self.settings, self.parts.store
+        view = View(
+            self.counts, lambda: (store.first, store.flushed, store.end), lambda: store.reput_offset,
+            lambda: store.writeable, lambda: store.disk_used_percent, lambda: self._server.connections,
+            lambda: self._pulls.held, lambda: self._server.malformed, self.log.lags, self._metadata_age_s,
+        )  # fmt: skip
+        try:
+            pages = HealthPages(registry(view), self._state)
+            listener = await serve_health(self._outside.network, settings.http_host, settings.http_port, pages)
+        except OSError as error:
+            raise UsageError(f"cannot listen for HTTP: {error.strerror}", port=settings.http_port) from error
+        self._stack.push_async_callback(listener.close)
+        self.http_address = listener.address
+
+    def _state(self) -> dict[str, object]:
+        settings = self.settings
+        return {
+            "healthy": not self.failure.done(), "broker": settings.name, "id": settings.broker_id,
+            "role": settings.role.value, "writeable": not settings.is_slave and self.parts.store.writeable,
+        }  # fmt: skip
+
+    def _metadata_age_s(self) -> float | None:
+        """None: it was never copied, or need not be."""
+        if self.sync is None or not self.sync.status.synced_ms:
+            return None
+        return max(0.0, (self._outside.clock.wall_ms() - self.sync.status.synced_ms) / 1000)
+
+    # What the parts tell
+
+    def _settled(self, settles: list[Settle]) -> None:
+        self._sends.settled(settles)
+
+    def _arrived(self, arrivals: list[Arrival]) -> None:
+        self._pulls.arrived(arrivals)
+
+    def _topics_changed(self) -> None:
+        if self._registrar is not None:
+            self._registrar.changed()
+
+    def _found(self, masters: Masters) -> None:
+        """Name servers said where the master is."""
+        self.log.follow(masters.ha_address)
+        if self.sync is not None:
+            self.sync.master = masters.address
+
+    def _fail(self, error: StorageError) -> None:
+        """The disk failed: reads go on until somebody stops the process, nothing more is stored."""
+        if not self.failure.done():
+            self._outside.events.emit("broker failed", reason=str(error))
+            self.failure.set_result(error)
+
+
+def _month_start_ms(now_ms: int) -> int:
+    """The first moment of the current month, local time."""
+    today = time.localtime(now_ms / 1000)
+    return int(time.mktime((today.tm_year, today.tm_mon, 1, 0, 0, 0, 0, 0, -1))) * 1000
+
+
+def _free_port(host: str) -> int:
+    """One whose neighbour two below is free too."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind((host, 0))
+            port = int(first.getsockname()[1])
+            try:
+                second.bind((host, port - FAST_PORT_BELOW))
+            except OSError:
+                continue
+            return port

@@ -1,0 +1,137 @@
+"""The broker as a whole: how it is doing, how it is set up, how its replication stands.
+
+Timers and delayed messages are not delivered here: whoever asks for their state gets the empty one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tallystick.rocketmq.broker import keys
+from tallystick.rocketmq.broker.answers import OK, Answer, refusal
+from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.broker.settings import BrokerSettings
+from tallystick.rocketmq.broker.traffic import MINUTE_MS, SLOT_MS, SLOTS, Rate
+from tallystick.rocketmq.store.consume_queue import UNIT
+from tallystick.rocketmq.wire import dialect, headers
+from tallystick.rocketmq.wire.bodies import KvTable, TimerCheckpoint, TimerMetrics
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import DataVersion, RequestCode, ResponseCode
+
+VERSION_NAME = "V5_5_0"  # what VERSION stands for
+# The original's queues between its threads, which its tools print: here a request is answered when it is read.
+_POOLS = ("send", "pull", "litePull", "query", "ack")
+
+
+class BrokerRequests:
+    """See the module."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._started_ms = parts.clock.wall_ms()
+        self._version = DataVersion(0, self._started_ms, 0)  # of what never changes while the broker runs
+        self.answers: Mapping[int, Answer] = {
+            RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime_info,
+            RequestCode.GET_BROKER_CONFIG: self._config,
+            RequestCode.UPDATE_BROKER_CONFIG: self._update_config,
+            RequestCode.GET_BROKER_HA_STATUS: self._ha_status,
+            RequestCode.GET_TIMER_CHECK_POINT: self._timer_checkpoint,
+            RequestCode.GET_TIMER_METRICS: self._timer_metrics,
+        }
+
+    def _config(self, peer: str, command: Command) -> Command:
+        port = self._parts.identity.address.rpartition(":")[2]
+        settings = _keys_of(self._parts.settings) | {"listenPort": port}
+        text = "".join(f"{name}={settings[name]}\n" for name in sorted(settings))
+        fields = headers.ConfigAnswer(dialect.write(self._version).decode()).to_fields()
+        return command.answer(OK, None, fields, text.encode())
+
+    def _update_config(self, peer: str, command: Command) -> Command:
+        remark = "The settings of this broker are read when it starts: change its file and start it again."
+        raise refusal(ResponseCode.NO_PERMISSION, remark)
+
+    def _ha_status(self, peer: str, command: Command) -> Command:
+        return command.answer(OK, body=dialect.write(self._parts.ha_status()))
+
+    def _timer_checkpoint(self, peer: str, command: Command) -> Command:
+        # A slave that becomes a master goes through its timers from this moment on, so it is now, not 1970.
+        now_ms = self._parts.clock.wall_ms()
+        checkpoint = TimerCheckpoint(last_read_time_ms=now_ms - now_ms % 1000, version=self._version)
+        return command.answer(OK, body=checkpoint.encode())
+
+    def _timer_metrics(self, peer: str, command: Command) -> Command:
+        return command.answer(OK, body=dialect.write(TimerMetrics(self._version)))
+
+    def _runtime_info(self, peer: str, command: Command) -> Command:
+        table = self._clocks() | self._log() | self._traffic() | _idle()
+        return command.answer(OK, None, {}, dialect.write(KvTable({name: str(table[name]) for name in sorted(table)})))
+
+    # What the runtime information says, in the names and units that the original's tools take apart
+
+    def _clocks(self) -> dict[str, object]:
+        up_s = (self._parts.clock.wall_ms() - self._started_ms) // 1000
+        days, hours, minutes, seconds = up_s // 86_400, up_s // 3600 % 24, up_s // 60 % 60, up_s % 60
+        return {
+            "brokerActive": "true",
+            "brokerVersionDesc": VERSION_NAME,
+            "bootTimestamp": self._started_ms,
+            "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]",
+        }
+
+    def _log(self) -> dict[str, object]:
+        store = self._parts.store
+        used = f"{store.disk_used_percent / 100:.2f}"
+        return {
+            "commitLogMinOffset": store.first,
+            "commitLogMaxOffset": store.end,
+            "commitLogDiskRatio": used,
+            "consumeQueueDiskRatio": used,
+            "dispatchBehindBytes": store.end - store.reput_offset,
+            "remainHowManyDataToFlush": f"{store.end - store.flushed} B",
+            "earliestMessageTimeStamp": store.earliest_ms,
+        }
+
+    def _traffic(self) -> dict[str, object]:
+        traffic, now_ms = self._parts.traffic, self._parts.clock.wall_ms()
+        table: dict[str, object] = {
+            "putTps": _speeds(traffic.put_rate, now_ms),
+            "getFoundTps": _speeds(traffic.get_rate, now_ms),
+            "getTransferredTps": _speeds(traffic.get_rate, now_ms),
+        }
+        for name, count in (("Put", traffic.puts), ("Get", traffic.gets)):
+            count.turn(now_ms)
+            table[f"msg{name}TotalTodayNow"] = count.total
+            table[f"msg{name}TotalTodayMorning"] = count.today
+            table[f"msg{name}TotalYesterdayMorning"] = count.yesterday
+        return table
+
+
+def _keys_of(settings: BrokerSettings) -> dict[str, str]:
+    """The keys of a file that would give these settings."""
+    tables = ((keys.KEYS, settings), (keys.STORE_KEYS, settings.store), (keys.HA_KEYS, settings.ha))
+    values = {name: getattr(owner, key.field) for table, owner in tables for name, key in table.items()}
+    values["flushDiskType"] = "SYNC_FLUSH" if settings.store.sync_flush else "ASYNC_FLUSH"
+    values["mappedFileSizeConsumeQueue"] = settings.store.consume_queue_file_units * UNIT.size
+    values["metricsExporterType"] = "PROM" if settings.http_enabled else "DISABLE"
+    values["brokerRole"] = settings.role.value
+    values["namesrvAddr"] = ";".join(settings.name_servers)
+    return {name: _text(value) for name, value in values.items() if value is not None}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _speeds(rate: Rate, now_ms: int) -> str:
+    """Over ten seconds, a minute, ten minutes."""
+    spans = (SLOT_MS, MINUTE_MS, SLOT_MS * (SLOTS - 1))
+    return " ".join(f"{rate.per_second(now_ms, span)}" for span in spans)
+
+
+def _idle() -> dict[str, object]:
+    """What the original has and this broker does not: zeros, for tools that read them as numbers."""
+    table: dict[str, object] = {"pageCacheLockTimeMills": 0, "timerReadBehind": 0, "timerOffsetBehind": 0}
+    table |= {"timerCongestNum": 0, "timerEnqueueTps": 0.0, "timerDequeueTps": 0.0}
+    for pool in _POOLS:
+        table[f"{pool}ThreadPoolQueueSize"] = table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = 0
+    return table

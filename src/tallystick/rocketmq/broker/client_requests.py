@@ -1,0 +1,142 @@
+"""Heartbeats, who is in a group, and queue locks (``ClientManageProcessor``, ``RebalanceLockManager``)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+from tallystick.rocketmq.broker.clients import Changed, Member
+from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.broker.topics import RETRY_PREFIX
+from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.wire import dialect, headers
+from tallystick.rocketmq.wire.bodies import (
+    Connection,
+    ConsumerConnections,
+    ConsumerIds,
+    LockAnswer,
+    LockRequest,
+    ProducerConnections,
+)
+from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, RequestCode, ResponseCode
+
+SCAN_S = 10.0  # how often silent clients are looked for
+_MAX_OPAQUE = 2**31 - 1
+
+
+class ClientRequests:
+    """``answers`` by request code; ``start`` it, and ``close`` it."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts, self._clients = parts, parts.clients
+        self._opaque = 0
+        self._scanner: asyncio.TimerHandle | None = None
+        self.answers: dict[int, Callable[[Link, Command], Command]] = {
+            RequestCode.HEART_BEAT: self._heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self._leave,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._consumer_ids,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self._consumers,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self._producers,
+            RequestCode.LOCK_BATCH_MQ: self._lock,
+            RequestCode.UNLOCK_BATCH_MQ: self._unlock,
+        }
+
+    def start(self) -> None:
+        self._scanner = asyncio.get_running_loop().call_later(SCAN_S, self._scan)
+
+    def close(self) -> None:
+        if self._scanner is not None:
+            self._scanner.cancel()
+
+    def closed(self, link: Link) -> None:
+        self._notify(self._clients.closed(link))
+
+    def _scan(self) -> None:
+        for link in self._clients.expired(self._parts.clock.now()):
+            link.abort("its client sent no heartbeat for too long")
+        self.start()
+
+    # Heartbeats
+
+    def _heartbeat(self, link: Link, command: Command) -> Command:
+        beat = dialect.read_as(bytes(command.body), Heartbeat)
+        wanted = beat.fingerprint == 0 or self._clients.wants_subscriptions(beat)
+        groups = [group for group in beat.consumers if self._may_consume(group)]
+        now = self._parts.clock.now()
+        self._notify(self._clients.heard(link, beat, groups, command.language, command.version, now))
+        return command.answer(ResponseCode.SUCCESS, None, headers.HeartbeatAnswer(True, wanted).to_fields())
+
+    def _may_consume(self, group: ConsumerGroup) -> bool:
+        """A group that may has a retry topic from now on."""
+        config = self._parts.groups.get(group.name)
+        if config is None:
+            return False
+        self._parts.topics.create_retry(RETRY_PREFIX + group.name, config.retry_queues)
+        return True
+
+    def _leave(self, link: Link, command: Command) -> Command:
+        header = headers.UnregisterClientHeader.of(command)
+        self._notify(self._clients.left(link, header.producer_group, header.consumer_group))
+        return command.answer(ResponseCode.SUCCESS)
+
+    def _notify(self, changes: Iterable[Changed[Link]]) -> None:
+        if not self._parts.settings.notify_ids_changed:
+            return
+        for change in changes:
+            config = self._parts.groups.get(change.group)
+            if config is not None and not config.notify_ids_changed:
+                continue
+            fields = headers.ConsumerGroupHeader(change.group).to_fields()
+            for link in change.links:
+                self._opaque = (self._opaque + 1) & _MAX_OPAQUE
+                told = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, dict(fields), one_way=True)
+                told.opaque = self._opaque
+                link.send(told)
+
+    # Groups
+
+    def _consumer_ids(self, link: Link, command: Command) -> Command:
+        group = headers.ConsumerGroupHeader.of(command).consumer_group
+        known = self._clients.consumers(group)
+        if known is None:
+            return command.answer(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+        ids = list(dict.fromkeys(member.client_id for member in known.members.values()))
+        return command.answer(ResponseCode.SUCCESS, body=dialect.write(ConsumerIds(ids)))
+
+    def _consumers(self, link: Link, command: Command) -> Command:
+        group = headers.ConsumerGroupHeader.of(command).consumer_group
+        known = self._clients.consumers(group)
+        if known is None:
+            return command.answer(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
+        table = ConsumerConnections(
+            _connections(known.members), known.consume_from, known.consume_type, known.message_model,
+            dict(known.subscriptions),
+        )  # fmt: skip
+        return command.answer(ResponseCode.SUCCESS, body=dialect.write(table))
+
+    def _producers(self, link: Link, command: Command) -> Command:
+        group = headers.ProducerGroupHeader.of(command).producer_group
+        members = self._clients.producers(group)
+        if members is None:
+            return command.answer(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
+        return command.answer(ResponseCode.SUCCESS, body=dialect.write(ProducerConnections(_connections(members))))
+
+    # Locks
+
+    def _lock(self, link: Link, command: Command) -> Command:
+        asked = dialect.read_as(bytes(command.body), LockRequest)
+        taken = self._parts.locks.lock(asked.group, asked.client_id, asked.queues, self._parts.clock.now())
+        return command.answer(ResponseCode.SUCCESS, body=dialect.write(LockAnswer(taken)))
+
+    def _unlock(self, link: Link, command: Command) -> Command:
+        asked = dialect.read_as(bytes(command.body), LockRequest)
+        self._parts.locks.unlock(asked.group, asked.client_id, asked.queues)
+        return command.answer(ResponseCode.SUCCESS)
+
+
+def _connections(members: Mapping[Link, Member]) -> list[Connection]:
+    return [
+        Connection(member.client_id, link.peer, member.language.value, member.version)
+        for link, member in members.items()
+    ]

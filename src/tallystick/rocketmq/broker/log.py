@@ -1,0 +1,177 @@
+"""The CommitLog of a running broker with all that hangs on it: threads, replication, waits, dispatch.
+
+::
+
+    put ─► append ─► the slaves' feeds ─► flush asked for ─► reput ─► who waits for a message
+                                 flushed, or acknowledged by slaves ─► who waits to be told "stored"
+
+With SYNC_FLUSH reput follows the flush instead. A slave appends what its master sends; the rest is the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tallystick.errors import StorageError
+from tallystick.rocketmq.broker.metrics import SlaveLag
+from tallystick.rocketmq.broker.settings import BrokerSettings, Role
+from tallystick.rocketmq.ha.acks import Settle, Settled
+from tallystick.rocketmq.ha.master import HaMaster
+from tallystick.rocketmq.ha.settings import HaSettings
+from tallystick.rocketmq.ha.slave import HaSlave
+from tallystick.rocketmq.ha.waits import Waits
+from tallystick.rocketmq.store.flusher import Flusher
+from tallystick.rocketmq.store.store import MessageStore
+from tallystick.rocketmq.store.values import Arrival, Draft, Put
+from tallystick.rocketmq.wire.bodies import HaStatus, MasterLink, SlaveLink
+from tallystick.runtime.outside import Outside
+
+RETRY_S = 1.0  # after reput was stopped, by a full disk for example
+
+
+@dataclass(frozen=True)
+class Listeners:
+    """Whom a log tells, on the loop."""
+
+    settled: Callable[[list[Settle]], None]  # waits of sends are over
+    arrived: Callable[[list[Arrival]], None]  # messages became readable
+    failed: Callable[[StorageError], None]  # the disk failed: nothing more is stored
+
+
+class BrokerLog:
+    """``listen``, ``start``, and at the end ``close``: that closes the store too."""
+
+    def __init__(self, outside: Outside, store: MessageStore, settings: BrokerSettings, listeners: Listeners) -> None:
+        self.store, self._settings, self._arrived = store, settings, listeners.arrived
+        self._loop = asyncio.get_running_loop()
+        self._sync_flush, self._sync_replicas = settings.store.sync_flush, settings.role is Role.SYNC_MASTER
+        self.waits = self._sync_flush or self._sync_replicas
+        ha = settings.ha_settings()
+        self._waits = Waits(outside.clock, ha, listeners.settled, flushed=store.flushed)
+        self._flusher = Flusher(
+            store, outside.clock, settings.store.flush_interval_ms, flushed=self._flushed, failed=listeners.failed
+        )
+        self._master, self._slave = self._replication(outside, ha)
+        self._dispatching = False
+        self._retry: asyncio.TimerHandle | None = None
+
+    def _replication(self, outside: Outside, ha: HaSettings) -> tuple[HaMaster | None, HaSlave | None]:
+        store = self.store
+        store.slave = self._settings.is_slave
+        if store.slave:
+            return None, HaSlave(outside.network, outside.clock, outside.events, store, ha, self._appended)
+        file_bytes = self._settings.store.commit_log_file_bytes
+        master = HaMaster(outside.network, outside.clock, outside.events, store, self._waits, ha, file_bytes=file_bytes)
+        return master, None
+
+    async def listen(self) -> tuple[str, int] | None:
+        """Where slaves connect; None: it is one itself. Raises OSError."""
+        return await self._master.start() if self._master is not None else None
+
+    def start(self) -> None:
+        """From now on it flushes, and tells who waits."""
+        self._flusher.start()
+        self._dispatch()
+
+    def put(self, drafts: Sequence[Draft]) -> list[Put]:
+        """Append all drafts of a tick at once."""
+        before = self.store.end
+        puts = self.store.put(drafts)
+        if self.store.end > before:
+            self._appended()
+        return puts
+
+    def wait(self, end: int) -> Settled:
+        """Until disk and slaves have the log up to ``end``, as the settings want it. At most once a tick."""
+        return self._waits.appended(end, flush=self._sync_flush, replicas=self._sync_replicas)
+
+    def follow(self, ha_address: str | None) -> None:
+        """A slave: where its master feeds slaves."""
+        if self._slave is not None:
+            self._slave.follow(ha_address)
+
+    async def close(self) -> None:
+        """Part from slaves or master, sync, close the store."""
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._master is not None:
+            await self._master.close()
+        if self._slave is not None:
+            await self._slave.close()
+        self._waits.close()
+        await self._flusher.close()
+
+    # What happens to the log
+
+    def _appended(self) -> None:
+        if self._master is not None:
+            self._master.appended(self.store.end)
+        if self._sync_flush:
+            self._flusher.request()
+        self._dispatch()
+
+    def _flushed(self, offset: int) -> None:
+        self._waits.flushed(offset)
+        if self._slave is not None:
+            self._slave.flushed()
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        """A part of what may be dispatched; the rest in later turns of the loop."""
+        before = self.store.reput_offset
+        arrivals = self.store.reput()
+        if arrivals:
+            self._arrived(arrivals)
+        if self.store.refusal is not None:
+            if self._retry is None:
+                self._retry = self._loop.call_later(RETRY_S, self._dispatch_again)
+        elif before < self.store.reput_offset < self.store.end and not self._dispatching:
+            self._dispatching = True
+            self._loop.call_soon(self._dispatch_on)
+
+    def _dispatch_on(self) -> None:
+        self._dispatching = False
+        self._dispatch()
+
+    def _dispatch_again(self) -> None:
+        self._retry = None
+        self._dispatch()
+
+    # How replication stands
+
+    def ha_status(self, metadata_age_s: float | None = None) -> HaStatus:
+        """As GET_BROKER_HA_STATUS shows it. ``metadata_age_s``: of a slave's copy of its master's tables."""
+        end = self.store.end
+        if self._slave is not None:
+            told = self._slave.status()
+            link = MasterLink(
+                told.master, told.bytes_per_s, told.end, told.last_read_ms, told.last_write_ms,
+                state=told.state, why=told.why, metadata_age_s=metadata_age_s,
+            )  # fmt: skip
+            return HaStatus(False, end, link=link)
+        slaves = self._master.status() if self._master is not None else []
+        links = [
+            SlaveLink(
+                slave.address,
+                slave.acked,
+                slave.behind_bytes,
+                slave.in_sync,
+                slave.bytes_per_s,
+                max(slave.start, 0),
+                slave.slave_id,
+                slave.behind_s,
+                slave.why,
+            )
+            for slave in slaves
+        ]
+        return HaStatus(True, end, sum(slave.in_sync for slave in slaves), links)
+
+    def lags(self) -> list[SlaveLag]:
+        """A master's slaves."""
+        slaves = self._master.status() if self._master is not None else []
+        return [
+            SlaveLag(slave.slave_id or slave.address, slave.in_sync, slave.behind_bytes, slave.behind_s)
+            for slave in slaves
+        ]

@@ -1,0 +1,140 @@
+"""What a broker counts, and how it shows it.
+
+The hot paths add to plain numbers once per message, pull or tick; a scrape turns them into metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tallystick.rocketmq.wire.values import PutStatus
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Metric
+
+
+@dataclass(slots=True)
+class Counts:
+    """Since the start."""
+
+    messages_in: int = 0
+    bytes_in: int = 0
+    sends_refused: int = 0
+    late: dict[PutStatus, int] = field(default_factory=dict)  # stored, but not as safe as asked for
+    messages_out: int = 0
+    bytes_out: int = 0
+    pulls: int = 0
+
+
+@dataclass(frozen=True)
+class SlaveLag:
+    """One slave of a master, or on a slave its own link to the master."""
+
+    slave: str
+    in_sync: bool
+    behind_bytes: int
+    behind_s: float
+
+
+@dataclass(frozen=True)
+class View:
+    """What a scrape asks the running broker."""
+
+    counts: Counts
+    log_range: Callable[[], tuple[int, int, int]]  # first, flushed, end
+    dispatched: Callable[[], int]
+    writeable: Callable[[], bool]
+    disk_used_percent: Callable[[], float]
+    connections: Callable[[], int]
+    held_pulls: Callable[[], int]
+    malformed: Callable[[], int]
+    slaves: Callable[[], list[SlaveLag]]
+    metadata_age_s: Callable[[], float | None]  # of a slave's copy of its master's tables; None: a master
+
+
+class _Collector:
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def collect(self) -> Iterator[Metric]:
+        yield from _messages(self._view.counts)
+        yield from _log(self._view)
+        yield from _connections(self._view)
+        yield from _replication(self._view)
+
+
+def _messages(counts: Counts) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily
+
+    for name, text, value in (
+        ("broker_messages_in_total", "Messages stored for producers", counts.messages_in),
+        ("broker_bytes_in_total", "Bytes of the log that they took", counts.bytes_in),
+        ("broker_sends_refused_total", "Sends that stored nothing", counts.sends_refused),
+        ("broker_messages_out_total", "Messages sent to consumers", counts.messages_out),
+        ("broker_bytes_out_total", "Bytes sent to consumers", counts.bytes_out),
+        ("broker_pulls_total", "Pulls answered", counts.pulls),
+    ):
+        yield CounterMetricFamily(name, text, value)
+    late = CounterMetricFamily(
+        "broker_sends_late_total", "Sends stored, but not as safe as asked for", labels=["status"]
+    )
+    for status in (PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE):
+        late.add_metric([status.name], counts.late.get(status, 0))
+    yield late
+
+
+def _log(view: View) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    first, flushed, end = view.log_range()
+    for name, text, value in (
+        ("broker_log_first_offset", "Physical offset of the oldest byte", first),
+        ("broker_log_end_offset", "Physical offset after the newest byte", end),
+        ("broker_log_unsynced_bytes", "Bytes not yet on the disk", end - flushed),
+        ("broker_log_undispatched_bytes", "Bytes not yet in a queue", end - view.dispatched()),
+        ("broker_writeable", "1: takes messages", int(view.writeable())),
+        ("broker_disk_used_percent", "Of the disk of the store", view.disk_used_percent()),
+    ):
+        yield GaugeMetricFamily(name, text, value)
+
+
+def _connections(view: View) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    yield GaugeMetricFamily("broker_connections", "Open connections of clients", view.connections())
+    yield GaugeMetricFamily("broker_held_pulls", "Pulls that wait for a message", view.held_pulls())
+    yield CounterMetricFamily("broker_malformed_total", "Connections closed for garbage", view.malformed())
+
+
+def _replication(view: View) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    slaves = view.slaves()
+    for name, text, values in (
+        ("broker_slave_in_sync", "1: near enough to be waited for", [float(slave.in_sync) for slave in slaves]),
+        (
+            "broker_slave_behind_bytes",
+            "Bytes of the log that it lacks",
+            [float(slave.behind_bytes) for slave in slaves],
+        ),
+        ("broker_slave_behind_seconds", "Age of the first byte that it lacks", [slave.behind_s for slave in slaves]),
+    ):
+        family = GaugeMetricFamily(name, text, labels=["slave"])
+        for slave, value in zip(slaves, values, strict=True):
+            family.add_metric([slave.slave], value)
+        yield family
+    age = view.metadata_age_s()
+    if age is not None:
+        yield GaugeMetricFamily("broker_metadata_age_seconds", "Since the master's tables were last copied", age)
+
+
+def registry(view: View) -> CollectorRegistry:
+    """Everything a scrape of this broker shows, its process included."""
+    from prometheus_client import CollectorRegistry, ProcessCollector
+
+    found = CollectorRegistry()
+    found.register(_Collector(view))
+    ProcessCollector(registry=found)
+    return found

@@ -1,0 +1,143 @@
+"""Who may pull what, and what the answer is (``PullMessageProcessor``, ``DefaultPullMessageResultHandler``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tallystick.codec.records import java_hash
+from tallystick.rocketmq.broker.clients import BROADCASTING, Clients
+from tallystick.rocketmq.broker.drafts import FAQ, Refusal
+from tallystick.rocketmq.broker.groups import Groups
+from tallystick.rocketmq.broker.settings import BrokerSettings
+from tallystick.rocketmq.broker.topics import Topics
+from tallystick.rocketmq.store.values import Found, GetStatus
+from tallystick.rocketmq.wire.headers import PullAnswer, PullHeader
+from tallystick.rocketmq.wire.values import (
+    MASTER_ID,
+    GroupConfig,
+    Perm,
+    PullFlag,
+    RequestCode,
+    ResponseCode,
+    Subscription,
+    TopicConfig,
+)
+
+REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
+EVERYTHING = "*"
+TAG = "TAG"
+
+_CODES = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """A pull may go on. ``tags`` are the codes of the messages that it wants; None: all."""
+
+    group: GroupConfig
+    topic: TopicConfig
+    tags: frozenset[int] | None
+
+
+def check(
+    header: PullHeader, code: int, peer: str, settings: BrokerSettings, topics: Topics, groups: Groups,
+    clients: Clients[Any],
+) -> Allowed | Refusal:  # fmt: skip
+    """The checks in the original's order."""
+    here = settings.client_host
+    if settings.is_slave and not settings.slave_read:
+        return Refusal(ResponseCode.SYSTEM_BUSY, REJECTED)
+    if not settings.perm & Perm.READ:
+        return Refusal(ResponseCode.NO_PERMISSION, f"the broker[{here}] pulling message is forbidden")
+    if code == RequestCode.LITE_PULL_MESSAGE and not settings.lite_pull:
+        return Refusal(ResponseCode.NO_PERMISSION, f"the broker[{here}] for lite pull consumer is forbidden")
+    group = groups.get(header.consumer_group)
+    if group is None:
+        remark = f"subscription group [{header.consumer_group}] does not exist, {FAQ}"
+        return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+    if not group.consume_enable:
+        return Refusal(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group.name}")
+    topic = topics.get(header.topic)
+    if topic is None:
+        remark = f"topic[{header.topic}] not exist, apply first please! {FAQ}"
+        return Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
+    if not topic.perm & Perm.READ:
+        return Refusal(ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] pulling message is forbidden")
+    if not 0 <= header.queue_id < topic.read_queues:
+        remark = (
+            f"queueId[{header.queue_id}] is illegal, topic:[{topic.name}] "
+            f"topicConfig.readQueueNums:[{topic.read_queues}] consumer:[/{peer}]"
+        )
+        return Refusal(ResponseCode.INVALID_PARAMETER, remark)
+    tags = _stated(header) if header.sys_flag & PullFlag.SUBSCRIPTION else _subscribed(header, group, clients)
+    return tags if isinstance(tags, Refusal) else Allowed(group, topic, tags)
+
+
+def _stated(header: PullHeader) -> frozenset[int] | Refusal | None:
+    """What the request itself says that it wants."""
+    expression, kind = header.subscription or "", header.expression_type
+    if kind not in (None, TAG):
+        if not expression:
+            return Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
+        return _tags_only(str(kind))
+    if expression in ("", EVERYTHING):
+        return None
+    if not expression.replace("||", ""):
+        return Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
+    tags = (tag.strip() for tag in expression.split("||"))
+    return frozenset(java_hash(tag) for tag in tags if tag)
+
+
+def _subscribed(header: PullHeader, group: GroupConfig, clients: Clients[Any]) -> frozenset[int] | Refusal | None:
+    """What the group's heartbeats said that it wants."""
+    known = clients.consumers(group.name)
+    if known is None:
+        return Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}")
+    if not group.consume_broadcast_enable and known.message_model == BROADCASTING:
+        remark = f"the consumer group[{group.name}] can not consume by broadcast way"
+        return Refusal(ResponseCode.NO_PERMISSION, remark)
+    found = known.subscriptions.get(header.topic)
+    if found is None:
+        return Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}")
+    if found.version < header.sub_version:
+        return Refusal(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+    return _tags_only(found.kind) if found.kind != TAG else _codes(found)
+
+
+def _codes(subscription: Subscription) -> frozenset[int] | None:
+    if subscription.class_filter or subscription.expression in ("", EVERYTHING):
+        return None
+    return frozenset(subscription.codes or map(java_hash, subscription.tags))
+
+
+def _tags_only(kind: str) -> Refusal:
+    remark = f"The broker does not support consumer to filter message by {kind}"
+    return Refusal(ResponseCode.SYSTEM_ERROR, remark)
+
+
+def outcome(
+    found: Found, header: PullHeader, allowed: Allowed, settings: BrokerSettings
+) -> tuple[ResponseCode, PullAnswer]:
+    """Code and header of the answer; its remark is the status."""
+    code = _CODES.get(found.status)
+    if code is None:  # a queue without messages
+        code = ResponseCode.PULL_OFFSET_MOVED if header.queue_offset else ResponseCode.PULL_NOT_FOUND
+    suggested = MASTER_ID
+    if settings.slave_read:
+        suggested = allowed.group.slow_broker_id if found.far_behind else allowed.group.broker_id
+    if code is ResponseCode.PULL_OFFSET_MOVED and settings.is_slave and not settings.store.offset_check_in_slave:
+        # A slave may lag: it sends the reader back to the master and leaves its offset alone.
+        code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, allowed.group.broker_id
+    return code, PullAnswer(
+        suggest_which_broker_id=suggested, group_sys_flag=allowed.group.sys_flag, next_begin_offset=found.next_offset,
+        max_offset=found.max_offset, min_offset=found.min_offset, topic_sys_flag=allowed.topic.sys_flag,
+    )  # fmt: skip

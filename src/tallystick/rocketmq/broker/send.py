@@ -1,0 +1,177 @@
+"""All sends of one loop tick: one append, one wait for disk and slaves, an answer each (H9, H10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from tallystick.errors import RemoteProtocolError
+from tallystick.rocketmq.broker.drafts import REGION, REGION_NAME, TRACE, Drafted, Drafting, Refusal
+from tallystick.rocketmq.broker.metrics import Counts
+from tallystick.rocketmq.broker.sendback import SendBack
+from tallystick.rocketmq.ha.acks import Settle, Settled, Ticket
+from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.store.values import Draft, Put
+from tallystick.rocketmq.wire.headers import SendAnswer
+from tallystick.rocketmq.wire.record import encode_host
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import Flag, PutStatus, RequestCode, ResponseCode
+from tallystick.runtime.events import Events
+
+SENDS = frozenset(
+    (
+        RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+    )
+)  # fmt: skip
+REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
+OVERLOADED = "[OVERLOAD]system busy, start flow control for a while"
+MAX_WAITING = 100_000  # answers that wait for disk or slaves; more sends are refused until they are fewer
+
+_SEND_BACK, _ONE_WAY = int(RequestCode.CONSUMER_SEND_MSG_BACK), int(Flag.ONE_WAY)  # plain numbers: per message
+_CHECKED_FIELDS = {TRACE: "true", REGION: REGION_NAME}
+
+
+class SendLog(Protocol):
+    """What sends need of the log."""
+
+    waits: bool  # whether the answers of sends wait for something, unless they do not want to
+
+    def put(self, drafts: Sequence[Draft]) -> list[Put]:
+        """Append them all at once."""
+        ...
+
+    def wait(self, end: int) -> Settled:
+        """Until disk and slaves have the log up to ``end``, as the settings want it."""
+        ...
+
+
+class Sends:
+    """``settled`` is called with what a wait ended in."""
+
+    def __init__(
+        self, log: SendLog, drafting: Drafting, send_back: SendBack, counts: Counts, events: Events, *,
+        store_host: bytes, is_slave: bool, max_message_bytes: int, refusal: Callable[[], str | None],
+    ) -> None:  # fmt: skip
+        """``refusal()`` says why the log takes nothing, when it does not."""
+        self._log, self._drafting, self._send_back, self._counts = log, drafting, send_back, counts
+        self._events, self._is_slave, self._refusal = events, is_slave, refusal
+        self._max_message_bytes = max_message_bytes
+        self._host_digits = store_host.hex().upper()  # with which message ids begin
+        self._hosts: dict[Link, bytes] = {}
+        self._waiting: dict[Ticket, list[tuple[Link, Command]]] = {}
+        self._waiting_count = 0
+
+    def handle(self, requests: Iterable[tuple[Link, Command]]) -> None:
+        """The sends of one tick, in order."""
+        asked: list[tuple[Link, Command, Drafted]] = []
+        for link, command in requests:
+            drafted = self._draft(link, command)
+            if isinstance(drafted, Drafted):
+                asked.append((link, command, drafted))
+            else:
+                self._counts.sends_refused += 1
+                _answer(link, command, drafted)
+        if not asked:
+            return
+        puts = self._log.put([drafted.draft for _, _, drafted in asked])
+        waiting: list[tuple[Link, Command]] = []
+        end = 0
+        may_wait = self._log.waits
+        for (link, command, drafted), put in zip(asked, puts, strict=True):
+            if command.flag & _ONE_WAY:
+                continue
+            answer = self._answer_of(command, drafted, put)
+            if may_wait and drafted.wait and put.status is PutStatus.PUT_OK:
+                waiting.append((link, answer))
+                end = put.end
+            else:
+                link.send(answer)
+        self._count(puts)
+        if waiting:
+            self._wait(end, waiting)
+
+    def settled(self, settles: Iterable[Settle]) -> None:
+        """Waits are over: their answers go out."""
+        for settle in settles:
+            answers = self._waiting.pop(settle.ticket, [])
+            self._waiting_count -= len(answers)
+            if settle.status is not PutStatus.PUT_OK:
+                self._counts.late[settle.status] = self._counts.late.get(settle.status, 0) + len(answers)
+            for link, answer in answers:
+                answer.code = settle.status.response_code
+                link.send(answer)
+
+    def closed(self, link: Link) -> None:
+        self._hosts.pop(link, None)
+
+    def _draft(self, link: Link, command: Command) -> Drafted | Refusal | None:
+        if self._is_slave:
+            return Refusal(ResponseCode.SYSTEM_BUSY, REJECTED, checked=False)
+        if self._waiting_count >= MAX_WAITING:
+            return Refusal(ResponseCode.SYSTEM_BUSY, OVERLOADED, checked=False)
+        try:
+            if command.code == _SEND_BACK:
+                return self._send_back.draft(command)
+            host = self._hosts.get(link)
+            if host is None:
+                address, _, port = link.peer.rpartition(":")
+                host = self._hosts[link] = encode_host(address, int(port))
+            return self._drafting.draft(command, link.peer, host)
+        except RemoteProtocolError as error:
+            return Refusal(ResponseCode.SYSTEM_ERROR, error.message, checked=False)
+        except Exception as error:  # a bug of ours: this one send fails, not those of its tick
+            self._events.emit("request failed", code=command.code, reason=repr(error))
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}", checked=False)
+
+    def _wait(self, end: int, waiting: list[tuple[Link, Command]]) -> None:
+        wait = self._log.wait(end)
+        self._waiting[wait.ticket] = waiting
+        self._waiting_count += len(waiting)
+        self.settled(wait.settles)
+
+    def _count(self, puts: Sequence[Put]) -> None:
+        stored = [put for put in puts if put.status is PutStatus.PUT_OK]
+        counts = self._counts
+        counts.messages_in += sum([len(put.offsets) for put in stored])
+        counts.bytes_in += sum([put.end - put.offsets[0] for put in stored])
+        counts.sends_refused += len(puts) - len(stored)
+
+    def _answer_of(self, command: Command, drafted: Drafted, put: Put) -> Command:
+        if put.status is not PutStatus.PUT_OK:
+            return self._failure(command, put.status)
+        if command.code == _SEND_BACK:
+            return command.answer(ResponseCode.SUCCESS)
+        digits, offsets = self._host_digits, put.offsets
+        ids = f"{digits}{offsets[0]:016X}" if len(offsets) == 1 else ",".join([f"{digits}{at:016X}" for at in offsets])
+        header = SendAnswer(
+            queue_id=drafted.draft.queue_id, transaction_id=drafted.unique_key, msg_id=ids,
+            queue_offset=put.queue_offset,
+        )  # fmt: skip
+        return command.answer(ResponseCode.SUCCESS, None, header.to_fields())
+
+    def _failure(self, command: Command, status: PutStatus) -> Command:
+        if command.code == _SEND_BACK:
+            return command.answer(ResponseCode.SYSTEM_ERROR, status.name)
+        remark = status.name
+        if status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
+            remark = (
+                "the message is illegal, maybe msg body or properties length not matched. msg body length limit "
+                f"{self._max_message_bytes}B, msg properties length limit 32KB."
+            )
+        elif status is PutStatus.SERVICE_NOT_AVAILABLE:
+            remark = f"service not available now: {self._refusal() or 'the store takes no messages'}"
+        elif status is PutStatus.CREATE_MAPPED_FILE_FAILED:
+            remark = "create mapped file failed, server is busy or broken."
+        return command.answer(status.response_code, remark, dict(_CHECKED_FIELDS))
+
+
+def _answer(link: Link, command: Command, refusal: Refusal | None) -> None:
+    """To one that stores nothing; None: it need not."""
+    if command.is_one_way:
+        return
+    if refusal is None:
+        link.send(command.answer(ResponseCode.SUCCESS))
+        return
+    fields = dict(_CHECKED_FIELDS) if refusal.checked else None
+    link.send(command.answer(refusal.code, refusal.remark, fields))

@@ -1,0 +1,82 @@
+"""A consumer gives a message back: it goes to the retry topic of its group, or, after too many times, is put aside.
+
+The original delivers it again after a delay that grows; this broker has no delays and delivers it again at once.
+Source: ``AbstractSendMessageProcessor.consumerSendMsgBack``.
+"""
+
+from __future__ import annotations
+
+from tallystick.errors import RemoteProtocolError
+from tallystick.rocketmq.broker.drafts import DELAY, FAQ, FIRST_MAX_RECONSUME_VERSION, Drafted, Refusal
+from tallystick.rocketmq.broker.groups import Groups
+from tallystick.rocketmq.broker.settings import BrokerSettings
+from tallystick.rocketmq.broker.topics import DLQ_PREFIX, RETRY_PREFIX, Topics
+from tallystick.rocketmq.store.store import MessageStore
+from tallystick.rocketmq.store.values import Draft
+from tallystick.rocketmq.wire.headers import SendBackHeader
+from tallystick.rocketmq.wire.record import WAIT, StoredMessage, decode_message, encode_properties
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import COMPRESSION_MASK, GroupConfig, Perm, ResponseCode, SysFlag
+
+_RETRY_TOPIC, _ORIGIN = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
+_KEPT_FLAGS = int(SysFlag.COMPRESSED | SysFlag.MULTI_TAGS) | COMPRESSION_MASK
+
+
+class SendBack:
+    """Decides for CONSUMER_SEND_MSG_BACK."""
+
+    def __init__(self, settings: BrokerSettings, store: MessageStore, topics: Topics, groups: Groups) -> None:
+        self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
+        self._turn = 0
+
+    def draft(self, command: Command) -> Drafted | Refusal | None:
+        """None: the group wants nothing again. Raises RemoteProtocolError."""
+        header = SendBackHeader.of(command)
+        group = self._groups.get(header.group)
+        if group is None:
+            remark = f"subscription group not exist, {header.group} {FAQ}"
+            return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark, checked=False)
+        if not self._settings.perm & Perm.WRITE:
+            remark = f"the broker[{self._settings.client_host}] sending message is forbidden"
+            return Refusal(ResponseCode.NO_PERMISSION, remark, checked=False)
+        if group.retry_queues <= 0:
+            return None
+        retry = self._topics.create_retry(RETRY_PREFIX + group.name, group.retry_queues)
+        if not retry.perm & Perm.WRITE:
+            remark = f"the topic[{retry.name}] sending message is forbidden"
+            return Refusal(ResponseCode.NO_PERMISSION, remark, checked=False)
+        message = self._message(header.offset)
+        if message is None:
+            remark = f"look message by offset failed, {header.offset}"
+            return Refusal(ResponseCode.SYSTEM_ERROR, remark, checked=False)
+        if message.reconsume_times >= _most(group, header, command.version) or header.delay_level < 0:
+            return _again(message, self._topics.create_retry(DLQ_PREFIX + group.name).name, 0)
+        self._turn += 1
+        return _again(message, retry.name, self._turn % max(1, min(group.retry_queues, retry.write_queues)))
+
+    def _message(self, offset: int) -> StoredMessage | None:
+        record = self._store.record(offset)
+        try:
+            return decode_message(record) if record is not None else None
+        except RemoteProtocolError:
+            return None
+
+
+def _most(group: GroupConfig, header: SendBackHeader, version: int) -> int:
+    """How often it may be tried."""
+    if version >= FIRST_MAX_RECONSUME_VERSION and header.max_reconsume_times is not None:
+        return header.max_reconsume_times
+    return group.retry_max_times
+
+
+def _again(message: StoredMessage, topic: str, queue_id: int) -> Drafted:
+    properties = {name: value for name, value in message.properties.items() if name != DELAY}
+    properties.setdefault(_RETRY_TOPIC, message.topic)
+    properties.setdefault(_ORIGIN, message.offset_id)
+    properties[WAIT] = "false"
+    content = message.flag, message.stored_body, encode_properties(properties)
+    draft = Draft(
+        topic, queue_id, (content,), message.born_timestamp, message.born_host, message.sys_flag & _KEPT_FLAGS,
+        message.reconsume_times + 1,
+    )  # fmt: skip
+    return Drafted(draft, False, None)

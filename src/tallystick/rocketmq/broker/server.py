@@ -1,0 +1,102 @@
+"""A broker's two ports for clients, and which part answers what.
+
+All requests that came in one loop tick are handled together: their sends are one append, then the others in order. The
+second port, two below the first, serves the same but pulls: slaves fetch tables there, untroubled by long queues.
+"""
+
+from __future__ import annotations
+
+from tallystick.errors import RemoteProtocolError
+from tallystick.rocketmq.broker.admin import Admin
+from tallystick.rocketmq.broker.client_requests import ClientRequests
+from tallystick.rocketmq.broker.pull import PULLS, Pulls
+from tallystick.rocketmq.broker.send import SENDS, Sends
+from tallystick.rocketmq.broker.settings import FAST_PORT_BELOW
+from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.remoting.server import RemotingServer
+from tallystick.rocketmq.remoting.settings import RemotingSettings
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import ResponseCode
+from tallystick.runtime.events import Events
+from tallystick.runtime.outside import Outside
+
+
+class Requests:
+    """The handler of the first port. Nothing that a peer sends makes it raise."""
+
+    def __init__(self, sends: Sends, pulls: Pulls, clients: ClientRequests, admin: Admin, events: Events) -> None:
+        self._sends, self._pulls, self._clients, self._admin, self._events = sends, pulls, clients, admin, events
+
+    def received(self, requests: list[tuple[Link, Command]]) -> None:
+        sends = [asked for asked in requests if asked[1].code in SENDS]
+        if sends:
+            self._sends.handle(sends)
+        if len(sends) == len(requests):
+            return
+        for link, command in requests:
+            if command.code not in SENDS:
+                self._answer(link, command)
+
+    def closed(self, link: Link) -> None:
+        self._sends.closed(link)
+        self._pulls.closed(link)
+        self._clients.closed(link)
+
+    def _answer(self, link: Link, command: Command) -> None:
+        try:
+            if command.code in PULLS:
+                self._pulls.handle(link, command)
+                return
+            answer = self._clients.answers.get(command.code, self._admin.handle)(link, command)
+        except RemoteProtocolError as error:
+            answer = command.answer(ResponseCode.SYSTEM_ERROR, error.message)
+        except Exception as error:  # a bug of ours: this request fails, not those of its tick
+            self._events.emit("request failed", code=command.code, reason=repr(error))
+            answer = command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+        if not command.is_one_way:
+            link.send(answer)
+
+
+class FastRequests:
+    """The handler of the second port."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+
+    def received(self, requests: list[tuple[Link, Command]]) -> None:
+        for link, command in requests:
+            if command.code in PULLS and not command.is_one_way:
+                remark = f" request type {command.code} not supported"
+                link.send(command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
+        self._requests.received([asked for asked in requests if asked[1].code not in PULLS])
+
+    def closed(self, link: Link) -> None:
+        self._requests.closed(link)
+
+
+class BrokerServer:
+    """Both ports: ``start``, then ``close``."""
+
+    def __init__(self, outside: Outside, requests: Requests, settings: RemotingSettings) -> None:
+        def server(handler: Requests | FastRequests) -> RemotingServer:
+            return RemotingServer(outside.network, outside.clock, outside.events, handler, settings)
+
+        self._main, self._fast = server(requests), server(FastRequests(requests))
+
+    @property
+    def connections(self) -> int:
+        return self._main.connections + self._fast.connections
+
+    @property
+    def malformed(self) -> int:
+        return self._main.malformed + self._fast.malformed
+
+    async def start(self, host: str, port: int) -> None:
+        """Raises OSError."""
+        await self._main.start(host, port)
+        await self._fast.start(host, port - FAST_PORT_BELOW)
+
+    async def close(self) -> None:
+        """Answers that are due go out; then all connections are closed."""
+        await self._main.close()
+        await self._fast.close()

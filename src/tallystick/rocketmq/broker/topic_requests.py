@@ -1,0 +1,158 @@
+"""Topics: made, changed, deleted, listed; who consumes them and how full their queues are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from tallystick.rocketmq.broker import attributes
+from tallystick.rocketmq.broker.answers import NOT_SET, OK, Answer, check_is_master, page, refusal
+from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.broker.topics import refusal_of_topic
+from tallystick.rocketmq.wire import dialect, headers
+from tallystick.rocketmq.wire.bodies import GroupNames, QueueStats, TopicList, TopicNames, TopicStats, TopicTableAnswer
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import DataVersion, MessageQueue, Perm, RequestCode, ResponseCode, TopicConfig
+
+MAX_QUEUES = 65_536  # of one topic; the original has no limit, and asks each of them for some answers
+FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+PAGE_FIELDS = {"topicSeq", "dataVersion", "maxTopicNum"}
+_PERMS = int(Perm.INHERIT | Perm.WRITE | Perm.READ | Perm.PRIORITY)
+
+
+class TopicRequests:
+    """See the module."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._mappings = DataVersion(0, parts.clock.wall_ms(), 0)  # of static topics: there are none
+        self.answers: Mapping[int, Answer] = {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self._create,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self._create_many,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self._delete,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self._all,
+            RequestCode.GET_TOPIC_CONFIG: self._one,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._system,
+            RequestCode.GET_TOPIC_STATS_INFO: self._stats,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._consumers,
+        }
+
+    # Changes
+
+    def _create(self, peer: str, command: Command) -> Command:
+        header = headers.CreateTopicHeader.of(command)
+        config = TopicConfig(
+            header.topic,
+            header.read_queue_nums,
+            header.write_queue_nums,
+            header.perm,
+            header.topic_filter_type,
+            header.topic_sys_flag or 0,
+            header.order,
+            attributes.read_changes(header.attributes),
+        )
+        self._put([config], peer)
+        return command.answer(OK, NOT_SET)
+
+    def _create_many(self, peer: str, command: Command) -> Command:
+        self._put(dialect.read_as(bytes(command.body), TopicList).topics, peer)
+        return command.answer(OK, NOT_SET)
+
+    def _put(self, asked: Sequence[TopicConfig], peer: str) -> None:
+        """All of them or, if one is refused, none. Their attributes are changes."""
+        check_is_master(self._parts)
+        topics = self._parts.topics
+        configs = [self._checked(config) for config in asked]
+        changed = [config for config in configs if config != topics.get(config.name)]
+        if changed:
+            topics.put(*changed)
+        for config in changed:
+            self._parts.events.emit(
+                "topic changed",
+                topic=config.name,
+                read_queues=config.read_queues,
+                write_queues=config.write_queues,
+                perm=config.perm,
+                peer=peer,
+            )
+
+    def _checked(self, asked: TopicConfig) -> TopicConfig:
+        """The topic as it is to be. Raises BrokerError."""
+        remark = refusal_of_topic(asked.name)
+        if remark is None and self._parts.topics.is_system(asked.name):
+            remark = f"The topic[{asked.name}] is conflict with system topic."
+        if remark is None and asked.attributes.get("+message.type") == "MIXED":
+            remark = "MIXED message type is not supported."
+        if remark is None and not all(0 <= count <= MAX_QUEUES for count in (asked.read_queues, asked.write_queues)):
+            remark = f"The topic[{asked.name}] may have 0 to {MAX_QUEUES} queues."
+        if remark is None and (asked.perm & ~_PERMS or asked.filter_type not in FILTER_TYPES):
+            remark = f"The topic[{asked.name}] has an unknown perm or filter type."
+        if remark is not None:
+            raise refusal(ResponseCode.INVALID_PARAMETER, remark)
+        current = self._parts.topics.get(asked.name)
+        after = attributes.changed(attributes.TOPIC, current.attributes if current else None, asked.attributes)
+        return msgspec.structs.replace(asked, attributes=after)
+
+    def _delete(self, peer: str, command: Command) -> Command:
+        """Also on a slave: the original's tools ask each broker. The master's table brings back what it still has."""
+        topic = headers.TopicHeader.of(command).topic
+        if not topic.strip():
+            raise refusal(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+        parts = self._parts
+        if parts.topics.is_system(topic):
+            remark = f"The topic[{topic}] is conflict with system topic."
+            raise refusal(ResponseCode.INVALID_PARAMETER, remark)
+        if parts.topics.delete(topic):
+            parts.events.emit("topic deleted", topic=topic, peer=peer)
+        parts.offsets.forget_topic(topic)
+        parts.traffic.forget_topic(topic)
+        parts.store.delete_topic(topic)
+        return command.answer(OK)
+
+    # Questions
+
+    def _all(self, peer: str, command: Command) -> Command:
+        table = self._parts.topics.table()
+        topics = table.topics
+        if PAGE_FIELDS & command.fields.keys():
+            header = headers.TopicPageHeader.of(command)
+            topics = page(topics, table.version, header.data_version, header.topic_seq, header.max_topic_num)
+        fields = headers.TopicPageAnswer(len(table.topics)).to_fields()
+        body = TopicTableAnswer(table.version, topics, mapping_version=self._mappings)
+        return command.answer(OK, None, fields, dialect.write(body))
+
+    def _one(self, peer: str, command: Command) -> Command:
+        name = headers.TopicHeader.of(command).topic
+        config = self._parts.topics.get(name)
+        if config is None:
+            raise refusal(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
+        return command.answer(OK, body=dialect.write(config))
+
+    def _system(self, peer: str, command: Command) -> Command:
+        topics = self._parts.topics
+        names = sorted(name for name in topics.all if topics.is_system(name))
+        return command.answer(OK, body=dialect.write(TopicNames(names)))
+
+    def _stats(self, peer: str, command: Command) -> Command:
+        name = headers.TopicHeader.of(command).topic
+        parts = self._parts
+        config, store = parts.topics.get(name), parts.store
+        if config is None:
+            raise refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+        queues: dict[MessageQueue, QueueStats] = {}
+        for queue_id in range(max(config.read_queues, config.write_queues)):
+            first, end = store.queue_range(name, queue_id)
+            last_ms = store.stored_at(name, queue_id, end - 1) if end else 0
+            queues[MessageQueue(name, parts.identity.name, queue_id)] = QueueStats(first, end, last_ms)
+        stats = TopicStats(queues, parts.traffic.put_tps(name, parts.clock.wall_ms()))
+        return command.answer(OK, body=dialect.write(stats))
+
+    def _consumers(self, peer: str, command: Command) -> Command:
+        """Groups that are connected and want the topic, and those that once consumed it."""
+        topic = headers.TopicHeader.of(command).topic
+        connected = (
+            group for group, known in self._parts.clients.consumer_groups.items() if topic in known.subscriptions
+        )
+        groups = dict.fromkeys([*connected, *self._parts.offsets.groups_of(topic)])
+        return command.answer(OK, body=dialect.write(GroupNames(list(groups))))

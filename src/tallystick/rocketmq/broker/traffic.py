@@ -1,0 +1,91 @@
+"""How many messages come and go: what the original's tools ask for (``BrokerStatsManager``, ``StoreStatsService``).
+
+Plain counters; times are wall clock in ms, for days matter too. A day begins at midnight UTC.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+SLOT_MS = 10_000
+SLOTS = 61  # ten minutes, and the slot that is not full yet
+MINUTE_MS = 60_000
+DAY_MS = 86_400_000
+
+
+class Rate:
+    """Messages per second over some time up to ten minutes."""
+
+    def __init__(self) -> None:
+        self._slots: deque[list[int]] = deque(maxlen=SLOTS)  # [when it began, messages], oldest first
+
+    def add(self, count: int, now_ms: int) -> None:
+        began = now_ms - now_ms % SLOT_MS
+        if self._slots and began <= self._slots[-1][0]:  # earlier: the clock stepped back
+            self._slots[-1][1] += count
+        else:
+            self._slots.append([began, count])
+
+    def per_second(self, now_ms: int, over_ms: int = MINUTE_MS) -> float:
+        since = now_ms - over_ms
+        return sum(count for began, count in self._slots if began > since) * 1000 / over_ms
+
+
+@dataclass
+class Daily:
+    """A total, and what it was when today and yesterday began."""
+
+    total: int = 0
+    today: int = 0
+    yesterday: int = 0
+    day: int | None = None
+
+    def add(self, count: int, now_ms: int) -> None:
+        self.turn(now_ms)
+        self.total += count
+
+    def turn(self, now_ms: int) -> None:
+        day = now_ms // DAY_MS
+        if self.day is not None and day > self.day:
+            self.yesterday, self.today = self.today if day == self.day + 1 else self.total, self.total
+        self.day = day
+
+
+class Traffic:
+    """Of one broker. ``stored`` and ``read`` are called once a tick and queue, not once a message."""
+
+    def __init__(self) -> None:
+        self.puts, self.gets = Daily(), Daily()
+        self.put_rate, self.get_rate = Rate(), Rate()
+        self._topics: dict[str, Rate] = {}
+        self._groups: dict[tuple[str, str], Rate] = {}
+
+    def stored(self, topic: str, count: int, now_ms: int) -> None:
+        """Messages became readable."""
+        self.puts.add(count, now_ms)
+        self.put_rate.add(count, now_ms)
+        self._topics.setdefault(topic, Rate()).add(count, now_ms)
+
+    def read(self, topic: str, group: str, count: int, now_ms: int) -> None:
+        """A group got messages."""
+        self.gets.add(count, now_ms)
+        self.get_rate.add(count, now_ms)
+        self._groups.setdefault((topic, group), Rate()).add(count, now_ms)
+
+    def put_tps(self, topic: str, now_ms: int) -> float:
+        rate = self._topics.get(topic)
+        return rate.per_second(now_ms) if rate else 0.0
+
+    def get_tps(self, topic: str, group: str, now_ms: int) -> float:
+        rate = self._groups.get((topic, group))
+        return rate.per_second(now_ms) if rate else 0.0
+
+    def forget_topic(self, topic: str) -> None:
+        self._topics.pop(topic, None)
+        for key in [key for key in self._groups if key[0] == topic]:
+            del self._groups[key]
+
+    def forget_group(self, group: str) -> None:
+        for key in [key for key in self._groups if key[1] == group]:
+            del self._groups[key]

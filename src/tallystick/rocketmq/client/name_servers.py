@@ -1,0 +1,40 @@
+"""Name servers do not talk to each other and any of them will do: the one that answered last is asked first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tallystick.errors import TallyError, Unavailable, UsageError
+from tallystick.rocketmq.remoting.client import RemotingClient, parse_address
+from tallystick.rocketmq.wire.remoting import Command, request
+
+
+def addresses_of(name_servers: str | Sequence[str]) -> list[str]:
+    """``host:port`` of each, from a list or from a text separated by ``;``. Raises UsageError."""
+    given = name_servers.split(";") if isinstance(name_servers, str) else name_servers
+    addresses = [address.strip() for address in given if address.strip()]
+    if not addresses:
+        raise UsageError("a client needs the address of a name server")
+    for address in addresses:
+        parse_address(address)
+    return addresses
+
+
+class NameServers:
+    """``addresses`` has at least one."""
+
+    def __init__(self, remoting: RemotingClient, addresses: Sequence[str], timeout_s: float) -> None:
+        self._remoting, self._addresses, self._timeout_s = remoting, list(addresses), timeout_s
+
+    async def ask(self, code: int, fields: Mapping[str, str]) -> Command:
+        """The answer of the first that gives one, whatever its code. Raises Unavailable."""
+        failure: TallyError | None = None
+        for address in tuple(self._addresses):
+            try:
+                return await self._remoting.ask(address, request(code, dict(fields)), self._timeout_s)
+            except Unavailable as error:
+                failure = error
+                self._addresses.remove(address)
+                self._addresses.append(address)
+        assert failure is not None, "there is at least one name server"
+        raise Unavailable("no name server answers", asked=";".join(self._addresses)) from failure

@@ -1,0 +1,72 @@
+"""A name server's settings from keys: those of the original's ``namesrv.conf``, or a table ``[nameserver]`` of TOML.
+
+A key that changes what a name server promises and is not supported is refused by name; all others that are not ours are
+named in one warning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tallystick.errors import UsageError
+from tallystick.rocketmq.nameserver.settings import NameServerSettings
+from tallystick.runtime import keyfile
+from tallystick.runtime.keyfile import Key
+
+TABLE = "nameserver"
+
+
+def _whole_seconds(key: str, value: str) -> float:
+    return float(keyfile.integer(key, value))
+
+
+KEYS: Mapping[str, Key] = {
+    "bindAddress": Key("bind_host", keyfile.text),
+    "listenPort": Key("port", keyfile.integer),
+    "kvConfigPath": Key("kv_config_path", keyfile.text),
+    "scanNotActiveBrokerInterval": Key("scan_interval_s", keyfile.seconds),
+    "needWaitForService": Key("wait_for_service", keyfile.flag),
+    "waitSecondsForService": Key("wait_for_service_s", _whole_seconds),
+    "deleteTopicWithBrokerRegistration": Key("delete_topic_with_registration", keyfile.flag),
+    "supportActingMaster": Key("support_acting_master", keyfile.flag),
+    "orderMessageEnable": Key("order_message", keyfile.flag),
+    "returnOrderTopicConfigToBroker": Key("return_order_topics", keyfile.flag),
+    "enableTopicList": Key("list_topics", keyfile.flag),
+    "enableAllTopicList": Key("list_all_topics", keyfile.flag),
+}
+MUST_BE_FALSE: Mapping[str, str] = {
+    "enableControllerInNamesrv": "who is a master the brokers' settings say, there is no controller",
+    "clusterTest": "routes that it does not know are nowhere else",
+}
+SECURITY = re.compile(r"tls.*")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Settings, and the keys that change nothing."""
+
+    name_server: NameServerSettings
+    ignored: tuple[str, ...]
+
+
+def load(path: str | None, overrides: Mapping[str, str]) -> Loaded:
+    """The file, if any, with ``overrides`` (``--set``) on top. Raises UsageError, which names the key."""
+    values = {} if path is None else keyfile.read_keys(path, TABLE)
+    return name_server_settings({**values, **overrides})
+
+
+def name_server_settings(values: Mapping[str, str]) -> Loaded:
+    """Settings from keys and their text. An empty value counts as absent. Raises UsageError."""
+    given = keyfile.given(values)
+    for name, why in MUST_BE_FALSE.items():
+        if name in given and keyfile.flag(name, given[name]):
+            raise UsageError(f"{name}=true is not supported: {why}")
+    for name, value in given.items():
+        if SECURITY.fullmatch(name) and value.lower() != "false":
+            raise UsageError(f"{name} is not supported: this name server has no TLS")
+    fields = {key.field: key.parse(name, given[name]) for name, key in KEYS.items() if name in given}
+    known = {*KEYS, *MUST_BE_FALSE}
+    ignored = sorted(name for name in given if name not in known and not SECURITY.fullmatch(name))
+    return Loaded(NameServerSettings(**fields), tuple(ignored))

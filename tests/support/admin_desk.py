@@ -1,0 +1,80 @@
+"""A broker without its ports: tables and a small store on a simulated disk, and the answers of its ``Admin``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from support.message_stores import Shelf
+from tallystick.rocketmq.broker.admin import Admin
+from tallystick.rocketmq.broker.clients import Clients
+from tallystick.rocketmq.broker.config_files import ConfigFiles
+from tallystick.rocketmq.broker.locks import QueueLocks
+from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.broker.registration import Identity
+from tallystick.rocketmq.broker.settings import BrokerSettings, Role
+from tallystick.rocketmq.broker.tables import Tables
+from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import HaStatus
+from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.runtime.events import Events
+
+MASTER = BrokerSettings("/store", "b0", "c0", port=22500)
+SLAVE = replace(MASTER, broker_id=1, role=Role.SLAVE)
+
+
+@dataclass(eq=False)
+class Caller:
+    """As much of a link as the admin looks at."""
+
+    peer: str = "127.0.0.1:4711"
+
+
+class Desk:
+    """``ask`` it. ``restart`` loses what was not saved."""
+
+    def __init__(self, settings: BrokerSettings = MASTER, store: StoreSettings | None = None) -> None:
+        self.shelf = Shelf(store) if store is not None else Shelf()
+        self.settings, self.disk, self.clock = settings, self.shelf.disk, self.shelf.clock
+        self.events = Events(self.shelf.events.append)
+        self.files = ConfigFiles(self.disk, "/store")
+        self.topics_changed = 0
+        self.restart()
+
+    def restart(self) -> None:
+        slave, defaults = self.settings.is_slave, self.settings.topic_defaults()
+        self.tables = Tables(self.files, defaults, self.clock, self.events, self._changed, slave=slave)
+        self.shelf.store.slave = slave
+        tables = self.tables
+        identity = Identity("c0", "b0", self.settings.broker_id, "127.0.0.1:22500", "127.0.0.1:22501")
+        self.parts = Parts(
+            self.settings, identity, self.clock, self.events, self.shelf.store, tables.topics, tables.groups,
+            tables.offsets, tables.delays, Clients[Link](), QueueLocks(),
+            lambda: HaStatus(master=not slave, end=self.shelf.store.end),
+        )  # fmt: skip
+        self.admin = Admin(self.parts)
+
+    def _changed(self) -> None:
+        self.topics_changed += 1
+
+    def save(self) -> None:
+        for name, text in self.tables.unsaved().items():
+            self.files.save(name, text)
+
+    def handle(self, command: Command) -> Command:
+        return self.admin.handle(cast("Link", Caller()), command)
+
+    def ask(self, code: int, fields: Mapping[str, Any] | None = None, body: bytes = b"") -> Command:
+        return self.handle(request(code, {name: str(value) for name, value in (fields or {}).items()}, body))
+
+    def read(self, code: int, fields: Mapping[str, Any] | None = None, body: bytes = b"") -> Any:
+        """The body of a good answer."""
+        answer = self.ask(code, fields, body)
+        assert answer.code == 0, answer.remark
+        return dialect.read(bytes(answer.body))
+
+    def said(self, kind: str) -> list[dict[str, Any]]:
+        return [event.fields for event in self.shelf.events if event.kind == kind]

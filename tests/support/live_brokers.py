@@ -1,0 +1,73 @@
+"""A name server, a master and its slaves in this process: the real ones, on small files."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from support.waiting import until
+from tallystick.admin import brokers
+from tallystick.admin.brokers import Operator
+from tallystick.rocketmq.broker.broker import Broker, start_broker
+from tallystick.rocketmq.broker.keys import broker_settings
+from tallystick.rocketmq.nameserver.server import NameServer
+from tallystick.rocketmq.nameserver.settings import NameServerSettings
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.disk import OsDisk
+from tallystick.runtime.events import Events
+from tallystick.runtime.network import TcpNetwork
+from tallystick.runtime.outside import Outside
+
+SMALL = {"mappedFileSizeCommitLog": "1048576", "maxHashSlotNum": "100", "maxIndexNum": "400"}
+
+
+@dataclass
+class LiveCluster:
+    """``brokers`` by the ids of the command line: broker-a, broker-a-s1."""
+
+    folder: Path
+    name_server: str
+    operator: Operator
+    brokers: dict[str, Broker] = field(default_factory=dict)
+
+    async def start(self, node: str) -> Broker:
+        """It is registered when this returns. A broker that ran before gets its old ports."""
+        name, _, slave = node.partition("-s")
+        settings = {"brokerName": name, "brokerId": slave or "0", "namesrvAddr": self.name_server, "listenPort": "0"}
+        settings |= {"storePathRootDir": str(self.store(node)), **SMALL}
+        settings["brokerRole"] = "SLAVE" if slave else "SYNC_MASTER"
+        if (before := self.brokers.get(node)) is not None:
+            settings["listenPort"] = str(before.address[1])
+            settings["haListenPort"] = str(before.ha_address[1]) if before.ha_address is not None else "0"
+        outside = Outside(TcpNetwork(), OsDisk(), SystemClock(), Events())
+        broker = self.brokers[node] = await start_broker(broker_settings(settings).broker, outside)
+        await until(lambda: self.registered(node))
+        return broker
+
+    def store(self, node: str) -> Path:
+        return self.folder / node
+
+    async def registered(self, node: str) -> bool:
+        return node in {process.id for process in await brokers.list_processes(self.operator)}
+
+
+@contextlib.asynccontextmanager
+async def live_cluster(folder: Path, *nodes: str) -> AsyncIterator[LiveCluster]:
+    """With these brokers, masters first."""
+    settings = NameServerSettings(port=0)
+    server = NameServer(TcpNetwork(), OsDisk(), SystemClock(), Events(), settings)
+    host, port = await server.start()
+    try:
+        async with brokers.operator(f"{host}:{port}") as operator:
+            cluster = LiveCluster(folder, f"{host}:{port}", operator)
+            try:
+                for node in nodes:
+                    await cluster.start(node)
+                yield cluster
+            finally:
+                for broker in reversed(cluster.brokers.values()):
+                    await broker.stop()
+    finally:
+        await server.close()

@@ -1,0 +1,102 @@
+"""What the nodes of a development cluster are told, and in which order they start."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tallystick import settings
+from tallystick.admin.dev_nodes import DevNode, DevState, Kind, bookie_ids, broker_ids, configuration, kind_of, waves
+from tallystick.admin.process import ProcessId, identify
+from tallystick.errors import UsageError
+from tallystick.rocketmq.broker import keys as broker_keys
+from tallystick.rocketmq.broker.settings import Role
+from tallystick.rocketmq.nameserver import keys as name_server_keys
+from tallystick.runtime import keyfile
+
+NOBODY = ProcessId(1, 1)
+ME = identify(os.getpid())
+ALL = ["bookie-1", "nameserver", "broker-a", "broker-a-s1", "broker-a-s2", "broker-b"]
+
+
+def told(state: DevState, node: str, members: list[str]) -> dict[str, Any]:
+    document = tomllib.loads(configuration(state, node, members, f"/dev/{node}/data"))
+    assert list(document) == [kind_of(node).value]
+    return dict(document[kind_of(node).value])
+
+
+def test_nodes_are_kept_in_order() -> None:
+    state = DevState("memory://x")
+    for name in (
+        "broker-a-s10",
+        "broker-b",
+        "bookie-10",
+        "broker-a-s2",
+        "nameserver",
+        "bookie-2",
+        "broker-a",
+        "bookie-1",
+    ):
+        state = state.with_node(DevNode(name, NOBODY))
+    state = state.with_node(replace(state.nodes[1], port=7))
+    assert [(node.id, node.port) for node in state.nodes] == [
+        ("bookie-1", 0), ("bookie-2", 7), ("bookie-10", 0), ("nameserver", 0),
+        ("broker-a", 0), ("broker-a-s2", 0), ("broker-a-s10", 0), ("broker-b", 0),
+    ]  # fmt: skip
+    assert [node.id for node in state.of(Kind.BOOKIE)] == ["bookie-1", "bookie-2", "bookie-10"]
+
+
+def test_brokers_by_their_shape() -> None:
+    assert bookie_ids(2) == ["bookie-1", "bookie-2"]
+    assert broker_ids("1") == ["nameserver", "broker-a"]
+    assert broker_ids("2+1") == ["nameserver", "broker-a", "broker-a-s1", "broker-b", "broker-b-s1"]
+    for wrong in ("", "0", "0+1", "27", "1+", "a", "1+1+1", "-1"):
+        with pytest.raises(UsageError, match="as in 1\\+1"):
+            broker_ids(wrong)
+
+
+def test_masters_wait_for_their_name_server_and_slaves_for_their_master() -> None:
+    assert waves(list(reversed(ALL))) == [
+        ["bookie-1", "nameserver"], ["broker-a", "broker-b"], ["broker-a-s1", "broker-a-s2"],
+    ]  # fmt: skip
+    assert waves(["broker-a-s1"]) == [["broker-a-s1"]]
+
+
+def test_only_a_master_with_slaves_waits_for_them() -> None:
+    state = DevState("memory://x", (DevNode("nameserver", ME, 7),))
+    roles = {node: told(state, node, ALL)["brokerRole"] for node in ALL if kind_of(node) is Kind.BROKER}
+    assert roles == {
+        "broker-a": "SYNC_MASTER", "broker-a-s1": "SLAVE", "broker-a-s2": "SLAVE", "broker-b": "ASYNC_MASTER",
+    }  # fmt: skip
+    slave = told(state, "broker-a-s2", ALL)
+    assert (slave["brokerName"], slave["brokerId"], slave["namesrvAddr"]) == ("broker-a", 2, "127.0.0.1:7")
+
+
+def test_brokers_keep_their_ports_while_another_of_them_runs() -> None:
+    name_server, master = DevNode("nameserver", ME, 7), DevNode("broker-a", NOBODY, 8000, 9000)
+    state = DevState("memory://x", (name_server, master))
+    assert (told(state, "broker-a", ALL)["listenPort"], told(state, "broker-a", ALL)["haListenPort"]) == (8000, 9000)
+    state = DevState("memory://x", (replace(name_server, process=NOBODY), master, DevNode("bookie-1", ME, 6)))
+    assert (told(state, "broker-a", ALL)["listenPort"], told(state, "broker-a", ALL)["haListenPort"]) == (0, 0)
+    assert told(state, "bookie-1", ALL)["bookiePort"] == 0
+
+
+def test_every_text_is_taken_by_the_node_that_gets_it() -> None:
+    state = DevState("memory://x", (DevNode("nameserver", ME, 7),))
+    for node in ALL:
+        text = configuration(state, node, ALL, f'/dev/"quoted" ü/{node}')
+        values = keyfile.parse_toml(text, kind_of(node).value)
+        ignored: tuple[str, ...]
+        if kind_of(node) is Kind.BOOKIE:
+            ignored = settings.bookie_settings(values).ignored
+        elif kind_of(node) is Kind.NAME_SERVER:
+            ignored = name_server_keys.name_server_settings(values).ignored
+        else:
+            loaded = broker_keys.broker_settings(values)
+            ignored = loaded.ignored
+            assert (loaded.broker.role is Role.SLAVE) == (node not in ("broker-a", "broker-b"))
+        assert ignored == ()

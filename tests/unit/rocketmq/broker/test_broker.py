@@ -1,0 +1,276 @@
+"""Whole brokers in this process: a master alone, with a slave, stopped and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.brokers import SMALL, TOPIC, Bench, Peer, benched, pull_command, send_command
+from support.waiting import until
+from tallystick.errors import StorageError, UsageError
+from tallystick.rocketmq.broker.broker import Broker
+from tallystick.rocketmq.broker.settings import Role
+from tallystick.rocketmq.ha.settings import HaSettings
+from tallystick.rocketmq.wire.record import decode_messages
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import PullFlag, RequestCode
+
+WAITING = PullFlag.SUBSCRIPTION | PullFlag.SUSPEND
+
+
+async def pair(bench: Bench, role: Role = Role.SYNC_MASTER, **ha: Any) -> tuple[Broker, Broker]:
+    """A master and a slave that follows it."""
+    master = await bench.broker(bench.settings("master", role=role, ha=HaSettings(**ha)))
+    slave = await bench.broker(bench.settings("slave", role=Role.SLAVE, broker_id=1))
+    assert master.ha_address is not None
+    slave.log.follow(f"127.0.0.1:{master.ha_address[1]}")
+    await until(lambda: master.log.ha_status().in_sync_slaves == 1)
+    return master, slave
+
+
+def bodies(answer: Command) -> list[bytes]:
+    return [message.stored_body for message in decode_messages(answer.body)]
+
+
+async def fill(peer: Peer, count: int, **send: Any) -> None:
+    opaques = [peer.send(send_command(body=str(number).encode(), **send)) for number in range(count)]
+    for opaque in opaques:
+        assert (await peer.answer(opaque)).code == 0
+
+
+async def test_what_is_sent_is_there_after_a_restart(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        await fill(await bench.peer(broker), 5)
+        started = time.monotonic()
+        await broker.stop()
+        again = await bench.broker()
+        assert time.monotonic() - started < 5
+        peer = await bench.peer(again)
+        assert bodies(await peer.ask(pull_command())) == [b"0", b"1", b"2", b"3", b"4"]
+        assert (await peer.ask(send_command())).fields["queueOffset"] == "5"
+        assert [event for event in bench.told if event.kind == "store opened"][-1].fields["clean"] is True
+
+
+async def test_a_broker_says_what_keeps_it_from_starting(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        first = await bench.broker()
+        with pytest.raises(UsageError, match="another process uses this folder"):
+            await _in_another_process(first.settings.store_dir)
+        with pytest.raises(UsageError, match="cannot listen for clients"):
+            await bench.broker(bench.settings("other", port=first.address[1]))
+        assert first.ha_address is not None
+        with pytest.raises(UsageError, match="cannot listen for slaves"):
+            await bench.broker(bench.settings("other", ha_port=first.ha_address[1]))
+        (await bench.broker(bench.settings("other"))).address  # noqa: B018  the folder was unlocked again
+
+
+async def _in_another_process(folder: str) -> None:
+    """Locks of one process do not shut itself out: ask from another one."""
+    script = (
+        "import sys\nfrom tallystick.errors import UsageError\nfrom tallystick.runtime.disk import ByteLock\n"
+        "try:\n    ByteLock(sys.argv[1] + '/lock', b'lock')\nexcept UsageError as error:\n    print(error.message)"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", script, folder, stdout=asyncio.subprocess.PIPE)
+    said, _ = await process.communicate()
+    if said:
+        raise UsageError(said.decode().strip())
+
+
+async def test_damaged_tables_are_named_and_not_replaced(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        config = tmp_path / "b0" / "config"
+        config.mkdir(parents=True)
+        for name in ("topics.json", "topics.json.bak"):
+            (config / name).write_text("{")
+        with pytest.raises(Exception, match=r"topics\.json"):
+            await bench.broker()
+        assert (config / "topics.json").read_text() == "{"
+
+
+# Pulling
+
+
+async def test_a_pull_waits_for_the_message(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        await fill(peer, 1)
+        waiting = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
+        tagged = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000, tags="wanted"))
+        await until(lambda: broker._pulls.held == 2)
+        await peer.ask(send_command(body=b"other", properties="TAGS\x01other\x02"))
+        assert bodies(await peer.answer(waiting)) == [b"other"]
+        assert broker._pulls.held == 1
+        await peer.ask(send_command(body=b"it", properties="TAGS\x01wanted\x02"))
+        answer = await peer.answer(tagged)
+        assert (bodies(answer), answer.fields["nextBeginOffset"]) == ([b"it"], "3")
+
+
+async def test_a_pull_that_waited_in_vain_is_answered_at_its_deadline(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        peer = await bench.peer(await bench.broker())
+        await fill(peer, 1)
+        started = time.monotonic()
+        answer = await peer.ask(pull_command(offset=1, flags=WAITING, suspend_ms=100))
+        assert (answer.code, answer.remark) == (19, "OFFSET_OVERFLOW_ONE")
+        assert time.monotonic() - started >= 0.1
+
+
+async def test_who_is_gone_waits_no_more(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer, other = await bench.peer(broker), await bench.peer(broker)
+        await fill(other, 1)
+        peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
+        await until(lambda: broker._pulls.held == 1)
+        peer.writer.close()
+        await until(lambda: broker._pulls.held == 0)
+        await fill(other, 1)
+
+
+async def test_a_pull_commits_once_and_only_when_it_says_so(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        await fill(peer, 3)
+        offsets = broker.parts.offsets
+        await peer.ask(pull_command(offset=0, commit_offset=2))
+        assert offsets.get(TOPIC, "G", 0) is None
+        assert offsets.get_pulled(TOPIC, "G", 0) == 3
+        committing = PullFlag.SUBSCRIPTION | PullFlag.COMMIT_OFFSET
+        await peer.ask(pull_command(offset=0, commit_offset=2, flags=committing))
+        assert offsets.get(TOPIC, "G", 0) == 2
+        waiting = peer.send(pull_command(offset=3, commit_offset=3, flags=committing | WAITING, suspend_ms=60_000))
+        await until(lambda: offsets.get(TOPIC, "G", 0) == 3)
+        offsets.commit(TOPIC, "G", 0, 1)  # somebody goes back meanwhile
+        await fill(peer, 1)
+        await peer.answer(waiting)
+        assert offsets.get(TOPIC, "G", 0) == 1
+
+
+# Replication
+
+
+@pytest.mark.rule("H9")
+async def test_h9_a_synchronous_send_waits_for_the_slave(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        master, slave = await pair(bench)
+        peer = await bench.peer(master)
+        await fill(peer, 20)
+        assert slave.parts.store.end == master.parts.store.end
+
+
+@pytest.mark.rule("H9")
+async def test_h9_a_slave_that_is_too_slow_ends_the_wait_but_not_the_message(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        master, slave = await pair(bench, slave_timeout_ms=50)
+        await fill(peer := await bench.peer(master), 1)
+        slave.parts.store.append_raw = _never  # type: ignore[method-assign]
+        late = await peer.ask(send_command(body=b"late"))
+        assert (late.code, late.fields["queueOffset"]) == (12, "1")
+        assert bodies(await peer.ask(pull_command(offset=1))) == [b"late"]
+        assert (await peer.ask(send_command(properties="WAIT\x01false\x02"))).code == 0
+
+
+def _never(offset: int, data: object) -> int:
+    raise StorageError("not now")
+
+
+@pytest.mark.rule("H10")
+async def test_h10_without_a_slave_a_synchronous_send_does_not_wait(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        peer = await bench.peer(await bench.broker(bench.settings(role=Role.SYNC_MASTER)))
+        answer = await peer.ask(send_command())
+        assert (answer.code, answer.fields["queueOffset"]) == (11, "0")
+        assert (await peer.ask(send_command(properties="WAIT\x01false\x02"))).code == 0
+        assert len(bodies(await peer.ask(pull_command()))) == 2
+
+
+@pytest.mark.rule("H3", "H13")
+async def test_h13_the_slave_serves_when_the_master_is_dead_and_takes_no_message(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        master, slave = await pair(bench)
+        await fill(await bench.peer(master), 3)
+        slave.tables.topics.replace(master.tables.topics.table())
+        await master.stop()
+        peer = await bench.peer(slave)
+        assert bodies(await peer.ask(pull_command())) == [b"0", b"1", b"2"]
+        beyond = await peer.ask(pull_command(offset=99))
+        assert (beyond.code, beyond.fields["nextBeginOffset"]) == (20, "99")
+        held = await peer.ask(pull_command(offset=3, flags=WAITING, suspend_ms=50))
+        assert held.code == 19
+        assert (await peer.ask(send_command())).code == 2
+        assert (await peer.code(RequestCode.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": "0"})).fields == {"offset": "3"}
+
+
+async def test_a_slave_that_serves_nobody(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        settings = bench.settings(role=Role.SLAVE, broker_id=1, slave_read=False)
+        peer = await bench.peer(await bench.broker(settings))
+        assert (await peer.ask(pull_command())).code == 2
+
+
+@pytest.mark.parametrize("role", [Role.ASYNC_MASTER, Role.SYNC_MASTER])
+async def test_sync_flush_answers_what_is_on_the_disk(tmp_path: Path, role: Role) -> None:
+    async with benched(tmp_path) as bench:
+        settings = bench.settings(role=role, store=replace(SMALL, sync_flush=True))
+        broker = await bench.broker(settings)
+        peer = await bench.peer(broker)
+        answer = await peer.ask(send_command())
+        assert answer.code == (0 if role is Role.ASYNC_MASTER else 11)
+        store = broker.parts.store
+        await until(lambda: store.flushed == store.end == store.reput_offset)
+        assert len(bodies(await peer.ask(pull_command()))) == 1
+
+
+async def test_a_disk_that_fails_ends_the_writing_not_the_reading(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        await fill(peer, 2)
+
+        def fail() -> int:
+            broker.parts.store._log.failed = True
+            raise StorageError("the disk is gone")
+
+        broker.parts.store.flush = fail  # type: ignore[method-assign]
+        broker.log._flusher.request()
+        error = await asyncio.wait_for(asyncio.shield(broker.failure), 10)
+        assert "the disk is gone" in str(error)
+        refused = await peer.ask(send_command())
+        assert (refused.code, "the disk failed" in str(refused.remark)) == (14, True)
+        assert len(bodies(await peer.ask(pull_command()))) == 2
+
+
+# Around it
+
+
+async def test_metrics_and_health(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        master, _ = await pair(bench)
+        await fill(await bench.peer(master), 3)
+        http = await bench.broker(bench.settings("http", http_enabled=True, http_port=0))
+        peer = await bench.peer(http)
+        await fill(peer, 2)
+        await peer.ask(pull_command())
+        page = await _get(http, "/metrics")
+        for line in ("broker_messages_in_total 2.0", "broker_messages_out_total 2.0", "broker_writeable 1.0"):
+            assert line in page
+        assert '"role": "ASYNC_MASTER"' in await _get(http, "/health")
+        assert [lag.in_sync for lag in master.log.lags()] == [True]
+
+
+async def _get(broker: Broker, path: str) -> str:
+    assert broker.http_address is not None
+    reader, writer = await asyncio.open_connection(*broker.http_address)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    page = (await reader.read()).decode()
+    writer.close()
+    return page

@@ -1,0 +1,144 @@
+"""Heartbeats, groups and locks, asked of a real broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.brokers import Bench, Peer, benched, pull_command
+from support.waiting import until
+from tallystick.rocketmq.broker.clients import EXPIRE_S
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import LockRequest
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import (
+    ConsumerGroup,
+    GroupConfig,
+    Heartbeat,
+    MessageQueue,
+    ProducerGroup,
+    RequestCode,
+    Subscription,
+)
+
+NOTIFY = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+
+
+async def beat(peer: Peer, client: str, *, group: str = "G", **heartbeat: Any) -> Command:
+    consumer = ConsumerGroup(group, subscriptions=(Subscription("BenchmarkTest", version=1),))
+    body = dialect.write(Heartbeat(client, (ProducerGroup("P"),), (consumer,), **heartbeat))
+    return await peer.code(RequestCode.HEART_BEAT, {}, body)
+
+
+async def ids(peer: Peer, group: str = "G") -> Any:
+    answer = await peer.code(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+    return dialect.read(answer.body)["consumerIdList"] if answer.code == 0 else answer.remark
+
+
+async def test_members_hear_of_each_other(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        one, two = await bench.peer(broker), await bench.peer(broker)
+        assert await ids(one) == "no consumer for this group, G"
+        answer = await beat(one, "c1")
+        assert answer.fields == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
+        assert broker.parts.topics.get("%RETRY%G") is not None
+        await beat(two, "c2")
+        assert await ids(one) == ["c1", "c2"]
+        assert [command.code for command in one.pushed] == [NOTIFY, NOTIFY]
+        two.writer.close()
+        await until(lambda: len(broker.parts.clients.consumer_groups["G"].members) == 1)
+        assert await ids(one) == ["c1"]
+        assert len(one.pushed) == 3
+
+
+async def test_who_leaves_is_gone_at_once(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        peer = await bench.peer(await bench.broker())
+        await beat(peer, "c1")
+        fields = {"clientID": "c1", "consumerGroup": "G", "producerGroup": "P"}
+        assert (await peer.code(RequestCode.UNREGISTER_CLIENT, fields)).code == 0
+        assert await ids(peer) == "no consumer for this group, G"
+
+
+@pytest.mark.parametrize("where", ["settings", "group"])
+async def test_nobody_is_told_where_that_is_off(tmp_path: Path, where: str) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker(bench.settings(notify_ids_changed=where != "settings"))
+        if where == "group":
+            broker.parts.groups.put(GroupConfig("G", notify_ids_changed=False))
+        peer = await bench.peer(broker)
+        await beat(peer, "c1")
+        assert peer.pushed == []
+
+
+async def test_the_second_form_of_heartbeats(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        peer = await bench.peer(await bench.broker())
+        assert (await beat(peer, "c", fingerprint=5)).fields["IS_SUB_CHANGE"] == "false"
+        assert (await beat(peer, "c", fingerprint=6)).fields["IS_SUB_CHANGE"] == "true"
+
+
+async def test_a_pull_may_leave_its_subscription_to_the_heartbeat(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        peer = await bench.peer(await bench.broker())
+        pull = pull_command("BenchmarkTest", flags=0)
+        assert (await peer.ask(pull)).code == 24
+        await beat(peer, "c")
+        assert (await peer.ask(pull)).code == 19
+
+
+async def test_lists_of_connections(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        peer = await bench.peer(await bench.broker())
+        await beat(peer, "c")
+        consumers = await peer.code(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "G"})
+        table = dialect.read(consumers.body)
+        (connection,) = table["connectionSet"]
+        assert (connection["clientId"], connection["language"], connection["version"]) == ("c", "PYTHON", 513)
+        assert connection["clientAddr"].startswith("127.0.0.1:")
+        assert (table["consumeType"], table["messageModel"]) == ("CONSUME_ACTIVELY", "CLUSTERING")
+        assert list(table["subscriptionTable"]) == ["BenchmarkTest"]
+        producers = await peer.code(RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "P"})
+        assert dialect.read(producers.body) == {"connectionSet": [connection]}
+        nobody = await peer.code(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "X"})
+        assert (nobody.code, nobody.remark) == (206, "the consumer group[X] not online")
+        assert (await peer.code(RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "X"})).code == 1
+
+
+async def test_locks(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        peer = await bench.peer(await bench.broker())
+        assert await _lock(peer, "a", 0, 1) == [0, 1]
+        assert await _lock(peer, "b", 1, 2) == [2]
+        await _lock(peer, "a", 1, code=RequestCode.UNLOCK_BATCH_MQ)
+        assert await _lock(peer, "b", 1) == [1]
+
+
+async def _lock(peer: Peer, client: str, *queues: int, code: int = RequestCode.LOCK_BATCH_MQ) -> list[int]:
+    asked = LockRequest(client, "G", [MessageQueue("T", "b0", number) for number in queues])
+    answer = await peer.code(code, {}, dialect.write(asked))
+    assert answer.code == 0
+    return [queue["queueId"] for queue in dialect.read(answer.body)["lockOKMQSet"]] if answer.body else []
+
+
+async def test_silent_clients_are_disconnected(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        await beat(peer, "c")
+        for known in broker.parts.clients.consumer_groups.values():
+            for member in known.members.values():
+                member.heard -= EXPIRE_S + 1
+        for member in (broker.parts.clients.producers("P") or {}).values():
+            member.heard -= EXPIRE_S + 1
+        broker._requests._clients._scan()
+        assert await peer.ended()
+        assert broker.parts.clients.consumers("G") is None
+        await _still_serves(bench)
+
+
+async def _still_serves(bench: Bench) -> None:
+    assert (await beat(await bench.peer(bench.brokers[0]), "c")).code == 0

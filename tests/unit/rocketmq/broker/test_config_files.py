@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tallystick.errors import CorruptRecord, DiskFull, RemoteProtocolError, StorageError
+from tallystick.rocketmq.broker.config_files import TOPICS, ConfigFiles
+from tallystick.runtime.disk import read_file
+from tallystick.sim.disk import Crashed, SimDisk
+
+PATH = "/store/config/topics.json"
+
+
+def parse(text: bytes) -> str:
+    if not text.startswith(b"good"):
+        raise RemoteProtocolError("not good")
+    return text.decode()
+
+
+def put(disk: SimDisk, path: str, data: bytes) -> None:
+    file = disk.open(path, create=True)
+    file.truncate(0)
+    file.write([data], 0)
+    file.sync()
+
+
+def new_disk(seed: int) -> SimDisk:
+    """With the folder of a store, which is there to stay."""
+    disk = SimDisk(random.Random(seed))
+    disk.makedirs("/store")
+    disk.sync_dir("/")
+    return disk
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    return new_disk(1)
+
+
+def test_a_file_replaces_its_predecessor_and_keeps_it(disk: SimDisk) -> None:
+    files = ConfigFiles(disk, "/store")
+    assert files.load(TOPICS, parse) is None
+    files.save(TOPICS, "good 1")
+    files.save(TOPICS, "good 2")
+    assert files.load(TOPICS, parse) == "good 2"
+    assert read_file(disk, PATH + ".bak") == b"good 1"
+
+
+@pytest.mark.parametrize("damage", [b"", b"  \n", b"\0" * 100, b"go"])
+def test_the_predecessor_stands_in_for_a_damaged_file(disk: SimDisk, damage: bytes) -> None:
+    files = ConfigFiles(disk, "/store")
+    files.save(TOPICS, "good 1")
+    files.save(TOPICS, "good 2")
+    put(disk, PATH, damage)
+    assert files.load(TOPICS, parse) == "good 1"
+    files.save(TOPICS, "good 3")
+    assert read_file(disk, PATH + ".bak") == b"good 1"  # and never the damaged one
+
+
+def test_the_original_leaves_only_the_predecessor_when_it_crashes(disk: SimDisk) -> None:
+    files = ConfigFiles(disk, "/store")
+    put(disk, PATH + ".bak", b"good 1")
+    assert files.load(TOPICS, parse) == "good 1"
+    assert read_file(disk, PATH) == b"good 1"
+
+
+def test_damage_to_both_is_refused_and_says_what_to_do(disk: SimDisk) -> None:
+    files = ConfigFiles(disk, "/store")
+    put(disk, PATH, b"bad")
+    put(disk, PATH + ".bak", b"bad")
+    with pytest.raises(CorruptRecord, match=r"damaged, and so is its \.bak.*topics\.json"):
+        files.load(TOPICS, parse)
+    assert read_file(disk, PATH) == b"bad"
+
+
+def test_a_save_that_fails_leaves_the_old_content(disk: SimDisk) -> None:
+    files = ConfigFiles(disk, "/store")
+    files.save(TOPICS, "good 1")
+    disk.fault = lambda operation, path: DiskFull("no room") if operation == "write" else None
+    with pytest.raises(StorageError):
+        files.save(TOPICS, "good 2")
+    disk.fault = None
+    assert files.load(TOPICS, parse) == "good 1"
+
+
+@pytest.mark.parametrize("saves", [0, 1, 2])
+def test_a_crash_at_any_moment_leaves_the_old_or_the_new_content(saves: int) -> None:
+    crashes = 0
+    for moment in range(1, 100):
+        seed = random.randrange(1 << 32)
+        disk = new_disk(seed)
+        files = ConfigFiles(disk, "/store")
+        for number in range(saves):
+            files.save(TOPICS, f"good {number}")
+        disk.crash_at = disk.operations + moment
+        try:
+            files.save(TOPICS, "good new")
+            break
+        except Crashed:
+            crashes += 1
+            disk.power_loss()
+            old = f"good {saves - 1}" if saves else None
+            assert ConfigFiles(disk, "/store").load(TOPICS, parse) in (old, "good new"), f"seed {seed}"
+    assert crashes > 4

@@ -1,0 +1,201 @@
+"""What a send becomes, and which sends are refused and how."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from support.brokers import send_command
+from tallystick.errors import RemoteProtocolError
+from tallystick.rocketmq.broker.drafts import Drafted, Drafting, Refusal, value_of
+from tallystick.rocketmq.broker.groups import Groups
+from tallystick.rocketmq.broker.locks import QueueLocks
+from tallystick.rocketmq.broker.settings import BrokerSettings
+from tallystick.rocketmq.broker.topics import Topics
+from tallystick.rocketmq.store.values import Draft
+from tallystick.rocketmq.wire.record import UniqueKeys, decode_properties, encode_batch
+from tallystick.rocketmq.wire.values import GroupConfig, MessageQueue, Perm, ResponseCode, TopicConfig
+from tallystick.runtime.clock import SystemClock
+
+SETTINGS = BrokerSettings("/store", "b0", "c0")
+ADDED = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "c0"}
+HOST = bytes(8)
+
+
+class Desk:
+    def __init__(self, settings: BrokerSettings = SETTINGS) -> None:
+        clock = SystemClock()
+        self.topics = Topics(settings.topic_defaults(), clock, lambda: None)
+        self.topics.put(TopicConfig("T", 4, 2), TopicConfig("Many", filter_type="MULTI_TAG"), TopicConfig("None", 0, 0))
+        self.groups, self.locks = Groups(clock, lambda: None), QueueLocks()
+        keys = UniqueKeys(b"\x7f\0\0\1", 1, 2, 0)
+        self.drafting = Drafting(settings, self.topics, self.groups, self.locks, clock, keys)
+
+    def of(self, *args: Any, **send: Any) -> Drafted | Refusal:
+        return self.drafting.draft(send_command(*args, **send), "1.2.3.4:5", HOST)
+
+    def drafted(self, *args: Any, **send: Any) -> Drafted:
+        found = self.of(*args, **send)
+        assert isinstance(found, Drafted), found
+        return found
+
+    def code(self, *args: Any, **send: Any) -> ResponseCode | None:
+        found = self.of(*args, **send)
+        return found.code if isinstance(found, Refusal) else None
+
+
+def named(draft: Draft) -> dict[str, str]:
+    return decode_properties(draft.messages[0][2])
+
+
+def test_a_message_gets_the_properties_that_the_broker_sets() -> None:
+    found = Desk().drafted(properties="KEYS\x01k\x02UNIQ_KEY\x01u\x02TAGS\x01a", flag=9, reconsume_times=3)
+    assert named(found.draft) == {"KEYS": "k", "UNIQ_KEY": "u", "TAGS": "a", **ADDED}
+    assert (found.draft.messages[0][0], bytes(found.draft.messages[0][1])) == (9, b"body")
+    assert (found.wait, found.unique_key, found.draft.reconsume_times) == (True, "u", 3)
+
+
+def test_a_message_without_an_id_gets_one() -> None:
+    found = Desk().drafted(properties="")
+    assert found.unique_key
+    assert named(found.draft) == {"UNIQ_KEY": found.unique_key, **ADDED}
+
+
+def test_what_a_client_says_for_the_broker_does_not_count() -> None:
+    found = Desk().drafted(properties="CLUSTER\x01other\x02TRACE_ON\x01false\x02POP_CK\x01x\x02UNIQ_KEY\x01u\x02")
+    assert named(found.draft) == {"UNIQ_KEY": "u", **ADDED}
+    kept = Desk().drafted(properties="MYCLUSTER\x01mine\x02UNIQ_KEY\x01u\x02XDELAY\x013\x02")
+    assert named(kept.draft) == {"MYCLUSTER": "mine", "UNIQ_KEY": "u", "XDELAY": "3", **ADDED}
+
+
+@pytest.mark.rule("H9")
+def test_h9_a_message_may_opt_out_of_waiting() -> None:
+    for text, wait in (("true", True), ("TRUE", True), ("false", False), ("no", False), ("", False)):
+        assert Desk().drafted(properties=f"WAIT\x01{text}\x02").wait is wait, text
+        assert Desk().drafted(properties=f"A\x01b\x02WAIT\x01{text}\x02").wait is wait, text
+    assert Desk().drafted(properties="XWAIT\x01false\x02").wait
+
+
+def test_topics_are_checked_in_order() -> None:
+    desk = Desk()
+    assert desk.code("../../etc") is ResponseCode.INVALID_PARAMETER
+    assert desk.code("") is ResponseCode.INVALID_PARAMETER
+    assert desk.code("x" * 128) is ResponseCode.INVALID_PARAMETER
+    assert desk.code("SELF_TEST_TOPIC") is ResponseCode.NO_PERMISSION
+    assert desk.code("Unknown", default_topic="nope") is ResponseCode.TOPIC_NOT_EXIST
+    assert desk.code(queue_id=4) is ResponseCode.INVALID_PARAMETER
+    assert desk.code(queue_id=3) is None
+    assert desk.code("None") is ResponseCode.INVALID_PARAMETER
+    assert desk.code("None", queue_id=-1) is ResponseCode.INVALID_PARAMETER
+    assert desk.code(body=b"") is ResponseCode.SYSTEM_ERROR
+
+
+def test_a_topic_makes_itself_where_that_is_allowed() -> None:
+    desk = Desk()
+    assert desk.code("New", default_topic_queue_nums=3) is None
+    made = desk.topics.get("New")
+    assert made is not None
+    assert (made.read_queues, made.write_queues, made.perm) == (3, 3, 6)
+    assert Desk(BrokerSettings("/s", "b0", auto_create_topics=False)).code("New") is ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_a_topic_that_changed_is_looked_at_again() -> None:
+    desk = Desk()
+    assert desk.code(queue_id=3) is None
+    desk.topics.put(TopicConfig("T", 2, 2))
+    assert desk.code(queue_id=3) is ResponseCode.INVALID_PARAMETER
+    desk.topics.delete("T")
+    assert desk.code(default_topic="nope") is ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_any_queue_is_one_after_another() -> None:
+    desk = Desk()
+    assert [desk.drafted(queue_id=-1).draft.queue_id for _ in range(4)] in ([0, 1, 0, 1], [1, 0, 1, 0])
+
+
+def test_an_order_topic_is_closed_on_a_broker_without_write_permission() -> None:
+    desk = Desk(BrokerSettings("/s", "b0", perm=int(Perm.READ)))
+    desk.topics.put(TopicConfig("Ordered", order=True))
+    assert desk.code("Ordered") is ResponseCode.NO_PERMISSION
+    assert desk.code() is None
+
+
+@pytest.mark.parametrize(
+    ("properties", "code"),
+    [
+        ("TRAN_MSG\x01true\x02", 16), ("DELAY\x013\x02", 13), ("TIMER_DELAY_SEC\x015\x02", 1),
+        ("TIMER_DELIVER_MS\x015\x02", 1), ("INNER_NUM\x012\x02", 13),
+    ],
+)  # fmt: skip
+def test_what_this_broker_cannot_deliver_is_refused_not_delivered_at_once(properties: str, code: int) -> None:
+    assert Desk().code(properties=properties) == code
+
+
+def test_no_delay_is_none() -> None:
+    for text in ("0", "-1", "soon"):
+        assert Desk().code(properties=f"DELAY\x01{text}\x02") is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "code"), [(1, None), (0x301, None), (16, None), (4, 16), (8, 16), (0x80, 13), (0x800, 13)]
+)
+def test_system_flags_that_are_not_a_clients_are_refused(flags: int, code: int | None) -> None:
+    assert Desk().code(sys_flag=flags) == code
+
+
+def test_a_topic_with_several_tags_marks_its_messages() -> None:
+    assert Desk().drafted("Many", sys_flag=1).draft.sys_flag == 3
+
+
+def batch(*bodies: bytes) -> bytes:
+    return encode_batch([(0, body, b"UNIQ_KEY\x01u\x02") for body in bodies])
+
+
+def test_members_of_a_batch_are_stored_as_sent() -> None:
+    found = Desk().drafted(body=batch(b"a", b"b"), batch=True, properties="UNIQ_KEY\x01all\x02WAIT\x01false\x02")
+    assert [(bytes(body), bytes(named)) for _, body, named in found.draft.messages] == [
+        (b"a", b"UNIQ_KEY\x01u\x02"), (b"b", b"UNIQ_KEY\x01u\x02"),
+    ]  # fmt: skip
+    assert (found.wait, found.unique_key) == (False, "all")
+
+
+def test_batches_that_are_none_are_refused() -> None:
+    desk = Desk()
+    assert desk.code("%RETRY%g", batch(b"a"), batch=True) is ResponseCode.MESSAGE_ILLEGAL
+    for body in (b"\xff" * 40, batch(b"a")[:-1]):
+        with pytest.raises(RemoteProtocolError):
+            desk.of(body=body, batch=True)
+
+
+def test_a_message_that_failed_too_often_is_put_aside() -> None:
+    desk = Desk()
+    desk.groups.put(GroupConfig("g", retry_max_times=2))
+    assert desk.drafted("%RETRY%g", reconsume_times=2).draft.topic == "%RETRY%g"
+    assert desk.drafted("%RETRY%g", reconsume_times=3).draft.topic == "%DLQ%g"
+    assert desk.drafted("%RETRY%g", reconsume_times=3, max_reconsume_times=5).draft.topic == "%RETRY%g"
+    assert desk.topics.get("%DLQ%g") is not None
+
+
+def test_a_retry_comes_at_once_for_there_are_no_delays() -> None:
+    found = Desk().drafted("%RETRY%g", properties="DELAY\x013\x02UNIQ_KEY\x01u\x02")
+    assert "DELAY" not in named(found.draft)
+
+
+def test_a_group_that_consumes_in_order_retries_nothing() -> None:
+    desk = Desk()
+    desk.locks.lock("g", "client", [MessageQueue("T", "b0", 0)], desk.drafting._clock.now())
+    assert desk.drafted("%RETRY%g").draft.topic == "%DLQ%g"
+
+
+def test_finding_one_property_is_as_parsing_all() -> None:
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    for _ in range(3000):
+        names = [chance.choice(("A", "XA", "AX", "B", "AA")) for _ in range(chance.randrange(5))]
+        stored = "".join(f"{name}\x01{chance.choice(('1', 'A', 'XA'))}\x02" for name in dict.fromkeys(names))
+        if chance.random() < 0.3:
+            stored = stored.removesuffix("\x02")
+        assert value_of(stored, "A\x01") == decode_properties(stored).get("A"), stored

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from support.admin_desk import SLAVE, Desk
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import GroupTable
+from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, RequestCode
+
+CREATE, DELETE = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, RequestCode.DELETE_SUBSCRIPTIONGROUP
+
+
+def test_a_group_is_made_changed_and_deleted() -> None:
+    desk = Desk()
+    assert desk.ask(CREATE, body=b'{"groupName":"g","retryMaxTimes":3}').code == 0
+    assert desk.tables.groups.all["g"] == GroupConfig("g", retry_max_times=3)
+    version = desk.tables.groups.version
+    desk.ask(CREATE, body=dialect.write(GroupConfig("g", retry_max_times=3)))
+    assert desk.tables.groups.version == version
+    assert desk.read(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"})["retryMaxTimes"] == 3
+    desk.tables.offsets.commit("T", "g", 0, 1)
+    assert desk.ask(DELETE, {"groupName": "g"}).code == 0
+    assert desk.tables.offsets.get("T", "g", 0) == 1
+    assert desk.ask(DELETE, {"groupName": "g", "cleanOffset": "true"}).code == 0
+    assert desk.tables.offsets.get("T", "g", 0) is None
+    assert len(desk.said("group changed")) == len(desk.said("group deleted")) == 1
+
+
+def test_groups_that_are_refused() -> None:
+    desk = Desk()
+    assert desk.ask(CREATE, body=b'{"groupName":"a b"}').code == 29
+    assert desk.ask(CREATE, body=b'{"groupName":"g","attributes":{"+x":"1"}}').remark == "unsupported key: x"
+    answer = desk.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "a b"})
+    assert (answer.code, answer.remark) == (26, "No group in this broker")
+
+
+def test_a_slave_makes_no_groups_and_deletes_until_the_next_copy() -> None:
+    desk = Desk(SLAVE)
+    assert desk.ask(CREATE, body=b'{"groupName":"g"}').code == 1
+    desk.tables.groups.replace(GroupTable(DataVersion(0, 1, 1), {"g": GroupConfig("g")}))
+    assert desk.ask(DELETE, {"groupName": "g"}).code == 0
+    assert "g" not in desk.tables.groups.all
+    assert desk.tables.groups.version != DataVersion(0, 1, 1)
+
+
+def test_a_page_has_what_is_forbidden_to_its_groups() -> None:
+    desk = Desk()
+    groups = {name: GroupConfig(name) for name in ("aa", "zz")}
+    desk.tables.groups.replace(GroupTable(DataVersion(0, 1, 1), groups, {"aa": {"T": 1}, "zz": {"T": 2}}))
+    whole = desk.read(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    assert whole["forbiddenTable"].keys() == {"aa", "zz"}
+    version = dialect.write(DataVersion(0, 1, 1)).decode()
+    fields = {"groupSeq": 8, "maxGroupNum": 1, "dataVersion": version}
+    page = desk.read(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, fields)
+    assert (list(page["subscriptionGroupTable"]), page["forbiddenTable"]) == (["aa"], {"aa": {"T": 1}})
+
+
+def test_the_topics_of_a_group() -> None:
+    desk = Desk()
+    desk.tables.offsets.commit("T", "g", 0, 1)
+    found = desk.read(RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": "g"})
+    assert found == {"topicList": ["T"], "brokerAddr": "127.0.0.1:22500"}

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from support.stores import SteppingClock
+from tallystick.rocketmq.broker.groups import SYSTEM_GROUPS, Groups
+from tallystick.rocketmq.wire.bodies import GroupTable
+from tallystick.rocketmq.wire.values import DataVersion, GroupConfig
+
+
+def table(**options: bool) -> tuple[Groups, list[int]]:
+    changes: list[int] = []
+    return Groups(SteppingClock(), lambda: changes.append(1), **options), changes
+
+
+def test_the_groups_of_the_start() -> None:
+    groups, _ = table()
+    assert tuple(groups.all) == SYSTEM_GROUPS
+
+
+def test_a_group_makes_itself() -> None:
+    groups, changes = table()
+    assert groups.get("g") == GroupConfig("g")
+    assert groups.get("g") is groups.all["g"]
+    assert (len(changes), groups.version.counter) == (1, 1)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", "g" * 256])
+def test_no_group_makes_itself_with_such_a_name(name: str) -> None:
+    groups, changes = table()
+    assert groups.get(name) is None
+    assert not changes
+
+
+def test_where_groups_are_made_by_hand() -> None:
+    groups, _ = table(auto_create=False)
+    assert groups.get("g") is None
+    groups.put(GroupConfig("g", retry_max_times=3))
+    assert groups.get("g") == GroupConfig("g", retry_max_times=3)
+    assert groups.delete("g")
+    assert not groups.delete("g")
+    assert groups.version.counter == 2
+
+
+@pytest.mark.rule("H12")
+def test_h12_a_slave_serves_a_group_that_its_master_lacks_without_entering_it() -> None:
+    groups, changes = table(slave=True)
+    version = DataVersion(0, 1, 4)
+    groups.replace(GroupTable(version, {"m": GroupConfig("m")}, {"m": {"T": 1}}))
+    assert groups.get("other") == GroupConfig("other")
+    assert "other" not in groups.all
+    assert (groups.version, len(changes)) == (version, 1)
+    assert groups.table().forbidden == {"m": {"T": 1}}
+    groups.replace(GroupTable(version, {"m": GroupConfig("m")}))
+    assert len(changes) == 1

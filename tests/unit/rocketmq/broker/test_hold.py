@@ -1,0 +1,103 @@
+"""Pulls that wait: woken by the first message that they want, or by their own deadline."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tallystick.rocketmq.broker import hold
+from tallystick.rocketmq.broker.hold import Held, HoldCore
+
+
+def held(
+    name: str, offset: int = 5, deadline: float = 10.0, tags: set[int] | None = None, link: str = "l"
+) -> Held[str]:
+    return Held("T", 0, offset, None if tags is None else frozenset(tags), deadline, link, name)
+
+
+def core(*pulls: Held[str]) -> HoldCore[str]:
+    made: HoldCore[str] = HoldCore()
+    for pull in pulls:
+        assert made.hold(pull)
+    return made
+
+
+def test_a_message_at_the_offset_wakes_all_who_wait_for_it() -> None:
+    waiting = core(held("a"), held("b", offset=6), held("c", offset=7))
+    assert waiting.arrived("T", 0, 5, [0]) == []
+    assert waiting.arrived("T", 1, 9, [0]) == []
+    assert waiting.arrived("T", 0, 7, [0, 0]) == ["a", "b"]
+    assert waiting.arrived("T", 0, 7, [0]) == []
+    assert len(waiting) == 1
+
+
+def test_tags_that_are_not_wanted_wake_nobody() -> None:
+    waiting = core(held("a", tags={1, 2}), held("b"))
+    assert waiting.arrived("T", 0, 6, [3]) == ["b"]
+    assert waiting.arrived("T", 0, 8, [3, 2]) == ["a"]
+
+
+def test_time_wakes_each_at_its_own_deadline() -> None:
+    waiting = core(held("late", deadline=9.0), held("soon", deadline=3.0))
+    assert waiting.wake_at() == 3.0
+    assert waiting.tick(2.9) == []
+    assert waiting.tick(3.0) == ["soon"]
+    assert waiting.tick(100.0) == ["late"]
+    assert waiting.wake_at() is None
+
+
+def test_a_closed_link_waits_no_more() -> None:
+    waiting = core(held("a", link="gone"), held("b", link="here"))
+    waiting.closed("gone")
+    waiting.closed("never seen")
+    assert waiting.arrived("T", 0, 6, [0]) == ["b"]
+
+
+def test_too_many_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hold, "MAX_HELD", 2)
+    waiting = core(held("a"), held("b"))
+    assert not waiting.hold(held("c"))
+    assert waiting.arrived("T", 0, 6, [0]) == ["a", "b"]
+
+
+def test_deadlines_of_woken_pulls_do_not_pile_up() -> None:
+    waiting = core()
+    for number in range(10_000):
+        waiting.hold(held(str(number), deadline=1e6))
+        waiting.arrived("T", 0, 6, [0])
+    assert len(waiting._deadlines) < 2000
+
+
+def test_against_a_list_of_pulls() -> None:
+    """Any order of events ends every pull once, for a reason that it has."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    waiting, plain, now = core(), dict[str, Held[str]](), 0.0
+    for number in range(3000):
+        now += chance.random()
+        match chance.randrange(4):
+            case 0 | 1:
+                tags = {chance.randrange(3)} if chance.random() < 0.5 else None
+                pull = held(str(number), chance.randrange(20), now + 5 * chance.random(), tags, chance.choice("abc"))
+                waiting.hold(pull)
+                plain[pull.pull] = pull
+            case 2:
+                end, tag = chance.randrange(20), chance.randrange(3)
+                woken = {
+                    name
+                    for name, pull in plain.items()
+                    if pull.offset < end and (pull.tags is None or tag in pull.tags)
+                }
+                assert set(waiting.arrived("T", 0, end, [tag])) == woken
+                plain = {name: pull for name, pull in plain.items() if name not in woken}
+            case _:
+                over = {name for name, pull in plain.items() if pull.deadline <= now}
+                assert set(waiting.tick(now)) == over
+                plain = {name: pull for name, pull in plain.items() if name not in over}
+                if chance.random() < 0.1:
+                    waiting.closed("a")
+                    plain = {name: pull for name, pull in plain.items() if pull.link != "a"}
+        assert len(waiting) == len(plain)
+        assert not plain or waiting.wake_at() is not None

@@ -1,0 +1,112 @@
+"""A broker's file of settings: the original's keys, ours in TOML, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tallystick.errors import UsageError
+from tallystick.rocketmq.broker.keys import (
+    HA_KEYS,
+    KEYS,
+    MUST_BE_FALSE,
+    STORE_KEYS,
+    broker_settings,
+    load,
+)
+from tallystick.rocketmq.broker.settings import Role
+
+NEEDED = {"storePathRootDir": "/srv/store", "brokerName": "b0"}
+CONF = """
+# an original's file
+brokerClusterName = c0
+brokerName=b0
+brokerId=1
+brokerRole=SLAVE
+flushDiskType=SYNC_FLUSH
+namesrvAddr=127.0.0.1:9876;127.0.0.2:9876
+listenPort=12911
+storePathRootDir=/srv/store/
+storePathCommitLog=/srv/store/commitlog
+mappedFileSizeConsumeQueue=60000
+mappedFileSizeCommitLog=16777216
+diskMaxUsedSpaceRatio=99
+deleteWhen=04
+slaveTimeout=1500
+sendMessageThreadPoolNums=4
+enableControllerMode=false
+aclEnable=false
+"""
+TOML = """
+[broker]
+brokerClusterName = "c0"
+brokerName = "b0"
+brokerId = 1
+brokerRole = "SLAVE"
+flushDiskType = "SYNC_FLUSH"
+namesrvAddr = ["127.0.0.1:9876", "127.0.0.2:9876"]
+listenPort = 12911
+storePathRootDir = "/srv/store"
+mappedFileSizeConsumeQueue = 60000
+mappedFileSizeCommitLog = 16777216
+diskMaxUsedSpaceRatio = 99
+deleteWhen = "04"
+slaveTimeout = 1500
+sendMessageThreadPoolNums = 4
+"""
+
+
+def test_the_originals_file_and_ours_say_the_same(tmp_path: Path) -> None:
+    (tmp_path / "broker.conf").write_text(CONF)
+    (tmp_path / "broker.toml").write_text(TOML)
+    theirs, ours = load(str(tmp_path / "broker.conf"), {}), load(str(tmp_path / "broker.toml"), {})
+    assert theirs == ours
+    assert theirs.ignored == ("sendMessageThreadPoolNums",)
+    settings = theirs.broker
+    assert (settings.role, settings.broker_id, settings.port, settings.listen_ha_port) == (Role.SLAVE, 1, 12911, 12912)
+    assert settings.name_servers == ("127.0.0.1:9876", "127.0.0.2:9876")
+    assert (settings.store.sync_flush, settings.store.consume_queue_file_units) == (True, 3000)
+    assert (settings.store.disk_delete_ratio, settings.store.disk_clean_ratio) == (95, 95)
+    assert settings.ha.slave_timeout_ms == 1500
+    assert settings.ha_settings().sync_flush
+    assert settings.ha_settings().slave_id == "b0:1"
+
+
+def test_overrides_win(tmp_path: Path) -> None:
+    (tmp_path / "broker.conf").write_text(CONF)
+    assert load(str(tmp_path / "broker.conf"), {"listenPort": "0"}).broker.listen_ha_port == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("brokerRole", "LEADER"), ("flushDiskType", "SOMETIMES"), ("listenPort", "x"), ("listenPort", "2"),
+        ("listenPort", "70000"), ("brokerId", "1"), ("slaveReadEnable", "yes"), ("deleteWhen", "04;05"),
+        ("brokerName", "../b0"), ("storePathRootDir", "relative"), ("storePathCommitLog", "/a,/b"),
+        ("storeType", "defaultRocksDB"), ("aclEnable", "true"), ("tlsEnable", "true"),
+        ("authenticationEnabled", "true"),
+        ("brokerIP1", "host.example"), ("defaultTopicQueueNums", "0"), ("metricsExporterType", "OTLP_GRPC"),
+        ("haTransferBatchSize", "99999999"), *((name, "true") for name in MUST_BE_FALSE),
+    ],
+)  # fmt: skip
+def test_a_bad_or_unsupported_value_is_refused_by_its_name(key: str, value: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        broker_settings({**NEEDED, key: value})
+    assert key in str(raised.value) or key in ("haTransferBatchSize",)
+
+
+@pytest.mark.parametrize("missing", sorted(NEEDED))
+def test_what_is_needed_is_asked_for(missing: str) -> None:
+    with pytest.raises(UsageError, match=missing):
+        broker_settings({key: value for key, value in NEEDED.items() if key != missing})
+
+
+def test_no_key_is_in_two_tables() -> None:
+    assert len({*KEYS, *STORE_KEYS, *HA_KEYS, *MUST_BE_FALSE}) == len([*KEYS, *STORE_KEYS, *HA_KEYS, *MUST_BE_FALSE])
+
+
+def test_a_slave_needs_an_id_and_a_master_has_none() -> None:
+    with pytest.raises(UsageError, match="brokerId"):
+        broker_settings({**NEEDED, "brokerRole": "SLAVE"})
+    assert broker_settings({**NEEDED, "brokerRole": "slave", "brokerId": "2"}).broker.is_slave

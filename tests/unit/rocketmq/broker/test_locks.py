@@ -1,0 +1,47 @@
+"""Queues that one client of a group has for itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from tallystick.rocketmq.broker import locks
+from tallystick.rocketmq.broker.locks import LIVE_S, QueueLocks
+from tallystick.rocketmq.wire.values import MessageQueue
+
+Q0, Q1 = (MessageQueue("T", "b0", number) for number in range(2))
+
+
+def test_a_free_queue_is_taken_and_kept_from_others() -> None:
+    held = QueueLocks()
+    assert held.lock("g", "a", [Q0, Q1], 0.0) == [Q0, Q1]
+    assert held.lock("g", "b", [Q1], 1.0) == []
+    assert held.lock("g", "a", [Q1], 2.0) == [Q1]
+    assert held.lock("other", "b", [Q1], 2.0) == [Q1]
+
+
+def test_a_lock_ends_when_its_owner_is_silent() -> None:
+    held = QueueLocks()
+    held.lock("g", "a", [Q0, Q1], 0.0)
+    held.lock("g", "a", [Q1], 30.0)
+    assert held.lock("g", "b", [Q0, Q1], LIVE_S) == []
+    assert held.lock("g", "b", [Q0, Q1], LIVE_S + 0.1) == [Q0]
+    assert held.in_order("g", LIVE_S)
+    assert not held.in_order("g", 1000.0)
+
+
+def test_only_its_owner_gives_a_queue_back() -> None:
+    held = QueueLocks()
+    held.lock("g", "a", [Q0], 0.0)
+    held.unlock("g", "b", [Q0])
+    held.unlock("nobody", "b", [Q0])
+    assert held.lock("g", "b", [Q0], 1.0) == []
+    held.unlock("g", "a", [Q0, Q1])
+    assert held.lock("g", "b", [Q0], 1.0) == [Q0]
+
+
+def test_ended_locks_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "_PRUNE_ABOVE", 10)
+    held = QueueLocks()
+    for number in range(100):
+        held.lock(f"g{number}", "a", [Q0], number * LIVE_S)
+    assert len(held._groups) <= 12

@@ -1,0 +1,91 @@
+"""The log of a running broker: what is dispatched when, and what stands still is tried again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from support.brokers import SMALL, Bench, benched, pull_command, send_command
+from support.waiting import until
+from tallystick.errors import DiskFull
+from tallystick.rocketmq.broker import log as log_module
+from tallystick.rocketmq.broker.broker import Broker
+from tallystick.rocketmq.broker.settings import Role
+from tallystick.rocketmq.store.consume_queue import ConsumeQueue
+
+
+async def test_a_large_backlog_is_dispatched_in_parts(tmp_path: Path) -> None:
+    """Each part is a turn of the loop: who asks for something else meanwhile does not wait for all of it."""
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        turns: list[int] = []
+        reput = broker.parts.store.reput
+
+        def small_parts(limit_bytes: int = 0) -> object:
+            turns.append(broker.parts.store.reput_offset)
+            return reput(2000)
+
+        broker.parts.store.reput = small_parts  # type: ignore[method-assign,assignment]
+        opaques = [peer.send(send_command(body=bytes(1500))) for _ in range(20)]
+        for opaque in opaques:
+            await peer.answer(opaque)
+        store = broker.parts.store
+        await until(lambda: store.reput_offset == store.end)
+        assert len(turns) >= 10
+        assert len((await peer.ask(pull_command())).body) == store.end
+
+
+async def test_dispatch_goes_on_when_the_disk_has_room_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "RETRY_S", 0.02)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        with monkeypatch.context() as full:
+            full.setattr(ConsumeQueue, "write", _full)
+            assert (await peer.ask(send_command())).code == 0
+            assert (await peer.ask(send_command())).code == 14
+            assert (await peer.ask(pull_command())).code == 19
+        store = broker.parts.store
+        await until(lambda: store.reput_offset == store.end)
+        assert (await peer.ask(send_command())).code == 0
+        assert (await peer.ask(pull_command())).fields["nextBeginOffset"] == "2"
+
+
+def _full(*_: object) -> None:
+    raise DiskFull("no room")
+
+
+@pytest.mark.rule("H8", "H13")
+async def test_h8_what_a_slave_appends_wakes_who_waits_there(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        master, slave = await _pair(bench)
+        peer, reader = await bench.peer(master), await bench.peer(slave)
+        await peer.ask(send_command())
+        await until(lambda: slave.parts.store.reput_offset == slave.parts.store.end > 0)
+        slave.tables.topics.replace(master.tables.topics.table())
+        waiting = reader.send(pull_command(offset=1, flags=6, suspend_ms=60_000))
+        await until(lambda: slave._pulls.held == 1)
+        await peer.ask(send_command())
+        assert (await reader.answer(waiting)).fields["nextBeginOffset"] == "2"
+
+
+async def test_with_sync_flush_a_slave_acknowledges_what_it_synced(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        master, slave = await _pair(bench, sync_flush=True)
+        peer = await bench.peer(master)
+        for _ in range(3):
+            assert (await peer.ask(send_command())).code == 0
+            assert slave.parts.store.flushed == master.parts.store.end
+
+
+async def _pair(bench: Bench, *, sync_flush: bool = False) -> tuple[Broker, Broker]:
+    store = replace(SMALL, sync_flush=sync_flush)
+    master = await bench.broker(bench.settings("master", role=Role.SYNC_MASTER, store=store))
+    slave = await bench.broker(bench.settings("slave", role=Role.SLAVE, broker_id=1, store=store))
+    assert master.ha_address is not None
+    slave.log.follow(f"127.0.0.1:{master.ha_address[1]}")
+    await until(lambda: master.log.ha_status().in_sync_slaves == 1)
+    return master, slave

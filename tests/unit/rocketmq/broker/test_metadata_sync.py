@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from support.admin_desk import SLAVE, Desk
+from support.waiting import until
+from tallystick.rocketmq.broker import answers, metadata_sync
+from tallystick.rocketmq.broker.metadata_sync import MetadataSync
+from tallystick.rocketmq.remoting.client import RemotingClient
+from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.remoting.server import RemotingServer
+from tallystick.rocketmq.remoting.settings import RemotingSettings
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import TopicTableAnswer
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, RequestCode, TopicConfig
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.network import TcpNetwork
+
+React = Callable[[Command], Command | None]
+
+
+class Master(Desk):
+    """With a port. ``react`` by request code goes first; None from it means that the broker answers itself."""
+
+    async def start(self) -> None:
+        self.react: dict[int, React] = {}
+        self.asked: list[int] = []
+        self._server = RemotingServer(TcpNetwork(), SystemClock(), self.events, self, RemotingSettings())
+        host, port = await self._server.start("127.0.0.1", 0)
+        self.address = f"{host}:{port}"
+
+    async def stop(self) -> None:
+        await self._server.close()
+
+    def received(self, requests: list[tuple[Link, Command]]) -> None:
+        for link, command in requests:
+            self.asked.append(command.code)
+            react = self.react.get(command.code)
+            link.send((react(command) if react else None) or self.admin.handle(link, command))
+
+    def closed(self, link: Link) -> None:
+        pass
+
+    def refuse(self, code: int) -> None:
+        self.react[code] = lambda command: command.answer(1, "not now")
+
+
+class Slave(Desk):
+    """Copies what it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(SLAVE)
+        network, clock, settings = TcpNetwork(), SystemClock(), RemotingSettings()
+        self.client = RemotingClient(network, clock, self.events, settings)
+        self.sync = MetadataSync(self.client, clock, self.events, self.tables, first_s=0.001, period_s=0.01)
+
+    async def copy(self, master: Master) -> dict[str, str]:
+        """One round; what failed."""
+        await self.sync.sync(master.address)
+        return self.sync.status.failures
+
+
+@pytest.fixture
+async def master() -> AsyncIterator[Master]:
+    master = Master()
+    await master.start()
+    yield master
+    await master.stop()
+
+
+@pytest.fixture
+async def slave() -> AsyncIterator[Slave]:
+    slave = Slave()
+    yield slave
+    await slave.sync.close()
+    await slave.client.close()
+
+
+@pytest.mark.rule("H12")
+async def test_h12_a_slave_has_all_that_its_master_has(master: Master, slave: Slave) -> None:
+    master.tables.topics.put(TopicConfig("T", 3, 3))
+    master.tables.groups.put(GroupConfig("g", retry_max_times=2))
+    master.tables.offsets.commit("T", "g", 0, 7)
+    delays = b'{"dataVersion":{"counter":4,"stateVersion":0,"timestamp":5},"offsetTable":{2:1}}'
+    master.react[45] = lambda command: command.answer(0, body=delays)
+    assert await slave.copy(master) == {}
+    assert (slave.tables.topics.version, dict(slave.tables.topics.all)) == (
+        master.tables.topics.version,
+        dict(master.tables.topics.all),
+    )
+    assert slave.tables.groups.table() == master.tables.groups.table()
+    assert slave.tables.offsets.table() == master.tables.offsets.table()
+    assert slave.tables.delays.text == delays
+    assert slave.sync.status.synced_ms > 0
+    slave.save()
+    slave.restart()
+    assert slave.tables.topics.get("T") == TopicConfig("T", 3, 3)
+    assert slave.tables.groups.all["g"].retry_max_times == 2
+    assert slave.tables.offsets.get("T", "g", 0) == 7
+
+
+@pytest.mark.rule("H12")
+async def test_h12_tables_of_the_same_version_are_left_alone(master: Master, slave: Slave) -> None:
+    master.tables.topics.put(TopicConfig("T", 3, 3))
+    await slave.copy(master)
+    before, changes = slave.tables.topics.all, slave.topics_changed
+    await slave.copy(master)
+    assert slave.tables.topics.all is before
+    master.tables.topics.delete("T")
+    await slave.copy(master)
+    assert slave.tables.topics.get("T") is None
+    assert slave.topics_changed == changes + 1
+
+
+@pytest.mark.rule("H12")
+async def test_h12_nobody_sees_half_a_table(master: Master, slave: Slave) -> None:
+    seen = []
+
+    def look(command: Command) -> None:
+        seen.append(dict(slave.tables.topics.all))
+
+    master.tables.topics.put(*(TopicConfig(f"T{number}") for number in range(50)))
+    await slave.copy(master)
+    master.tables.topics.put(TopicConfig("more"))
+    for code in (21, 43, 201):
+        master.react[code] = look
+    await slave.copy(master)
+    assert [len(table) for table in seen] == [65, 66, 66]
+
+
+@pytest.mark.rule("H12")
+@pytest.mark.parametrize(
+    ("code", "part"), [(21, "topics"), (43, "consumer offsets"), (45, "delay offsets"), (201, "groups")]
+)
+async def test_h12_each_part_fails_alone(master: Master, slave: Slave, code: int, part: str) -> None:
+    master.tables.topics.put(TopicConfig("T"))
+    master.tables.groups.put(GroupConfig("g"))
+    master.tables.offsets.commit("T", "g", 0, 7)
+    master.refuse(code)
+    assert await slave.copy(master) == await slave.copy(master)
+    assert slave.sync.status.failures.keys() == {part}
+    assert len(slave.said("metadata not copied")) == 1  # not each ten seconds
+    assert slave.sync.status.synced_ms == 0
+    copied = {
+        21: slave.tables.topics.get("T") is not None,
+        43: slave.tables.offsets.get("T", "g", 0) == 7,
+        45: 45 in master.asked,
+        201: "g" in slave.tables.groups.all,
+    }
+    assert [which for which, done in copied.items() if not done] == ([] if code == 45 else [code])
+    del master.react[code]
+    assert await slave.copy(master) == {}
+
+
+async def test_a_long_table_comes_in_pages(master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "PAGE_ENTRIES", 7)
+    master.tables.topics.put(*(TopicConfig(f"T{number}") for number in range(40)))
+    assert await slave.copy(master) == {}
+    assert dict(slave.tables.topics.all) == dict(master.tables.topics.all)
+    assert master.asked.count(21) == 8
+    await slave.copy(master)
+    assert master.asked.count(21) == 9  # the first page of the same version says it all
+
+
+async def test_a_table_that_changes_between_two_pages_is_read_again(
+    master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "PAGE_ENTRIES", 7)
+    master.tables.topics.put(TopicConfig("T"))
+
+    def change(command: Command) -> None:
+        if master.asked.count(21) == 2:
+            master.tables.topics.put(TopicConfig("A"))
+            master.tables.topics.delete("T")
+
+    master.react[21] = change
+    assert await slave.copy(master) == {}
+    assert dict(slave.tables.topics.all) == dict(master.tables.topics.all)
+
+
+async def test_a_table_that_never_stands_still_is_left_for_the_next_round(
+    master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "PAGE_ENTRIES", 7)
+    monkeypatch.setattr(metadata_sync, "PAGES_S", 0.05)
+    master.react[21] = lambda command: master.tables.topics.put(TopicConfig("T"))
+    assert await slave.copy(master) == {"topics": "the master's table kept changing (request=GET_ALL_TOPIC_CONFIG)"}
+
+
+async def test_a_table_that_ends_early_is_no_table(master: Master, slave: Slave) -> None:
+    page = TopicTableAnswer(DataVersion(0, 1, 1), {"T": TopicConfig("T")})
+    rest = TopicTableAnswer(DataVersion(0, 1, 1), {})
+
+    def short(command: Command) -> Command:
+        body = dialect.write(page if master.asked.count(21) == 1 else rest)
+        return command.answer(0, None, {"totalTopicNum": "2"}, body)
+
+    master.react[21] = short
+    assert "ends early" in (await slave.copy(master))["topics"]
+    assert slave.tables.topics.get("T") is None
+
+
+async def test_a_master_that_knows_no_pages_sends_all_at_once(master: Master, slave: Slave) -> None:
+    table = TopicTableAnswer(DataVersion(0, 1, 1), {"T": TopicConfig("T")})
+    master.react[21] = lambda command: command.answer(0, body=dialect.write(table))
+    assert await slave.copy(master) == {}
+    assert slave.tables.topics.get("T") == TopicConfig("T")
+
+
+@pytest.mark.rule("H12", "H13")
+async def test_h13_a_master_that_comes_back_learns_what_was_consumed_meanwhile(master: Master, slave: Slave) -> None:
+    master.tables.topics.put(TopicConfig("T", 2, 2))
+    master.tables.groups.put(GroupConfig("g"))
+    for queue_id in (0, 1):
+        master.tables.offsets.commit("T", "g", queue_id, 5)
+    await slave.copy(master)
+    slave.tables.offsets.commit("T", "g", 0, 50)  # the master is away
+    master.tables.offsets.commit("T", "g", 1, 6)
+    assert await slave.copy(master) == {}
+    for desk in (master, slave):
+        assert dict(desk.tables.offsets.queues("T", "g")) == {0: 50, 1: 6}
+    master.tables.offsets.commit("T", "g", 0, 1)  # a reset: from here on the master's word counts again
+    await slave.copy(master)
+    for desk in (master, slave):
+        assert desk.tables.offsets.get("T", "g", 0) == 1
+
+
+@pytest.mark.rule("H13")
+async def test_h13_consumers_that_are_back_at_the_master_are_not_set_back(master: Master, slave: Slave) -> None:
+    master.tables.topics.put(TopicConfig("T", 1, 1))
+    master.tables.groups.put(GroupConfig("g"))
+    slave.tables.offsets.commit("T", "g", 0, 40)
+    master.tables.offsets.commit("T", "g", 0, 50)
+    assert await slave.copy(master) == {}
+    assert master.tables.offsets.get("T", "g", 0) == slave.tables.offsets.get("T", "g", 0) == 50
+    assert RequestCode.UPDATE_CONSUMER_OFFSET not in master.asked
+
+
+async def test_a_commit_that_the_master_refuses_holds_up_no_other(master: Master, slave: Slave) -> None:
+    master.tables.topics.put(TopicConfig("T", 1, 1))
+    master.tables.groups.put(GroupConfig("g"))
+    slave.tables.offsets.commit("Gone", "g", 0, 4)
+    slave.tables.offsets.commit("T", "other", 0, 4)
+    slave.tables.offsets.commit("T", "g", 0, 4)
+    assert await slave.copy(master) == {}
+    assert master.tables.offsets.table().offsets == slave.tables.offsets.table().offsets == {"T@g": {0: 4}}
+
+
+async def test_a_commit_that_fails_otherwise_is_told_again(master: Master, slave: Slave) -> None:
+    master.tables.topics.put(TopicConfig("T", 1, 1))
+    master.tables.groups.put(GroupConfig("g"))
+    slave.tables.offsets.commit("T", "g", 0, 4)
+    master.refuse(RequestCode.UPDATE_CONSUMER_OFFSET)
+    await slave.copy(master)
+    assert slave.tables.offsets.get("T", "g", 0) == 4
+    master.react.clear()
+    await slave.copy(master)
+    assert master.tables.offsets.get("T", "g", 0) == 4
+
+
+async def test_what_is_committed_while_the_master_is_being_told_is_told_next(master: Master, slave: Slave) -> None:
+    master.tables.topics.put(TopicConfig("T", 1, 1))
+    master.tables.groups.put(GroupConfig("g"))
+    slave.tables.offsets.commit("T", "g", 0, 4)
+    master.react[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda command: slave.tables.offsets.commit("T", "g", 0, 9)
+    await slave.copy(master)
+    assert slave.tables.offsets.get("T", "g", 0) == 9
+    master.react.clear()
+    await slave.copy(master)
+    assert master.tables.offsets.get("T", "g", 0) == 9
+
+
+async def test_nobody_to_copy_from_fails_every_part(slave: Slave) -> None:
+    await slave.sync.sync("127.0.0.1:1")
+    assert len(slave.sync.status.failures) == 4
+
+
+async def test_rounds_go_on_by_themselves_for_as_long_as_there_is_a_master(master: Master, slave: Slave) -> None:
+    slave.sync.start()
+    await asyncio.sleep(0.02)
+    assert slave.sync.master is None
+    slave.sync.master = master.address
+    await until(lambda: slave.sync.status.synced_ms > 0)
+    master.tables.topics.put(TopicConfig("T"))
+    await until(lambda: slave.tables.topics.get("T") is not None)

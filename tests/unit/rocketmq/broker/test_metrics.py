@@ -1,0 +1,43 @@
+"""What a scrape of a broker shows."""
+
+from __future__ import annotations
+
+from prometheus_client.exposition import generate_latest
+
+from tallystick.rocketmq.broker.metrics import Counts, SlaveLag, View, registry
+from tallystick.rocketmq.wire.values import PutStatus
+
+
+def page(counts: Counts, *slaves: SlaveLag, age_s: float | None = None) -> str:
+    view = View(
+        counts, lambda: (10, 70, 100), lambda: 95, lambda: True, lambda: 12.5, lambda: 3, lambda: 2, lambda: 1,
+        lambda: list(slaves), lambda: age_s,
+    )  # fmt: skip
+    return generate_latest(registry(view)).decode()
+
+
+def test_counters_and_the_log() -> None:
+    counts = Counts(messages_in=5, bytes_in=600, sends_refused=1, messages_out=4, bytes_out=500, pulls=9)
+    counts.late[PutStatus.FLUSH_SLAVE_TIMEOUT] = 2
+    shown = page(counts)
+    for line in (
+        "broker_messages_in_total 5.0", "broker_bytes_in_total 600.0", "broker_sends_refused_total 1.0",
+        "broker_messages_out_total 4.0", "broker_bytes_out_total 500.0", "broker_pulls_total 9.0",
+        'broker_sends_late_total{status="FLUSH_SLAVE_TIMEOUT"} 2.0',
+        'broker_sends_late_total{status="SLAVE_NOT_AVAILABLE"} 0.0', "broker_log_first_offset 10.0",
+        "broker_log_end_offset 100.0", "broker_log_unsynced_bytes 30.0", "broker_log_undispatched_bytes 5.0",
+        "broker_writeable 1.0", "broker_disk_used_percent 12.5", "broker_connections 3.0", "broker_held_pulls 2.0",
+        "broker_malformed_total 1.0", "process_cpu_seconds_total",
+    ):  # fmt: skip
+        assert line in shown, line
+    assert "broker_metadata_age_seconds" not in shown
+
+
+def test_replication_of_a_master_and_of_a_slave() -> None:
+    shown = page(Counts(), SlaveLag("b0:1", True, 30, 0.5), SlaveLag("b0:2", False, 10**9, 60.0), age_s=4.0)
+    for line in (
+        'broker_slave_in_sync{slave="b0:1"} 1.0', 'broker_slave_in_sync{slave="b0:2"} 0.0',
+        'broker_slave_behind_bytes{slave="b0:2"} 1e+09', 'broker_slave_behind_seconds{slave="b0:1"} 0.5',
+        "broker_metadata_age_seconds 4.0",
+    ):  # fmt: skip
+        assert line in shown, line

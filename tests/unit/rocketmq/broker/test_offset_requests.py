@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from support.admin_desk import SLAVE, Desk
+from support.message_stores import SMALL
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import (
+    ConsumerGroup,
+    GroupConfig,
+    Heartbeat,
+    Language,
+    RequestCode,
+    Subscription,
+    TopicConfig,
+)
+
+QUERY, UPDATE = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
+
+
+@pytest.fixture
+def desk() -> Desk:
+    """With three messages in the first of two queues, and group g."""
+    desk = Desk()
+    desk.tables.topics.put(TopicConfig("Topic", 2, 2))
+    desk.tables.groups.put(GroupConfig("g"))
+    desk.shelf.send(b"a", b"b", b"c")
+    desk.shelf.settle()
+    return desk
+
+
+def commit(desk: Desk, offset: int, **changes: Any) -> Command:
+    return desk.ask(UPDATE, {"topic": "Topic", "consumerGroup": "g", "queueId": 0, "commitOffset": offset} | changes)
+
+
+def query(desk: Desk, **changes: Any) -> Command:
+    return desk.ask(QUERY, {"topic": "Topic", "consumerGroup": "g", "queueId": 0} | changes)
+
+
+def test_an_offset_is_kept(desk: Desk) -> None:
+    assert commit(desk, 2).code == 0
+    assert query(desk).fields == {"offset": "2"}
+    assert desk.tables.offsets.dirty
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "remark"),
+    [
+        ({"consumerGroup": "h"}, 26, "Group h not exist!"),
+        ({"topic": "U"}, 17, "Topic U not exist!"),
+        ({"queueId": 2}, 29, "No queue 2 or no offset 1, topic is Topic"),
+        ({"queueId": -1}, 29, "No queue -1 or no offset 1, topic is Topic"),
+        ({"commitOffset": -1}, 29, "No queue 0 or no offset -1, topic is Topic"),
+    ],
+)
+def test_commits_that_are_refused(desk: Desk, changes: dict[str, Any], code: int, remark: str) -> None:
+    answer = commit(desk, 1, **changes)
+    assert (answer.code, answer.remark) == (code, remark)
+    assert not desk.tables.offsets.dirty
+
+
+@pytest.mark.rule("H13")
+def test_h13_a_slave_takes_the_commits_of_a_group_that_it_has_not_heard_of() -> None:
+    desk = Desk(SLAVE)
+    desk.tables.topics.put(TopicConfig("Topic", 1, 1))
+    assert commit(desk, 5, consumerGroup="new").code == 0
+    assert [each.offset for each in desk.tables.offsets.lacking(Desk().tables.offsets.table())] == [5]
+
+
+def test_without_an_offset_a_short_young_queue_begins_at_its_first_message(desk: Desk) -> None:
+    assert query(desk).fields == {"offset": "0"}
+    answer = query(desk, setZeroIfNotFound="false")
+    assert (answer.code, answer.remark) == (22, "Not found, do not set to zero, maybe this group boot first")
+    answer = query(desk, queueId=1)
+    assert (answer.code, answer.remark) == (22, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+    assert query(desk, topic="Nope").code == 22
+
+
+def test_where_the_queue_begins_on_the_disk_the_group_decides_by_itself() -> None:
+    desk = Desk(store=replace(SMALL, memory_bytes=1))
+    desk.tables.topics.put(TopicConfig("Topic", 1, 1))
+    desk.shelf.send(b"a", b"b")
+    desk.shelf.settle()
+    assert query(desk).code == 22
+
+
+def lags(desk: Desk, **fields: str) -> list[tuple[str, int, int, int, int, int]]:
+    found = desk.read(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"} | fields)["offsetTable"]
+    return [
+        (
+            dict(queue)["topic"], dict(queue)["queueId"], lag["brokerOffset"], lag["consumerOffset"],
+            lag["pullOffset"], lag["lastTimestamp"],
+        )
+        for queue, lag in found.items()
+    ]  # fmt: skip
+
+
+def test_how_far_behind_a_group_is(desk: Desk) -> None:
+    commit(desk, 2)
+    desk.tables.offsets.pulled("Topic", "g", 0, 3)
+    assert lags(desk) == [("Topic", 0, 3, 2, 3, desk.clock.ms), ("Topic", 1, 0, 0, 0, 0)]
+    assert lags(desk, topic="U") == []
+
+
+def test_topics_that_the_connected_members_do_not_want_are_left_out(desk: Desk) -> None:
+    commit(desk, 2)
+    beat = Heartbeat("client", consumers=(ConsumerGroup("g", subscriptions=(Subscription("U"),)),))
+    desk.parts.clients.heard("link", beat, beat.consumers, Language.JAVA, 1, 0.0)  # type: ignore[arg-type]  # any link
+    assert lags(desk) == lags(desk, topic="Topic") == []
+
+
+def test_the_speed_of_a_group_is_over_all_its_topics(desk: Desk) -> None:
+    commit(desk, 2)
+    desk.parts.traffic.read("Topic", "g", 120, desk.clock.ms)
+    assert desk.read(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"})["consumeTps"] == 2

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from support.stores import SteppingClock
+from tallystick.rocketmq.broker.offsets import COMMITS_PER_VERSION, Commit, Offsets, SavedOffsets
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import OffsetTable
+from tallystick.rocketmq.wire.values import DataVersion
+
+
+def master(**offsets: int) -> OffsetTable:
+    """A table of group g in topic T: queue q0, q1 … to offset."""
+    queues = {int(queue[1:]): offset for queue, offset in offsets.items()}
+    return OffsetTable(DataVersion(0, 5, 5), {"T@g": queues} if queues else {})
+
+
+def test_commits() -> None:
+    offsets = Offsets(SteppingClock())
+    assert offsets.get("T", "g", 0) is None
+    offsets.commit("T", "g", 0, 10)
+    offsets.commit("T", "g", 0, 4)  # back, on purpose
+    offsets.pulled("U", "g", 1, 9)
+    assert (offsets.get("T", "g", 0), offsets.get_pulled("U", "g", 1)) == (4, 9)
+    assert dict(offsets.queues("T", "g")) == {0: 4}
+    assert (offsets.topics_of("g"), offsets.groups_of("T"), offsets.groups_of("U")) == (["T"], ["g"], [])
+    assert offsets.table().group_topics == {"g": ["T"]}
+
+
+def test_the_version_steps_once_in_many_commits() -> None:
+    offsets = Offsets(SteppingClock())
+    for number in range(COMMITS_PER_VERSION):
+        assert offsets.version.counter == 0
+        offsets.commit("T", "g", 0, number)
+    assert offsets.version.counter == 1
+
+
+def test_what_is_forgotten_is_gone_from_everywhere() -> None:
+    offsets = Offsets(SteppingClock(), slave=True)
+    for topic in ("T", "U"):
+        offsets.commit(topic, "g", 0, 1)
+        offsets.commit(topic, "h", 0, 1)
+        offsets.pulled(topic, "g", 0, 1)
+    offsets.forget_topic("T")
+    offsets.forget_group("h")
+    saved = offsets.to_save()
+    assert (saved.offsets, saved.pull_offsets, saved.own) == ({"U@g": {0: 1}}, {"U@g": {0: 1}}, {"U@g": {0: 1}})
+
+
+def test_a_copy_is_a_copy() -> None:
+    offsets = Offsets(SteppingClock())
+    offsets.commit("T", "g", 0, 1)
+    taken = offsets.table()
+    offsets.commit("T", "g", 0, 2)
+    assert taken.offsets == {"T@g": {0: 1}}
+
+
+def test_a_master_knows_no_commits_of_its_own() -> None:
+    offsets = Offsets(SteppingClock())
+    offsets.commit("T", "g", 0, 1)
+    assert offsets.to_save().own is None
+    assert b"own" not in dialect.write(offsets.to_save())
+
+
+@pytest.mark.rule("H12")
+def test_h12_a_slave_has_its_masters_offsets_word_for_word() -> None:
+    offsets = Offsets(SteppingClock(), slave=True)
+    offsets.replace(master(q0=5, q1=7))
+    offsets.replace(master(q0=3))  # the master went back, and forgot a queue
+    assert offsets.table() == OffsetTable(DataVersion(0, 5, 5), {"T@g": {0: 3}}, {}, {"g": ["T"]})
+
+
+@pytest.mark.rule("H12", "H13")
+def test_h13_a_master_that_comes_back_does_not_set_offsets_back() -> None:
+    offsets = Offsets(SteppingClock(), slave=True)
+    offsets.replace(master(q0=5, q1=5))
+    offsets.commit("T", "g", 0, 20)  # consumed here while the master was away
+    old = master(q0=5, q1=5)
+    assert offsets.lacking(old) == [Commit("T", "g", 0, 20)]
+    offsets.replace(old)
+    assert dict(offsets.queues("T", "g")) == {0: 20, 1: 5}
+    offsets.replace(old)  # for as long as the master does not know it
+    assert offsets.get("T", "g", 0) == 20
+    told = master(q0=20, q1=5)
+    assert offsets.lacking(told) == []
+    offsets.replace(told)
+    offsets.replace(master(q0=2))  # from now on the master's word counts again
+    assert offsets.get("T", "g", 0) == 2
+
+
+def test_a_master_that_is_further_on_is_not_told_older_numbers() -> None:
+    offsets = Offsets(SteppingClock(), slave=True)
+    offsets.commit("T", "g", 0, 20)
+    assert offsets.lacking(master(q0=30)) == []
+    offsets.replace(master(q0=30))
+    assert offsets.get("T", "g", 0) == 30
+    assert offsets.to_save().own is None
+
+
+def test_what_the_master_was_told_is_its_own_no_more() -> None:
+    offsets = Offsets(SteppingClock(), slave=True)
+    offsets.commit("T", "g", 0, 20)
+    offsets.commit("T", "g", 0, 21)
+    offsets.disown(Commit("T", "g", 0, 20))
+    offsets.disown(Commit("T", "g", 9, 20))
+    assert offsets.to_save().own == {"T@g": {0: 21}}
+    offsets.disown(Commit("T", "g", 0, 21))
+    assert offsets.to_save().own is None
+    offsets.replace(master())
+    assert offsets.get("T", "g", 0) is None
+
+
+@pytest.mark.rule("H13")
+def test_h13_commits_of_a_slave_outlive_its_restart() -> None:
+    offsets = Offsets(SteppingClock(), slave=True)
+    offsets.commit("T", "g", 0, 20)
+    text = dialect.write_pretty(offsets.to_save())
+    again = Offsets(SteppingClock(), dialect.read_as(text, SavedOffsets), slave=True)
+    again.replace(master(q0=5))
+    assert again.get("T", "g", 0) == 20
+    as_master = Offsets(SteppingClock(), dialect.read_as(text, SavedOffsets))
+    assert as_master.to_save().own is None
+
+
+def test_the_saver_is_told_only_of_changes() -> None:
+    offsets = Offsets(SteppingClock(), slave=True)
+    offsets.replace(master(q0=5))
+    assert offsets.dirty
+    offsets.dirty = False
+    offsets.replace(master(q0=5))
+    assert not offsets.dirty
+    offsets.commit("T", "g", 0, 5)
+    offsets.dirty = False
+    offsets.replace(master(q0=5))
+    assert offsets.dirty  # the commit is no longer its own
+
+
+def test_no_offset_stays_beyond_a_log_that_lost_its_tail() -> None:
+    offsets = Offsets(SteppingClock())
+    offsets.commit("T", "g", 0, 100)
+    offsets.commit("T", "g", 1, 90)
+    assert offsets.cut(lambda topic, queue_id: 90) == [Commit("T", "g", 0, 100)]
+    assert dict(offsets.queues("T", "g")) == {0: 90, 1: 90}
+
+
+@pytest.mark.rule("H13")
+def test_h13_commits_and_copies_in_any_order_end_as_one_queue_at_a_time_would() -> None:
+    seed = random.randrange(1 << 32)
+    rng = random.Random(seed)
+    offsets = Offsets(SteppingClock(), slave=True)
+    here: dict[int, int] = {}
+    own: dict[int, int] = {}
+    for _ in range(2000):
+        if rng.randrange(3):
+            queue_id, offset = rng.randrange(4), rng.randrange(50)
+            offsets.commit("T", "g", queue_id, offset)
+            here[queue_id] = own[queue_id] = offset
+        else:
+            theirs = {queue_id: rng.randrange(50) for queue_id in rng.sample(range(4), rng.randrange(5))}
+            offsets.replace(OffsetTable(DataVersion(), {"T@g": dict(theirs)}))
+            own = {queue_id: offset for queue_id, offset in own.items() if theirs.get(queue_id, -1) < offset}
+            here = theirs | own
+        assert dict(offsets.queues("T", "g")) == here, f"seed {seed}"

@@ -1,0 +1,173 @@
+"""The sends of a tick: one append, one wait, an answer each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from support.brokers import send_command
+from tallystick.errors import RemoteProtocolError
+from tallystick.rocketmq.broker import send
+from tallystick.rocketmq.broker.drafts import Drafted, Refusal
+from tallystick.rocketmq.broker.metrics import Counts
+from tallystick.rocketmq.broker.send import Sends
+from tallystick.rocketmq.ha.acks import Settle, Settled
+from tallystick.rocketmq.store.values import Draft, Put
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import PutStatus, ResponseCode
+from tallystick.runtime.events import Event, Events
+
+
+class FakeLink:
+    peer = "1.2.3.4:5"
+
+    def __init__(self) -> None:
+        self.sent: list[Command] = []
+
+    def send(self, command: Command) -> None:
+        self.sent.append(command)
+
+    @property
+    def codes(self) -> list[int]:
+        return [int(command.code) for command in self.sent]
+
+
+class FakeLog:
+    """Stores what its statuses say; waits end as the test says."""
+
+    waits = True
+
+    def __init__(self) -> None:
+        self.puts: list[int] = []  # drafts of each append
+        self.ends: list[int] = []  # of each wait
+        self.statuses: list[PutStatus] = []
+        self.at_once: PutStatus | None = None
+
+    def put(self, drafts: Sequence[Draft]) -> list[Put]:
+        self.puts.append(len(drafts))
+        statuses = self.statuses or [PutStatus.PUT_OK] * len(drafts)
+        return [Put(status, [100 * i], 100 * i + 100, i, 1) for i, status in enumerate(statuses)]
+
+    def wait(self, end: int) -> Settled:
+        self.ends.append(end)
+        ticket = len(self.ends)
+        return Settled(ticket, (Settle(ticket, self.at_once),) if self.at_once else ())
+
+
+class FakeDrafting:
+    def draft(self, command: Command, peer: str, host: bytes) -> Drafted | Refusal:
+        match bytes(command.body):
+            case b"bad":
+                raise RemoteProtocolError("broken")
+            case b"bug":
+                raise ZeroDivisionError("ours")
+            case b"no":
+                return Refusal(ResponseCode.NO_PERMISSION, "no")
+        return Drafted(Draft("T", 2, ((0, command.body, b""),), 0, host), command.body != b"now", "key")
+
+
+class Desk:
+    def __init__(self, *, is_slave: bool = False) -> None:
+        self.log, self.link, self.told, self.counts = FakeLog(), FakeLink(), list[Event](), Counts()
+        self.sends = Sends(
+            self.log, FakeDrafting(), None, self.counts, Events(self.told.append), store_host=b"\x7f\0\0\1\0\0\x2a\x9f",  # type: ignore[arg-type]
+            is_slave=is_slave, max_message_bytes=77, refusal=lambda: "the disk is 91 % full",
+        )  # fmt: skip
+
+    def handle(self, *bodies: bytes, one_way: bool = False) -> None:
+        commands = [send_command(body=body, one_way=one_way) for body in bodies]
+        for number, command in enumerate(commands):
+            command.opaque = number
+        self.sends.handle([(self.link, command) for command in commands])  # type: ignore[misc]
+
+
+def test_all_sends_of_a_tick_are_one_append_and_one_wait() -> None:
+    desk = Desk()
+    desk.handle(b"a", b"b", b"now", b"c")
+    assert (desk.log.puts, desk.log.ends) == ([4], [400])
+    assert [command.opaque for command in desk.link.sent] == [2]
+    desk.sends.settled([Settle(1, PutStatus.PUT_OK)])
+    assert [command.opaque for command in desk.link.sent] == [2, 0, 1, 3]
+    first = desk.link.sent[1]
+    assert first.fields == {
+        "queueId": "2", "transactionId": "key", "msgId": "7F00000100002A9F0000000000000000", "TRACE_ON": "true",
+        "MSG_REGION": "DefaultRegion", "queueOffset": "0",
+    }  # fmt: skip
+    assert (desk.counts.messages_in, desk.counts.bytes_in, desk.counts.sends_refused) == (4, 400, 0)
+
+
+@pytest.mark.rule("H9", "H10")
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (PutStatus.FLUSH_DISK_TIMEOUT, 10), (PutStatus.SLAVE_NOT_AVAILABLE, 11), (PutStatus.FLUSH_SLAVE_TIMEOUT, 12),
+    ],
+)  # fmt: skip
+def test_h9_what_is_stored_but_not_safe_says_so_and_has_its_ids(status: PutStatus, code: int) -> None:
+    later, at_once = Desk(), Desk()
+    later.handle(b"a")
+    later.sends.settled([Settle(1, status), Settle(99, status)])
+    at_once.log.at_once = status
+    at_once.handle(b"a")
+    for desk in (later, at_once):
+        assert desk.link.codes == [code]
+        assert desk.link.sent[0].fields["queueOffset"] == "0"
+        assert desk.counts.late == {status: 1}
+
+
+def test_one_that_fails_leaves_the_others_of_its_tick_alone() -> None:
+    desk = Desk()
+    desk.log.waits = False
+    desk.handle(b"bad", b"a", b"bug", b"no", b"b")
+    assert [(command.opaque, int(command.code), command.remark) for command in desk.link.sent] == [
+        (0, 1, "broken"), (2, 1, "ZeroDivisionError: ours"), (3, 16, "no"), (1, 0, None), (4, 0, None),
+    ]  # fmt: skip
+    assert desk.link.sent[2].fields == {"TRACE_ON": "true", "MSG_REGION": "DefaultRegion"}
+    assert [event.kind for event in desk.told] == ["request failed"]
+    assert desk.counts.sends_refused == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "remark"),
+    [
+        (PutStatus.MESSAGE_ILLEGAL, 13, "body length limit 77B"),
+        (PutStatus.PROPERTIES_SIZE_EXCEEDED, 13, "properties length limit 32KB"),
+        (PutStatus.SERVICE_NOT_AVAILABLE, 14, "the disk is 91 % full"),
+        (PutStatus.CREATE_MAPPED_FILE_FAILED, 1, "create mapped file failed"),
+        (PutStatus.UNKNOWN_ERROR, 1, "UNKNOWN_ERROR"),
+    ],
+)
+def test_what_was_not_stored_has_a_code_and_waits_for_nothing(status: PutStatus, code: int, remark: str) -> None:
+    desk = Desk()
+    desk.log.statuses = [status, PutStatus.PUT_OK]
+    desk.handle(b"a", b"b")
+    assert desk.link.codes == [code]
+    assert remark in str(desk.link.sent[0].remark)
+    desk.sends.settled([Settle(1, PutStatus.PUT_OK)])
+    assert desk.link.codes == [code, 0]
+
+
+def test_one_way_sends_are_stored_and_not_answered() -> None:
+    desk = Desk()
+    desk.handle(b"a", b"no", b"bad", one_way=True)
+    assert (desk.log.puts, desk.log.ends, desk.link.sent) == ([1], [], [])
+
+
+@pytest.mark.rule("H3")
+def test_h3_a_slave_takes_no_message() -> None:
+    desk = Desk(is_slave=True)
+    desk.handle(b"a")
+    assert (desk.link.codes, desk.log.puts) == ([2], [])
+    assert str(desk.link.sent[0].remark).startswith("[REJECTREQUEST]")
+
+
+def test_answers_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(send, "MAX_WAITING", 2)
+    desk = Desk()
+    desk.handle(b"a", b"b")
+    desk.handle(b"c", b"now")
+    assert desk.link.codes == [2, 2]
+    desk.sends.settled([Settle(1, PutStatus.PUT_OK)])
+    desk.handle(b"d")
+    assert desk.log.puts == [2, 1]

@@ -1,0 +1,164 @@
+"""Both ports of a broker: who answers what, and what bad input does: a code or the end of its connection, no more."""
+
+from __future__ import annotations
+
+import random
+import struct
+from pathlib import Path
+
+import pytest
+
+from support.brokers import Bench, Peer, benched, pull_command, send_command
+from tallystick.rocketmq.broker.broker import Broker
+from tallystick.rocketmq.wire.headers import QueueHeader
+from tallystick.rocketmq.wire.remoting import Command, encode, request
+from tallystick.rocketmq.wire.values import RequestCode, Serialization
+
+
+async def healthy(broker: Broker, bench: Bench) -> None:
+    """Whoever came before: a new client is served."""
+    peer = await bench.peer(broker)
+    end = (await peer.ask(send_command("Fine"))).fields["queueOffset"]
+    answer = await peer.ask(pull_command("Fine", offset=int(end)))
+    assert (answer.code, answer.fields["nextBeginOffset"]) == (0, str(int(end) + 1))
+
+
+def frame(header: bytes, body: bytes = b"", kind: int = 0) -> bytes:
+    return struct.pack(">II", 4 + len(header) + len(body), kind << 24 | len(header)) + header + body
+
+
+GARBAGE = {
+    "a negative size": struct.pack(">iI", -5, 0),
+    "a huge size": struct.pack(">II", 2**31 - 1, 0),
+    "a size without a header": struct.pack(">II", 3, 0),
+    "a header longer than its frame": struct.pack(">II", 8, 100) + bytes(20),
+    "an unknown kind of header": frame(b"{}", kind=7),
+    "no JSON": frame(b"{'code':"),
+    "a header nested too deeply": frame(b'{"code":1,"extFields":' + b"[" * 5000),
+    "a binary header cut short": frame(b"\0\1\2", kind=1),
+    "HTTP": b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", sorted(GARBAGE))
+@pytest.mark.parametrize("fast", [False, True])
+async def test_garbage_ends_its_connection_and_nothing_else(tmp_path: Path, name: str, fast: bool) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker, fast=fast)
+        peer.writer.write(GARBAGE[name])
+        assert await peer.ended()
+        await healthy(broker, bench)
+
+
+async def test_random_bytes(tmp_path: Path) -> None:
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        whole = encode(send_command("Fine"))
+        for _ in range(60):
+            peer = await bench.peer(broker)
+            damaged = bytearray(whole)
+            for _ in range(chance.randrange(1, 6)):
+                damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+            peer.writer.write(bytes(damaged) if chance.random() < 0.7 else chance.randbytes(chance.randrange(200)))
+            peer.writer.write_eof()
+            await peer.ended()
+        await healthy(broker, bench)
+
+
+BAD_REQUESTS = {
+    "an unknown code": (request(7777), 3),
+    "a pull without fields": (request(RequestCode.PULL_MESSAGE, {}), 1),
+    "a pull with a word for a number": (request(11, pull_command().fields | {"queueId": "x"}), 1),
+    "a pull with a number that is too long": (request(11, pull_command().fields | {"queueOffset": "9" * 40}), 1),
+    "a heartbeat without a body": (request(RequestCode.HEART_BEAT), 1),
+    "a heartbeat that is none": (request(RequestCode.HEART_BEAT, None, b"[1,2"), 1),
+    "a heartbeat nested too deeply": (request(RequestCode.HEART_BEAT, None, b"[" * 100_000), 1),
+    "a heartbeat of too many values": (request(RequestCode.HEART_BEAT, None, b"[" + b"1," * 2_000_000 + b"1]"), 1),
+    "a lock of nothing": (request(RequestCode.LOCK_BATCH_MQ, None, b"{}"), 1),
+    "a leave without a client": (request(RequestCode.UNREGISTER_CLIENT, {}), 1),
+    "a topic that is a path": (send_command("../../../etc/passwd"), 29),
+    "a topic of slashes": (send_command("a/b"), 29),
+    "a topic that is too long": (send_command("x" * 3000), 29),
+    "a message that is too long": (send_command("Fine", bytes(4 * 1024 * 1024 + 1)), 13),
+    "properties that are too long": (send_command("Fine", properties=f"a\x01{'x' * 32767}\x02"), 13),
+    "a batch that is none": (send_command("Fine", b"\xff" * 100, batch=True), 1),
+    "a batch that lies": (send_command("Fine", struct.pack(">5i", 1 << 30, 0, 0, 0, 1 << 30), batch=True), 1),
+    "a queue below any": (pull_command("BenchmarkTest", queue_id=-1), 29),
+    "a group that is a path": (pull_command("BenchmarkTest", group="../x"), 26),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(BAD_REQUESTS))
+async def test_a_bad_request_gets_its_code_and_its_connection_goes_on(tmp_path: Path, name: str) -> None:
+    asked, code = BAD_REQUESTS[name]
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        answer = await peer.ask(asked)
+        assert (answer.code, bool(answer.remark)) == (code, True)
+        assert (await peer.ask(send_command("Fine"))).code == 0
+        await healthy(broker, bench)
+        assert not [event for event in bench.told if event.kind == "request failed"]
+        assert not (tmp_path / "etc").exists()
+
+
+async def test_offsets_out_of_this_world_are_answered(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        peer = await bench.peer(await bench.broker())
+        await peer.ask(send_command("Fine"))
+        for offset in (-1, -(2**63), 2**63 - 1):
+            assert (await peer.ask(pull_command("Fine", offset=offset, count=-5))).code == 21
+        assert (await peer.ask(pull_command("Fine", count=2**31 - 1, max_msg_bytes=-1))).code == 0
+
+
+async def test_binary_headers_and_requests_of_one_read(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        peer = await bench.peer(await bench.broker())
+        opaques = [peer.send(_mixed(number)) for number in range(30)]
+        answers = [await peer.answer(opaque) for opaque in opaques]
+        assert [answer.code for answer in answers] == [0] * 30
+        offsets = [int(answer.fields["queueOffset"]) for answer in answers[::2]]
+        assert offsets == sorted(offsets)
+
+
+def _mixed(number: int) -> Command:
+    if number % 2:
+        return request(RequestCode.GET_MIN_OFFSET, QueueHeader(topic="BenchmarkTest", queue_id=0).to_fields())
+    command = send_command("BenchmarkTest")
+    command.serialization = Serialization.BINARY if number % 4 else Serialization.JSON
+    return command
+
+
+async def test_the_second_port_serves_all_but_pulls(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        assert broker.fast_address[1] == broker.address[1] - 2
+        fast: Peer = await bench.peer(broker, fast=True)
+        assert (await fast.ask(send_command("Fine"))).code == 0
+        for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+            answer = await fast.ask(pull_command("Fine", code=code))
+            assert (answer.code, answer.remark) == (3, f" request type {int(code)} not supported")
+        assert (
+            await (await bench.peer(broker)).ask(pull_command("Fine", code=RequestCode.LITE_PULL_MESSAGE))
+        ).code == 0
+
+
+async def test_a_bug_of_ours_fails_one_request(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+
+        def broken(*_: object) -> None:
+            raise ZeroDivisionError("ours")
+
+        broker.parts.store.get = broken  # type: ignore[method-assign,assignment]
+        failed = peer.send(pull_command("BenchmarkTest"))
+        fine = peer.send(send_command("Fine"))
+        answer = await peer.answer(failed)
+        assert (answer.code, answer.remark) == (1, "ZeroDivisionError: ours")
+        assert (await peer.answer(fine)).code == 0
+        assert [event.fields["code"] for event in bench.told if event.kind == "request failed"] == [11]

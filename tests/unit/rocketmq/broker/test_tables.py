@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support.admin_desk import SLAVE, Desk
+from tallystick.errors import CorruptRecord, DiskFull
+from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import DelayTable, GroupTable, TopicTable
+from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, TopicConfig
+from tallystick.runtime.disk import read_file
+
+RECORDED: dict[str, str] = json.loads(
+    (Path(__file__).parents[3] / "wire" / "golden" / "rocketmq_remoting.json").read_text()
+)["files"]
+
+
+def text_of(desk: Desk, name: str) -> str:
+    return read_file(desk.disk, f"/store/config/{name}").decode()
+
+
+def recorded(name: str) -> str:
+    return next(text for file, text in RECORDED.items() if name in file)
+
+
+def test_topics_and_groups_are_on_the_disk_at_once() -> None:
+    desk = Desk()
+    desk.tables.topics.put(TopicConfig("T", 2, 2))
+    desk.tables.groups.put(GroupConfig("g"))
+    desk.disk.power_loss()
+    desk.shelf.open()
+    desk.restart()
+    assert desk.tables.topics.get("T") == TopicConfig("T", 2, 2)
+    assert desk.tables.topics.version.counter == 1
+    assert "g" in desk.tables.groups.all
+    assert desk.topics_changed == 1
+
+
+def test_offsets_are_saved_when_asked_for() -> None:
+    desk = Desk()
+    desk.tables.offsets.commit("T", "g", 0, 7)
+    desk.restart()
+    assert desk.tables.offsets.get("T", "g", 0) is None
+    desk.tables.offsets.commit("T", "g", 0, 8)
+    desk.save()
+    assert desk.tables.unsaved() == {}
+    desk.restart()
+    assert desk.tables.offsets.get("T", "g", 0) == 8
+
+
+@pytest.mark.rule("H12")
+def test_h12_what_a_slave_copies_is_there_after_its_restart() -> None:
+    desk = Desk(SLAVE)
+    version, text = DataVersion(0, 9, 9), b'{"dataVersion":{"counter":3},"offsetTable":{"2":1}}'
+    desk.tables.topics.replace(TopicTable(version, {"T": TopicConfig("T")}))
+    desk.tables.groups.replace(GroupTable(version, {"g": GroupConfig("g")}))
+    desk.tables.delays.take(text, dialect.read_as(text, DelayTable))
+    desk.tables.offsets.commit("T", "g", 0, 8)
+    desk.save()
+    assert text_of(desk, DELAY_OFFSETS) == text.decode()
+    desk.restart()
+    assert (desk.tables.topics.version, desk.tables.groups.version) == (version, version)
+    assert desk.tables.topics.get("T") is not None
+    assert desk.tables.delays.table.offsets == {2: 1}
+    assert [commit.offset for commit in desk.tables.offsets.lacking(desk.tables.offsets.table())] == []
+    assert desk.tables.offsets.to_save().own == {"T@g": {0: 8}}
+
+
+def test_a_table_that_cannot_be_saved_is_saved_later() -> None:
+    desk = Desk()
+    desk.disk.fault = lambda operation, path: DiskFull("no room") if operation == "write" else None
+    desk.tables.topics.put(TopicConfig("T"))
+    assert desk.tables.topics.get("T") is not None
+    assert desk.topics_changed == 1
+    assert desk.tables.unsaved() == {}
+    assert [event["file"] for event in desk.said("table not saved")] == [TOPICS]
+    desk.disk.fault = None
+    assert desk.tables.unsaved() == {}
+    desk.restart()
+    assert desk.tables.topics.get("T") is not None
+
+
+def test_what_the_saver_gives_back_is_given_again() -> None:
+    desk = Desk()
+    desk.tables.failed(CONSUMER_OFFSETS)
+    desk.tables.failed(DELAY_OFFSETS)
+    assert desk.tables.unsaved().keys() == {CONSUMER_OFFSETS, DELAY_OFFSETS}
+    assert desk.tables.unsaved() == {}
+
+
+@pytest.mark.parametrize("name", [TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS])
+def test_the_originals_files_are_read_and_written_in_its_form(name: str) -> None:
+    original = recorded(name)
+    desk = Desk()
+    desk.files.save(name, original)
+    desk.restart()
+    tables = desk.tables
+    ours = {
+        TOPICS: dialect.write_pretty(tables.topics.table()),
+        GROUPS: dialect.write_pretty(tables.groups.table()),
+        CONSUMER_OFFSETS: dialect.write_pretty(tables.offsets.to_save()),
+        DELAY_OFFSETS: dialect.write_pretty(tables.delays.table),
+    }[name]
+    assert dialect.read(ours) == dialect.read(original)
+    assert sorted(ours.replace(",", "").split("\n")) == sorted(original.replace(",", "").split("\n"))
+
+
+def test_a_damaged_table_is_no_empty_table() -> None:
+    desk = Desk()
+    for name in (TOPICS, TOPICS + ".bak"):
+        desk.files.save(name, "{{")
+    with pytest.raises(CorruptRecord, match=r"topics\.json"):
+        desk.restart()

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.admin_desk import MASTER, SLAVE, Desk
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import TopicTable
+from tallystick.rocketmq.wire.values import (
+    ConsumerGroup,
+    DataVersion,
+    Heartbeat,
+    Language,
+    RequestCode,
+    Subscription,
+    TopicConfig,
+)
+
+CREATE, CREATE_MANY = RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
+DELETE, STATS = RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.GET_TOPIC_STATS_INFO
+
+
+def wanted(**changes: Any) -> dict[str, Any]:
+    return {
+        "topic": "T",
+        "defaultTopic": "TBW102",
+        "readQueueNums": 4,
+        "writeQueueNums": 2,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+        "order": "false",
+    } | changes
+
+
+def test_a_topic_is_made_and_changed() -> None:
+    desk = Desk()
+    assert desk.ask(CREATE, wanted(attributes="+message.type=FIFO")).code == 0
+    assert desk.tables.topics.get("T") == TopicConfig("T", 4, 2, attributes={"message.type": "FIFO"})
+    assert desk.ask(CREATE, wanted(writeQueueNums=4)).code == 0
+    assert desk.tables.topics.get("T") == TopicConfig("T", 4, 4, attributes={"message.type": "FIFO"})
+    assert [event["write_queues"] for event in desk.said("topic changed")] == [2, 4]
+
+
+def test_asked_twice_it_is_made_once() -> None:
+    desk = Desk()
+    desk.ask(CREATE, wanted())
+    version = desk.tables.topics.version
+    assert desk.ask(CREATE, wanted()).code == 0
+    assert desk.tables.topics.version == version
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "remark"),
+    [
+        ({"topic": "../up"}, 29, "The specified topic: ../up, contains illegal characters"),
+        ({"topic": " "}, 29, "The specified topic is blank."),
+        ({"topic": "TBW102"}, 29, "The topic[TBW102] is conflict with system topic."),
+        ({"topic": "rmq_sys_x"}, 29, "The topic[rmq_sys_x] is conflict with system topic."),
+        ({"attributes": "+message.type=MIXED"}, 29, "MIXED message type is not supported."),
+        ({"attributes": "+x=1"}, 1, "unsupported key: x"),
+        ({"attributes": "x"}, 1, "delete attribute format is wrong: x"),
+        ({"readQueueNums": -1}, 29, "The topic[T] may have 0 to 65536 queues."),
+        ({"writeQueueNums": 2**31 - 1}, 29, "The topic[T] may have 0 to 65536 queues."),
+        ({"perm": 16}, 29, "The topic[T] has an unknown perm or filter type."),
+        ({"topicFilterType": "X"}, 29, "The topic[T] has an unknown perm or filter type."),
+    ],
+)
+def test_topics_that_are_refused(changes: dict[str, Any], code: int, remark: str) -> None:
+    desk = Desk()
+    answer = desk.ask(CREATE, wanted(**changes))
+    assert answer.code == code
+    assert (answer.remark or "").startswith(remark)
+    assert desk.tables.topics.version.counter == 0
+
+
+def test_many_are_made_in_one_step_or_none() -> None:
+    desk = Desk()
+    good = [{"topicName": name, "readQueueNums": 2, "writeQueueNums": 2, "perm": 6} for name in ("A", "B")]
+    bad = [*good, {"topicName": "a b", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}]
+    assert desk.ask(CREATE_MANY, body=dialect.write({"topicConfigList": bad})).code == 29
+    assert desk.tables.topics.version.counter == 0
+    assert desk.ask(CREATE_MANY, body=dialect.write({"topicConfigList": good})).code == 0
+    assert desk.tables.topics.version.counter == 1
+    assert desk.tables.topics.get("B") == TopicConfig("B", 2, 2)
+
+
+@pytest.mark.rule("H12")
+def test_h12_a_slave_makes_no_topics_and_deletes_until_the_next_copy() -> None:
+    desk = Desk(SLAVE)
+    answer = desk.ask(CREATE, wanted())
+    assert (answer.code, answer.remark) == (
+        1,
+        "Can't modify topic or subscription group from slave broker, please execute it from master broker.",
+    )
+    masters = TopicTable(DataVersion(0, 1, 1), {"T": TopicConfig("T")})
+    desk.tables.topics.replace(masters)
+    assert desk.ask(DELETE, {"topic": "T"}).code == 0
+    assert desk.tables.topics.get("T") is None
+    assert desk.tables.topics.version != masters.version  # so the next copy looks
+    desk.tables.topics.replace(masters)
+    assert desk.tables.topics.get("T") is not None
+
+
+def test_with_a_topic_go_its_offsets_and_queues() -> None:
+    desk = Desk()
+    desk.ask(CREATE, wanted(topic="Topic"))
+    desk.shelf.send(b"x")
+    desk.shelf.settle()
+    desk.tables.offsets.commit("Topic", "g", 0, 1)
+    desk.parts.traffic.stored("Topic", 60, desk.clock.ms)
+    assert desk.ask(DELETE, {"topic": "Topic"}).code == 0
+    assert desk.tables.topics.get("Topic") is None
+    assert desk.tables.offsets.get("Topic", "g", 0) is None
+    assert desk.shelf.store.queue_range("Topic", 0) == (0, 0)
+    assert desk.parts.traffic.put_tps("Topic", desk.clock.ms) == 0
+    assert desk.ask(DELETE, {"topic": "Topic"}).code == 0  # there is none
+    assert len(desk.said("topic deleted")) == 1
+    assert desk.ask(DELETE, {"topic": "b0"}).remark == "The topic[b0] is conflict with system topic."
+    assert desk.ask(DELETE, {"topic": " "}).remark == "The specified topic is blank."
+
+
+def test_a_topic_by_itself() -> None:
+    desk = Desk(MASTER)
+    answer = desk.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "T"})
+    assert (answer.code, answer.remark) == (17, "No topic in this broker. topic: T")
+
+
+def test_statistics_of_a_topic() -> None:
+    desk = Desk()
+    desk.ask(CREATE, wanted(topic="Topic", writeQueueNums=1, readQueueNums=2))
+    desk.shelf.send(b"x", b"y")
+    desk.shelf.settle()
+    desk.parts.traffic.stored("Topic", 120, desk.clock.ms)
+    stats = desk.read(STATS, {"topic": "Topic"})
+    assert stats["topicPutTps"] == 2
+    first, second = (dict(queue) | found for queue, found in stats["offsetTable"].items())
+    assert first == {
+        "brokerName": "b0", "queueId": 0, "topic": "Topic", "minOffset": 0, "maxOffset": 2,
+        "lastUpdateTimestamp": desk.clock.ms,
+    }  # fmt: skip
+    assert (second["queueId"], second["maxOffset"], second["lastUpdateTimestamp"]) == (1, 0, 0)
+    assert desk.ask(STATS, {"topic": "U"}).code == 17
+
+
+def test_who_consumes_a_topic() -> None:
+    desk = Desk()
+    desk.tables.offsets.commit("T", "once", 0, 1)
+    group = ConsumerGroup("now", subscriptions=(Subscription("T"),))
+    beat = Heartbeat("client", consumers=(group,))
+    desk.parts.clients.heard("link", beat, beat.consumers, Language.JAVA, 1, 0.0)  # type: ignore[arg-type]  # any link
+    found = desk.read(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "T"})
+    assert found == {"groupList": ["now", "once"]}
+
+
+def test_system_topics_are_listed() -> None:
+    found = Desk().read(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+    assert {"b0", "c0", "TBW102", "rmq_sys_wheel_timer"} < set(found["topicList"])

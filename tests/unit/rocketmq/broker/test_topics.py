@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import pytest
+
+from support.stores import SteppingClock
+from tallystick.rocketmq.broker.topics import TopicDefaults, Topics, is_group_name, refusal_of_group, refusal_of_topic
+from tallystick.rocketmq.wire.bodies import TopicTable
+from tallystick.rocketmq.wire.values import DataVersion, Perm, TopicConfig
+
+DEFAULTS = TopicDefaults("b0", "c0")
+
+
+class Table(Topics):
+    """Counts its changes."""
+
+    def __init__(self, defaults: TopicDefaults = DEFAULTS, saved: TopicTable | None = None, *, slave: bool = False):
+        self.clock, self.changes = SteppingClock(), 0
+        super().__init__(defaults, self.clock, self._count, saved, slave=slave)
+
+    def _count(self) -> None:
+        self.changes += 1
+
+
+@pytest.mark.parametrize("name", ["T", "a-b_c|%1", "%RETRY%" + "g" * 248, "x" * 127])
+def test_names_of_topics(name: str) -> None:
+    assert refusal_of_topic(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", "The specified topic is blank."),
+        ("\n", "The specified topic is blank."),
+        ("a b", "The specified topic: a b, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
+        ("../up", "The specified topic: ../up, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
+        ("T\n", "The specified topic: T\n, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
+        ("x" * 128, f"The specified topic: {'x' * 128}, is longer than topic max length: 127"),
+    ],
+)
+def test_names_that_no_topic_has(name: str, why: str) -> None:
+    assert refusal_of_topic(name) == why
+
+
+def test_names_of_groups() -> None:
+    assert refusal_of_group("g" * 120) is None
+    assert refusal_of_group("g" * 121) == f"The specified group: {'g' * 121}, is longer than group max length: 120"
+    assert refusal_of_group("a/b") == (
+        "The specified group: a/b, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    )
+    assert refusal_of_group(" ") == "The specified group is blank."
+    assert is_group_name("g" * 300)
+    assert not is_group_name("")
+
+
+def test_the_topics_of_the_start() -> None:
+    topics = Table()
+    assert len(topics.all) == 15
+    assert topics.get("b0") == TopicConfig("b0", 1, 1, int(Perm.READ | Perm.WRITE | Perm.INHERIT))
+    assert topics.get("TBW102") is not None
+    assert Table(TopicDefaults("b0", "c0", auto_create=False)).get("TBW102") is None
+    assert all(map(topics.is_system, topics.all))
+    assert topics.is_system("rmq_sys_whatever")
+    assert topics.is_system("TRANS_CHECK_MAX_TIME_TOPIC")
+    assert not topics.is_system("T")
+
+
+def test_a_change_steps_the_version_and_is_told() -> None:
+    topics = Table()
+    before = topics.version
+    topics.clock.ms += 5
+    topics.put(TopicConfig("T", 4, 4), TopicConfig("U", 2, 2))
+    assert topics.version == DataVersion(0, before.timestamp + 5, before.counter + 1)
+    assert (topics.changes, topics.get("U")) == (1, TopicConfig("U", 2, 2))
+    assert topics.delete("T")
+    assert not topics.delete("T")
+    assert (topics.changes, topics.version.counter) == (2, 2)
+
+
+def test_a_table_once_seen_never_changes() -> None:
+    topics = Table()
+    seen = topics.all
+    topics.put(TopicConfig("T"))
+    assert "T" not in seen
+    assert "T" in topics.all
+
+
+def test_a_send_makes_a_topic_after_its_template() -> None:
+    topics = Table()
+    made = topics.create_on_send("T", "TBW102", 4)
+    assert made == TopicConfig("T", 4, 4, int(Perm.READ | Perm.WRITE))
+    assert topics.create_on_send("U", "TBW102", 100) == TopicConfig("U", 8, 8, int(Perm.READ | Perm.WRITE))
+    assert topics.create_on_send("V", "nope", 4) is None
+    assert topics.create_on_send("V", "T", 4) is None  # it has no perm to be inherited
+    assert topics.create_on_send("%RETRY%g", "nope", 4) == TopicConfig("%RETRY%g", 1, 1)
+
+
+def test_a_slave_makes_no_topics_of_its_own() -> None:
+    topics = Table(slave=True)
+    assert topics.create_retry("%RETRY%g") == TopicConfig("%RETRY%g", 1, 1)
+    assert topics.get("%RETRY%g") is None
+    assert (topics.changes, topics.version.counter) == (0, 0)
+
+
+@pytest.mark.rule("H12")
+def test_h12_a_slave_takes_the_whole_table_and_its_version_in_one_step() -> None:
+    topics = Table(slave=True)
+    version = DataVersion(0, 77, 7)
+    topics.replace(TopicTable(version, {"A": TopicConfig("A"), "B": TopicConfig("B")}))
+    assert (topics.version, topics.changes) == (version, 1)
+    topics.replace(TopicTable(DataVersion(0, 78, 8), {"B": TopicConfig("B", 2, 2)}))
+    assert topics.get("A") is None
+    assert topics.get("B") == TopicConfig("B", 2, 2)
+    assert topics.get("SELF_TEST_TOPIC") is not None
+    topics.replace(TopicTable(DataVersion(0, 78, 8), {"B": TopicConfig("B", 2, 2)}))
+    assert topics.changes == 2  # no rewriting of what is the same

@@ -1,0 +1,72 @@
+"""Messages of a stretch of a queue, for nobody's account."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from support.fake_brokers import FakeCluster
+from tallystick.errors import BrokerError, Unavailable
+from tallystick.rocketmq.client.client import RocketMQ
+from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode
+
+
+async def filled(mq: RocketMQ, cluster: FakeCluster, count: int) -> MessageQueue:
+    """One queue with the bodies 0, 1, 2, …; odd ones have the tag ``odd``."""
+    await cluster.add()
+    queue = (await mq.topic("T")).readable[0]
+    for number in range(count):
+        await mq.producer("P").send("T", str(number).encode(), tags="odd" if number % 2 else None, queue=queue)
+    return queue
+
+
+async def bodies(mq: RocketMQ, queue: MessageQueue, first: int, end: int | None, tags: str = "*") -> list[int]:
+    return [int(message.body) async for message in mq.read(queue, first, end, tags=tags)]
+
+
+async def test_a_stretch_is_read_and_nothing_beyond_it(mq: RocketMQ, cluster: FakeCluster) -> None:
+    queue = await filled(mq, cluster, 100)
+    assert await bodies(mq, queue, 0, 100) == list(range(100))
+    assert await bodies(mq, queue, 30, 37) == list(range(30, 37))
+    assert await bodies(mq, queue, 37, 37) == []
+    assert await bodies(mq, queue, 0, 10, "odd") == [1, 3, 5, 7, 9]
+
+
+async def test_no_group_hears_of_it(mq: RocketMQ, cluster: FakeCluster) -> None:
+    queue = await filled(mq, cluster, 3)
+    await bodies(mq, queue, 0, 3)
+    for broker in cluster.brokers:
+        assert not broker.offsets and not broker.members
+        assert broker.count(RequestCode.UPDATE_CONSUMER_OFFSET) == 0
+
+
+async def test_without_an_end_it_waits_for_what_comes(mq: RocketMQ, cluster: FakeCluster) -> None:
+    queue = await filled(mq, cluster, 1)
+    reading = mq.read(queue, 0)
+    assert (await anext(reading)).body == b"0"
+    waiting = asyncio.ensure_future(anext(reading))
+    await mq.producer("P").send("T", b"1", queue=queue)
+    assert (await waiting).body == b"1"
+    await reading.aclose()
+
+
+async def test_what_is_not_there_any_more_is_left_out(mq: RocketMQ, cluster: FakeCluster) -> None:
+    queue = await filled(mq, cluster, 10)
+    for broker in cluster.brokers:
+        broker.first["T", queue.queue_id] = 4
+    assert await bodies(mq, queue, 0, 10) == [4, 5, 6, 7, 8, 9]
+
+
+async def test_a_refusal_and_a_dead_broker_are_told(mq: RocketMQ, cluster: FakeCluster) -> None:
+    queue = await filled(mq, cluster, 1)
+    for broker in cluster.brokers:
+        broker.react[RequestCode.PULL_MESSAGE] = lambda link, command: command.answer(
+            ResponseCode.NO_PERMISSION, "forbidden here"
+        )
+    with pytest.raises(BrokerError, match="forbidden here"):
+        await bodies(mq, queue, 0, 1)
+    for broker in cluster.brokers:
+        await broker.stop()
+    with pytest.raises(Unavailable):
+        await bodies(mq, queue, 0, 1)

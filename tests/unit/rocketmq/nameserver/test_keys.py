@@ -1,0 +1,63 @@
+"""A name server's settings from both kinds of files; nothing is ignored in silence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tallystick.errors import UsageError
+from tallystick.rocketmq.nameserver.keys import KEYS, MUST_BE_FALSE, load, name_server_settings
+from tallystick.rocketmq.nameserver.settings import NameServerSettings
+
+CONF = """
+# as an original one has it
+listenPort=9877
+bindAddress=127.0.0.2
+scanNotActiveBrokerInterval=7000
+waitSecondsForService=30
+needWaitForService=true
+kvConfigPath=/srv/kvConfig.json
+serverWorkerThreads=8
+"""
+TOML = """
+[nameserver]
+listenPort = 9877
+bindAddress = "127.0.0.2"
+scanNotActiveBrokerInterval = 7000
+waitSecondsForService = 30
+needWaitForService = true
+kvConfigPath = "/srv/kvConfig.json"
+serverWorkerThreads = 8
+"""
+MEANT = NameServerSettings(
+    "127.0.0.2", 9877, 7.0, kv_config_path="/srv/kvConfig.json", wait_for_service=True, wait_for_service_s=30.0
+)
+
+
+@pytest.mark.parametrize(("name", "text"), [("namesrv.conf", CONF), ("n.toml", TOML), ("n.txt", TOML)])
+def test_both_kinds_of_files_say_the_same(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    loaded = load(str(tmp_path / name), {})
+    assert loaded.name_server == MEANT
+    assert loaded.ignored == ("serverWorkerThreads",)
+    assert load(str(tmp_path / name), {"listenPort": "0"}).name_server.port == 0
+
+
+def test_without_a_file_everything_has_its_default() -> None:
+    assert load(None, {}).name_server == NameServerSettings()
+    assert name_server_settings({"kvConfigPath": " "}).name_server == NameServerSettings()
+
+
+@pytest.mark.parametrize("key", ["tlsEnable", *MUST_BE_FALSE])
+def test_what_it_lacks_is_refused_by_name(key: str) -> None:
+    with pytest.raises(UsageError, match=key):
+        name_server_settings({key: "true"})
+    assert name_server_settings({key: "false"}).ignored == ()
+
+
+def test_a_value_that_is_none_is_named() -> None:
+    for key in KEYS:
+        if key not in ("bindAddress", "kvConfigPath"):
+            with pytest.raises(UsageError, match=key):
+                name_server_settings({key: "x"})
