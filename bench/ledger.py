@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -28,22 +27,20 @@ from machine import Meter, describe, resident_mb
 from plan import ADDS, FULL, LATENCY, QUICK, READS, RECOVERY, TAIL_ENTRIES, Load, Plan
 from report import Round
 from sides import BATCHES, BEST, DEFAULT, OUR_CLIENT, OURS, THEIR_CLIENT, Field, Side
+from turns import Turns
 
-from support.java import missing, prepare
+from support.java import BOOKKEEPER, missing, prepare
 
 MAIN = (OURS, BEST)
-ROUND_LIMIT_S = 60.0  # a turn that takes longer has failed
-MAX_FAILURES = 3  # then a side is left out; on a busy machine one turn may fail because a session ran out
 
 
-class Bench:
-    """Runs the rounds of a plan while there is time. A turn that fails costs the others nothing."""
+class Bench(Turns):
+    """Runs the rounds of a plan while there is time."""
 
     def __init__(self, field: Field, plan: Plan, started: float) -> None:
-        self.field, self.plan, self.started = field, plan, started
+        super().__init__(started, plan.limit, plan.reserve)
+        self.field, self.plan = field, plan
         self.rounds: list[Round] = []
-        self.skipped = 0
-        self.failures: dict[str, list[str]] = {}  # by side
         self.stored: Counter[str] = Counter()  # entries by bookie
 
     async def run(self) -> None:
@@ -64,22 +61,6 @@ class Bench:
             others += [OUR_CLIENT, THEIR_CLIENT]
         return [name for name in (*MAIN, *others) if name in self.field.sides]
 
-    async def _attempt(self, name: str, what: str, work: Awaitable[None]) -> None:
-        """One turn of one side; what the others show is worth having when it fails."""
-        try:
-            async with asyncio.timeout(ROUND_LIMIT_S):
-                await work
-        except Exception as error:
-            why = f"{what}: {type(error).__name__}: {error}"
-            self.failures.setdefault(name, []).append(why)
-            self._say(f"{name} FAILED: {why}")
-
-    def left_out(self, name: str) -> bool:
-        return len(self.failures.get(name, ())) >= MAX_FAILURES
-
-    def _takes_turn(self, name: str) -> bool:
-        return not self.left_out(name) and not self._late()
-
     async def _warm(self) -> None:
         for name, side in self.field.sides.items():
             if name == BATCHES:
@@ -87,19 +68,19 @@ class Bench:
             seconds = self.plan.warm_ours if name in (OURS, OUR_CLIENT) else self.plan.warm_java
             if name in (DEFAULT, THEIR_CLIENT):
                 seconds /= 2  # fewer rounds follow
-            await self._attempt(name, "warming", self._warm_side(side, seconds))
+            await self.attempt(name, "warming", self._warm_side(side, seconds))
 
     async def _warm_side(self, side: Side, seconds: float) -> None:
         for load in ADDS[:2]:
             await self._adds(side, load, seconds)
-        self._say(f"warm: {side.name}")
+        self.say(f"warm: {side.name}")
 
     async def _in_turn(self, load: Load, names: list[str], seconds: float) -> None:
         for number in range(self.plan.rounds):
             # One round less is enough for the sides that only stand beside the comparison.
             for name in names if number < max(1, self.plan.rounds - 1) else MAIN:
-                if self._takes_turn(name):
-                    await self._attempt(name, load.name, self._add_round(self.field.sides[name], load, seconds))
+                if self.takes_turn(name):
+                    await self.attempt(name, load.name, self._add_round(self.field.sides[name], load, seconds))
 
     async def _add_round(self, side: Side, load: Load, seconds: float) -> None:
         self._record(await self._adds(side, load, seconds))
@@ -127,19 +108,19 @@ class Bench:
         names = [name for name in (*MAIN, DEFAULT) if name in self.field.sides]
         ledgers: dict[str, str] = {}
         for name in names:
-            if self._takes_turn(name):
-                await self._attempt(name, load.name, self._fill(self.field.sides[name], load, ledgers))
+            if self.takes_turn(name):
+                await self.attempt(name, load.name, self._fill(self.field.sides[name], load, ledgers))
         for number in range(self.plan.rounds + 1):
             for name in ledgers:
-                if self._takes_turn(name):
+                if self.takes_turn(name):
                     work = self._read_round(self.field.sides[name], load, ledgers[name], warm=number == 0)
-                    await self._attempt(name, load.name, work)
+                    await self.attempt(name, load.name, work)
 
     async def _fill(self, side: Side, load: Load, ledgers: dict[str, str]) -> None:
         """As many entries as the plan says, or as a slow disk allows in a fair part of the time that is left."""
         e, qw, qa = load.quorums
         ledger = (await side.client.ask("create", e=e, qw=qw, qa=qa))["ledger"]
-        seconds = min(self.plan.fill, self._left() / 6)
+        seconds = min(self.plan.fill, self.left() / 6)
         most = self.plan.read_entries
         await side.client.ask("load-adds", ledger=ledger, size=load.size, window=1000, seconds=seconds, most=most)
         await side.client.ask("close", ledger=ledger)
@@ -159,9 +140,9 @@ class Bench:
         names = [name for name in (*MAIN, DEFAULT) if name in self.field.sides]
         for number in range(self.plan.recoveries + 1):
             for name in names:
-                if self._takes_turn(name):
+                if self.takes_turn(name):
                     work = self._recovery_round(self.field.sides[name], warm=number == 0)
-                    await self._attempt(name, RECOVERY.name, work)
+                    await self.attempt(name, RECOVERY.name, work)
 
     async def _recovery_round(self, side: Side, *, warm: bool) -> None:
         found = await self._recovery(side)
@@ -189,27 +170,15 @@ class Bench:
         """Kill one bookie a side and start it again: the seconds until it answers, and how many entries it holds."""
         found: dict[str, dict[str, float]] = {}
         for name in MAIN:
-            if not self.left_out(name) and self._left() > -self.plan.reserve / 2:
+            if not self.left_out(name) and self.left() > -self.plan.reserve / 2:
                 bookie = self.field.sides[name].bookies[0]
                 bookie.kill()
                 found[name] = {"seconds": await bookie.start(), "entries": self.stored[bookie.id]}
         return found
 
-    def _left(self) -> float:
-        """Seconds in which rounds may still begin."""
-        return self.started + self.plan.limit - self.plan.reserve - time.monotonic()
-
-    def _late(self) -> bool:
-        late = self._left() < 0
-        self.skipped += late
-        return late
-
     def _record(self, found: Round) -> None:
         self.rounds.append(found)
-        self._say(str(found))
-
-    def _say(self, text: str) -> None:
-        print(f"{time.monotonic() - self.started:6.1f} s  {text}", file=sys.stderr, flush=True)
+        self.say(str(found))
 
 
 def _round(load: str, side: Side, meter: Meter, done: dict[str, str]) -> Round:
@@ -229,7 +198,7 @@ def _round(load: str, side: Side, meter: Meter, done: dict[str, str]) -> Round:
 
 async def measure(plan: Plan) -> dict[str, object]:
     """Everything that the report needs."""
-    java = prepare()  # the first run downloads the original: that is not part of the time
+    java = prepare(BOOKKEEPER)  # the first run downloads the original: that is not part of the time
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tally-bench-", dir="/var/tmp") as folder:
         field = Field(java, Path(folder) / "peers")

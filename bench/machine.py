@@ -28,6 +28,15 @@ def resident_mb(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
+def anonymous_mb(pid: int) -> float:
+    """Resident memory without mapped files; 0 for a process that is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except FileNotFoundError:
+        return 0.0
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024 / 1e6
+
+
 def busy_seconds() -> float:
     """Time that all processors together have worked so far, for whomever; without waiting for disks."""
     user, nice, system, _idle, _wait, irq, softirq = map(int, Path("/proc/stat").read_text().split()[1:8])

@@ -107,10 +107,10 @@ def _processes_table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def replace_table(text: str, table: str) -> str:
+def replace_table(text: str, table: str, begin: str = BEGIN, end: str = END) -> str:
     """``text`` with what stands between the two markers replaced."""
-    before, _, rest = text.partition(BEGIN)
-    _, marker, after = rest.partition(END)
+    before, _, rest = text.partition(begin)
+    _, marker, after = rest.partition(end)
     if not marker:
-        raise ValueError(f"no {BEGIN} … {END} in the file")
-    return f"{before}{BEGIN}\n{table}\n{END}{after}"
+        raise ValueError(f"no {begin} … {end} in the file")
+    return f"{before}{begin}\n{table}\n{end}{after}"

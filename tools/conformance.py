@@ -43,7 +43,6 @@ RULES = {
     "H11": "fixed-size files named by start offset; lookups by offset; slices to the socket",
     "H12": "metadata: fetched on an interval and persisted; tables only when their version differs",
     "H13": "consumers read from the slave",
-    "H14": "the lessons: metadata apart, pull by offset, by configuration, apart from the write path",
     "P1": "durability: an ack means Qa synced copies where the metadata says",
     "P2": "no truncation: nothing acknowledged lies beyond the end",
     "P3": "one end, whoever closes",

@@ -1,27 +1,31 @@
-"""``python -m examples.flights [--rows N] [--out FOLDER]``: play the story, build the table, prove it, show it."""
+"""``python -m examples.flights [--rows N] [--out FOLDER]``: play the story, build the tables, prove them, show them."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shutil
 import signal
 import sys
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from examples.flights import data, page, verify
+from examples.flights.ledger_story import LedgerRun, LedgerStory
 from examples.flights.processes import Cluster, IngestProcess
-from examples.flights.story import Run, Story
+from examples.flights.story import Run, Stage
+from examples.flights.topic_story import QUEUES, TOPIC, TopicRun, TopicStory
 
 ALL_ROWS = 336_776
-BOOKIES = 4
+BOOKIES, BROKERS = 4, "1+1"  # a master, and a slave for whom it waits
+LEDGER_TABLE, TOPIC_TABLE = "ledgers.parquet", "topic.parquet"
 MARK = ".flights"  # in a folder that this program made and may empty
-# Two copies of each row, each in a journal and an entry log, and the table; journals are allocated in large steps.
-ROW_BYTES, SPARE_BYTES = 2_000, 200_000_000
-SECONDS = 20  # the writers are paced to take about this long, so that each fault falls into the middle of writing
+# Two copies of each row in journals and entry logs, two in brokers' logs, two tables; files are made in large steps.
+ROW_BYTES, SPARE_BYTES = 3_500, 400_000_000
+SECONDS = 20  # writers and senders are paced to take about this long: each fault falls into the middle of writing
 
 
 def empty_folder(folder: Path) -> None:
@@ -46,52 +50,86 @@ def check_space(folder: Path, rows: int) -> None:
         )
 
 
-def play(folder: Path, rows: int, console: Console) -> Run:
-    """The cluster and the faults, with live progress; Spark starts meanwhile, and then reads."""
+@contextlib.contextmanager
+def stage(cluster: Cluster, rows: int, console: Console, action: str) -> Iterator[Stage]:
+    """A stage with a live bar that is gone afterwards."""
     columns = (
-        TextColumn("  writing"),
+        TextColumn(f"  {action}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("rows acknowledged"),
         TimeElapsedColumn(),
     )
-    cluster, table = Cluster(folder), folder / "flights.parquet"
-    with cluster.running(BOOKIES) as uri, IngestProcess(uri, folder / "spark.log", table) as spark:
-        with Progress(*columns, console=console, transient=True) as progress:
-            task = progress.add_task("rows", total=rows)
-            story = Story(
-                cluster=cluster,
-                rows=rows,
-                rate=rows / SECONDS,
-                show=lambda done: progress.update(task, completed=done),
-                tell=lambda text: progress.console.print(f"  {text}", highlight=False, soft_wrap=True),
-                run=Run(uri),
-            )
-            story.play()
-        console.print("[bold]Spark reads the bookies into a table[/]")
-        started = time.monotonic()
-        with console.status("  reading, parsing, writing Parquet"):
-            spark.finish(",".join(map(str, story.run.ledgers)))
-        console.print(f"  {table} in {time.monotonic() - started:.1f} s (Spark was started during the writing)")
-    return story.run
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("rows", total=rows)
+        yield Stage(
+            cluster=cluster,
+            rows=rows,
+            rate=rows / SECONDS,
+            show=lambda done: progress.update(task, completed=done),
+            tell=lambda text: progress.console.print(f"  {text}", highlight=False, soft_wrap=True),
+        )
 
 
-def report(run: Run, verdict: verify.Verdict, folder: Path) -> list[tuple[str, str]]:
-    """The end of the story in lines."""
-    span = max(r.time for r in run.acked) - min(m.time for m in run.moments)
+def play(folder: Path, rows: int, console: Console) -> tuple[LedgerRun, TopicRun]:
+    """The cluster, both logs and their faults, with live progress; Spark starts meanwhile, and reads each log."""
+    cluster = Cluster(folder)
+    with cluster.running(BOOKIES, BROKERS) as (uri, name_server), IngestProcess(folder) as spark:
+        with stage(cluster, rows, console, "writing") as first:
+            ledgers = LedgerStory(first, uri).play()
+        spark.order(
+            format="tally-ledger", options={"uri": uri, "ledgers": ",".join(map(str, ledgers.ledgers))},
+            place=["ledger", "entry"], payload="payload", table=str(folder / LEDGER_TABLE),
+        )  # fmt: skip
+        with console.status("  Spark reads the bookies into a table"):
+            spark.wait()
+        console.print(f"  Spark has read the bookies into {folder / LEDGER_TABLE}", highlight=False, soft_wrap=True)
+        console.print(f"[bold]The same flights through a broker with a synchronous slave[/] (topic of {QUEUES} queues)")
+        with stage(cluster, rows, console, "sending") as second:
+            topic = TopicStory(second, name_server).play()
+        spark.order(
+            format="tally-topic", options={"nameServer": name_server, "topic": TOPIC},
+            place=["queueId", "queueOffset"], payload="body", table=str(folder / TOPIC_TABLE),
+        )  # fmt: skip
+        with console.status("  Spark reads the slave into a table"):
+            spark.wait()
+        console.print(f"  Spark has read the slave into {folder / TOPIC_TABLE}", highlight=False, soft_wrap=True)
+        spark.finish()
+    return ledgers, topic
+
+
+def findings(verdict: verify.Verdict, run: Run, order: str) -> list[tuple[str, str]]:
+    """What holds for either half."""
     return [
         ("rows in the table", f"{verdict.rows:,}"),
         ("acknowledged rows lost", f"{verdict.lost:,} of {verdict.acknowledged:,}"),
         ("rows doubled", f"{verdict.doubled:,}"),
         ("source rows missing", f"{verdict.missing:,}"),
         ("rows that differ from the source in any column", f"{verdict.different:,}"),
-        ("rows out of order", f"{verdict.out_of_order:,}"),
-        ("ledgers", ", ".join(map(str, run.ledgers))),
-        ("ensemble changes", "; ".join(run.ensemble_changes) or "none"),
-        ("recovery", f"{len(run.steps)} steps, resumed at row {run.resumed_at:,}"),
-        ("write rate (paced, faults included)", f"{verdict.acknowledged / span:,.0f} rows/s"),
-        ("table", str(folder / "flights.parquet")),
-        ("page", str(folder / "flights.html")),
+        (order, f"{verdict.out_of_order:,}"),
+        ("write rate (paced, faults included)", f"{run.rate:,.0f} rows/s"),
+    ]
+
+
+def halves(folder: Path, rows: int, ledgers: LedgerRun, topic: TopicRun) -> list[page.Half]:
+    """Both tables against the source, and the end of the story in lines."""
+    source = data.load(rows)
+    of_ledgers = verify.compare(source, folder / LEDGER_TABLE, verify.LEDGERS, ledgers.acked)
+    of_topic = verify.compare(source, folder / TOPIC_TABLE, verify.QUEUES, topic.acked)
+    first = [
+        *findings(of_ledgers, ledgers, "rows out of order"),
+        ("ledgers", ", ".join(map(str, ledgers.ledgers))),
+        ("ensemble changes", "; ".join(ledgers.ensemble_changes) or "none"),
+        ("recovery", f"{len(ledgers.steps)} steps, resumed at row {ledgers.resumed_at:,}"),
+    ]
+    second = [
+        *findings(of_topic, topic, "rows out of order in their queue"),
+        ("slave alone, the first time", f"{topic.served:,} messages, resumed at row {topic.resumed_at:,}"),
+        ("slave when the master died for good", topic.behind),
+    ]
+    return [
+        page.Half("Ledgers on bookies", ledgers, of_ledgers, first, ledgers.steps),
+        page.Half("A topic on a master and its slave", topic, of_topic, second),
     ]
 
 
@@ -101,7 +139,7 @@ def main() -> int:
         "--rows", type=int, default=ALL_ROWS, help=f"how many flights, 2,000 to {ALL_ROWS:,} (default: all)"
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("out/flights"), help="folder for the cluster, the table and the page"
+        "--out", type=Path, default=Path("out/flights"), help="folder for the cluster, the tables and the page"
     )
     options = parser.parse_args()
     if not 2_000 <= options.rows <= ALL_ROWS:
@@ -113,15 +151,18 @@ def main() -> int:
     console.print(
         f"[bold]{options.rows:,} flights through {BOOKIES} bookies[/] (ensemble 3, write quorum 2, ack quorum 2)"
     )
-    run = play(folder, options.rows, console)
-    console.print("[bold]Every row against the source[/]")
-    verdict = verify.compare(data.load(options.rows), folder / "flights.parquet", run.acked)
-    lines = report(run, verdict, folder)
-    page.write(folder / "flights.html", run, verdict, folder / "flights.parquet", lines)
-    for name, value in lines:
-        console.print(f"  {name:48}{value}", highlight=False, soft_wrap=True)
-    console.print("[bold green]PASSED[/]" if verdict.good else "[bold red]FAILED[/]")
-    return 0 if verdict.good else 1
+    ledgers, topic = play(folder, options.rows, console)
+    console.print("[bold]Every row of both tables against the source[/]")
+    found = halves(folder, options.rows, ledgers, topic)
+    page.write(folder / "flights.html", found, folder / TOPIC_TABLE)
+    for half in found:
+        console.print(f"  [bold]{half.title}[/]")
+        for name, value in half.lines:
+            console.print(f"  {name:48}{value}", highlight=False, soft_wrap=True)
+    console.print(f"  page: {folder / 'flights.html'}", highlight=False, soft_wrap=True)
+    good = all(half.verdict.good for half in found)
+    console.print("[bold green]PASSED[/]" if good else "[bold red]FAILED[/]")
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

@@ -1,17 +1,24 @@
-"""Reading the writers' logs of acknowledged rows."""
+"""The writing programs' logs of acknowledged rows.
+
+Log lines: ``part ID`` when a ledger was created, ``acked PART FIRST_POSITION FIRST_ROW COUNT SECONDS`` for each run of
+rows, synced to disk after the acknowledgements came: what stands there was promised, whatever happens to the program.
+A part is a ledger, and positions are its entries; or a queue of the topic, with its offsets.
+"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 
 @dataclass(frozen=True)
 class AckedRun:
-    """``count`` rows from ``row`` are entries of ``ledger`` from ``entry``; acknowledged at ``time`` (Unix seconds)."""
+    """``count`` rows from ``row`` are at ``position`` and after it in ``part``; acknowledged at ``time`` (Unix s)."""
 
-    ledger: int
-    entry: int
+    part: int
+    position: int
     row: int
     count: int
     time: float
@@ -19,7 +26,7 @@ class AckedRun:
 
 @dataclass(frozen=True)
 class AckLogContent:
-    ledgers: tuple[int, ...]
+    parts: tuple[int, ...]
     runs: tuple[AckedRun, ...]
 
     @property
@@ -27,12 +34,23 @@ class AckLogContent:
         return sum(run.count for run in self.runs)
 
 
+class AckLog:
+    """What was acknowledged, on disk before anything else happens."""
+
+    def __init__(self, path: str) -> None:
+        self._file: TextIO = open(path, "a", encoding="ascii")  # noqa: SIM115 - lives as long as the process
+
+    def write(self, *words: object) -> None:
+        print(*words, file=self._file, flush=True)
+        os.fdatasync(self._file.fileno())
+
+
 def read_log(path: Path) -> AckLogContent:
-    """Whole lines only: a writer killed in the middle of one had not synced it."""
+    """Whole lines only: a program killed in the middle of one had not synced it."""
     text = path.read_text(encoding="ascii") if path.exists() else ""
     lines = [line.split() for line in text[: text.rfind("\n") + 1].splitlines()]
-    ledgers = tuple(int(words[1]) for words in lines if words[0] == "ledger")
+    parts = tuple(int(words[1]) for words in lines if words[0] == "part")
     runs = tuple(
         AckedRun(*(int(word) for word in words[1:5]), time=float(words[5])) for words in lines if words[0] == "acked"
     )
-    return AckLogContent(ledgers, runs)
+    return AckLogContent(parts, runs)

@@ -6,6 +6,7 @@ import html
 import io
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
@@ -64,31 +65,48 @@ def delays(table: pa.Table, by: str, label: str) -> str:
     return _svg(figure)
 
 
-def write(path: Path, run: Run, verdict: Verdict, table: Path, report: Sequence[tuple[str, str]]) -> None:
-    """The page."""
+@dataclass(frozen=True)
+class Half:
+    """One log's part of the page: its name, its run, what the comparison found, and the report's lines."""
+
+    title: str
+    run: Run
+    verdict: Verdict
+    lines: Sequence[tuple[str, str]]
+    steps: Sequence[str] = ()  # of a recovery
+
+
+def _section(half: Half) -> str:
+    rows = "".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in half.lines)
+    start = half.run.moments[0].time
+    moments = "".join(
+        f"<li>{html.escape(one.what)} <small>{one.time - start:.2f} s</small>" for one in half.run.moments
+    )
+    steps = "\n".join(html.escape(step) for step in half.steps)
+    recovery = f"<h3>Recovery of the dead writer's ledger, step by step</h3><pre>{steps}</pre>" if steps else ""
+    return f"""<h2>{html.escape(half.title)}</h2><table>{rows}</table>
+<h3>Write rate, with the faults</h3>{throughput(half.run.acked, half.run.moments)}<ol>{moments}</ol>{recovery}"""
+
+
+def write(path: Path, halves: Sequence[Half], table: Path) -> None:
+    """The page. The delays are those of ``table``; the other one has proved to be equal."""
     flights = pq.read_table(table, columns=["carrier", "hour", "dep_delay"])
-    rows = "".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in report)
-    steps = "\n".join(html.escape(step) for step in run.steps)
-    start = run.moments[0].time
-    moments = "".join(f"<li>{html.escape(one.what)} <small>{one.time - start:.2f} s</small>" for one in run.moments)
-    headline = "Every row is there, once, in order" if verdict.good else "THE COMPARISON FAILED"
+    good = all(half.verdict.good for half in halves)
+    headline = "every row is there, once, in order" if good else "THE COMPARISON FAILED"
     path.write_text(
         f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>tallystick: flights</title>
 <style>
  body {{ font: 15px/1.5 system-ui, sans-serif; color: {INK}; max-width: 1000px; margin: 2rem auto; padding: 0 1rem }}
- h1 {{ font-size: 1.5rem }} h2 {{ font-size: 1.1rem; margin-top: 2rem }}
- .verdict {{ color: {ACCENT if verdict.good else FAULT} }}
+ h1 {{ font-size: 1.5rem }} h2 {{ font-size: 1.2rem; margin-top: 2.5rem }} h3 {{ font-size: 1rem; margin-top: 1.5rem }}
+ .verdict {{ color: {ACCENT if good else FAULT} }}
  table {{ border-collapse: collapse }} th {{ text-align: left; font-weight: 500; padding-right: 2rem }}
  td, th {{ border-bottom: 1px solid #ddd; padding: .25rem 1.5rem .25rem 0; vertical-align: top }}
  pre {{ background: #f6f8fa; padding: .8rem; overflow-x: auto; font-size: 12px }}
  .pair {{ display: flex; flex-wrap: wrap }}
  svg {{ max-width: 100%; height: auto }}
 </style>
-<h1>From a ledger to a table: <span class="verdict">{headline}</span></h1>
-<table>{rows}</table>
-<h2>Write rate, with the faults</h2>{throughput(run.acked, run.moments)}
-<ol>{moments}</ol>
-<h2>Recovery of the dead writer's ledger, step by step</h2><pre>{steps}</pre>
+<h1>From two logs to a table: <span class="verdict">{headline}</span></h1>
+{"".join(map(_section, halves))}
 <h2>From the table: delays by carrier and by hour</h2>
 <div class="pair">{delays(flights, "carrier", "carrier")}{delays(flights, "hour", "scheduled hour (New York)")}</div>
 </html>""",

@@ -1,4 +1,4 @@
-"""The processes of the run: the cluster, the writers, Spark. Each ends with its context, whatever happens.
+"""The processes of the run: the cluster, writers and senders, Spark. Each ends with its context, whatever happens.
 
 They are in sessions of their own: a Ctrl-C in the terminal reaches the story alone, which then ends them.
 """
@@ -6,20 +6,25 @@ They are in sessions of their own: a Ctrl-C in the terminal reaches the story al
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
+from tallystick.admin.dev import running_name_server, running_uri
+
 from examples.flights.acks import read_log
-from tallystick.admin.dev import running_uri
+from examples.flights.ingest import DONE
+from examples.flights.sender import LOST_BROKER
 
 TALLY = (sys.executable, "-m", "tallystick")
 STOP_S = 10.0
+SEND_S = 30.0  # a send without answer is given up long before
 
 
 class Cluster:
@@ -29,25 +34,25 @@ class Cluster:
         self.folder = folder
 
     def tally(self, *words: str) -> str:
-        command = [*TALLY, *words, "--dir", str(self.folder)]
-        done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
+        environment = {**os.environ, "TALLY_DEV_DIR": str(self.folder)}
+        done = subprocess.run([*TALLY, *words], env=environment, capture_output=True, text=True, start_new_session=True)
         if done.returncode:
             raise SystemExit(f"`tally {' '.join(words)}` failed: {done.stderr.strip() or done.stdout.strip()}")
         return done.stdout
 
     @contextlib.contextmanager
-    def running(self, bookies: int) -> Iterator[str]:
-        """The metadata URI of a fresh cluster, which is gone again afterwards."""
+    def running(self, bookies: int, brokers: str) -> Iterator[tuple[str, str]]:
+        """The metadata URI and the name server of a fresh cluster, which is gone again afterwards."""
         try:
-            self.tally("dev", "up", "--bookies", str(bookies))
-            uri = running_uri(str(self.folder))
-            assert uri is not None
-            yield uri
+            self.tally("dev", "up", "--bookies", str(bookies), "--brokers", brokers)
+            uri, name_server = running_uri(str(self.folder)), running_name_server(str(self.folder))
+            assert uri is not None and name_server is not None
+            yield uri, name_server
         finally:
             self.stop()
 
     def stop(self) -> None:
-        """End the bookies, if there are any. Another Ctrl-C does not keep them from it."""
+        """End its processes, if there are any. Another Ctrl-C does not keep them from it."""
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             if running_uri(str(self.folder)) is not None:
@@ -61,20 +66,21 @@ class _Process:
 
     name = "program"
 
-    def __init__(self, log: Path, module: str, options: Mapping[str, object], stderr: Path | None = None) -> None:
+    def __init__(self, log: Path, module: str, *words: object, stderr: Path | None = None) -> None:
         self.log = log
-        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         with contextlib.ExitStack() as stack:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, *words],
+                [sys.executable, "-m", module, *map(str, words)],
                 stdin=subprocess.PIPE,
-                stderr=stack.enter_context(stderr.open("wb")) if stderr else None,
+                stdout=subprocess.PIPE,
+                stderr=stack.enter_context(stderr.open("ab")) if stderr else None,
                 start_new_session=True,
+                text=True,
             )
 
-    def finish(self, said: str = "") -> None:
-        """Wait for its end, after a last word to it."""
-        self._process.communicate(said.encode())
+    def finish(self) -> None:
+        """Wait for its end."""
+        self._process.communicate()
         if self._process.returncode:
             raise SystemExit(f"the {self.name} failed with exit code {self._process.returncode}; its log: {self.log}")
 
@@ -87,42 +93,84 @@ class _Process:
 
     def __exit__(self, *_: object) -> None:
         """End it and all that it has started."""
-        if self._process.poll() == 0:
-            return
-        self._signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(STOP_S)
-        self._signal(signal.SIGKILL)
-        self._process.wait()
+        if self._process.poll() != 0:
+            self._signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_S)
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
 
-class WriterProcess(_Process):
-    """A writer as a process of its own, so that it can be killed like one. ``log``: what was acknowledged."""
-
-    name = "writer"
-
-    def __init__(self, uri: str, log: Path, first_row: int, rows: int, rate: float) -> None:
-        arguments = {"uri": uri, "log": log, "first-row": first_row, "rows": rows, "rate": rate}
-        super().__init__(log, "examples.flights.writer", arguments)
+class WritingProcess(_Process):
+    """A writer or sender as a process of its own, so that it can be killed like one. ``log``: what was acknowledged."""
 
     def wait_for(self, done: Callable[[int], bool], tick: Callable[[int], None]) -> None:
         """Until ``done(rows acknowledged)``; ``tick`` is called with that number on the way."""
         while not done(rows := read_log(self.log).rows):
             tick(rows)
             if self._process.poll() is not None and not done(read_log(self.log).rows):
-                raise SystemExit(f"the writer ended early, with exit code {self._process.returncode}")
+                raise SystemExit(f"the {self.name} ended early, with exit code {self._process.returncode}")
             time.sleep(0.05)
         tick(read_log(self.log).rows)
 
 
+class WriterProcess(WritingProcess):
+    """Appends rows to ledgers."""
+
+    name = "writer"
+
+    def __init__(self, uri: str, log: Path, first_row: int, rows: int, rate: float) -> None:
+        super().__init__(
+            log, "examples.flights.writer",
+            "--uri", uri, "--log", log, "--first-row", first_row, "--rows", rows, "--rate", rate,
+        )  # fmt: skip
+
+
+class SenderProcess(WritingProcess):
+    """Sends rows to a topic."""
+
+    name = "sender"
+
+    def __init__(self, name_server: str, topic: str, log: Path, first_row: int, rows: int, rate: float) -> None:
+        super().__init__(
+            log, "examples.flights.sender", "--name-server", name_server, "--topic", topic,
+            "--log", log, "--first-row", first_row, "--rows", rows, "--rate", rate, stderr=log.with_suffix(".err"),
+        )  # fmt: skip
+
+    def wait_until_lost(self) -> None:
+        """It ends by itself when its broker is gone."""
+        if self._process.wait(SEND_S) != LOST_BROKER:
+            raise SystemExit(f"the sender ended with exit code {self._process.returncode}; its log: {self.log}")
+
+
 class IngestProcess(_Process):
-    """Spark, which starts at once and waits for ``finish(ledgers)``. ``log``: what it and Java say on stderr."""
+    """Spark, which starts at once and waits for orders. ``log``: what it and Java say on stderr."""
 
     name = "Spark program"
 
-    def __init__(self, uri: str, log: Path, table: Path) -> None:
-        super().__init__(log, "examples.flights.ingest", {"uri": uri, "table": table}, stderr=log)
+    def __init__(self, folder: Path) -> None:
+        log = folder / "spark.log"
+        super().__init__(log, "examples.flights.ingest", folder / "spark", stderr=log)
+
+    def order(self, **order: object) -> None:
+        """Have a table written; see ``ingest``."""
+        stdin = self._process.stdin
+        assert stdin is not None
+        stdin.write(json.dumps(order) + "\n")
+        stdin.flush()
+
+    def wait(self) -> None:
+        """Until the oldest open order is done."""
+        stdout = self._process.stdout
+        assert stdout is not None
+        if all(line.strip() != DONE for line in stdout):  # Java may print something too
+            self.finish()
+            raise SystemExit(f"the Spark program ended early; its log: {self.log}")

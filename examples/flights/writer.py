@@ -1,34 +1,19 @@
-"""The writer process: appends rows to ledgers and keeps a synced log of its own of what was acknowledged.
-
-Log lines: ``ledger ID`` when a ledger was created, ``acked LEDGER FIRST_ENTRY FIRST_ROW COUNT SECONDS`` for each run of
-rows, synced to disk after the acknowledgements came: what stands there was promised, whatever happens to this process.
-"""
+"""The writer process: appends rows to ledgers, and keeps a synced log of its own of what was acknowledged."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import sys
 import time
-from typing import TextIO
 
 import tallystick
+
+from examples.flights.acks import AckLog
 from examples.flights.data import load, payloads
 
 BATCHES_PER_S = 20
 LEDGER_ROWS = 100_000  # a new ledger after so many rows
-
-
-class AckLog:
-    """What was acknowledged, on disk before anything else happens."""
-
-    def __init__(self, path: str) -> None:
-        self._file: TextIO = open(path, "a", encoding="ascii")  # noqa: SIM115 - lives as long as the process
-
-    def write(self, *words: object) -> None:
-        print(*words, file=self._file, flush=True)
-        os.fdatasync(self._file.fileno())
 
 
 async def write(uri: str, first_row: int, rows: int, rate: float, log: AckLog) -> None:
@@ -39,7 +24,7 @@ async def write(uri: str, first_row: int, rows: int, rate: float, log: AckLog) -
     async with tallystick.connect(uri) as client:
         while row < rows:
             writer = await client.create_ledger(custom_metadata={"application": b"flights"})
-            log.write("ledger", writer.id)
+            log.write("part", writer.id)
             stop = min(rows, row + LEDGER_ROWS)
             while row < stop:
                 batch = next(batches)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.clusters import KINDS, Cluster
-from support.java import Java, missing, prepare
+from support.java import BOOKKEEPER, Java, missing, prepare
 from support.peers import Bookie, ZooKeeper
 
 HERE = Path(__file__).parent
@@ -28,7 +28,7 @@ def java() -> Java:
     reason = missing()
     if reason:
         pytest.skip(f"the original cannot run here: {reason}")
-    return prepare()
+    return prepare(BOOKKEEPER)
 
 
 @pytest.fixture(scope="session")

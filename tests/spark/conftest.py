@@ -1,4 +1,4 @@
-"""A development cluster of four bookies, and one local Spark session: each started once for all tests here."""
+"""Development clusters of bookies and of brokers, and one local Spark session: each started once for all tests here."""
 
 from __future__ import annotations
 
@@ -51,6 +51,22 @@ def bk(uri: str) -> Iterator[sync.BookKeeper]:
         yield client
 
 
+@pytest.fixture(scope="session")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
+    """A name server, ``broker-a``, and its slave, for whom it waits."""
+    cluster = DevCluster(str(tmp_path_factory.mktemp("brokers")))
+    cluster.up(brokers="1+1")
+    yield cluster
+    cluster.down()
+
+
+@pytest.fixture(scope="session")
+def name_server(brokers: DevCluster) -> str:
+    state = brokers.load()
+    assert state is not None and state.name_server is not None
+    return state.name_server
+
+
 @pytest.fixture
 def write(bk: sync.BookKeeper) -> Write:
     """Write a closed ledger; its id."""
@@ -100,3 +116,14 @@ def read(spark: SparkSession, uri: str) -> Read:
         return spark.read.format("tally-ledger").options(uri=uri, **{n: str(v) for n, v in options.items()}).load()
 
     return read_ledgers
+
+
+@pytest.fixture
+def read_topic(spark: SparkSession, name_server: str) -> Read:
+    """A data frame of a topic, with options by name."""
+
+    def read(topic: str, **options: object) -> DataFrame:
+        texts = {name: str(value) for name, value in options.items()}
+        return spark.read.format("tally-topic").options(nameServer=name_server, topic=topic, **texts).load()
+
+    return read

@@ -1,10 +1,10 @@
-"""The original's programs as test peers: its released jars by name through Maven, our driver programs beside them.
+"""The originals' programs as test peers: released jars by name through Maven, our driver programs beside them.
 
 All lands in one user cache folder (``TALLY_INTEROP_CACHE``, else ``~/.cache/tallystick/interop``) and is made once:
 
-    lib-4.18.0/*.jar            the original, as Maven resolves it
-    driver-<hash>/driver.jar    tests/interop/java compiled against it
-    driver-<hash>/classes.jsa   class-data archive: halves the start of every peer
+    lib-<original>-<version>/*.jar         one original, as Maven resolves it
+    driver-<original>-<hash>/driver.jar    its folder of tests/interop/java compiled against it
+    driver-<original>-<hash>/classes.jsa   class-data archive: halves the start of every peer
 
 ``<hash>`` covers the sources, the jars' version and the Java version. A folder appears by one rename, so a run that
 dies half-way leaves nothing that a later one would take for whole, and two runs at once do not meet.
@@ -18,26 +18,15 @@ import shutil
 import subprocess
 import tempfile
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-BOOKKEEPER = "4.18.0"
-JARS = (
-    ("org.apache.bookkeeper", "bookkeeper-server", BOOKKEEPER),
-    # ZooKeeper's server needs these two and does not bring them.
-    ("io.dropwizard.metrics", "metrics-core", "4.1.12.1"),
-    ("org.xerial.snappy", "snappy-java", "1.1.10.5"),
-)
 SOURCES = Path(__file__).resolve().parent.parent / "interop" / "java"
-OPENED = ("java.io", "java.util.zip", "java.nio", "jdk.internal.misc")
 COMMON = (
-    *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED),
     "-Dio.netty.tryReflectionSetAccessible=true",
     # Without it a bookie on the loopback interface calls itself "0:0:0:0:0:0:0:1%lo" and refuses that as an id.
     "-Djava.net.preferIPv4Stack=true",
-    "-Dzookeeper.admin.enableServer=false",
-    "-Dzookeeper.4lw.commands.whitelist=ruok",
-    f"-Dlog4j2.configurationFile={SOURCES / 'log4j2.properties'}",
     "-Xshare:auto",
     "-Xlog:cds=off",
     "-Xlog:cds+dynamic=off",
@@ -46,9 +35,79 @@ SMALL = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-XX:MaxDire
 
 
 @dataclass(frozen=True)
-class Java:
-    """A machine that can run the original. ``home`` holds the jars and our driver."""
+class Original:
+    """One original system: what Maven is asked for, and what its processes need."""
 
+    name: str
+    version: str
+    artifacts: tuple[tuple[str, str, str], ...]  # group, name, version
+    flags: tuple[str, ...]
+    # Makes the files that a training run needs in a folder, and gives its arguments.
+    training: Callable[[Path], list[str]]
+
+    @property
+    def sources(self) -> list[Path]:
+        """What all drivers share, and this one's own."""
+        return [*sorted(SOURCES.glob("*.java")), *sorted((SOURCES / self.name).glob("*.java"))]
+
+
+def opened(*packages: str) -> tuple[str, ...]:
+    return tuple(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in packages)
+
+
+def _train_bookkeeper(folder: Path) -> list[str]:
+    from support.peers import bookie_configuration, free_port
+
+    configuration = folder / "bookie.conf"
+    configuration.write_text(bookie_configuration("zk://unused/ledgers", free_port(), folder, {}))
+    return [str(folder), str(configuration)]
+
+
+def _train_rocketmq(folder: Path) -> list[str]:
+    from support.broker_peers import broker_configuration, free_ports, name_server_configuration
+
+    ports = free_ports()
+    name_server = f"127.0.0.1:{ports.name_server}"
+    files = {
+        "namesrv.conf": name_server_configuration(folder, ports.name_server),
+        "broker.conf": broker_configuration(folder / "store", ports, name_server, {}),
+    }
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return [*(str(folder / name) for name in files), name_server]
+
+
+BOOKKEEPER = Original(
+    "bookkeeper",
+    "4.18.0",
+    (
+        ("org.apache.bookkeeper", "bookkeeper-server", "4.18.0"),
+        # ZooKeeper's server needs these two and does not bring them.
+        ("io.dropwizard.metrics", "metrics-core", "4.1.12.1"),
+        ("org.xerial.snappy", "snappy-java", "1.1.10.5"),
+    ),
+    (
+        *opened("java.io", "java.util.zip", "java.nio", "jdk.internal.misc"),
+        "-Dzookeeper.admin.enableServer=false",
+        "-Dzookeeper.4lw.commands.whitelist=ruok",
+        f"-Dlog4j2.configurationFile={SOURCES / 'bookkeeper' / 'log4j2.properties'}",
+    ),
+    _train_bookkeeper,
+)
+ROCKETMQ = Original(
+    "rocketmq",
+    "5.5.0",
+    tuple(("org.apache.rocketmq", f"rocketmq-{part}", "5.5.0") for part in ("namesrv", "broker", "client", "tools")),
+    opened("java.io", "java.lang", "java.nio", "java.util", "jdk.internal.misc", "jdk.internal.ref", "sun.nio.ch"),
+    _train_rocketmq,
+)
+
+
+@dataclass(frozen=True)
+class Java:
+    """A machine that can run an original. ``lib`` holds the jars, ``driver`` our programs."""
+
+    original: Original
     lib: Path
     driver: Path
 
@@ -56,26 +115,27 @@ class Java:
         """The command line of one peer."""
         archive = self.driver / "classes.jsa"
         shared = (f"-XX:SharedArchiveFile={archive}",) if archive.exists() else ()
-        return ["java", *COMMON, *flags, *shared, "-cp", class_path(self.lib, self.driver), main, *arguments]
+        path = class_path(self.lib, self.driver)
+        return ["java", *COMMON, *self.original.flags, *flags, *shared, "-cp", path, main, *arguments]
 
 
 def missing() -> str | None:
-    """Why the original cannot run on this machine; None when it can."""
+    """Why no original can run on this machine; None when they can."""
     needed = [name for name in ("java", "javac", "mvn") if shutil.which(name) is None]
     return f"no {', '.join(needed)} on the PATH" if needed else None
 
 
-def prepare() -> Java:
+def prepare(original: Original) -> Java:
     """Resolve, compile and train what is not in the cache yet. The first time takes half a minute, later ones none."""
     home = Path(os.environ.get("TALLY_INTEROP_CACHE") or Path.home() / ".cache" / "tallystick" / "interop")
     home.mkdir(parents=True, exist_ok=True)
-    lib = home / f"lib-{BOOKKEEPER}"
+    lib = home / f"lib-{original.name}-{original.version}"
     if not lib.exists():
-        _build(lib, _resolve)
-    driver = home / f"driver-{_fingerprint()}"
+        _build(lib, lambda folder: _resolve(original, folder))
+    driver = home / f"driver-{original.name}-{_fingerprint(original)}"
     if not driver.exists():
-        _build(driver, lambda folder: _compile(lib, folder))
-    java = Java(lib, driver)
+        _build(driver, lambda folder: _compile(original, lib, folder))
+    java = Java(original, lib, driver)
     if not (driver / "classes.jsa").exists():
         _train(java)
     return java
@@ -86,8 +146,7 @@ def class_path(lib: Path, driver: Path) -> str:
     return os.pathsep.join([str(driver / "driver.jar"), *sorted(str(jar) for jar in lib.glob("*.jar"))])
 
 
-def _build(target: Path, fill: object) -> None:
-    assert callable(fill)
+def _build(target: Path, fill: Callable[[Path], None]) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder:
         made = Path(folder) / "made"
         made.mkdir()
@@ -105,10 +164,10 @@ def _run(command: list[str], folder: Path) -> None:
         raise RuntimeError(f"{' '.join(command[:3])} … failed with {done.returncode}:\n{done.stdout[-3000:]}")
 
 
-def _resolve(folder: Path) -> None:
+def _resolve(original: Original, folder: Path) -> None:
     dependencies = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>"
-        for group, name, version in JARS
+        for group, name, version in original.artifacts
     )
     pom = (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion><groupId>tallystick</groupId>'
@@ -119,18 +178,17 @@ def _resolve(folder: Path) -> None:
         _run(["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder}"], Path(project))
 
 
-def _fingerprint() -> str:
+def _fingerprint(original: Original) -> str:
     version = subprocess.run(["java", "-version"], stderr=subprocess.PIPE, check=True).stderr
-    digest = hashlib.sha256(version + BOOKKEEPER.encode())
-    for source in sorted(SOURCES.glob("*.java")):
+    digest = hashlib.sha256(version + original.version.encode())
+    for source in original.sources:
         digest.update(source.read_bytes())
     return digest.hexdigest()[:12]
 
 
-def _compile(lib: Path, folder: Path) -> None:
+def _compile(original: Original, lib: Path, folder: Path) -> None:
     classes = folder / "classes"
-    sources = [str(source) for source in sorted(SOURCES.glob("*.java"))]
-    _run(["javac", "-d", str(classes), "-cp", str(lib / "*"), *sources], folder)
+    _run(["javac", "-d", str(classes), "-cp", str(lib / "*"), *map(str, original.sources)], folder)
     # A jar, because an archive of class data refuses folders of classes.
     with zipfile.ZipFile(folder / "driver.jar", "w") as jar:
         for file in sorted(classes.rglob("*.class")):
@@ -140,17 +198,16 @@ def _compile(lib: Path, folder: Path) -> None:
 
 def _train(java: Java) -> None:
     """One short run of all roles writes the class-data archive. It only saves time, so a run that fails is left be."""
-    from support.peers import bookie_configuration, free_port
-
     with tempfile.TemporaryDirectory() as folder:
-        configuration = Path(folder) / "bookie.conf"
-        configuration.write_text(bookie_configuration("zk://unused/ledgers", free_port(), Path(folder), {}))
         temporary = java.driver / f".classes-{os.getpid()}.jsa"
-        flags = (*SMALL, f"-XX:ArchiveClassesAtExit={temporary}")
-        done = subprocess.run(
-            java.command("Train", folder, str(configuration), flags=flags), capture_output=True, text=True, timeout=120
+        home = (f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}")
+        command = java.command(
+            "Train",
+            *java.original.training(Path(folder)),
+            flags=(*SMALL, *home, f"-XX:ArchiveClassesAtExit={temporary}"),
         )
-        if done.returncode == 0 and temporary.exists():
+        try:
+            subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
             temporary.rename(java.driver / "classes.jsa")
-        else:
-            print(f"no class-data archive (peers start slower): {done.stdout[-500:]} {done.stderr[-500:]}")
+        except (subprocess.SubprocessError, OSError) as error:
+            print(f"no class-data archive (peers start slower): {error}")

@@ -33,14 +33,11 @@ class LiveCluster:
     brokers: dict[str, Broker] = field(default_factory=dict)
 
     async def start(self, node: str) -> Broker:
-        """It is registered when this returns. A broker that ran before gets its old ports."""
+        """It is registered when this returns."""
         name, _, slave = node.partition("-s")
         settings = {"brokerName": name, "brokerId": slave or "0", "namesrvAddr": self.name_server, "listenPort": "0"}
         settings |= {"storePathRootDir": str(self.store(node)), **SMALL}
         settings["brokerRole"] = "SLAVE" if slave else "SYNC_MASTER"
-        if (before := self.brokers.get(node)) is not None:
-            settings["listenPort"] = str(before.address[1])
-            settings["haListenPort"] = str(before.ha_address[1]) if before.ha_address is not None else "0"
         outside = Outside(TcpNetwork(), OsDisk(), SystemClock(), Events())
         broker = self.brokers[node] = await start_broker(broker_settings(settings).broker, outside)
         await until(lambda: self.registered(node))

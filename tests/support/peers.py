@@ -35,6 +35,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def tally(*words: str) -> list[str]:
+    """A command of ours that ends with the process that started it, as the originals' wrappers do, also by SIGKILL."""
+    leash = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+    return [*leash, sys.executable, "-m", "tallystick", *words]
+
+
 class Peer:
     """One process with a log; the base of all others."""
 
@@ -83,6 +89,41 @@ class Peer:
         return RuntimeError(f"{self.name}: {why}\n{log[-3000:]}")
 
 
+class Server(Peer):
+    """A peer that answers requests."""
+
+    async def probe(self) -> None:
+        """Ask for anything. Raises OSError, IncompleteReadError, TimeoutError while it does not answer."""
+        raise NotImplementedError
+
+    async def start(self) -> float:
+        """Start and wait until it answers a request, which is later than when it listens; the seconds it took."""
+        process = self.spawn()
+        started = time.monotonic()
+        while time.monotonic() < started + START_TIMEOUT_S:
+            if process.poll() is not None:
+                raise self.failed(f"ended with {process.returncode}")
+            if await self.answers():
+                return time.monotonic() - started
+            await asyncio.sleep(0.02)
+        raise self.failed(f"no answer in {START_TIMEOUT_S} s")
+
+    async def answers(self) -> bool:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
+            await self.probe()
+            return True
+        return False
+
+    def leave(self, seconds: float = 30.0) -> float:
+        """Ask it to stop (SIGTERM) and wait until it has; the seconds it took."""
+        assert self.process is not None
+        self.process.terminate()
+        started = time.monotonic()
+        self.process.wait(seconds)
+        self.kill()  # only closes what is left of it here
+        return time.monotonic() - started
+
+
 class Driver(Peer):
     """A client in a process of its own, driven by lines (tests/interop/java/Lines.java). Not for two tasks at once."""
 
@@ -103,9 +144,8 @@ class Driver(Peer):
         return await cls._start("java", java.command("Driver", uri, *arguments, flags=flags), folder, name)
 
     @classmethod
-    async def ours(cls, uri: str, folder: Path, *, name: str = "tally") -> Driver:
-        program = Path(__file__).with_name("tally_driver.py")
-        return await cls._start("tally", [sys.executable, str(program), uri], folder, name)
+    async def ours(cls, uri: str, folder: Path, *, program: str = "tally_driver.py", name: str = "tally") -> Driver:
+        return await cls._start("tally", [sys.executable, str(Path(__file__).with_name(program)), uri], folder, name)
 
     @classmethod
     async def _start(cls, kind: str, command: list[str], folder: Path, name: str) -> Driver:
@@ -199,7 +239,7 @@ JAVA_KEYS = {
 }
 
 
-class Bookie(Peer):
+class Bookie(Server):
     """One storage node of either kind. ``id`` is what ledger metadata calls it."""
 
     def __init__(self, kind: str, command: list[str], folder: Path, port: int, id: str) -> None:
@@ -228,9 +268,7 @@ class Bookie(Peer):
         """As ``original``; with an id of its own if one is given, else named by its address as the original is."""
         port = free_port()
         home = folder / f"tally-{port}"
-        # Ends with the process that started it, as the original's wrapper does, also when that one is killed.
-        leash = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
-        command = [*leash, sys.executable, "-m", "tallystick", "bookie", "run", "--config", str(home / "bookie.conf")]
+        command = tally("bookie", "run", "--config", str(home / "bookie.conf"))
         if id:
             command += ["--set", f"bookieId={id}"]
         return cls("tally", command, home, port, id or f"127.0.0.1:{port}")._configured(
@@ -242,23 +280,8 @@ class Bookie(Peer):
         (self.folder / "bookie.conf").write_text(configuration)
         return self
 
-    async def start(self) -> float:
-        """Start and wait until it answers a request, which is later than when it listens; the seconds it took."""
-        process = self.spawn()
-        started = time.monotonic()
-        while time.monotonic() < started + START_TIMEOUT_S:
-            if process.poll() is not None:
-                raise self.failed(f"ended with {process.returncode}")
-            if await self.answers():
-                return time.monotonic() - started
-            await asyncio.sleep(0.02)
-        raise self.failed(f"no answer in {START_TIMEOUT_S} s")
-
-    async def answers(self) -> bool:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
-            await self.read_code(_ABSENT_LEDGER, 0)
-            return True
-        return False
+    async def probe(self) -> None:
+        await self.read_code(_ABSENT_LEDGER, 0)
 
     async def read_code(self, ledger: int, entry: int) -> int:
         """The code of a plain version 2 READ from hand-made bytes: 0 for an entry that is stored here."""

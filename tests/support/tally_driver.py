@@ -1,4 +1,4 @@
-"""Our client in a process of its own, driven by the same lines as the original's (tests/interop/java/Lines.java).
+"""Our client of ledgers in a process of its own, driven by the same lines as the original's (``lines.py``).
 
 Usage: ``python tally_driver.py URI``. Ends at once, closing nothing, when its standard input does: as a crash would.
 """
@@ -7,26 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote_plus
 
 import uvloop
 
 import tallystick
-from tallystick.errors import TallyError
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from support.content import content, payload
+from support.lines import Answer, Arguments, Verbs, serve
 
-Arguments = dict[str, str]
-Answer = dict[str, Any]
 PAYLOADS = 64
 
 
@@ -177,7 +172,7 @@ class TallyDriver:
                         break
         return {"count": entries, "bytes": size, "seconds": time.perf_counter() - started}
 
-    def verbs(self) -> dict[str, Callable[[Arguments], Awaitable[Answer]]]:
+    def verbs(self) -> Verbs:
         plain = (
             self.create, self.append, self.send, self.settle, self.close, self.open, self.read,
             self.metadata, self.delete, self.ledgers, self.bookies,
@@ -185,29 +180,9 @@ class TallyDriver:
         return {**{verb.__name__: verb for verb in plain}, "load-adds": self.load_adds, "load-reads": self.load_reads}
 
 
-def line(status: str, values: Answer) -> str:
-    return " ".join([status, *(f"{key}={quote(str(value), safe='')}" for key, value in values.items())])
-
-
-async def answer(verbs: dict[str, Callable[[Arguments], Awaitable[Answer]]], request: str) -> str:
-    verb, *pairs = request.split(" ")
-    given = {key: unquote_plus(value) for key, _, value in (pair.partition("=") for pair in pairs)}
-    try:
-        return line("ok", await verbs[verb](given))
-    except TallyError as error:
-        return line("error", {"code": error.code, "message": f"{type(error).__name__}: {error}"})
-    except Exception as error:
-        return line("error", {"code": 0, "message": f"{type(error).__name__}: {error}"})
-
-
 async def main(uri: str) -> None:
-    loop = asyncio.get_running_loop()
     async with tallystick.connect(uri) as client:
-        verbs = TallyDriver(client).verbs()
-        print("ready", flush=True)
-        while request := await loop.run_in_executor(None, sys.stdin.readline):
-            print(await answer(verbs, request.strip()), flush=True)
-        os._exit(0)
+        await serve(TallyDriver(client).verbs())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The process of a bookie: its ready line, its signals, its exit codes."""
+"""The processes of servers: their ready lines, signals, exit codes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pytest
 from support.bookies import KEY, adds, codes, read
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.wire.v2 import Code
-from tallystick.node import bookie_main
+from tallystick.node import bookie_main, broker_main, name_server_main
 
-RUN = "import sys; from tallystick.node import bookie_main; sys.exit(bookie_main(sys.argv[1], {}))"
+RUN = "import sys; from tallystick import node; sys.exit(getattr(node, sys.argv[1])(sys.argv[2], {}))"
 
 
 @pytest.fixture
@@ -36,9 +36,9 @@ async def config(tmp_path: Path) -> str:
 
 
 class Process:
-    def __init__(self, config: str) -> None:
+    def __init__(self, config: str, main: str = "bookie_main") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", RUN, config], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-c", RUN, main, config], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
         self.ready = self.process.stdout.readline().strip()
@@ -109,3 +109,37 @@ def test_exit_code_2_for_a_cookie(config: str, tmp_path: Path, capsys: pytest.Ca
 def test_exit_code_4_without_a_cluster(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, errors = exit_code(config, {"metadataServiceUri": f"sqlite://{tmp_path}/other.db"}, capsys)
     assert (code, "MetadataError" in errors) == (4, True)
+
+
+def test_a_broker_and_a_name_server_as_processes(tmp_path: Path, processes: list[Process]) -> None:
+    (tmp_path / "namesrv.conf").write_text("listenPort=0\nserverWorkerThreads=8\n")
+    names = Process(str(tmp_path / "namesrv.conf"), "name_server_main")
+    processes.append(names)
+    address = names.ready.removeprefix("ready nameserver address=")
+    assert address.startswith("127.0.0.1:")
+    (tmp_path / "broker.conf").write_text(
+        f"brokerName=b\nlistenPort=0\nnamesrvAddr={address}\nstorePathRootDir={tmp_path}/store\n"
+        "mappedFileSizeCommitLog=1048576\nmaxHashSlotNum=100\nmaxIndexNum=400\n"
+    )
+    broker = Process(str(tmp_path / "broker.conf"), "broker_main")
+    processes.append(broker)
+    assert broker.ready.startswith("ready broker=b id=0 address=127.0.0.1:")
+    assert " ha=127.0.0.1:" in broker.ready
+    assert broker.end(signal.SIGTERM)[0] == 0
+    code, errors = names.end(signal.SIGTERM)
+    assert code == 0
+    assert "these settings change nothing here: serverWorkerThreads" in errors
+
+
+def test_what_keeps_a_broker_or_a_name_server_from_starting_is_exit_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert broker_main(None, {}, io.StringIO()) == 1
+    assert "storePathRootDir is missing" in capsys.readouterr().err
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert name_server_main(None, {"listenPort": port}, io.StringIO()) == 1
+    said = capsys.readouterr().err
+    assert "already in use" in said and f"(host=127.0.0.1 port={port})" in said

@@ -83,7 +83,7 @@ def find_uri(environment: Mapping[str, str] = os.environ) -> str:
     found = environment.get("TALLY_URI") or running_uri(directory)
     if not found:
         raise UsageError(
-            "which cluster? Give --uri, set TALLY_URI, or start one with: tally dev up", looked_in=directory
+            "which cluster? Give --uri, set TALLY_URI, or start one with: tally dev up --bookies 4", looked_in=directory
         )
     return found
 

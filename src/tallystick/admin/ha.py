@@ -7,24 +7,28 @@ only one left over on both sides.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
 
 from tallystick.admin.brokers import Operator, Process, list_processes
-from tallystick.errors import BrokerError, TallyError
+from tallystick.errors import TallyError
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import HaStatus, SlaveLink, TopicStats, TopicTableAnswer, read_stats
-from tallystick.rocketmq.wire.headers import TopicHeader
+from tallystick.rocketmq.wire.headers import OffsetAnswer, QueueHeader, TopicHeader
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode
 
-TOPICS_AT_ONCE = 16
+QUESTIONS_AT_ONCE = 32
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Replication:
     """One slave; or a broker without any, then ``slave`` is None. What is not known is None.
 
-    ``behind_messages`` counts messages of all queues that consumers cannot read there yet.
+    ``behind_messages`` counts messages of all queues that the slave's queues do not have yet.
     """
 
     broker: str
@@ -127,28 +131,31 @@ async def _messages_behind(operator: Operator, master: _Answer | None, slave: _A
     try:
         answer = await operator.ask(master.process.address, RequestCode.GET_ALL_TOPIC_CONFIG)
         topics = sorted(dialect.read_as(bytes(answer.body), TopicTableAnswer).topics)
-        there = await _ends(operator, master.process, topics)
-        here = await _ends(operator, slave.process, topics)
+        stats = await _together(_stats(operator, master.process, topic) for topic in topics)
+        there = {queue: one.max_offset for table in stats for queue, one in table.queues.items() if one.max_offset}
+        # Not by the slave's own statistics: it may lack the topic, and have its messages all the same.
+        here = await _together(_end(operator, slave.process, queue) for queue in there)
     except TallyError:
         return None
-    return sum(max(0, end - here.get(queue, 0)) for queue, end in there.items())
+    return sum(max(0, end - there_too) for end, there_too in zip(there.values(), here, strict=True))
 
 
-async def _ends(operator: Operator, process: Process, topics: Sequence[str]) -> dict[MessageQueue, int]:
-    """The end of each queue. A topic that is not there has none."""
-    found: dict[MessageQueue, int] = {}
-    for first in range(0, len(topics), TOPICS_AT_ONCE):
-        some = topics[first : first + TOPICS_AT_ONCE]
-        for stats in await asyncio.gather(*(_stats(operator, process, topic) for topic in some)):
-            found |= {queue: one.max_offset for queue, one in stats.queues.items()}
+async def _together(asking: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The answers in order, some at a time."""
+    found: list[T] = []
+    questions = iter(asking)
+    while some := list(islice(questions, QUESTIONS_AT_ONCE)):
+        found += await asyncio.gather(*some)
     return found
 
 
 async def _stats(operator: Operator, process: Process, topic: str) -> TopicStats:
-    try:
-        answer = await operator.ask(process.address, RequestCode.GET_TOPIC_STATS_INFO, TopicHeader(topic))
-    except BrokerError:
-        return TopicStats({})
+    answer = await operator.ask(process.address, RequestCode.GET_TOPIC_STATS_INFO, TopicHeader(topic))
     stats = read_stats(bytes(answer.body), TopicStats)
     assert isinstance(stats, TopicStats)
     return stats
+
+
+async def _end(operator: Operator, process: Process, queue: MessageQueue) -> int:
+    header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id)
+    return OffsetAnswer.of(await operator.ask(process.address, RequestCode.GET_MAX_OFFSET, header)).offset

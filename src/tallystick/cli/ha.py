@@ -24,9 +24,9 @@ def status(
 ) -> None:
     """Show for each slave how far it is behind its master, whether it is in sync, and else why not.
 
-    Behind is counted in bytes of the log, in messages that consumers cannot read there yet, and in seconds since the
-    master stored the first byte that the slave lacks. metadata_age is how long ago the slave last copied the topics,
-    groups and consumer offsets.
+    Behind is counted in bytes of the log, in messages that the slave's queues do not have yet, and in seconds since
+    the master stored the first byte that the slave lacks. metadata_age is how long ago the slave last copied the
+    topics, groups and consumer offsets.
     """
     import asyncio
 

@@ -20,6 +20,7 @@ from tallystick.rocketmq.client.sending import SendResult, SendStatus
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.wire.values import MessageQueue
 
+SEND_S = 10.0  # a broker may wait 5 s for its slaves, and 5 s for its disk, and then has something to say
 FOLLOWED_AHEAD = 1000  # messages that wait to be printed
 
 Show = Callable[[ReceivedMessage], None]
@@ -50,7 +51,7 @@ class Selection:
 
 async def send(servers: str, template: Template, bodies: Sequence[str], *, quiet: bool, json: bool) -> None:
     """Send ``bodies``, or the lines of stdin when there are none."""
-    settings, statuses = BrokerClientSettings(), Counter[SendStatus]()
+    settings, statuses = BrokerClientSettings(send_timeout_s=SEND_S), Counter[SendStatus]()
     async with tallystick.broker(servers, settings=settings) as mq:
         producer = mq.producer(template.group)
         with output.progress("messages", shown=quiet) as count:

@@ -24,7 +24,7 @@ _ADVICE: dict[type[errors.TallyError], str] = {
     errors.LedgerClosed: "Go on in a new ledger.",
     errors.NoSuchLedger: "See `tally ledger list`.",
     errors.Unauthorized: "Give the ledger's password with --password-file or TALLY_PASSWORD.",
-    errors.RequestTimeout: "See `tally bookie list`, and try again.",
+    errors.RequestTimeout: "It may have been done all the same. See `tally bookie list`, for topics `tally ha status`.",
     errors.BookieUnavailable: "See `tally bookie list`, and try again.",
     errors.MetadataUncertain: "See `tally ledger show` or `tally ledger list` for what was done, and try again.",
     errors.NoSuchTopic: "See `tally topic list`; make it with `tally topic create`.",

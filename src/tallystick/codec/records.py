@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import enum
 import struct
+import sys
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -30,6 +32,7 @@ SMALLEST = 91  # a record of IPv4 hosts without body, topic and properties
 FIXED_BYTES = 74  # without hosts, topic field, body and properties
 LONGEST_V1_TOPIC = 127
 BORN_V6, STORE_V6 = 16, 32
+_V6 = BORN_V6 | STORE_V6
 _V6_EXTRA = 12
 CRC_MASK = 0x7FFFFFFF
 
@@ -98,20 +101,23 @@ def encode_records(rows: Sequence[Row], offset: int, store_timestamp: int, store
     The host bits of the system flags are set here. The limits of all fields are the caller's to check.
     """
     records: list[bytes] = []
-    add, join = records.append, b"".join
+    add, join, short = records.append, b"".join, _UNSIGNED_SHORT.pack
+    pack, packed_for = HEADS[8, len(store_host)].pack, 8
+    fixed, host_bits = FIXED_BYTES + len(store_host), STORE_V6 if len(store_host) != 8 else 0
     for topic, queue_id, queue_offset, sys_flag, born, born_host, reconsumed, flag, body, properties in rows:
-        if len(born_host) != 8:
-            sys_flag |= BORN_V6
-        if len(store_host) != 8:
-            sys_flag |= STORE_V6
+        if len(born_host) != packed_for:
+            packed_for = len(born_host)
+            pack = HEADS[packed_for, len(store_host)].pack
+            host_bits = host_bits & STORE_V6 | (BORN_V6 if packed_for != 8 else 0)
+        sys_flag |= host_bits
         body_size, properties_size = len(body), len(properties)
-        size = FIXED_BYTES + len(born_host) + len(store_host) + body_size + len(topic) + properties_size
+        size = fixed + packed_for + body_size + len(topic) + properties_size
         magic = V1 if len(topic) <= LONGEST_V1_TOPIC + 1 else V2
-        head = HEADS[len(born_host), len(store_host)].pack(
+        head = pack(
             size, magic, crc32(body) & CRC_MASK, queue_id, flag, queue_offset, offset, sys_flag,
             born, born_host, store_timestamp, store_host, reconsumed, 0, body_size,
         )  # fmt: skip
-        add(join((head, body, topic, _UNSIGNED_SHORT.pack(properties_size), properties)))
+        add(join((head, body, topic, short(properties_size), properties)))
         offset += size
     return records
 
@@ -126,31 +132,29 @@ def scan_records(buffer: bytes, base: int, *, verify: bool = False) -> RecordRun
     run = RecordRun()
     limit, position = len(buffer), 0
     positions, rows, topics, properties = run.positions, [], run.topics, run.properties
-    unpack, short = _COMMON.unpack_from, _UNSIGNED_SHORT.unpack_from
+    unpack, short, common, v1, v6 = _COMMON.unpack_from, _UNSIGNED_SHORT.unpack_from, _COMMON_BYTES + 1, V1, _V6
     last = limit - SMALLEST
     while position <= last:
         row = unpack(buffer, position)
         size, magic, crc, _, _, physical, sys_flag, _, body_size = row
         end = position + size
-        topic_at = position + _COMMON_BYTES + body_size + 1
-        if magic != V1 or sys_flag & (BORN_V6 | STORE_V6) or body_size < 0 or end > limit or topic_at + 2 > end:
+        topic_at = position + common + body_size
+        if magic != v1 or sys_flag & v6 or body_size < 0 or end > limit or topic_at + 2 > end:
             unusual = _scan_unusual(buffer, position)
             if isinstance(unusual, Stop):
                 run.stop = unusual
                 break
             row, topic_at, topic_end = unusual
-            size, _, crc, _, _, physical, _, _, body_size = row
+            size, magic, crc, _, _, physical, _, _, body_size = row
             end = position + size
-            body_at = topic_at - body_size - (1 if row[1] == V1 else 2)
         else:
-            body_at = topic_at - 1 - body_size
             topic_end = topic_at + buffer[topic_at - 1]
         properties_at = topic_end + 2
         if (
             physical != base + position
             or properties_at > end
             or properties_at + short(buffer, topic_end)[0] != end
-            or (verify and crc32(buffer[body_at : body_at + body_size]) & CRC_MASK != crc)
+            or (verify and crc32(_body(buffer, topic_at - (1 if magic == v1 else 2), body_size)) & CRC_MASK != crc)
         ):
             run.stop = Stop.DAMAGED
             break
@@ -167,6 +171,10 @@ def scan_records(buffer: bytes, base: int, *, verify: bool = False) -> RecordRun
         run.sizes, run.queue_ids, run.queue_offsets = sizes, queue_ids, queue_offsets
         run.sys_flags, run.store_timestamps = sys_flags, stored
     return run
+
+
+def _body(buffer: bytes, end: int, size: int) -> bytes:
+    return buffer[end - size : end]
 
 
 def _judge_rest(buffer: bytes, position: int) -> Stop:
@@ -209,21 +217,63 @@ def _scan_unusual(buffer: bytes, position: int) -> _Unusual | Stop:
     return (*start, sys_flag, _LONG.unpack_from(buffer, stored_at)[0], body_size), topic_at, topic_end
 
 
-# A string's hash is a polynomial in 31 of its characters. C code that evaluates polynomials in 31 is at hand: int()
-# of a number in base 31. A character above 30 is no digit, but two: c = 31 * high + low.
-_DIGITS = b"0123456789abcdefghijklmnopqrstu"
-_LOW = bytes(_DIGITS[character % 31] for character in range(256))
-_HIGH = bytes(_DIGITS[character // 31] for character in range(256))
-_CHUNK = 512  # int() needs quadratic time
+# A string's hash is a polynomial in 31 of its characters. For many strings it is computed at once, in one long integer:
+# each string ends a lane of 32 bytes, and neighbours are joined, first bytes to pairs, then pairs to fours, and so on.
+# Leading zeros add nothing. No joint overflows its place: 255 * 32 < 2**16, that * 962 < 2**32, that * 923522 < 2**64,
+# and from there on the factors are taken modulo 2**32.
+_LANE = 32
+_LANES = 256  # so many at once
+_LONGEST = 4 * _LANE  # what is longer is hashed alone: the others are as wide as the widest
+_WORD = 0xFFFFFFFF
+_POWERS = [pow(31, power, 1 << 32) for power in range(_LONGEST + 1)]
+_POWER_2, _POWER_4, _POWER_8, _POWER_16, _POWER_32 = (_POWERS[1 << step] for step in range(1, 6))
+
+
+def _odd_places(width: int) -> int:
+    """Ones in each second place of ``width`` bytes, the last included, over all lanes."""
+    return int.from_bytes((bytes(width) + b"\xff" * width) * (_LANES * _LANE // width // 2), "big")
+
+
+_BYTES, _PAIRS, _FOURS, _EIGHTS, _SIXTEENS = (_odd_places(1 << step) for step in range(5))
+
+
+def _polynomials(data: bytes) -> list[int]:
+    """For each 32 bytes their polynomial, in 32 bits."""
+    found: list[int] = []
+    for start in range(0, len(data), _LANE * _LANES):
+        part = data[start : start + _LANE * _LANES]
+        value = int.from_bytes(part, "big")
+        value -= (256 - 31) * (value >> 8 & _BYTES)
+        value -= (65536 - _POWER_2) * (value >> 16 & _PAIRS)
+        value = (value & _FOURS) + _POWER_4 * (value >> 32 & _FOURS)
+        value = (value & _EIGHTS) + _POWER_8 * (value >> 64 & _EIGHTS)
+        value = (value & _SIXTEENS) + _POWER_16 * (value >> 128 & _SIXTEENS)
+        words = array("I", value.to_bytes(len(part), sys.byteorder))
+        found += words[7::8] if sys.byteorder == "big" else reversed(words[0::8])
+    return found
+
+
+def hash_texts(texts: Sequence[bytes], seeds: Sequence[int]) -> list[int]:
+    """``hash_utf8`` of each text with its seed, at once."""
+    longest = max(map(len, texts), default=0)
+    if longest > _LONGEST or not all(map(bytes.isascii, texts)):
+        return list(map(hash_utf8, texts, seeds))
+    columns = -(-longest // _LANE) or 1
+    lanes = _polynomials(b"".join([text.rjust(columns * _LANE, b"\0") for text in texts]))
+    values = lanes[::columns]
+    for column in range(1, columns):
+        values = [value * _POWER_32 + lane & _WORD for value, lane in zip(values, lanes[column::columns], strict=True)]
+    return [
+        value + seed * _POWERS[len(text)] & _WORD for value, seed, text in zip(values, seeds, texts, strict=True)
+    ]  # fmt: skip
 
 
 def hash_latin(text: bytes, seed: int = 0) -> int:
     """Hash of Latin-1 text, as unsigned 32 bits, that follows a text with the hash ``seed``."""
-    for start in range(0, len(text), _CHUNK):
-        chunk = text[start : start + _CHUNK]
-        value = int(chunk.translate(_LOW), 31) + 31 * int(chunk.translate(_HIGH), 31)
-        seed = (seed * 31 ** len(chunk) + value) & 0xFFFFFFFF
-    return seed
+    value = 0
+    for lane in _polynomials(text.rjust(-(-len(text) // _LANE) * _LANE, b"\0")):
+        value = value * _POWER_32 + lane & _WORD
+    return value + seed * pow(31, len(text), 1 << 32) & _WORD
 
 
 def hash_utf8(text: bytes, seed: int = 0) -> int:
@@ -231,7 +281,7 @@ def hash_utf8(text: bytes, seed: int = 0) -> int:
     if text.isascii():
         return hash_latin(text, seed)
     for (unit,) in _UNSIGNED_SHORT.iter_unpack(text.decode("utf-8", "replace").encode("utf-16-be")):
-        seed = (seed * 31 + unit) & 0xFFFFFFFF
+        seed = seed * 31 + unit & _WORD
     return seed
 
 

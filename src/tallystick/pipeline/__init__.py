@@ -1,1 +1,4 @@
-"""Spark jobs over the logs: planning (pure), schemas, and the sources that read storage nodes directly (Part P)."""
+"""Spark jobs over the logs (Part P): planning is pure, and executors read storage nodes directly.
+
+``ledger`` and ``topic`` are the two formats; what they share lies here: options, columns, cuts, worker, error codes.
+"""

@@ -1,4 +1,4 @@
-"""The reading side in an executor: one event loop thread and one client for each Python worker process.
+"""The reading side in an executor: an event loop thread and a client for each Python worker process and format.
 
 Spark reuses worker processes, so connections outlive a task. Fetching runs ahead of Spark by a few batches: enough to
 keep the network busy while Spark takes one, and bounded, because what is fetched and not taken is memory.
@@ -11,15 +11,10 @@ import contextlib
 import gc
 import queue
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Callable, Generator
+from typing import Any, Generic, Protocol, TypeVar
 
 import uvloop
-
-from tallystick.bookkeeper.ledger.connection import BookieClient
-from tallystick.bookkeeper.wire.values import BookieId
-from tallystick.pipeline.bookies import bookie_client
-from tallystick.pipeline.plan import Address
 
 T = TypeVar("T")
 AHEAD = 4  # batches
@@ -27,20 +22,36 @@ AHEAD = 4  # batches
 _END = object()
 
 
-class Worker:
-    """A loop thread and a client that knows bookies by the addresses of the plan; used by one task at a time."""
+class Client(Protocol):
+    async def close(self) -> None: ...
 
-    def __init__(self, addresses: Mapping[BookieId, Address]) -> None:
-        self.addresses = dict(addresses)
+
+ClientT = TypeVar("ClientT", bound=Client)
+ClientT_co = TypeVar("ClientT_co", bound=Client, covariant=True)
+
+
+class Peers(Protocol[ClientT_co]):
+    """The storage nodes of a plan. Equal ones are reached by the same client."""
+
+    async def connect(self) -> ClientT_co:
+        """A client that is used on the running loop."""
+        ...
+
+
+class Worker(Generic[ClientT]):
+    """A loop thread and a client of the peers of a plan; used by one task at a time."""
+
+    def __init__(self, peers: Peers[ClientT]) -> None:
+        self.peers = peers
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tally-worker", daemon=True)
         self._thread.start()
         self._client = asyncio.run_coroutine_threadsafe(self._connect(), self._loop).result()
 
-    async def _connect(self) -> BookieClient:
-        return bookie_client(self.addresses)
+    async def _connect(self) -> ClientT:
+        return await self.peers.connect()
 
-    def iterate(self, start: Callable[[BookieClient], AsyncGenerator[T, None]]) -> Generator[T, None, None]:
+    def iterate(self, start: Callable[[ClientT], AsyncGenerator[T, None]]) -> Generator[T, None, None]:
         """What ``start`` gives, from another thread than the loop's. Closing the iterator stops the fetching."""
         ready: queue.SimpleQueue[object] = queue.SimpleQueue()
         room = asyncio.Semaphore(AHEAD)
@@ -75,18 +86,24 @@ async def _produce(items: AsyncGenerator[T, None], ready: queue.SimpleQueue[obje
         await items.aclose()
 
 
-_worker: Worker | None = None
+_workers: dict[type, Worker[Any]] = {}
 
 
-def worker(addresses: Mapping[BookieId, Address]) -> Worker:
-    """This process's worker; a new one when bookies have moved since the last task."""
-    global _worker
-    if _worker is None:
+def worker(peers: Peers[ClientT]) -> Worker[ClientT]:
+    """This process's worker for a format; a new one when the peers have moved since the last task."""
+    if not _workers:
         # Spark collects garbage after each task, over all that the imports made: 30 ms of 48 for a small task. Frozen
         # objects are left out of that.
         gc.freeze()
-    if _worker is None or _worker.addresses != dict(addresses):
-        if _worker is not None:
-            _worker.close()
-        _worker = Worker(addresses)
-    return _worker
+    found = _workers.get(type(peers))
+    if found is None or found.peers != peers:
+        if found is not None:
+            found.close()
+        found = _workers[type(peers)] = Worker(peers)
+    return found
+
+
+def close_workers() -> None:
+    """End the threads and connections of this process."""
+    while _workers:
+        _workers.popitem()[1].close()

@@ -7,7 +7,6 @@ import java.net.URLEncoder;
 import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.Map;
-import org.apache.bookkeeper.client.BKException;
 
 /**
  * The line protocol between a test and a peer: one request a line ({@code verb key=value …}), one answer a line
@@ -15,6 +14,11 @@ import org.apache.bookkeeper.client.BKException;
  * speaks the same, so a test need not know which kind it talks to.
  */
 final class Lines {
+    /** The original's number for the reason of a failure; 0 where it has none. */
+    interface Codes {
+        int of(Throwable error);
+    }
+
     /** What one verb does. */
     interface Verb {
         Map<String, ?> run(Arguments arguments) throws Exception;
@@ -60,33 +64,31 @@ final class Lines {
     private Lines() {}
 
     /** Answer requests from standard input until it ends; then the process ends, so no peer outlives its test. */
-    static void serve(Map<String, Verb> verbs, PrintStream out) throws IOException {
+    static void serve(Map<String, Verb> verbs, Codes codes, PrintStream out) throws IOException {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
         out.println("ready");
         for (String line = in.readLine(); line != null; line = in.readLine()) {
-            out.println(answer(verbs, line.strip().split(" ")));
+            out.println(answer(verbs, codes, line.strip().split(" ")));
         }
         Runtime.getRuntime().halt(0);
     }
 
-    private static String answer(Map<String, Verb> verbs, String[] words) {
+    private static String answer(Map<String, Verb> verbs, Codes codes, String[] words) {
         try {
             Verb verb = verbs.get(words[0]);
             if (verb == null) {
                 throw new IllegalArgumentException("unknown verb " + words[0]);
             }
             return line("ok", verb.run(arguments(words)));
-        } catch (BKException error) {
-            return failure(error.getCode(), error);
         } catch (Exception error) {
             Throwable cause = error.getCause();
-            return cause instanceof BKException known ? failure(known.getCode(), known) : failure(0, error);
+            return cause != null && codes.of(cause) != 0 ? failure(codes, cause) : failure(codes, error);
         }
     }
 
-    private static String failure(int code, Throwable error) {
+    private static String failure(Codes codes, Throwable error) {
         Map<String, Object> shown = new LinkedHashMap<>();
-        shown.put("code", code);
+        shown.put("code", codes.of(error));
         shown.put("message", error.toString());
         return line("error", shown);
     }

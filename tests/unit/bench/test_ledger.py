@@ -14,6 +14,7 @@ from typing import Any
 
 import ledger
 import pytest
+import turns
 from plan import ADDS, QUICK, TAIL_ENTRIES, Plan
 from sides import BATCHES, BEST, DEFAULT, OURS
 
@@ -70,7 +71,7 @@ def test_a_side_that_always_fails_is_left_out_and_the_others_go_on(verb: str) ->
     asyncio.run(bench.run())
     assert list(bench.failures) == [BEST] and "RuntimeError: the process ended with 137" in bench.failures[BEST][0]
     assert bench.left_out(BEST) and not bench.left_out(OURS)
-    assert sum(call == (BEST, verb) for call in asked) == ledger.MAX_FAILURES
+    assert sum(call == (BEST, verb) for call in asked) == turns.MAX_FAILURES
     assert len([one for one in bench.rounds if one.side == OURS]) == 23
 
 

@@ -16,9 +16,12 @@ from tallystick.codec.records import (
     Stop,
     encode_blank,
     encode_records,
+    hash_latin,
+    hash_texts,
     java_hash,
     record_size,
     scan_records,
+    signed,
     topic_field,
 )
 
@@ -114,18 +117,36 @@ def test_what_follows_the_last_record_is_told_apart() -> None:
     assert scan_records(b"\xff" * 200, 0).stop is Stop.DAMAGED
 
 
-def twin_hash(text: str) -> int:
-    value = 0
+def twin_hash(text: str, seed: int = 0) -> int:
+    value = seed
     units = text.encode("utf-16-be", "replace")
     for at in range(0, len(units), 2):
         value = (31 * value + int.from_bytes(units[at : at + 2], "big")) % (1 << 32)
-    return value - (1 << 32) if value >= 1 << 31 else value
+    return value
 
 
 @settings(max_examples=40)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=2000))
 def test_java_hash_equals_its_twin(text: str) -> None:
-    assert java_hash(text) == twin_hash(text)
+    assert java_hash(text) == signed(twin_hash(text))
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(st.text("09AZaz~\x00\x7f", max_size=150), st.integers(0, (1 << 32) - 1)), max_size=12))
+def test_hashes_of_many_texts_equal_their_twins(texts: list[tuple[str, int]]) -> None:
+    expected = [twin_hash(text, seed) for text, seed in texts]
+    assert hash_texts([text.encode() for text, _ in texts], [seed for _, seed in texts]) == expected
+
+
+@pytest.mark.parametrize("odd", ["\x7f" * 32, "\xff" * 32, "x" * 33, "x" * 128, "x" * 129, "日本"])
+def test_more_texts_than_are_hashed_at_once_with_an_odd_one_among_them(odd: str) -> None:
+    texts = [f"{number:032X}" for number in range(600)] + [odd]
+    assert hash_texts([text.encode() for text in texts], range(601)) == list(map(twin_hash, texts, range(601)))
+
+
+def test_no_joint_of_a_hash_overflows() -> None:
+    for text in (b"\xff" * 32, b"\xff" * 10_000):
+        assert hash_latin(text, 1) == twin_hash(text.decode("latin-1"), 1)
 
 
 @pytest.mark.parametrize(("text", "expected"), [("", 0), ("TagA", 2598919), ("polygenelubricants", -(1 << 31))])

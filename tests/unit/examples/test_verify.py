@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from examples.flights.acks import AckedRun
-from examples.flights.verify import Verdict, compare
+from examples.flights.verify import LEDGERS, QUEUES, Verdict, compare
 
 ROWS = 10
 SOURCE = pa.table(
@@ -22,7 +22,7 @@ SOURCE = pa.table(
         "time_hour": pa.array([row * 3_600_000_000 for row in range(ROWS)], pa.timestamp("us", tz="UTC")),
     }
 )
-ACKED = [AckedRun(ledger=1, entry=0, row=0, count=6, time=0.0), AckedRun(ledger=2, entry=0, row=6, count=4, time=1.0)]
+ACKED = [AckedRun(part=1, position=0, row=0, count=6, time=0.0), AckedRun(part=2, position=0, row=6, count=4, time=1.0)]
 # Rows 0 to 5 are in ledger 1, 6 to 9 in ledger 2.
 STORED = SOURCE.add_column(0, "ledger", pa.array([1] * 6 + [2] * 4, pa.int64())).add_column(
     1, "entry", pa.array([*range(6), *range(4)], pa.int64())
@@ -36,7 +36,7 @@ def replaced(name: str, values: list[object]) -> pa.Table:
 
 def verdict(table: pa.Table, folder: Path) -> Verdict:
     pq.write_table(table, folder / "table.parquet")
-    return compare(SOURCE, folder / "table.parquet", ACKED)
+    return compare(SOURCE, folder / "table.parquet", LEDGERS, ACKED)
 
 
 def test_an_equal_table_is_good_in_any_order_of_its_files(tmp_path: Path) -> None:
@@ -62,3 +62,17 @@ def test_each_kind_of_damage_is_counted(damage: Callable[[], pa.Table], what: di
     found = verdict(damage(), tmp_path)
     assert not found.good
     assert {name: getattr(found, name) for name in what} == what
+
+
+def test_queues_lie_beside_each_other_and_each_keeps_its_order(tmp_path: Path) -> None:
+    queues = pa.array([row % 2 for row in range(ROWS)], pa.int32())
+    offsets = pa.array([row // 2 for row in range(ROWS)], pa.int64())
+    table = SOURCE.add_column(0, "queueId", queues).add_column(1, "queueOffset", offsets)
+    acked = [AckedRun(part=row % 2, position=row // 2, row=row, count=1, time=0.0) for row in range(ROWS)]
+    path = tmp_path / "table.parquet"
+    pq.write_table(table, path)
+    assert compare(SOURCE, path, QUEUES, acked).good
+    swapped = pa.array([1, 1, 0, 0, *[row // 2 for row in range(4, ROWS)]], pa.int64())
+    pq.write_table(table.set_column(1, "queueOffset", swapped), path)
+    found = compare(SOURCE, path, QUEUES, acked)
+    assert (found.out_of_order, found.lost, found.missing) == (2, 4, 0)

@@ -6,17 +6,19 @@ from collections.abc import AsyncGenerator, Iterator
 
 import pytest
 
+from tallystick.bookkeeper.ledger.connection import BookieClient
+from tallystick.pipeline.ledger.bookies import Bookies
 from tallystick.pipeline.worker import AHEAD, Worker
 
 
 @pytest.fixture
-def one() -> Iterator[Worker]:
-    worker = Worker({"bookie-1": ("127.0.0.1", 1)})
+def one() -> Iterator[Worker[BookieClient]]:
+    worker = Worker(Bookies({"bookie-1": ("127.0.0.1", 1)}))
     yield worker
     worker.close()
 
 
-def test_items_come_in_order(one: Worker) -> None:
+def test_items_come_in_order(one: Worker[BookieClient]) -> None:
     async def count() -> AsyncGenerator[int, None]:
         for number in range(100):
             if number % 7 == 0:
@@ -26,7 +28,7 @@ def test_items_come_in_order(one: Worker) -> None:
     assert list(one.iterate(lambda client: count())) == list(range(100))
 
 
-def test_an_error_comes_after_what_was_read_before_it(one: Worker) -> None:
+def test_an_error_comes_after_what_was_read_before_it(one: Worker[BookieClient]) -> None:
     async def failing() -> AsyncGenerator[int, None]:
         yield 1
         raise ValueError("broken")
@@ -37,7 +39,7 @@ def test_an_error_comes_after_what_was_read_before_it(one: Worker) -> None:
         next(items)
 
 
-def test_fetching_runs_only_a_little_ahead(one: Worker) -> None:
+def test_fetching_runs_only_a_little_ahead(one: Worker[BookieClient]) -> None:
     fetched, ahead = [], threading.Event()
 
     async def endless() -> AsyncGenerator[int, None]:
@@ -56,7 +58,7 @@ def test_fetching_runs_only_a_little_ahead(one: Worker) -> None:
     assert len(fetched) <= AHEAD + 4  # what was taken, what waits, and the one in hand
 
 
-def test_a_task_that_stops_early_stops_the_fetching(one: Worker) -> None:
+def test_a_task_that_stops_early_stops_the_fetching(one: Worker[BookieClient]) -> None:
     closed = threading.Event()
 
     async def endless() -> AsyncGenerator[int, None]:

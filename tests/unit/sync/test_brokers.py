@@ -57,6 +57,12 @@ def test_send_and_read(address: str) -> None:
         assert bodies == set(range(51))
         assert sum(mq.queue_limits(MessageQueue("T", "b", n))[1] for n in range(2)) == 51
         assert mq.offset_at(MessageQueue("T", "b", 0), 42) == 42
+        queues = [MessageQueue("T", "b", number) for number in range(2)]
+        read = [int(message.body) for queue in queues for message in mq.read(queue, *mq.queue_limits(queue))]
+        assert sorted(read) == list(range(51))
+        endless = mq.read(queues[0], 0)
+        assert next(endless).offset == 0
+        del endless  # ends what it reads from, wherever that happens
 
 
 def test_errors_come_through_and_a_closed_client_says_so(address: str) -> None:

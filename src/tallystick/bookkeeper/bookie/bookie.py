@@ -26,7 +26,6 @@ from tallystick.bookkeeper.bookie.server import BookieServer, Bounds
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.bookie.upkeep import Listing, Upkeep
-from tallystick.bookkeeper.bookie.worker import Worker
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Registration
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, Endpoint
@@ -34,6 +33,7 @@ from tallystick.errors import DiskFull, MetadataConflict, StorageError, UsageErr
 from tallystick.runtime.disk import FolderLock
 from tallystick.runtime.health import HealthPages, serve_health
 from tallystick.runtime.outside import Outside
+from tallystick.runtime.worker import Worker
 
 Address = tuple[str, int]
 

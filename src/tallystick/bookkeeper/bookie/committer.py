@@ -14,9 +14,9 @@ from typing import Protocol
 from tallystick.bookkeeper.bookie.journal import Commit
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.storage import Storage
-from tallystick.bookkeeper.bookie.worker import Worker
 from tallystick.errors import DiskFull
 from tallystick.runtime.clock import Clock
+from tallystick.runtime.worker import Worker
 
 STAGED_BYTES = 64 * 1024 * 1024  # beyond it connections are not read until a commit returned
 RETRY_S = 1.0

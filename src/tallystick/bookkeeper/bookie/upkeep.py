@@ -13,11 +13,11 @@ from tallystick.bookkeeper.bookie.limits import CHECK_EVERY_S, DiskGuard
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
-from tallystick.bookkeeper.bookie.worker import Worker
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Registration
 from tallystick.errors import DiskFull, MetadataError
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events
+from tallystick.runtime.worker import Worker
 
 _PRESSED_TABLES = 4  # so many full memtables in memory: adds wait for the checkpoint
 _RETRY_S = 1.0

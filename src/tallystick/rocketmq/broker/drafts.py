@@ -7,11 +7,11 @@ once as if it were another.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.locks import QueueLocks
+from tallystick.rocketmq.broker.refusals import FAQ, Refusal
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import DLQ_PREFIX, NOT_FOR_CLIENTS, RETRY_PREFIX, Topics, refusal_of_topic
 from tallystick.rocketmq.store.values import Draft
@@ -28,7 +28,6 @@ from tallystick.rocketmq.wire.values import (
 )
 from tallystick.runtime.clock import Clock
 
-FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 REGION, TRACE, CLUSTER, DELAY = "MSG_REGION", "TRACE_ON", "CLUSTER", "DELAY"
 REGION_NAME = "DefaultRegion"
 MAX_BATCH_TOPIC_CHARS = 127
@@ -39,15 +38,6 @@ _TRANSACTION = int(TRANSACTION_MASK)
 _UNIQ_KEY, _WAIT = UNIQ_KEY + "\x01", WAIT + "\x01"
 _WAITING = f"\x02{_WAIT}true\x02"
 _TIMERS = ("TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DEL_UNIQKEY")
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """``checked``: the request came as far as to the checks of its topic; such answers say the region too."""
-
-    code: ResponseCode
-    remark: str
-    checked: bool = True
 
 
 class Drafted(NamedTuple):

@@ -64,7 +64,8 @@ class OffsetRequests:
         return command.answer(OK, None, {})
 
     def _all(self, peer: str, command: Command) -> Command:
-        return command.answer(OK, body=dialect.write(self._parts.offsets.table()))
+        # Quoted: an original slave does not know the pull offsets, and its parser skips only what is strict JSON.
+        return command.answer(OK, body=dialect.write(self._parts.offsets.table(), quoted=True))
 
     def _delays(self, peer: str, command: Command) -> Command:
         return command.answer(OK, body=dialect.write(self._parts.delays.table))

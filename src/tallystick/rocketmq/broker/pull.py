@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tallystick.rocketmq.broker.drafts import Refusal
 from tallystick.rocketmq.broker.hold import Held, HoldCore
 from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.pull_rules import Allowed, check, outcome
+from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.ha.alarm import Alarm
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.values import Arrival
@@ -53,7 +53,7 @@ class Pulls:
             self._parts.traffic.stored(arrival.topic, len(arrival.tags), now_ms)
             woken = self._hold.arrived(arrival.topic, arrival.queue_id, arrival.next_offset, arrival.tags)
             for pull in woken:
-                self._run(pull, first=False)
+                self._run_again(pull)
 
     def closed(self, link: Link) -> None:
         self._hold.closed(link)
@@ -64,8 +64,15 @@ class Pulls:
 
     def _tick(self) -> None:
         for pull in self._hold.tick(self._parts.clock.now()):
-            self._run(pull, first=False)
+            self._run_again(pull)
         self._alarm.set(self._hold.wake_at())
+
+    def _run_again(self, pull: _Pull) -> None:
+        try:
+            self._run(pull, first=False)
+        except Exception as error:  # a bug of ours: whoever woke it, a send for example, is not to blame
+            self._parts.events.emit("request failed", code=pull.command.code, reason=repr(error))
+            pull.link.send(pull.command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
 
     def _run(self, pull: _Pull, *, first: bool) -> None:
         parts, header = self._parts, pull.header

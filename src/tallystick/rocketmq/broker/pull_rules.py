@@ -7,8 +7,8 @@ from typing import Any
 
 from tallystick.codec.records import java_hash
 from tallystick.rocketmq.broker.clients import BROADCASTING, Clients
-from tallystick.rocketmq.broker.drafts import FAQ, Refusal
 from tallystick.rocketmq.broker.groups import Groups
+from tallystick.rocketmq.broker.refusals import FAQ, REJECTED, Refusal
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import Topics
 from tallystick.rocketmq.store.values import Found, GetStatus
@@ -24,7 +24,6 @@ from tallystick.rocketmq.wire.values import (
     TopicConfig,
 )
 
-REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
 EVERYTHING = "*"
 TAG = "TAG"
 
@@ -55,7 +54,7 @@ def check(
     """The checks in the original's order."""
     here = settings.client_host
     if settings.is_slave and not settings.slave_read:
-        return Refusal(ResponseCode.SYSTEM_BUSY, REJECTED)
+        return REJECTED
     if not settings.perm & Perm.READ:
         return Refusal(ResponseCode.NO_PERMISSION, f"the broker[{here}] pulling message is forbidden")
     if code == RequestCode.LITE_PULL_MESSAGE and not settings.lite_pull:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from tallystick.errors import RemoteProtocolError
-from tallystick.rocketmq.broker.drafts import REGION, REGION_NAME, TRACE, Drafted, Drafting, Refusal
+from tallystick.rocketmq.broker.drafts import REGION, REGION_NAME, TRACE, Drafted, Drafting
 from tallystick.rocketmq.broker.metrics import Counts
+from tallystick.rocketmq.broker.refusals import OVERLOADED, REJECTED, Refusal
 from tallystick.rocketmq.broker.sendback import SendBack
 from tallystick.rocketmq.ha.acks import Settle, Settled, Ticket
 from tallystick.rocketmq.remoting.link import Link
@@ -24,8 +25,6 @@ SENDS = frozenset(
         RequestCode.CONSUMER_SEND_MSG_BACK,
     )
 )  # fmt: skip
-REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
-OVERLOADED = "[OVERLOAD]system busy, start flow control for a while"
 MAX_WAITING = 100_000  # answers that wait for disk or slaves; more sends are refused until they are fewer
 
 _SEND_BACK, _ONE_WAY = int(RequestCode.CONSUMER_SEND_MSG_BACK), int(Flag.ONE_WAY)  # plain numbers: per message
@@ -107,9 +106,9 @@ class Sends:
 
     def _draft(self, link: Link, command: Command) -> Drafted | Refusal | None:
         if self._is_slave:
-            return Refusal(ResponseCode.SYSTEM_BUSY, REJECTED, checked=False)
+            return REJECTED
         if self._waiting_count >= MAX_WAITING:
-            return Refusal(ResponseCode.SYSTEM_BUSY, OVERLOADED, checked=False)
+            return OVERLOADED
         try:
             if command.code == _SEND_BACK:
                 return self._send_back.draft(command)

@@ -7,8 +7,9 @@ Source: ``AbstractSendMessageProcessor.consumerSendMsgBack``.
 from __future__ import annotations
 
 from tallystick.errors import RemoteProtocolError
-from tallystick.rocketmq.broker.drafts import DELAY, FAQ, FIRST_MAX_RECONSUME_VERSION, Drafted, Refusal
+from tallystick.rocketmq.broker.drafts import DELAY, FIRST_MAX_RECONSUME_VERSION, Drafted
 from tallystick.rocketmq.broker.groups import Groups
+from tallystick.rocketmq.broker.refusals import FAQ, Refusal
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import DLQ_PREFIX, RETRY_PREFIX, Topics
 from tallystick.rocketmq.store.store import MessageStore

@@ -20,6 +20,7 @@ from tallystick.runtime.disk import Buffer
 RETRY_PREFIX = "%RETRY%"
 MAX_RETRY_TOPIC_BYTES = 255
 _ENVELOPE_BYTES = 64 * 1024  # how much a record may be longer than the longest body
+_OK = PutStatus.PUT_OK  # an enum's attribute costs more than a name
 _MAX_TOPICS = 100_000  # whose fields are kept in memory
 
 Queue = tuple[str, int]
@@ -40,21 +41,23 @@ class Appender:
         puts: list[Put] = []
         batch = _Batch(self._log, self._settings.store_host, stamp)
         max_body, file_room = self._settings.max_message_bytes, self._settings.commit_log_file_bytes - BLANK_BYTES
+        max_size = min(file_room, max_body + _ENVELOPE_BYTES)
         hosts = FIXED_BYTES + len(self._settings.store_host)
         offset, room = self._log.end, self._log.room - BLANK_BYTES
         taken: dict[Queue, int] = {}  # queue offsets given out in this batch
+        fields, next_offsets = self._topics, self.next_offsets
         for draft in drafts:
-            topic = draft.topic
-            field = self._topics.get(topic) or self._field(topic)
+            topic, messages = draft.topic, draft.messages
+            field = fields.get(topic) or self._field(topic)
             fixed = hosts + len(draft.born_host) + len(field)
-            size, refusal = 0, None if field else PutStatus.MESSAGE_ILLEGAL
-            for _, body, properties in draft.messages:
-                size += fixed + len(body) + len(properties)
+            size, refusal = fixed * len(messages), None if field else PutStatus.MESSAGE_ILLEGAL
+            for _, body, properties in messages:
+                size += len(body) + len(properties)
                 if len(properties) > MAX_PROPERTIES_BYTES:
                     refusal = PutStatus.PROPERTIES_SIZE_EXCEEDED
                 elif len(body) > max_body or properties.endswith(b"\0"):  # which recovery takes for a torn record
                     refusal = PutStatus.MESSAGE_ILLEGAL
-            if refusal or size > file_room or size > max_body + _ENVELOPE_BYTES:
+            if refusal or size > max_size:
                 puts.append(Put(refusal or PutStatus.MESSAGE_ILLEGAL))
                 continue
             if size > room:
@@ -64,9 +67,9 @@ class Appender:
             queue = topic, draft.queue_id
             first = taken.get(queue)
             if first is None:
-                first = self.next_offsets.get(queue, 0)
-            taken[queue] = first + len(draft.messages)
-            puts.append(batch.add(draft, field, fixed, first, offset))
+                first = next_offsets.get(queue, 0)
+            taken[queue] = first + len(messages)
+            puts.append(batch.add(draft, field, fixed, first, offset, offset + size))
             offset, room = offset + size, room - size
         self._write(batch, taken)
         return puts
@@ -106,16 +109,17 @@ class _Batch:
         self._puts: list[Put] = []
         self.status: PutStatus | None = None
 
-    def add(self, draft: Draft, field: bytes, fixed: int, queue_offset: int, offset: int) -> Put:
+    def add(self, draft: Draft, field: bytes, fixed: int, queue_offset: int, offset: int, end: int) -> Put:
         """``offset`` is where the first record goes, ``fixed`` the bytes of a record beside body and properties."""
-        first, offsets, add = queue_offset, [], self._rows.append
         queue_id, sys_flag, born, host = draft.queue_id, draft.sys_flag, draft.born_timestamp, draft.born_host
+        put = Put(_OK, (offset,), end, queue_offset, self._stamp)
+        reconsumed, offsets, add = draft.reconsume_times, [], self._rows.append
         for flag, body, properties in draft.messages:
-            add((field, queue_id, queue_offset, sys_flag, born, host, draft.reconsume_times, flag, body, properties))
+            add((field, queue_id, queue_offset, sys_flag, born, host, reconsumed, flag, body, properties))
             offsets.append(offset)
             offset += fixed + len(body) + len(properties)
             queue_offset += 1
-        put = Put(PutStatus.PUT_OK, offsets, offset, first, self._stamp)
+        put.offsets = offsets
         self._puts.append(put)
         return put
 

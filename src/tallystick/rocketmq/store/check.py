@@ -135,6 +135,7 @@ class _Check:
     def _check_records(self, chunk: Chunk) -> None:
         run = chunk.run
         self.report.records += len(run)
+        tags_codes = self._hashes.of_run(run).tags_codes
         for number, position in enumerate(run.positions):
             if run.sys_flags[number] & TRANSACTION not in COMMITTED:
                 continue
@@ -144,16 +145,14 @@ class _Check:
             state = self._queues.get(queue)
             at = run.queue_offsets[number] * UNIT.size
             stored = state.files.read(at, UNIT.size) if state else b""
-            tags_code, _ = self._hashes.describe(keys, run.properties[number], run.store_timestamps[number])
             if state is None or len(stored) < UNIT.size or not any(stored):
                 self.report.add(Finding(Problem.NO_UNIT, self._unit_path(*queue), at, f"physical offset {physical}"))
                 continue
             state.matched += 1
-            if stored != UNIT.pack(physical, run.sizes[number], tags_code):
-                found, expected = UNIT.unpack(stored), (physical, run.sizes[number], tags_code)
-                self.report.add(
-                    Finding(Problem.WRONG_UNIT, self._unit_path(*queue), at, f"it has {found}, expected {expected}")
-                )
+            expected = physical, run.sizes[number], tags_codes[number]
+            if stored != UNIT.pack(*expected):
+                detail = f"it has {UNIT.unpack(stored)}, expected {expected}"
+                self.report.add(Finding(Problem.WRONG_UNIT, self._unit_path(*queue), at, detail))
 
     def _unit_path(self, topic: str, queue_id: int) -> str:
         return os.path.join(self._path("consumequeue"), topic, str(queue_id))

@@ -14,7 +14,8 @@ import os
 import struct
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import starmap
 
 from tallystick.codec.records import RecordRun, scan_records
 from tallystick.rocketmq.store.commit_log import CommitLog
@@ -27,6 +28,7 @@ _FILLER = UNIT.pack(0, FILLER_SIZE, 0)
 _FILL_AT_ONCE = 4096
 
 Queue = tuple[str, int]
+Unit = tuple[int, int, int]  # physical offset, record size, tags code
 
 
 class ConsumeQueue:
@@ -66,16 +68,17 @@ class ConsumeQueue:
     def _limit(self) -> int:
         return self._files.limit // UNIT.size
 
-    def write(self, queue_offset: int, units: bytes, last_physical: int) -> None:
+    def write(self, queue_offset: int, units: Sequence[Unit]) -> None:
         """Units from ``queue_offset``, which is ``end`` or above it. Raises DiskFull: then nothing changed."""
         if queue_offset != self.end or not self._files.files:
             self._fill(queue_offset)
         position, file_bytes = queue_offset * UNIT.size, self._files.file_bytes
-        while len(units) > (room := file_bytes - position % file_bytes):
-            self._files.write([units[:room]], position)
-            position, units = position + room, units[room:]
-        self._files.write([units], position)
-        self.end, self.last_physical = (position + len(units)) // UNIT.size, last_physical
+        data = b"".join(starmap(UNIT.pack, units))
+        while len(data) > (room := file_bytes - position % file_bytes):
+            self._files.write([data[:room]], position)
+            position, data = position + room, data[room:]
+        self._files.write([data], position)
+        self.end, self.last_physical = queue_offset + len(units), units[-1][0]
 
     def _fill(self, queue_offset: int) -> None:
         if not self._files.files:  # as the original: from the start of the file that has the first unit
@@ -91,9 +94,9 @@ class ConsumeQueue:
         """Units from ``queue_offset``, which is not before ``first``."""
         return self._files.read(queue_offset * UNIT.size, max(0, min(count, self.end - queue_offset)) * UNIT.size)
 
-    def unit(self, queue_offset: int) -> tuple[int, int, int]:
+    def unit(self, queue_offset: int) -> Unit:
         """Physical offset, size and tags code; the queue must have it."""
-        found: tuple[int, int, int] = UNIT.unpack(self._files.read(queue_offset * UNIT.size, UNIT.size))
+        found: Unit = UNIT.unpack(self._files.read(queue_offset * UNIT.size, UNIT.size))
         return found
 
     def _search(self, physical: int, log: CommitLog | None = None) -> int:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from tallystick.errors import StorageError
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.runtime.clock import Clock
+from tallystick.runtime.worker import Worker
 
 MAINTAIN_S = 1.0
 
@@ -27,12 +28,10 @@ class Flusher:
         """``flushed(offset)`` after each sync, ``failed(error)`` once, when the store must stop."""
         self._store, self._clock, self._interval_s = store, clock, interval_ms / 1000
         self._flushed, self._failed = flushed, failed
-        self._loop = asyncio.get_running_loop()
         # Upkeep syncs many files and must not delay those who wait for a flush.
-        self._flushing = ThreadPoolExecutor(1, "store-flush")
-        self._maintaining = ThreadPoolExecutor(1, "store-maintain")
-        self._running: asyncio.Future[int] | None = None
-        self._again = self._closed = False
+        self._flushing = Worker("tally-flush")
+        self._maintaining = Worker("tally-maintain")
+        self._busy = self._again = self._closed = False
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -41,26 +40,25 @@ class Flusher:
 
     def request(self) -> None:
         """Sync all that is written now, soon."""
-        if self._running is not None:
+        if self._busy:
             self._again = True
         elif not self._closed:
-            self._running = self._loop.run_in_executor(self._flushing, self._store.flush)
-            self._running.add_done_callback(self._done)
+            self._busy = True
+            self._flushing.submit(self._store.flush, self._done)
 
-    def _done(self, running: asyncio.Future[int]) -> None:
-        self._running = None
-        error = running.exception()
-        if error is not None:
+    def _done(self, offset: int | None, error: Exception | None) -> None:
+        self._busy = False
+        if offset is None or error is not None:
             self._fail(error)
             return
         if self._again:  # first, so that the thread works while the answers of this one are sent
             self._again = False
             self.request()
-        self._flushed(running.result())
+        self._flushed(offset)
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail(self, error: Exception | None) -> None:
         if not isinstance(error, StorageError):
-            raise error
+            raise error or AssertionError("a flush that ended in nothing")
         if not self._closed:
             self._closed = True
             self._failed(error)
@@ -75,7 +73,7 @@ class Flusher:
         while True:
             await asyncio.sleep(MAINTAIN_S)
             try:
-                await self._loop.run_in_executor(self._maintaining, self._store.maintain, self._clock.wall_ms())
+                await self._maintaining.run(partial(self._store.maintain, self._clock.wall_ms()))
             except StorageError as error:
                 self._fail(error)
                 return
@@ -86,10 +84,10 @@ class Flusher:
             task.cancel()
         self._closed = True
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._loop.run_in_executor(self._maintaining, _nothing)  # a cancelled call runs to its end all the same
-        await self._loop.run_in_executor(self._flushing, self._store.close)
-        self._flushing.shutdown()
-        self._maintaining.shutdown()
+        await self._maintaining.run(_nothing)  # a cancelled call runs to its end all the same
+        await self._flushing.run(self._store.close)
+        self._flushing.close()
+        self._maintaining.close()
 
 
 def _nothing() -> None:

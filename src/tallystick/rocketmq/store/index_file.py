@@ -29,10 +29,9 @@ _HEADER = struct.Struct(">4q2i")
 HEADER_BYTES = _HEADER.size
 ENTRY = struct.Struct(">iqii")
 SLOT_BYTES = 4
-_PAGE_SLOTS = 1024
+_PAGE_BITS = 10
+_PAGE_SLOTS = 1 << _PAGE_BITS
 _INT_MAX = 0x7FFFFFFF
-
-Key = tuple[int, int, int]  # hash, physical offset, store time
 
 
 @dataclass
@@ -51,6 +50,11 @@ class Header:
 def index_hash(code: int) -> int:
     """What the index makes of a hash code, given as unsigned 32 bits: the absolute value of the signed number."""
     return code if code <= _INT_MAX else (1 << 32) - code & _INT_MAX
+
+
+def index_hashes(codes: Sequence[int]) -> list[int]:
+    """``index_hash`` of each."""
+    return [code if code <= _INT_MAX else -code & _INT_MAX for code in codes]
 
 
 class IndexFile:
@@ -77,34 +81,30 @@ class IndexFile:
     def room(self) -> int:
         return self._capacity - self.header.count
 
-    def put(self, keys: Sequence[Key]) -> None:
-        """Not more than there is room for. Raises DiskFull: then nothing changed."""
+    def put(self, hashes: Sequence[int], physicals: Sequence[int], stored_ms: Sequence[int]) -> None:
+        """Keys by columns, not more than there is room for. Raises DiskFull: then nothing changed."""
         slots, header, count = self._memory(), self.header, self.header.count
-        begin_ms = header.begin_ms if count > 1 else keys[0][2]
-        slot_count, dirty, pack = self._slot_count, self._dirty_pages, ENTRY.pack
-        entries: list[bytes] = []
-        fresh, last_ms, seconds = 0, begin_ms, 0  # no time has passed since the begin
-        for key_hash, physical, stored_ms in keys:
-            if stored_ms != last_ms:
-                last_ms, seconds = stored_ms, min(max(0, stored_ms - begin_ms) // 1000, _INT_MAX)
-            slot = key_hash % slot_count
-            previous = slots[slot]
-            entries.append(pack(key_hash, physical, seconds, previous))
-            if not previous:
-                fresh += 1
-            slots[slot] = count
-            dirty[slot // _PAGE_SLOTS] = 1
-            count += 1
+        begin_ms = header.begin_ms if count > 1 else stored_ms[0]
+        slot_count, dirty, previous = self._slot_count, self._dirty_pages, []
+        places = [key_hash % slot_count for key_hash in hashes]
+        for number, place in enumerate(places, count):
+            previous.append(slots[place])
+            slots[place] = number
+            dirty[place >> _PAGE_BITS] = 1
+        after = {ms: min(max(0, ms - begin_ms) // 1000, _INT_MAX) for ms in set(stored_ms)}
+        seconds = [after[ms] for ms in stored_ms]
         try:
-            self._file.write([b"".join(entries)], self.entry_position(header.count))
+            self._file.write(
+                [b"".join(map(ENTRY.pack, hashes, physicals, seconds, previous))], self.entry_position(count)
+            )
         except BaseException:
-            for key_hash, _, _, previous in map(ENTRY.unpack, reversed(entries)):
-                slots[key_hash % slot_count] = previous
+            for place, number in zip(reversed(places), reversed(previous), strict=True):
+                slots[place] = number
             raise
-        if header.count == 1:
-            header.begin_ms, header.begin_offset = begin_ms, keys[0][1]
-        header.used_slots += fresh
-        header.end_offset, header.end_ms, header.count = keys[-1][1], keys[-1][2], count
+        if count == 1:
+            header.begin_ms, header.begin_offset = begin_ms, physicals[0]
+        header.used_slots += previous.count(0)
+        header.end_offset, header.end_ms, header.count = physicals[-1], stored_ms[-1], count + len(hashes)
 
     def _memory(self) -> array[int]:
         if self._slots is None:
@@ -235,18 +235,20 @@ class Index:
         """Records before this one are in it."""
         return self._files[-1].header.end_offset if self._files else -1
 
-    def put(self, keys: Sequence[Key], now_ms: int) -> None:
-        """Raises DiskFull; what is in it then is skipped by the next attempt."""
-        while keys:
+    def put(
+        self, hashes: Sequence[int], physicals: Sequence[int], stored_ms: Sequence[int], now_ms: int
+    ) -> None:  # fmt: skip
+        """Keys by columns. Raises DiskFull; what is in it then is skipped by the next attempt."""
+        while hashes:
             if not self._files or not self._files[-1].room:
                 self._add_file(now_ms)
             file = self._files[-1]
-            part = keys[: file.room]
-            file.put(part)
+            room = file.room
+            file.put(hashes[:room], physicals[:room], stored_ms[:room])
             if not file.dirty:
                 file.dirty = True
                 self._unsynced.append(file)
-            keys = keys[len(part) :]
+            hashes, physicals, stored_ms = hashes[room:], physicals[room:], stored_ms[room:]
 
     def _add_file(self, now_ms: int) -> None:
         name = index_name(now_ms)

@@ -12,28 +12,27 @@ from dataclasses import dataclass, field
 from tallystick.codec.records import RecordRun, Stop, scan_records
 from tallystick.errors import DiskFull
 from tallystick.rocketmq.store.commit_log import CommitLog
-from tallystick.rocketmq.store.consume_queue import UNIT, ConsumeQueues
-from tallystick.rocketmq.store.index_file import Index, Key
-from tallystick.rocketmq.store.keys import KeyHashes, TopicKeys
+from tallystick.rocketmq.store.consume_queue import ConsumeQueues, Unit
+from tallystick.rocketmq.store.index_file import Index
+from tallystick.rocketmq.store.keys import KeyHashes, RunKeys, TopicKeys
 from tallystick.rocketmq.store.values import Arrival
 from tallystick.runtime.events import Events
 
 TRANSACTION = 12  # of the system flag
 COMMITTED = (0, 8)  # no transaction, or its commit: these have units
 _ROLLBACK = 12  # all others are in the index
-_NEVER = 1 << 63
 
 
 @dataclass(slots=True)
 class _Group:
-    """The new units of one queue."""
+    """New units of one queue, not yet written; ``tags`` are the tags codes of those that are."""
 
     topic: TopicKeys
     queue_id: int
     first: int
     next: int
     last_physical: int
-    units: list[bytes] = field(default_factory=list)
+    units: list[Unit] = field(default_factory=list)
     tags: list[int] = field(default_factory=list)
 
 
@@ -87,30 +86,38 @@ class Reput:
 
     def _dispatch(self, run: RecordRun, now_ms: int) -> list[Arrival]:
         groups: dict[tuple[bytes, int], _Group] = {}
-        keys: list[Key] = []
-        base, indexed = self.offset, self._index.end_offset if self._index else _NEVER
-        describe, pack = self._hashes.describe, UNIT.pack
-        for position, size, queue_id, queue_offset, sys_flag, stored_ms, topic, properties in zip(
-            run.positions, run.sizes, run.queue_ids, run.queue_offsets, run.sys_flags, run.store_timestamps,
-            run.topics, run.properties, strict=True,
-        ):  # fmt: skip
-            physical, kind = base + position, sys_flag & TRANSACTION
+        keys = self._hashes.of_run(run)
+        physicals = [self.offset + position for position in run.positions]
+        units = zip(physicals, run.sizes, keys.tags_codes, strict=True)
+        transactions = any(sys_flag & TRANSACTION for sys_flag in set(run.sys_flags))
+        for topic, queue_id, queue_offset, sys_flag, unit in zip(
+            run.topics, run.queue_ids, run.queue_offsets, run.sys_flags, units, strict=True
+        ):
             group = groups.get((topic, queue_id))
             if group is None:
                 group = groups[topic, queue_id] = self._group(topic, queue_id)
-            tags_code, hashes = describe(group.topic, properties, stored_ms)
-            if kind in COMMITTED and (queue_offset == group.next or self._fits(group, queue_offset, physical)):
-                group.units.append(pack(physical, size, tags_code))
-                group.tags.append(tags_code)
-                group.next, group.last_physical = queue_offset + 1, physical
-            if physical >= indexed and kind != _ROLLBACK:
-                for key_hash in hashes:
-                    keys.append((key_hash, physical, stored_ms))
+            if transactions and sys_flag & TRANSACTION not in COMMITTED:
+                continue
+            if queue_offset == group.next or self._fits(group, queue_offset, unit[0]):
+                group.units.append(unit)
+                group.next = queue_offset + 1
         arrivals = [self._write(group) for group in groups.values() if group.units]
-        if keys and self._index is not None:
-            self._index.put(keys, now_ms)
+        if self._index is not None:
+            self._add_keys(self._index, run, keys, physicals, now_ms)
         self.last_ms = run.store_timestamps[-1]
         return arrivals
+
+    def _add_keys(self, index: Index, run: RecordRun, keys: RunKeys, physicals: list[int], now_ms: int) -> None:
+        records, hashes, end, flags = keys.records, keys.hashes, index.end_offset, run.sys_flags
+        if physicals[0] < end or any(flag & TRANSACTION for flag in set(flags)):
+            wanted = [
+                (number, code)
+                for number, code in zip(records, hashes, strict=True)
+                if physicals[number] >= end and flags[number] & TRANSACTION != _ROLLBACK
+            ]
+            records, hashes = [number for number, _ in wanted], [code for _, code in wanted]
+        stored = run.store_timestamps
+        index.put(hashes, [physicals[number] for number in records], [stored[number] for number in records], now_ms)
 
     def _group(self, topic: bytes, queue_id: int) -> _Group:
         keys = self._hashes.of_topic(topic)
@@ -120,7 +127,7 @@ class Reput:
 
     def _fits(self, group: _Group, queue_offset: int, physical: int) -> bool:
         """A record that is not the queue's next one: whether it gets a unit all the same."""
-        if physical <= group.last_physical:
+        if physical <= (group.units[-1][0] if group.units else group.last_physical):
             return False  # it has one already
         if queue_offset < group.next and queue_offset:
             self._events.emit(
@@ -130,7 +137,6 @@ class Reput:
             return False
         if group.units:
             self._write(group)
-            group.units = []
         if not queue_offset:  # the topic was deleted and made anew
             self._queues.of(group.topic.name, group.queue_id).restart()
         elif group.next:
@@ -143,7 +149,9 @@ class Reput:
 
     def _write(self, group: _Group) -> Arrival:
         queue = self._queues.of(group.topic.name, group.queue_id)
-        queue.write(group.first, b"".join(group.units), group.last_physical)
+        queue.write(group.first, group.units)
         self._queues.mark(queue)
-        group.first = group.next
+        group.first, group.last_physical = group.next, queue.last_physical
+        group.tags += [tags_code for _, _, tags_code in group.units]
+        group.units = []
         return Arrival(queue.topic, queue.queue_id, group.next, group.tags)

@@ -24,6 +24,8 @@ MAX_PROPERTIES_BYTES = 32767  # their length is a signed short
 COMPRESSED = 1
 _COMPRESSION = 0x700
 _ZLIB = (0, 0x300)  # old clients name no kind
+_UNREAD = {0x100: "LZ4", 0x200: "ZSTD"}
+MAX_BODY_BYTES = 64 * 1024 * 1024  # of one that was compressed: a few bytes may stand for gigabytes
 
 Content = tuple[int, Buffer, bytes]  # flag, body, properties as they are stored
 
@@ -145,16 +147,29 @@ class StoredMessage:
 def sent_body(stored_body: bytes, sys_flag: int, physical_offset: int) -> bytes:
     """A body as it was before a producer compressed it.
 
-    Raises UsageError for a compression other than zlib, RemoteProtocolError for a damaged body.
+    Raises UsageError for a compression that is not read here, RemoteProtocolError for a damaged body, or for one that
+    would be longer than ``MAX_BODY_BYTES``.
     """
     if not sys_flag & COMPRESSED:
         return stored_body
-    if sys_flag & _COMPRESSION not in _ZLIB:
-        raise UsageError("only zlib is understood among compressed bodies", sys_flag=sys_flag)
+    kind = sys_flag & _COMPRESSION
+    if kind not in _ZLIB:
+        raise UsageError(
+            "the message's body is compressed in a way that is not read: only zlib is; let its producer use that",
+            compression=_UNREAD.get(kind, "unknown"), offset=physical_offset,
+        )  # fmt: skip
+    inflater = zlib.decompressobj()
     try:
-        return zlib.decompress(stored_body)
+        body = inflater.decompress(stored_body, MAX_BODY_BYTES + 1)
     except zlib.error as error:
         raise RemoteProtocolError("a compressed body is damaged", offset=physical_offset) from error
+    if len(body) > MAX_BODY_BYTES:
+        raise RemoteProtocolError(
+            "a compressed body is longer than any that is read", offset=physical_offset, limit_bytes=MAX_BODY_BYTES
+        )
+    if not inflater.eof:
+        raise RemoteProtocolError("a compressed body is damaged: its end is missing", offset=physical_offset)
+    return body
 
 
 def decode_messages(buffer: Buffer) -> list[StoredMessage]:

@@ -193,6 +193,22 @@ async def test_h10_without_a_slave_a_synchronous_send_does_not_wait(tmp_path: Pa
         assert len(bodies(await peer.ask(pull_command()))) == 2
 
 
+@pytest.mark.rule("H1")
+async def test_h1_messages_and_tables_replicate_apart(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        master, slave = await pair(bench)
+        peer = await bench.peer(master)
+        await fill(peer, 2)
+        assert slave.parts.store.end == master.parts.store.end
+        assert slave.tables.topics.get(TOPIC) is None, "the log came, the tables did not"
+        slave.log.follow(None)
+        await peer.ask(send_command(properties="WAIT\x01false\x02"))
+        assert slave.sync is not None
+        await slave.sync.sync("{}:{}".format(*master.address))
+        assert slave.tables.topics.get(TOPIC) == master.tables.topics.get(TOPIC)
+        assert slave.parts.store.end < master.parts.store.end, "the tables came, the log did not"
+
+
 @pytest.mark.rule("H3", "H13")
 async def test_h13_the_slave_serves_when_the_master_is_dead_and_takes_no_message(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:

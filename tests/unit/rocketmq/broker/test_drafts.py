@@ -9,9 +9,10 @@ import pytest
 
 from support.brokers import send_command
 from tallystick.errors import RemoteProtocolError
-from tallystick.rocketmq.broker.drafts import Drafted, Drafting, Refusal, value_of
+from tallystick.rocketmq.broker.drafts import Drafted, Drafting, value_of
 from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.locks import QueueLocks
+from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import Topics
 from tallystick.rocketmq.store.values import Draft

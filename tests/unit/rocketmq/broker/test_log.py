@@ -41,7 +41,8 @@ async def test_a_large_backlog_is_dispatched_in_parts(tmp_path: Path) -> None:
 async def test_dispatch_goes_on_when_the_disk_has_room_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_module, "RETRY_S", 0.02)
     async with benched(tmp_path) as bench:
-        broker = await bench.broker()
+        seldom = replace(SMALL, flush_interval_ms=600_000)  # a flush would dispatch too
+        broker = await bench.broker(bench.settings(store=seldom))
         peer = await bench.peer(broker)
         with monkeypatch.context() as full:
             full.setattr(ConsumeQueue, "write", _full)

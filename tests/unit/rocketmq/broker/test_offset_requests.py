@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -116,3 +117,12 @@ def test_the_speed_of_a_group_is_over_all_its_topics(desk: Desk) -> None:
     commit(desk, 2)
     desk.parts.traffic.read("Topic", "g", 120, desk.clock.ms)
     assert desk.read(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"})["consumeTps"] == 2
+
+
+@pytest.mark.rule("H12")
+def test_h12_original_slaves_can_read_the_table_of_offsets(desk: Desk) -> None:
+    """It is strict JSON: their parser cannot skip a field that it does not know when that has bare numbers as keys."""
+    commit(desk, 2)
+    desk.tables.offsets.pulled("Topic", "g", 0, 3)
+    table = json.loads(desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET, {}).body)
+    assert (table["offsetTable"], table["pullOffsetTable"]) == ({"Topic@g": {"0": 2}}, {"Topic@g": {"0": 3}})

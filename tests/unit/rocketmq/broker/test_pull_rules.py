@@ -9,9 +9,9 @@ import pytest
 from support.brokers import pull_command
 from tallystick.codec.records import java_hash
 from tallystick.rocketmq.broker.clients import BROADCASTING, Clients
-from tallystick.rocketmq.broker.drafts import Refusal
 from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.pull_rules import Allowed, check, outcome
+from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.broker.settings import BrokerSettings, Role
 from tallystick.rocketmq.broker.topics import Topics
 from tallystick.rocketmq.store.values import Found, GetStatus

@@ -9,8 +9,9 @@ import pytest
 from support.brokers import send_command
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker import send
-from tallystick.rocketmq.broker.drafts import Drafted, Refusal
+from tallystick.rocketmq.broker.drafts import Drafted
 from tallystick.rocketmq.broker.metrics import Counts
+from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.broker.send import Sends
 from tallystick.rocketmq.ha.acks import Settle, Settled
 from tallystick.rocketmq.store.values import Draft, Put

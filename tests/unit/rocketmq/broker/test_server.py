@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.brokers import Bench, Peer, benched, pull_command, send_command
+from support.waiting import until
 from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.wire.headers import QueueHeader
 from tallystick.rocketmq.wire.remoting import Command, encode, request
@@ -162,3 +163,15 @@ async def test_a_bug_of_ours_fails_one_request(tmp_path: Path) -> None:
         assert (answer.code, answer.remark) == (1, "ZeroDivisionError: ours")
         assert (await peer.answer(fine)).code == 0
         assert [event.fields["code"] for event in bench.told if event.kind == "request failed"] == [11]
+
+
+async def test_a_bug_in_a_pull_that_waited_does_not_fail_the_send_that_woke_it(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        await peer.ask(send_command("Fine"))
+        waiting = peer.send(pull_command("Fine", offset=1, flags=6, suspend_ms=60_000))
+        await until(lambda: broker._pulls.held == 1)
+        broker.parts.store.get = None  # type: ignore[method-assign,assignment]
+        assert (await peer.ask(send_command("Fine"))).code == 0
+        assert (await peer.answer(waiting)).code == 1

@@ -203,14 +203,17 @@ async def test_connections_beyond_the_limit_are_refused(bench: Any) -> None:
 
 async def test_an_idle_connection_is_closed_and_a_busy_one_not(bench: Any) -> None:
     await bench.stop()
-    await bench.start(RemotingSettings(idle_s=0.2))
+    await bench.start(RemotingSettings(idle_s=1.0))
     idle, busy = await bench.peer(), await bench.peer()
-    for opaque in range(8):
+    ended = asyncio.ensure_future(idle.ended())
+    opaque = 0
+    while not ended.done():
+        opaque += 1
         busy.send(asked(opaque))
         await busy.answers(1)
         await asyncio.sleep(0.05)
-    assert await idle.ended()
-    busy.send(asked(99))
+    assert ended.result()
+    busy.send(asked(opaque + 1))
     await busy.answers(1)
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tallystick.rocketmq.store.commit_log import CommitLog
-from tallystick.rocketmq.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue
+from tallystick.rocketmq.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue, Unit
 from tallystick.rocketmq.store.files import FileQueue
 from tallystick.sim.disk import SimDisk
 
@@ -23,22 +23,26 @@ def queue_on(disk: SimDisk) -> ConsumeQueue:
     return ConsumeQueue(disk, "/cq", "Topic", 3, 16)
 
 
-def units(first: int, count: int) -> bytes:
-    return b"".join(UNIT.pack(number * 100, 100, number) for number in range(first, first + count))
+def units(first: int, count: int) -> list[Unit]:
+    return [(number * 100, 100, number) for number in range(first, first + count)]
+
+
+def stored(first: int, count: int) -> bytes:
+    return b"".join(UNIT.pack(*unit) for unit in units(first, count))
 
 
 def test_units_over_several_files(disk: SimDisk) -> None:
     queue = queue_on(disk)
-    queue.write(0, units(0, 40), 3900)
+    queue.write(0, units(0, 40))
     assert (queue.first, queue.end) == (0, 40)
-    assert queue.read(10, 20) == units(10, 20)
-    assert queue.read(39, 20) == units(39, 1)
+    assert queue.read(10, 20) == stored(10, 20)
+    assert queue.read(39, 20) == stored(39, 1)
     assert queue.unit(17) == (1700, 100, 17)
 
 
 def test_a_queue_that_begins_late_has_fillers_before(disk: SimDisk) -> None:
     queue = queue_on(disk)
-    queue.write(20, units(20, 3), 2200)
+    queue.write(20, units(20, 3))
     assert (queue.first, queue.end) == (20, 23)
     assert queue.unit(16) == queue.unit(19) == (0, FILLER_SIZE, 0)
     assert disk.listdir("/cq/Topic/3") == [f"{320:020}"]
@@ -46,8 +50,8 @@ def test_a_queue_that_begins_late_has_fillers_before(disk: SimDisk) -> None:
 
 def test_missing_offsets_are_filled(disk: SimDisk) -> None:
     queue = queue_on(disk)
-    queue.write(0, units(0, 2), 100)
-    queue.write(40, units(40, 1), 4000)
+    queue.write(0, units(0, 2))
+    queue.write(40, units(40, 1))
     assert queue.end == 41
     assert queue.unit(2) == queue.unit(39) == (0, FILLER_SIZE, 0)
 
@@ -55,7 +59,7 @@ def test_missing_offsets_are_filled(disk: SimDisk) -> None:
 def test_what_is_beyond_the_log_goes(disk: SimDisk) -> None:
     """rmq#495: a queue that knows more than the log."""
     queue = queue_on(disk)
-    queue.write(0, units(0, 40), 3900)
+    queue.write(0, units(0, 40))
     queue.sync()
     disk.power_loss()
     log = CommitLog(FileQueue(disk, "/cq", 4096), 0, 0)
@@ -66,7 +70,7 @@ def test_what_is_beyond_the_log_goes(disk: SimDisk) -> None:
 
 def test_messages_whose_files_are_gone(disk: SimDisk) -> None:
     queue = queue_on(disk)
-    queue.write(0, units(0, 40), 3900)
+    queue.write(0, units(0, 40))
     queue.forget_before(1950)
     assert queue.first == 20
     queue.drop_files()

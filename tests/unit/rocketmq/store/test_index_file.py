@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
 from support.message_stores import SMALL
 from tallystick.errors import DiskFull, StorageError
-from tallystick.rocketmq.store.index_file import Index, index_hash
+from tallystick.rocketmq.store.index_file import Index, index_hash, index_hashes
 from tallystick.sim.disk import Crashed, SimDisk
 
 START_MS = 1_700_000_000_000
@@ -27,6 +28,12 @@ def disk_for(seed: int) -> SimDisk:
     return disk
 
 
+def put(index: Index, keys: Sequence[tuple[int, int, int]]) -> None:
+    """Keys by rows: hash, physical offset, store time."""
+    hashes, physicals, stored_ms = zip(*keys, strict=True)
+    index.put(hashes, physicals, stored_ms, START_MS)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_after_any_crash_what_was_synced_is_found_and_the_rest_can_be_added_again(seed: int) -> None:
     rng = random.Random(seed)
@@ -38,7 +45,7 @@ def test_after_any_crash_what_was_synced_is_found_and_the_rest_can_be_added_agai
         try:
             while added < len(keys):
                 step = rng.randint(1, 9)
-                index.put(keys[added : added + step], START_MS)
+                put(index, keys[added : added + step])
                 added = min(len(keys), added + step)
                 if rng.random() < 0.3:
                     index.sync()
@@ -56,23 +63,24 @@ def test_after_any_crash_what_was_synced_is_found_and_the_rest_can_be_added_agai
 def test_a_full_disk_changes_nothing() -> None:
     disk = disk_for(1)
     index = opened(disk, 0)
-    index.put([(5, 0, START_MS), (5, 100, START_MS)], START_MS)
+    put(index, [(5, 0, START_MS), (5, 100, START_MS)])
     disk.fault = lambda operation, path: DiskFull("no") if operation == "write" else None
     with pytest.raises(StorageError):
-        index.put([(5, 200, START_MS), (37, 200, START_MS)], START_MS)
+        put(index, [(5, 200, START_MS), (37, 200, START_MS)])
     disk.fault = None
     assert index.select(5, 9, 0, 1 << 60) == [100, 0]
-    index.put([(5, 200, START_MS)], START_MS)
+    put(index, [(5, 200, START_MS)])
     assert index.select(5, 9, 0, 1 << 60) == [200, 100, 0]
 
 
 def test_times_limit_what_is_found() -> None:
     index = opened(disk_for(1), 0)
-    index.put([(5, n * 100, START_MS + n * 1000) for n in range(10)], START_MS)
+    put(index, [(5, n * 100, START_MS + n * 1000) for n in range(10)])
     assert index.select(5, 9, START_MS + 3000, START_MS + 5000) in ([500, 400, 300], [500, 400, 300, 200])
     assert index.select(5, 2, 0, 1 << 60) == [900, 800]
     assert index.select(6, 2, 0, 1 << 60) == []
 
 
 def test_hashes_are_the_absolute_values_of_signed_ones() -> None:
-    assert [index_hash(code) for code in (0, 7, (1 << 32) - 7, (1 << 31) - 1, 1 << 31)] == [0, 7, 7, (1 << 31) - 1, 0]
+    codes = (0, 7, (1 << 32) - 7, (1 << 31) - 1, 1 << 31)
+    assert [index_hash(code) for code in codes] == index_hashes(codes) == [0, 7, 7, (1 << 31) - 1, 0]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.codec.records import java_hash
+from tallystick.codec.records import RecordRun, java_hash
 from tallystick.rocketmq.store.keys import KeyHashes
 from tallystick.rocketmq.wire.record import decode_properties
 
@@ -20,41 +21,61 @@ def index_hash(key: str) -> int:
     return value if value < 1 << 31 else 0
 
 
-@settings(max_examples=100)
-@given(st.sampled_from(["Topic", "Füße", "t"]), st.lists(PROPERTIES, min_size=1, max_size=4), st.booleans())
+def run_of(topic: str, *properties: bytes, stored_ms: int = 0) -> RecordRun:
+    run = RecordRun()
+    for stored in properties:
+        run.topics.append(topic.encode())
+        run.properties.append(stored)
+        run.store_timestamps.append(stored_ms)
+    return run
+
+
+@settings(max_examples=150)
+@given(st.sampled_from(["Topic", "Füße", "t"]), st.lists(PROPERTIES, max_size=6), st.booleans())
 def test_hashes_equal_those_of_the_strings(topic: str, messages: list[list[tuple[str, str]]], ended: bool) -> None:
-    hashes = KeyHashes()
-    for pairs in messages:
+    texts: list[bytes] = []
+    tags_codes: list[int] = []
+    found: list[tuple[int, int]] = []
+    for number, pairs in enumerate(messages):
         stored = "".join(f"{name}\x01{value}\x02" for name, value in dict(pairs).items())
         properties = decode_properties(stored)
         tags = properties.get("TAGS", "")
         keys = [f"{topic}#{properties['UNIQ_KEY']}"] if "UNIQ_KEY" in properties else []
         keys += [f"{topic}#{key}" for key in properties.get("KEYS", "").split(" ") if key]
         keys += [f"{topic}#T#{tags}"] if tags else []
-        data = stored.encode() if ended else stored.encode().removesuffix(b"\x02")
-        found = hashes.describe(hashes.of_topic(topic.encode()), data, 0)
-        assert found == (java_hash(tags), [index_hash(key) for key in keys])
-
-
-def test_a_clients_ids_are_hashed_alike_whatever_came_before() -> None:
+        texts.append(stored.encode() if ended else stored.encode().removesuffix(b"\x02"))
+        tags_codes.append(java_hash(tags))
+        found += [(number, index_hash(key)) for key in keys]
     hashes = KeyHashes()
-    topic = hashes.of_topic(b"Topic")
-    for key in (
-        "7F000001" * 4,
-        "7F000001" * 3 + "0A0B0C0D",
-        "7F000001",
-        "short",
-        "7F000001" * 3 + "ÄÄÄÄ",
-        "7F000001" * 4,
-    ):
-        stored = f"UNIQ_KEY\x01{key}\x02".encode()
-        assert hashes.describe(topic, stored, 0) == (0, [index_hash(f"Topic#{key}")])
+    for _ in range(2):  # what was kept from the first time says the same
+        keys_of_run = hashes.of_run(run_of(topic, *texts))
+        assert keys_of_run.tags_codes == tags_codes
+        assert list(zip(keys_of_run.records, keys_of_run.hashes, strict=True)) == found
+
+
+def test_each_topic_has_its_own_hashes_of_equal_properties() -> None:
+    run = run_of("A", b"UNIQ_KEY\x01id\x02TAGS\x01t\x02")
+    run.topics.append(b"B")
+    run.properties.append(run.properties[0])
+    run.store_timestamps.append(0)
+    assert KeyHashes().of_run(run).hashes == [index_hash(key) for key in ("A#id", "A#T#t", "B#id", "B#T#t")]
 
 
 def test_delayed_messages_have_the_time_when_they_are_due() -> None:
-    hashes = KeyHashes()
-    topic = hashes.of_topic(b"SCHEDULE_TOPIC_XXXX")
     expected = {"1": 1000, "2": 5000, "5": 60_000, "18": 7_200_000, "99": 7_200_000}
-    for level, delay_ms in expected.items():
-        assert hashes.describe(topic, f"DELAY\x01{level}\x02".encode(), 10**12)[0] == 10**12 + delay_ms
-    assert hashes.describe(topic, b"DELAY\x010\x02TAGS\x01t\x02", 10**12)[0] == java_hash("t")
+    delayed = [f"DELAY\x01{level}\x02".encode() for level in expected]
+    run = run_of("SCHEDULE_TOPIC_XXXX", *delayed, b"DELAY\x010\x02TAGS\x01t\x02", stored_ms=10**12)
+    assert KeyHashes().of_run(run).tags_codes == [*(10**12 + ms for ms in expected.values()), java_hash("t")]
+
+
+def test_what_is_kept_between_runs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tallystick.rocketmq.store.keys._MAX_CACHED", 3)
+    hashes = KeyHashes()
+    for number in range(10):
+        topic, tags = f"Topic{number % 5}", f"t{number}"
+        stored = f"UNIQ_KEY\x01id\x02TAGS\x01{tags}\x02".encode()
+        found = hashes.of_run(run_of(topic, stored, stored + b"long\x01" + bytes(600)))
+        assert found.tags_codes == [java_hash(tags)] * 2
+        assert found.hashes == [index_hash(f"{topic}#id"), index_hash(f"{topic}#T#{tags}")] * 2
+        assert len(hashes._others) <= 3
+        assert all(len(head) + len(tail) <= 512 for _, head, tail in hashes._others)

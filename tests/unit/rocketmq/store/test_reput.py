@@ -11,6 +11,7 @@ from support.message_stores import SMALL, Shelf, draft
 from tallystick.codec.records import java_hash
 from tallystick.errors import DiskFull, OffsetMismatch, StorageError
 from tallystick.rocketmq.store.values import GetStatus
+from tallystick.rocketmq.wire.record import decode_message
 
 
 def test_arrivals_tell_queue_end_and_tags() -> None:
@@ -144,3 +145,16 @@ def test_a_deleted_topic_begins_anew() -> None:
     shelf.disk.kill()
     shelf.open()  # all is dispatched again, the deleted messages too
     assert shelf.bodies() == [b"new"]
+
+
+def test_parts_of_transactions_are_indexed_and_have_no_units_a_rollback_has_neither() -> None:
+    shelf = Shelf()
+    plain, prepared, committed, rolled_back = 0, 4, 8, 12
+    for number, kind in enumerate((plain, prepared, committed, rolled_back)):
+        sent = draft(b"%d" % number, queue_id=number, KEYS="k")
+        sent.sys_flag = kind
+        shelf.store.put([sent])
+    shelf.store.reput()
+    assert [shelf.bodies(queue_id=number) for number in range(4)] == [[b"0"], [], [b"2"], []]
+    records = shelf.store.query("Topic", "k", 9, 0, 1 << 60)
+    assert [decode_message(record).body() for record in records] == [b"2", b"1", b"0"]

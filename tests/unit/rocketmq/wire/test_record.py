@@ -60,10 +60,20 @@ def test_a_record_decoded() -> None:
 def test_compressed_bodies() -> None:
     packed = zlib.compress(b"body")
     assert decode_message(record(packed, 1)).body() == decode_message(record(packed, 0x301)).body() == b"body"
-    with pytest.raises(UsageError, match="zlib"):
-        decode_message(record(packed, 0x201)).body()
-    with pytest.raises(RemoteProtocolError):
-        decode_message(record(b"no zlib", 1)).body()
+    for flag, name in ((0x101, "LZ4"), (0x201, "ZSTD"), (0x401, "unknown")):
+        with pytest.raises(UsageError, match=f"only zlib.*{name}"):
+            decode_message(record(packed, flag)).body()
+    for damaged in (b"no zlib", b"", packed[:-5], packed[:-1]):
+        with pytest.raises(RemoteProtocolError, match="damaged"):
+            decode_message(record(damaged, 1)).body()
+
+
+def test_a_compressed_body_does_not_grow_without_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tallystick.rocketmq.wire.record.MAX_BODY_BYTES", 10_000)
+    assert decode_message(record(zlib.compress(bytes(10_000)), 1)).body() == bytes(10_000)
+    for size in (10_001, 1_000_000):
+        with pytest.raises(RemoteProtocolError, match="longer"):
+            decode_message(record(zlib.compress(bytes(size)), 1)).body()
 
 
 def test_a_damaged_body_is_found() -> None:

@@ -1,0 +1,1 @@
+"""The format ``tally-ledger``: the entries of ledgers, read from bookies (Part Q)."""

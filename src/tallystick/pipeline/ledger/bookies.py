@@ -1,0 +1,37 @@
+"""Clients for bookies whose addresses are known: no metadata service is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tallystick.bookkeeper.ledger.connection import BookieClient
+from tallystick.bookkeeper.ledger.settings import ClientSettings
+from tallystick.bookkeeper.wire.values import BookieId
+from tallystick.errors import BookieUnavailable
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.events import Events
+from tallystick.runtime.network import TcpNetwork
+
+Address = tuple[str, int]
+
+
+def bookie_client(addresses: Mapping[BookieId, Address]) -> BookieClient:
+    """Call and use it on one running loop, then ``close`` it. A bookie without address is unavailable, never a "no"."""
+
+    async def resolve(bookie: BookieId) -> Address:
+        if bookie not in addresses:
+            raise BookieUnavailable("the bookie was not registered when the query was planned", bookie=bookie)
+        return addresses[bookie]
+
+    return BookieClient(TcpNetwork(), SystemClock(), resolve, ClientSettings(), Events())
+
+
+@dataclass(frozen=True)
+class Bookies:
+    """What a worker connects to for ledgers: the bookies of a plan."""
+
+    addresses: Mapping[BookieId, Address]
+
+    async def connect(self) -> BookieClient:
+        return bookie_client(self.addresses)

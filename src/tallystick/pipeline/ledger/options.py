@@ -1,0 +1,74 @@
+"""The options of the format ``tally-ledger``."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tallystick.bookkeeper.wire.values import MAX_ID, LedgerId
+from tallystick.errors import UsageError
+from tallystick.pipeline.cuts import Limits
+from tallystick.pipeline.ledger.schema import COLUMNS
+from tallystick.pipeline.ledger.selection import Selection
+from tallystick.pipeline.option_values import CUTTING, OptionValues
+
+PASSWORD_VARIABLE = "TALLY_PASSWORD"
+URI_VARIABLE = "TALLY_URI"
+
+OPTIONS = {
+    "uri": "where the metadata is: sqlite:///path or zk+hierarchical://host:port;host:port/ledgers (else TALLY_URI)",
+    "ledgers": 'which ledgers: "all" (the default) or ids and ranges such as "1,2,5-9"',
+    "columns": "which columns, in which order (default: ledger,entry,lac,length,payload)",
+    "firstEntry": "the first entry of each ledger to read (default 0)",
+    "lastEntry": "the last entry of each ledger to read, inclusive (default: all up to the LAC)",
+    "password": "the password of the ledgers (default: the environment variable TALLY_PASSWORD, else none)",
+    "passwords": 'passwords of single ledgers, as JSON: {"7": "secret"}; they win over password',
+    **CUTTING,
+}
+
+
+@dataclass(frozen=True)
+class LedgerOptions:
+    """All options, checked. No password is ever in its repr."""
+
+    uri: str
+    selection: Selection = field(default_factory=Selection)
+    columns: tuple[str, ...] = COLUMNS.names
+    limits: Limits = field(default_factory=Limits)
+    password: bytes = field(default=b"", repr=False)
+    passwords: Mapping[LedgerId, bytes] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> LedgerOptions:
+        """From Spark's options. Raises UsageError."""
+        values = OptionValues(given, OPTIONS)
+        uri = values.text("uri") or environment.get(URI_VARIABLE, "")
+        if not uri:
+            raise UsageError("the option uri is missing, and TALLY_URI is not set")
+        if uri.startswith("memory:"):
+            raise UsageError(
+                "memory:// is seen by one process only, and Spark plans in another: use sqlite:// or zk://"
+            )
+        first, last = values.integer("firstEntry", 0), values.integer("lastEntry", MAX_ID)
+        return cls(
+            uri=uri,
+            selection=Selection.parse(values.text("ledgers", "all"), first, last),
+            columns=COLUMNS.parse(values.text("columns")) if "columns" in values else COLUMNS.names,
+            limits=values.limits(),
+            password=values.text("password", environment.get(PASSWORD_VARIABLE, "")).encode(),
+            passwords=_passwords(values.text("passwords", "{}")),
+        )
+
+    def password_of(self, ledger: LedgerId) -> bytes:
+        return self.passwords.get(ledger, self.password)
+
+
+def _passwords(text: str) -> dict[LedgerId, bytes]:
+    # The text is never part of an error: it holds secrets.
+    try:
+        found = json.loads(text)
+        return {int(ledger): password.encode() for ledger, password in found.items()}
+    except (ValueError, AttributeError):
+        raise UsageError('passwords is a JSON object of ledger ids and texts, as in {"7": "secret"}') from None

@@ -1,0 +1,71 @@
+"""From metadata to partitions: which entries one Spark task reads, and all it needs to know for that. Pure.
+
+Ledgers are cut where their ensemble changes, and then by bytes (``pipeline/cuts.py``). Nothing beyond a ledger's last
+readable entry is ever planned (Q6, Q17).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tallystick.bookkeeper.ledger.fetch import Range, ranges_of
+from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata
+from tallystick.pipeline.cuts import Limits, Stretch, cut
+from tallystick.pipeline.ledger.bookies import Address
+from tallystick.pipeline.ledger.selection import Span
+
+ENTRY_COST_BYTES = 64  # what an entry weighs beside its payload: headers on the wire and on the disk, columns in Arrow
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A ledger as the planner sees it. ``last``: the last entry of a closed one, the LAC of an open one, -1 for none.
+
+    ``length``: payload bytes up to ``last``; only an estimate for the cuts, never a claim about the rows.
+    """
+
+    ledger: LedgerId
+    metadata: LedgerMetadata
+    last: EntryId
+    length: int
+
+
+@dataclass(frozen=True)
+class Partition:
+    """What one task reads, in order, and where the bookies listen. A bookie without address is not reachable now."""
+
+    ranges: tuple[Range, ...]
+    addresses: Mapping[BookieId, Address]
+
+    @property
+    def count(self) -> int:
+        return sum(found.last - found.first + 1 for found in self.ranges)
+
+
+def plan(
+    extents: Sequence[Extent], entries: Span, addresses: Mapping[BookieId, Address], limits: Limits
+) -> list[Partition]:
+    """Partitions that hold each wanted entry exactly once, in the order of ``extents``; none without entries."""
+    weighed = [(found, _entry_bytes(extent)) for extent in extents for found in _ranges(extent, entries)]
+    partitions = cut([Stretch(found.first, found.last, entry_bytes) for found, entry_bytes in weighed], limits)
+    return [
+        Partition(
+            tuple(replace(weighed[number][0], first=piece.first, last=piece.last) for number, piece in pieces),
+            addresses,
+        )
+        for pieces in partitions
+    ]
+
+
+def _entry_bytes(extent: Extent) -> int:
+    return ENTRY_COST_BYTES + -(-extent.length // (extent.last + 1)) if extent.last >= 0 else ENTRY_COST_BYTES
+
+
+def _ranges(extent: Extent, entries: Span) -> Iterator[Range]:
+    """The wanted entries of one ledger by fragment. Only the keyed digest takes the password to the executors."""
+    span = Span(0, extent.last) & entries
+    if span.is_empty:
+        return
+    for found in ranges_of(extent.ledger, extent.metadata, span.first, span.last):
+        yield found if found.digest_type is DigestType.HMAC else replace(found, password=b"")

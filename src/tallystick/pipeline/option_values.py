@@ -1,0 +1,63 @@
+"""Options as Spark hands them over: texts, with names in any case. Unknown ones are refused: a typo must not read
+other rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tallystick.errors import UsageError
+from tallystick.pipeline.cuts import Limits
+
+MAX_INTEGER = (1 << 63) - 1
+# What every format can be asked. A test holds docs/spark.md to this list and to the formats' own.
+CUTTING = {
+    "maxBytesPerPartition": "about how much one task reads (default 134217728; a suffix k, m or g may be used)",
+    "minPartitions": "make at least about this many partitions, to use more cores (default 1)",
+}
+_SUFFIXES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+class OptionValues:
+    """Values by the names as they are documented. Every method raises UsageError for a text that means nothing."""
+
+    def __init__(self, given: Mapping[str, str], known: Mapping[str, str]) -> None:
+        shown = {name.lower(): name for name in known}
+        unknown = sorted(name for name in given if name.lower() not in shown)
+        if unknown:
+            raise UsageError(f"unknown option: {', '.join(unknown)}; known: {', '.join(known)}")
+        self._values = {shown[name.lower()]: value for name, value in given.items()}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def text(self, name: str, default: str = "") -> str:
+        return self._values.get(name, default)
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
+        """One of them, in any case; the first one when nothing is said."""
+        chosen = self.text(name, choices[0]).strip().lower()
+        if chosen not in choices:
+            raise UsageError(f"{name} is {' or '.join(choices)}", value=chosen)
+        return chosen
+
+    def integer(self, name: str, default: int, least: int = 0) -> int:
+        if name not in self:
+            return default
+        text = self.text(name).strip()
+        if not (text.isascii() and text.isdecimal()) or not least <= int(text) <= MAX_INTEGER:
+            raise UsageError(f"{name} is a whole number from {least}", value=text)
+        return int(text)
+
+    def size(self, name: str, default: int) -> int:
+        """Bytes, as in 67108864 or 64m."""
+        text = self.text(name).strip().lower()
+        if not text:
+            return default
+        digits, unit = (text[:-1], _SUFFIXES[text[-1]]) if text[-1] in _SUFFIXES else (text, 1)
+        if not (digits.isascii() and digits.isdecimal()) or int(digits) < 1:
+            raise UsageError(f"{name} is a number of bytes, as in 67108864 or 64m", value=text)
+        return int(digits) * unit
+
+    def limits(self) -> Limits:
+        largest = self.size("maxBytesPerPartition", Limits().max_partition_bytes)
+        return Limits(largest, self.integer("minPartitions", Limits().min_partitions, least=1))

@@ -1,0 +1,31 @@
+"""What the data sources have in common: one partition of a plan for each task, and a schema that the caller may choose.
+
+The driver's planner process makes the plan; a task gets all it needs in its partition. Options are read anew by each of
+Spark's short planner processes, and reading them contacts nobody.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from tallystick.errors import UsageError
+from tallystick.pipeline.columns import Columns
+
+PlanT = TypeVar("PlanT")
+
+
+class TaskPartition(InputPartition, Generic[PlanT]):
+    """One task's part of the plan."""
+
+    def __init__(self, partition: PlanT) -> None:
+        self.partition = partition
+
+
+def check_schema(columns: Columns, asked: tuple[str, ...] | None, schema: StructType) -> None:
+    """``asked``: what the option ``columns`` says, if it is given. Raises UsageError."""
+    found = columns.of_schema(schema)
+    if asked is not None and asked != found:
+        raise UsageError("the option columns and the schema differ: give one", schema=",".join(found))

@@ -1,0 +1,120 @@
+"""Pulling from broker sets whose addresses are known: no name server is asked.
+
+Whatever process of a set has the messages will do (H13). That none has them is certain only when each has said so: one
+that gave no answer may have them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tallystick.codec.pulled import PulledRun, scan_pulled
+from tallystick.errors import BrokerError, NoSuchMessage, RemoteProtocolError, TallyError, Unavailable
+from tallystick.pipeline.columns import BATCH_BYTES
+from tallystick.pipeline.topic.plan import BrokerSets
+from tallystick.rocketmq.client.answers import refusal
+from tallystick.rocketmq.client.settings import BrokerClientSettings
+from tallystick.rocketmq.client.topic import BrokerChoice
+from tallystick.rocketmq.remoting.client import RemotingClient
+from tallystick.rocketmq.remoting.settings import RemotingSettings
+from tallystick.rocketmq.wire.headers import PullAnswer, PullHeader
+from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.values import MASTER_ID, MessageQueue, PullFlag, RequestCode, ResponseCode
+from tallystick.runtime.clock import Clock, SystemClock
+from tallystick.runtime.events import Events
+from tallystick.runtime.network import TcpNetwork
+
+NOTHING_THERE = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """Some messages of a queue, with offsets that follow each other, and the bytes of their records."""
+
+    queue: MessageQueue
+    run: PulledRun
+    size: int
+
+
+def judge(answer: Command, queue: MessageQueue, offset: int) -> Pulled:
+    """The messages of an answer, from ``offset`` on, at least one.
+
+    Raises NoSuchMessage when the process does not have the message at ``offset``, or one in the middle of what it gave;
+    NoSuchTopic and BrokerError for a refusal; RemoteProtocolError for records that are damaged.
+    """
+    if answer.code in NOTHING_THERE:
+        said = PullAnswer.of(answer)
+        raise NoSuchMessage(
+            "the queue does not reach to this offset (any more)",
+            queue=queue, offset=offset, first=said.min_offset, end=said.max_offset, said=answer.remark,
+        )  # fmt: skip
+    if answer.code != ResponseCode.SUCCESS:
+        raise refusal(answer, queue=queue)
+    body = bytes(answer.body)
+    run = scan_pulled(body)
+    if run.end != len(body) or not body:
+        raise RemoteProtocolError("a broker gave records that are damaged", queue=queue, offset=offset)
+    for wanted, found in enumerate(run.queue_offsets, offset):
+        if found != wanted:
+            raise NoSuchMessage("the queue has a gap", queue=queue, offset=wanted, next=found)
+    return Pulled(queue, run, len(body))
+
+
+class TopicClient:
+    """Used on one running loop; ``close`` it."""
+
+    def __init__(self, brokers: BrokerSets, remoting: RemotingClient, clock: Clock) -> None:
+        self._brokers, self._remoting, self._clock = brokers, remoting, clock
+        self._choice = BrokerChoice(BrokerClientSettings().down_s)
+
+    async def pull(self, queue: MessageQueue, offset: int, count: int) -> Pulled:
+        """At most ``count`` messages, at least one: brokers give as many as they see fit.
+
+        Raises Unavailable when a process of the set gave no answer and no other has them, else as ``judge``.
+        """
+        left = dict(self._brokers.addresses.get(queue.broker, {}))
+        slaves = sorted(id for id in left if id != MASTER_ID)
+        preferred = slaves[0] if slaves and self._brokers.slave_first else MASTER_ID
+        silent: TallyError | None = None
+        refused: TallyError | None = None
+        while left:
+            address = self._choice.choose(left, preferred, self._clock.now())
+            assert address is not None
+            left = {id: other for id, other in left.items() if other != address}
+            command = request(RequestCode.PULL_MESSAGE, self._header(queue, offset, count).to_fields())
+            try:
+                answer = await self._remoting.ask(address, command, BrokerClientSettings().request_timeout_s)
+            except Unavailable as error:
+                self._choice.failed(address, self._clock.now())
+                silent = error
+                continue
+            self._choice.answered(address)
+            try:
+                return judge(answer, queue, offset)
+            except (BrokerError, RemoteProtocolError) as error:
+                refused = refused or error
+        if refused is not None and silent is None:
+            raise refused
+        reason = "the others do not have it" if refused else "nobody answers"
+        raise Unavailable(f"a broker does not answer, and {reason}", queue=queue, offset=offset) from silent
+
+    def _header(self, queue: MessageQueue, offset: int, count: int) -> PullHeader:
+        return PullHeader(
+            consumer_group=self._brokers.group, topic=queue.topic, queue_id=queue.queue_id, queue_offset=offset,
+            max_msg_nums=count, sys_flag=int(PullFlag.SUBSCRIPTION), commit_offset=0, suspend_timeout_millis=0,
+            subscription="*", sub_version=0, expression_type="TAG", max_msg_bytes=BATCH_BYTES, broker=queue.broker,
+        )  # fmt: skip
+
+    async def close(self) -> None:
+        await self._remoting.close()
+
+
+@dataclass(frozen=True)
+class Brokers:
+    """What a worker connects to for topics: the brokers of a plan."""
+
+    sets: BrokerSets
+
+    async def connect(self) -> TopicClient:
+        clock = SystemClock()
+        return TopicClient(self.sets, RemotingClient(TcpNetwork(), clock, Events(), RemotingSettings()), clock)

@@ -1,0 +1,72 @@
+"""Ranges of queues from their brokers, in order, with a few pulls under way.
+
+A broker decides how much a pull gives: the original 32 messages or 256 KiB at most, and a quarter of that from the
+disk. So a range is pulled in windows of about as much, several at once; what a window lacks is pulled after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator, Sequence
+
+from tallystick.pipeline.topic.brokers import Pulled, TopicClient
+from tallystick.pipeline.topic.plan import QueueRange
+
+AT_ONCE = 4  # windows
+FIRST_WINDOW = 32  # messages
+LARGEST_WINDOW = 1024
+
+
+class Pace:
+    """How many messages to ask for: twice as many after an answer that had all, as many as came after another."""
+
+    def __init__(self) -> None:
+        self.count = FIRST_WINDOW
+
+    def answered(self, asked: int, got: int) -> None:
+        if got < asked:
+            self.count = got
+        elif asked >= self.count:
+            self.count = min(2 * asked, LARGEST_WINDOW)
+
+
+async def fetch_runs(client: TopicClient, ranges: Sequence[QueueRange]) -> AsyncGenerator[Pulled, None]:
+    """Each message once, in the order of the ranges. Raises as ``TopicClient.pull``."""
+    pace = Pace()
+    windows = _windows(ranges, pace)
+    under_way: deque[asyncio.Task[list[Pulled]]] = deque()
+    try:
+        while True:
+            while len(under_way) < AT_ONCE and (window := next(windows, None)) is not None:
+                under_way.append(asyncio.create_task(_pull(client, window, pace)))
+            if not under_way:
+                return
+            for pulled in await under_way.popleft():
+                yield pulled
+    finally:
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+
+
+def _windows(ranges: Sequence[QueueRange], pace: Pace) -> Iterator[QueueRange]:
+    """The ranges in pieces of the pace at the time when each is taken."""
+    for found in ranges:
+        first = found.first
+        while first < found.end:
+            end = min(first + pace.count, found.end)
+            yield QueueRange(found.queue, first, end)
+            first = end
+
+
+async def _pull(client: TopicClient, window: QueueRange, pace: Pace) -> list[Pulled]:
+    found: list[Pulled] = []
+    first = window.first
+    while first < window.end:
+        pulled = await client.pull(window.queue, first, window.end - first)
+        if first == window.first:
+            pace.answered(window.count, len(pulled.run))
+        found.append(pulled)
+        first += len(pulled.run)
+    return found

@@ -1,0 +1,69 @@
+"""From a topic's queues to partitions: which messages one Spark task reads, and all it needs to know for that. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tallystick.pipeline.cuts import Limits, Stretch, cut
+from tallystick.rocketmq.wire.values import MessageQueue
+
+MESSAGE_COST_BYTES = 64  # what a message weighs beside its record: columns in Arrow
+
+
+@dataclass(frozen=True)
+class QueueRange:
+    """Messages of a queue, from the offset ``first`` to before ``end``."""
+
+    queue: MessageQueue
+    first: int
+    end: int
+
+    @property
+    def count(self) -> int:
+        return self.end - self.first
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What a query wants of a queue. ``message_bytes``: the mean of some of its records, an estimate for the cuts."""
+
+    range: QueueRange
+    message_bytes: int
+
+
+@dataclass(frozen=True)
+class BrokerSets:
+    """Where the brokers are and how they are asked: a set's processes by broker id, with 0 for the master."""
+
+    addresses: Mapping[str, Mapping[int, str]]
+    group: str
+    slave_first: bool = False
+
+
+@dataclass(frozen=True)
+class Partition:
+    """What one task reads, in order."""
+
+    ranges: tuple[QueueRange, ...]
+    brokers: BrokerSets
+    decode: bool = True
+
+    @property
+    def count(self) -> int:
+        return sum(found.count for found in self.ranges)
+
+
+def plan(extents: Sequence[Extent], brokers: BrokerSets, decode: bool, limits: Limits) -> list[Partition]:
+    """Partitions that hold each wanted message exactly once, in the order of ``extents``; none without messages."""
+    stretches = [
+        Stretch(found.range.first, found.range.end - 1, found.message_bytes + MESSAGE_COST_BYTES) for found in extents
+    ]
+    return [
+        Partition(
+            tuple(QueueRange(extents[number].range.queue, piece.first, piece.last + 1) for number, piece in pieces),
+            brokers,
+            decode,
+        )
+        for pieces in cut(stretches, limits)
+    ]

@@ -1,0 +1,62 @@
+"""The Spark data source ``tally-topic``: the messages of a topic as rows, pulled from the brokers directly.
+
+The driver's planner process asks for the queues and their ends; a task gets its ranges and the brokers' addresses in
+its partition. Reading commits no offsets. Messages come as Arrow batches, bodies checked, in the order of their queue;
+a dead master's come from its slave (H13).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from tallystick.pipeline.codes import coded
+from tallystick.pipeline.source import TaskPartition, check_schema
+from tallystick.pipeline.topic.options import TopicOptions
+from tallystick.pipeline.topic.plan import Partition, plan
+from tallystick.pipeline.topic.schema import COLUMNS
+
+FORMAT = "tally-topic"
+
+
+class TopicDataSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        with coded():
+            return COLUMNS.ddl(TopicOptions.parse(self.options).columns)
+
+    def reader(self, schema: StructType) -> TopicSourceReader:
+        with coded():
+            options = TopicOptions.parse(self.options)
+            check_schema(COLUMNS, options.columns if "columns" in self.options else None, schema)
+            return TopicSourceReader(options, schema)
+
+
+class TopicSourceReader(DataSourceReader):
+    """Plans in the planner process, reads in the executors: a copy each, which share only the partitions."""
+
+    def __init__(self, options: TopicOptions, schema: StructType) -> None:
+        self.options, self.row_schema = options, schema
+
+    def partitions(self) -> list[TaskPartition[Partition]]:
+        from tallystick.pipeline.topic.survey import survey
+
+        with coded():
+            found = asyncio.run(survey(self.options))
+            planned = plan(found.extents, found.brokers, self.options.decode, self.options.limits)
+        # Spark turns an empty list into one partition with the value None: an empty plan says the same in our words.
+        return [TaskPartition(partition) for partition in planned or [Partition((), found.brokers)]]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        from tallystick.pipeline.topic.arrow import SCHEMA
+        from tallystick.pipeline.topic.read import read_partition
+
+        assert isinstance(partition, TaskPartition)
+        return read_partition(partition.partition, COLUMNS.arrow_schema(self.row_schema, SCHEMA))

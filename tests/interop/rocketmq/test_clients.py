@@ -1,0 +1,169 @@
+"""Producers, consumers and admin commands of both kinds, on name servers and brokers of both kinds."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from support.broker_peers import CLUSTER, Broker
+from support.clusters import KINDS, OTHER
+from support.houses import House
+from support.java import Java
+from support.messages import expected
+from support.peers import Driver
+from support.waiting import until
+
+WAYS = ("sync", "async", "batch", "oneway")
+PER_WAY = 60
+ALL = PER_WAY * len(WAYS)
+SIZE = 500
+ALONE = [(kind, kind) for kind in KINDS] + [(kind, OTHER[kind]) for kind in KINDS]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A name server and one master of it; ``sender`` and ``reader`` by kind."""
+
+    house: House
+    broker: Broker
+
+    async def send(self, kind: str, topic: str, *, first: int, count: int, how: str) -> dict[str, str]:
+        return await self.house.clients[kind].ask(
+            "send", ns=self.house.ns, topic=topic, seed=7, first=first, count=count, size=SIZE, how=how
+        )
+
+    async def send_in_every_way(self, kind: str, topic: str) -> list[str | None]:
+        """How many answers of each way said OK."""
+        await self.house.make_topic(topic)
+        answers = [
+            await self.send(kind, topic, first=number * PER_WAY, count=PER_WAY, how=how)
+            for number, how in enumerate(WAYS)
+        ]
+        return [answer.get("SEND_OK") for answer in answers]
+
+    async def poll(self, kind: str, topic: str, group: str, count: int, tags: str = "*") -> dict[str, str]:
+        return await self.client(kind).ask(
+            "poll", ns=self.house.ns, topic=topic, group=group, count=count, seconds=30, tags=tags
+        )
+
+    def client(self, kind: str) -> Driver:
+        return self.house.clients[kind]
+
+
+@pytest.fixture(scope="module", params=ALONE, ids=[f"{ns}-names-{broker}-broker" for ns, broker in ALONE])
+def place(
+    request: pytest.FixtureRequest, rocketmq: Java, folder: Path, new_house: Callable[[str], Awaitable[House]]
+) -> Iterator[Place]:
+    name_server, kind = request.param
+    house = asyncio.run(new_house(name_server))
+    broker = Broker(kind, folder, rocketmq if kind == "java" else None, house.ns, {})
+    try:
+        asyncio.run(house.start(broker))
+        yield Place(house, broker)
+    finally:
+        broker.kill()
+        asyncio.run(house.forget())
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"T{secrets.token_hex(4)}"
+
+
+def unordered(found: dict[str, str]) -> dict[str, str]:
+    """One-way messages overtake each other in the sender, and a batch is in one queue: no order to check."""
+    return {key: value for key, value in found.items() if key != "ordered"}
+
+
+@pytest.mark.parametrize("sender", KINDS)
+async def test_what_each_kind_sends_in_every_way_all_kinds_of_consumers_read(
+    place: Place, topic: str, sender: str
+) -> None:
+    assert await place.send_in_every_way(sender, topic) == ["60", "60", "3", None]
+    wanted = unordered(expected(7, 0, ALL - 1, SIZE))
+    # The group's members count, so nothing is missed of what has no answer.
+    assert unordered(await place.poll("tally", topic, f"{topic}-tally", ALL)) == wanted
+    for kind in KINDS:
+        assert unordered(await place.client(kind).ask("pull", ns=place.house.ns, topic=topic, **{"from": 0})) == wanted
+    assert unordered(await place.poll("java", topic, f"{topic}-java", ALL)) == wanted
+
+
+@pytest.mark.parametrize("sender", KINDS)
+async def test_a_waiting_push_consumer_is_woken_and_goes_on_where_its_group_was(
+    place: Place, topic: str, sender: str
+) -> None:
+    await place.house.make_topic(topic)
+    java, group = place.client("java"), f"{topic}-pushed"
+    await java.ask("subscribe", ns=place.house.ns, topic=topic, group=group)
+    for first in range(0, 60, 20):
+        await place.send(sender, topic, first=first, count=20, how="sync")
+        found = await java.ask("received", group=group, count=first + 20, seconds=30)
+        assert found == expected(7, 0, first + 19, SIZE)
+    await java.ask("unsubscribe", group=group)
+    await place.send(sender, topic, first=60, count=20, how="sync")
+    # A member of the other kind takes the group over: it has what was not committed, and nothing twice.
+    assert await place.poll("tally", topic, group, 20) == expected(7, 60, 79, SIZE)
+
+
+async def test_consumers_of_both_kinds_share_a_group(place: Place, topic: str) -> None:
+    """Ours reads half of the queues while theirs reads the other half: together everything once."""
+    await place.house.make_topic(topic)
+    java, group = place.client("java"), f"{topic}-shared"
+    await java.ask("subscribe", ns=place.house.ns, topic=topic, group=group)
+    ours = asyncio.create_task(
+        place.client("tally").ask("poll", ns=place.house.ns, topic=topic, group=group, count=40, seconds=30)
+    )
+    await until(partial(_has_two_members, place.house, group))
+    number = 0
+    while not ours.done():
+        await place.send("java", topic, first=number, count=8, how="sync")
+        number += 8
+    await java.ask("received", group=group, count=number - 40, seconds=10)
+    theirs = await java.ask("received", group=group, count=number - 40, seconds=0)
+    await java.ask("unsubscribe", group=group)
+    assert int((await ours)["count"]) == 40
+    assert int(theirs["count"]) >= number - 40
+
+
+@pytest.mark.parametrize("reader", KINDS)
+async def test_tags_are_filtered(place: Place, topic: str, reader: str) -> None:
+    await place.house.make_topic(topic)
+    await place.send(OTHER[reader], topic, first=0, count=30, how="sync")
+    assert await place.poll(reader, topic, f"{topic}-green", 10, tags="green") == expected(7, 0, 29, SIZE, "green")
+
+
+async def test_admin_commands_of_the_original(place: Place, topic: str) -> None:
+    house, broker = place.house, place.broker
+    await house.make_topic(topic, queues=3)
+    sent = await place.send("java", topic, first=0, count=1, how="sync")
+
+    line = next(line for line in (await house.admin("clusterList")).splitlines() if broker.address in line)
+    assert line.split()[:4] == [CLUSTER, "b0", "0", broker.address]
+    route = await house.admin(f"topicRoute -t {topic}")
+    assert f'"brokerAddrs":{{0:"{broker.address}"' in re.sub(r"\s", "", route)
+    assert '"readQueueNums":3' in re.sub(r"\s", "", route)
+    assert topic in (await house.admin("topicList")).split()
+    status = await house.admin(f"brokerStatus -b {broker.address}")
+    shown = dict(line.split(":", 1) for line in status.replace(" ", "").splitlines() if ":" in line)
+    assert shown["msgPutTotalTodayNow"] != "0" and int(shown["bootTimestamp"]) > 0, status
+    found = await house.admin(f"queryMsgById -t {topic} -i {sent['id']}")
+    assert re.search(rf"Topic:\s+{topic}\b", found) and re.search(r"Keys:\s+\[k7-0\]", found), found
+    for query in (f"queryMsgByKey -t {topic} -k k7-0", f"queryMsgByUniqueKey -t {topic} -i {sent['key']}"):
+        await until(partial(_prints, house, query, sent["key"]))  # the index is filled a little later
+    offsets = [line.split()[:4] for line in (await house.admin(f"topicStatus -t {topic}")).splitlines() if "b0" in line]
+    assert sorted(int(maximum) for _, _, _, maximum in offsets) == [0, 0, 1]
+
+
+async def _has_two_members(house: House, group: str) -> bool:
+    return len(re.findall(r"(?m)^\S+@\S+", await house.admin(f"consumerConnection -g {group}"))) == 2
+
+
+async def _prints(house: House, line: str, text: str) -> bool:
+    return text in await house.admin(line)

@@ -1,0 +1,188 @@
+"""The source on local[2], against a real master and a slave for whom it waits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tallystick import sync
+from tallystick.admin.brokers import operator
+from tallystick.admin.dev import DevCluster
+from tallystick.admin.dev_nodes import DevState
+from tallystick.admin.topics import create_topic
+from tallystick.errors import BrokerError
+from tallystick.pipeline.topic.brokers import Brokers
+from tallystick.pipeline.topic.plan import BrokerSets
+from tallystick.rocketmq.client.sending import SendResult
+from tallystick.rocketmq.wire.record import Message
+from tallystick.rocketmq.wire.values import MessageQueue
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+Read = Callable[..., "DataFrame"]
+Send = Callable[..., str]
+QUEUES = 3
+BODIES = [b"row %d " % number * (1 + number % 5) for number in range(600)]
+BROKER = "broker-a"
+
+
+@pytest.fixture(scope="module")
+def mq(name_server: str) -> Iterator[sync.RocketMQ]:
+    with sync.broker(name_server) as client:
+        yield client
+
+
+def make_topic(name_server: str, topic: str) -> None:
+    async def make() -> None:
+        async with operator(name_server) as who:
+            await create_topic(who, topic, queues=QUEUES)
+
+    asyncio.run(make())
+
+
+def send(mq: sync.RocketMQ, topic: str, messages: list[Message]) -> list[SendResult]:
+    """Message i to queue i mod QUEUES."""
+    producer = mq.producer("spark-tests")
+    queues = [MessageQueue(topic, BROKER, number) for number in range(QUEUES)]
+    return [producer.send_batch(topic, messages[n::QUEUES], queue=queue) for n, queue in enumerate(queues)]
+
+
+@pytest.fixture(scope="module")
+def topic(mq: sync.RocketMQ, name_server: str) -> str:
+    make_topic(name_server, "rows")
+    send(mq, "rows", [Message("rows", body, tags=f"t{n % 2}", keys=[f"k{n}"]) for n, body in enumerate(BODIES)])
+    return "rows"
+
+
+def bodies_by_queue(frame: DataFrame) -> dict[int, list[bytes]]:
+    found: dict[int, list[bytes]] = {}
+    for row in frame.select("queueId", "body").collect():
+        found.setdefault(row.queueId, []).append(bytes(row.body))
+    return found
+
+
+def sent_by_queue(bodies: list[bytes]) -> dict[int, list[bytes]]:
+    return {queue: bodies[queue::QUEUES] for queue in range(QUEUES)}
+
+
+async def slave_serves(brokers: DevCluster, topic: str) -> None:
+    """Wait until the slave has copied the topic's settings: a few seconds after its master got them (H12)."""
+    node = (brokers.load() or DevState("")).find(f"{BROKER}-s1")
+    assert node is not None
+    client = await Brokers(BrokerSets({BROKER: {1: f"127.0.0.1:{node.port}"}}, "TOOLS_CONSUMER")).connect()
+    async with asyncio.timeout(30):
+        while True:
+            with contextlib.suppress(BrokerError):
+                await client.pull(MessageQueue(topic, BROKER, 0), 0, 1)
+                break
+            await asyncio.sleep(0.1)
+    await client.close()
+
+
+def failure_of(action: Callable[[], Any]) -> str:
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(PySparkException) as failed:
+        action()
+    return str(failed.value)
+
+
+def test_rows_are_the_messages_in_the_order_of_their_queues(read_topic: Read, topic: str) -> None:
+    rows = read_topic(topic, minPartitions=4).collect()
+    assert [(row.queueId, row.queueOffset) for row in rows] == [(q, n) for q in range(QUEUES) for n in range(200)]
+    for row in rows:
+        number = row.queueOffset * QUEUES + row.queueId
+        assert (bytes(row.body), row.keys, row.tags) == (BODIES[number], f"k{number}", f"t{number % 2}")
+        assert (row.topic, row.brokerName) == (topic, BROKER)
+        assert row.properties["KEYS"] == row.keys and row.properties["UNIQ_KEY"] == row.msgId
+        assert row.transactionId is None and row.reconsumeTimes == 0
+        assert row.bornTimestamp <= row.storeTimestamp
+        assert row.bornHost.startswith("127.0.0.1:") and row.storeHost.startswith("127.0.0.1:")
+    assert len({row.physicalOffset for row in rows}) == len(BODIES)
+
+
+def test_counting_and_projections(spark: SparkSession, read_topic: Read, name_server: str, topic: str) -> None:
+    assert read_topic(topic).count() == len(BODIES)
+    assert read_topic(topic, columns="BODY,queueid").columns == ["body", "queueId"]
+    asked = spark.read.format("tally-topic").schema("body BINARY, queueId INT, tags STRING")
+    frame = asked.options(nameServer=name_server, topic=topic).load()
+    assert frame.columns == ["body", "queueId", "tags"] and bodies_by_queue(frame) == sent_by_queue(BODIES)
+
+
+def test_offsets(read_topic: Read, topic: str) -> None:
+    start = json.dumps({topic: {BROKER: {"0": 190, "1": -1}}})
+    end = json.dumps({topic: {BROKER: {"2": 3}}})
+    rows = read_topic(topic, startingOffsets=start, endingOffsets=end, columns="queueId,queueOffset").collect()
+    assert [tuple(row) for row in rows] == [(0, n) for n in range(190, 200)] + [(2, 0), (2, 1), (2, 2)]
+    assert read_topic(topic, startingOffsets="latest").count() == 0
+
+
+def test_times(mq: sync.RocketMQ, name_server: str, read_topic: Read) -> None:
+    make_topic(name_server, "timed")
+    stored = []
+    for part in (b"early", b"late"):
+        send(mq, "timed", [Message("timed", part)] * QUEUES)
+        stored.append(time.time_ns() // 1_000_000 + 2)
+        time.sleep(0.005)
+    middle = stored[0]
+    assert bodies_by_queue(read_topic("timed", startingTimestamp=middle)) == {q: [b"late"] for q in range(QUEUES)}
+    assert bodies_by_queue(read_topic("timed", endingTimestamp=middle)) == {q: [b"early"] for q in range(QUEUES)}
+
+
+def test_parquet_has_what_the_topic_has(spark: SparkSession, read_topic: Read, topic: str, tmp_path: Path) -> None:
+    read_topic(topic).write.parquet(str(tmp_path / "table"))
+    table = spark.read.parquet(str(tmp_path / "table")).orderBy("queueId", "queueOffset")
+    assert bodies_by_queue(table) == sent_by_queue(BODIES)
+
+
+def test_ledgers_and_topics_in_one_query(
+    read: Callable[..., DataFrame], write: Callable[..., int], read_topic: Read, topic: str
+) -> None:
+    entries = read(ledgers=write(BODIES), columns="entry,payload")
+    messages = read_topic(topic, columns="queueId,queueOffset,body")
+    row = messages.queueOffset * QUEUES + messages.queueId
+    same = entries.join(messages, (entries.entry == row) & (entries.payload == messages.body))
+    assert same.count() == len(BODIES)
+
+
+@pytest.mark.rule("H3", "H13")
+def test_h13_a_dead_master_s_messages_come_from_its_slave(
+    brokers: DevCluster, mq: sync.RocketMQ, name_server: str, read_topic: Read
+) -> None:
+    make_topic(name_server, "survivors")
+    results = send(mq, "survivors", [Message("survivors", body) for body in BODIES])
+    assert {result.status.name for result in results} == {"SEND_OK"}
+    assert bodies_by_queue(read_topic("survivors", readFrom="slave")) == sent_by_queue(BODIES)
+    asyncio.run(slave_serves(brokers, "survivors"))
+    brokers.kill([BROKER])
+    try:
+        assert bodies_by_queue(read_topic("survivors")) == sent_by_queue(BODIES)
+    finally:
+        brokers.restart([BROKER])
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"topic": "rows", "topics": "rows"}, "[TALLY-USAGE-ERROR] unknown option: topics; known: nameServer, topic"),
+        ({"topic": "rows", "columns": "payload"}, "[TALLY-USAGE-ERROR] columns are some of topic, brokerName"),
+        ({"topic": "rows", "startingOffsets": '{"rows": {"broker-a": {"0": 999}}}'}, "[TALLY-NO-SUCH-MESSAGE]"),
+        ({"topic": "absent"}, "[TALLY-NO-SUCH-TOPIC]"),
+        ({"topic": "rows", "nameServer": "127.0.0.1:1"}, "[TALLY-UNAVAILABLE] no name server answers"),
+    ],
+)
+def test_mistakes_are_named(
+    spark: SparkSession, name_server: str, topic: str, options: dict[str, str], text: str
+) -> None:
+    frame = spark.read.format("tally-topic").options(**{"nameServer": name_server, **options})
+    assert text in failure_of(lambda: frame.load().collect())

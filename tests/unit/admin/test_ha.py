@@ -1,0 +1,97 @@
+"""What an operator is told of replication, at a real master and its slave in this process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import tallystick
+from support.live_brokers import LiveCluster, live_cluster
+from support.waiting import until
+from tallystick.admin.ha import Replication, ha_status, pair_links
+from tallystick.rocketmq.wire.bodies import SlaveLink
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[LiveCluster]:
+    async with live_cluster(tmp_path, "broker-a") as cluster:
+        yield cluster
+
+
+async def only(cluster: LiveCluster) -> Replication:
+    (found,) = await ha_status(cluster.operator)
+    return found
+
+
+async def in_sync(cluster: LiveCluster) -> bool:
+    found = await only(cluster)
+    return found.in_sync and found.behind_bytes == 0
+
+
+async def send(cluster: LiveCluster, count: int) -> None:
+    async with tallystick.broker(cluster.name_server) as mq:
+        for _ in range(count):
+            await mq.producer("P").send("T", b"x")
+
+
+async def test_a_master_without_slaves_says_so(cluster: LiveCluster) -> None:
+    assert await only(cluster) == Replication("broker-a", None, None, False, None, None, None, None, "it has no slave")
+
+
+@pytest.mark.rule("H10")
+async def test_h10_a_slave_in_sync_and_one_that_is_gone(cluster: LiveCluster) -> None:
+    await cluster.start("broker-a-s1")
+    await until(lambda: in_sync(cluster))
+    await send(cluster, 3)
+    found = await only(cluster)
+    assert (found.slave, found.in_sync, found.why) == ("broker-a-s1", True, "it has everything")
+    assert (found.behind_bytes, found.behind_messages, found.behind_s) == (0, 0, 0.0)
+    await cluster.brokers["broker-a-s1"].stop()
+    await until(lambda: _why(cluster, "it has no slave"))
+
+
+@pytest.mark.rule("H3")
+async def test_h3_with_the_master_away_its_slave_says_why_it_does_not_follow(cluster: LiveCluster) -> None:
+    await cluster.start("broker-a-s1")
+    await until(lambda: in_sync(cluster))
+    await cluster.brokers["broker-a"].stop()
+    await until(lambda: _why(cluster, "its master is not registered"))
+    found = await only(cluster)
+    assert (found.slave, found.in_sync, found.behind_bytes, found.behind_messages) == ("broker-a-s1", False, None, None)
+
+
+async def test_what_a_slave_lacks_is_counted_in_messages(cluster: LiveCluster) -> None:
+    slave = await cluster.start("broker-a-s1")
+    await until(lambda: in_sync(cluster))
+    await send(cluster, 1)
+    await until(lambda: in_sync(cluster))
+    slave.log.follow(None)
+    await until(lambda: _lost(cluster))
+    await send(cluster, 4)
+    found = await only(cluster)
+    assert (found.in_sync, found.behind_messages, found.why) == (False, 4, "no master is known")
+    master = cluster.brokers["broker-a"].parts.store.end
+    assert found.behind_bytes == master - slave.parts.store.end > 0
+
+
+async def _why(cluster: LiveCluster, expected: str) -> bool:
+    return (await only(cluster)).why == expected
+
+
+async def _lost(cluster: LiveCluster) -> bool:
+    return not (await only(cluster)).in_sync
+
+
+def link(slave_id: str | None, address: str = "h:1") -> SlaveLink:
+    return SlaveLink(address, 0, 0, True, slave_id=slave_id)
+
+
+def test_connections_belong_to_slaves_by_their_ids_and_an_original_one_by_being_the_only_one_left() -> None:
+    one, two, nameless = link("b:1"), link("b:2"), link(None, "h:9")
+    assert pair_links("b", [1, 2], [two, one]) == {1: one, 2: two}
+    assert pair_links("b", [1, 2], [one, nameless]) == {1: one, 2: nameless}
+    assert pair_links("b", [1, 2], [nameless]) == {}
+    assert pair_links("b", [1], [nameless, link(None, "h:8")]) == {}
+    assert pair_links("c", [1], [one]) == {}

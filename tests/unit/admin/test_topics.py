@@ -1,0 +1,71 @@
+"""Topics as an operator makes and finds them, at real brokers in this process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from support.live_brokers import LiveCluster, live_cluster
+from support.waiting import until
+from tallystick.admin import topics
+from tallystick.admin.brokers import list_processes, operator
+from tallystick.errors import NoSuchTopic, Unavailable, UsageError
+from tallystick.rocketmq.wire.values import Perm
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[LiveCluster]:
+    async with live_cluster(tmp_path, "broker-a", "broker-b") as cluster:
+        yield cluster
+
+
+async def test_a_topic_is_at_all_masters_or_at_the_one_that_was_named(cluster: LiveCluster) -> None:
+    made = await topics.create_topic(cluster.operator, "Everywhere", queues=3)
+    assert [master.broker for master in made] == ["broker-a", "broker-b"]
+    await topics.create_topic(cluster.operator, "Here", queues=2, broker="broker-b")
+    found = [
+        (one.topic, one.broker, one.read_queues, one.write_queues) for one in await topics.list_topics(cluster.operator)
+    ]
+    assert found == [("Everywhere", "broker-a", 3, 3), ("Everywhere", "broker-b", 3, 3), ("Here", "broker-b", 2, 2)]
+    (here,) = await topics.topic_route(cluster.operator, "Here")
+    assert (here.perm, here.slaves) == (Perm.READ | Perm.WRITE, ())
+    assert here.master == "127.0.0.1:{}".format(cluster.brokers["broker-b"].address[1])
+
+
+async def test_creating_it_again_changes_how_many_queues_it_has(cluster: LiveCluster) -> None:
+    for queues in (2, 5):
+        await topics.create_topic(cluster.operator, "T", queues=queues, broker="broker-a")
+        assert [one.write_queues for one in await topics.topic_route(cluster.operator, "T")] == [queues]
+
+
+async def test_what_brokers_have_for_themselves_is_shown_when_asked_for(cluster: LiveCluster) -> None:
+    assert await topics.list_topics(cluster.operator) == []
+    shown = {one.topic for one in await topics.list_topics(cluster.operator, system=True)}
+    assert {"TBW102", "broker-a", "DefaultCluster", "SELF_TEST_TOPIC"} <= shown
+
+
+async def test_what_cannot_be_is_refused_before_anything_is_done(cluster: LiveCluster) -> None:
+    for wrong in ("", "a/b", "../x", "x" * 128):
+        with pytest.raises(UsageError):
+            await topics.create_topic(cluster.operator, wrong, queues=1)
+    with pytest.raises(UsageError, match="at least one queue"):
+        await topics.create_topic(cluster.operator, "T", queues=0)
+    for place in ({"broker": "broker-c"}, {"cluster": "Other"}):
+        with pytest.raises(UsageError, match="knows broker-a of DefaultCluster, broker-b of DefaultCluster"):
+            await topics.create_topic(cluster.operator, "T", queues=1, **place)
+    with pytest.raises(NoSuchTopic, match=r"for the topic: T \("):  # one line: the rest is a link
+        await topics.topic_route(cluster.operator, "T")
+
+
+async def test_a_dead_broker_is_not_listed_and_a_dead_name_server_is_told(cluster: LiveCluster) -> None:
+    await cluster.brokers["broker-b"].stop()
+    await until(lambda: _names(cluster, ["broker-a"]))
+    async with operator("127.0.0.1:9") as nobody:
+        with pytest.raises(Unavailable, match="no name server answers"):
+            await list_processes(nobody)
+
+
+async def _names(cluster: LiveCluster, expected: list[str]) -> bool:
+    return [process.id for process in await list_processes(cluster.operator)] == expected

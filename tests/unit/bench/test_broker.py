@@ -1,0 +1,147 @@
+"""Who takes a turn and when, with brokers and clients that only pretend to work; and what the report says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import broker
+import broker_report
+import pytest
+import turns
+from broker import QUICK, SENDS, Plan
+from broker_report import Round
+from broker_sides import ASYNC, OURS, SYNC, THEIR_CLIENT, THEIRS, Pair, Side
+
+TURNS = replace(QUICK, rounds=2)
+SIDES = {OURS: "tally", THEIRS: "java", THEIR_CLIENT: "java"}
+
+
+class Client:
+    """Notes what it is asked, in a list that all sides share."""
+
+    def __init__(self, side: str, kind: str, asked: list[tuple[str, str]], broken: str = "") -> None:
+        self.pid, self.kind, self._side, self._asked, self._broken = os.getpid(), kind, side, asked, broken
+
+    async def ask(self, verb: str, **values: object) -> dict[str, str]:
+        self._asked.append((self._side, f"{verb} {values.get('how', values.get('role'))}"))
+        if verb == self._broken:
+            raise RuntimeError("the process ended with 137")
+        return {"count": "1000", "seconds": "0.5", "p50": "2", "p99": "9"}
+
+
+class Server:
+    """A broker whose queues are longer each time that somebody looks, up to ten messages."""
+
+    def __init__(self) -> None:
+        self.pid, self.looks = os.getpid(), 0
+
+    async def queue_end(self, topic: str, queue: int) -> int:
+        self.looks += 1
+        return min(10, self.looks // 8)
+
+    async def start(self) -> float:
+        self.looks = 0
+        return 0.1
+
+    def kill(self) -> None:
+        self.looks = 0
+
+
+def bench_of(plan: Plan, broken: str = "", age: float = 0.0) -> tuple[Any, list[tuple[str, str]]]:
+    asked: list[tuple[str, str]] = []
+    pairs: Any = {mode: Pair(SimpleNamespace(ns="n:1"), Server(), Server()) for mode in (ASYNC, SYNC)}  # type: ignore[arg-type]
+    sides = {
+        name: Side(name, Client(name, kind, asked, broken if name == THEIRS else ""), pairs)  # type: ignore[arg-type]
+        for name, kind in SIDES.items()
+    }
+    return broker.Bench(SimpleNamespace(sides=sides), plan, time.monotonic() - age), asked  # type: ignore[arg-type]
+
+
+def test_every_load_has_its_rounds_and_sides_take_turns() -> None:
+    bench, asked = bench_of(TURNS)
+    asyncio.run(bench.run())
+    assert bench.failures == {} and bench.skipped == 0
+    counts = {load: [one.side for one in bench.rounds if one.load == load] for load in {o.load for o in bench.rounds}}
+    assert len(counts) == 2 * len(SENDS) + 3
+    assert counts[f"{SENDS[0].name}, {SYNC} replication"] == [OURS, THEIRS, THEIR_CLIENT] * 2
+    assert counts[broker.CATCH_UP] == [OURS, THEIRS] * 2
+    assert counts["pull 1 KB from the slave"] == [THEIRS, THEIR_CLIENT] * 2
+    assert (OURS, "load-pulls slave") not in asked
+
+
+def test_a_side_that_always_fails_is_left_out_and_the_others_go_on() -> None:
+    bench, asked = bench_of(TURNS, broken="load-sends")
+    asyncio.run(bench.run())
+    assert list(bench.failures) == [THEIRS] and bench.left_out(THEIRS)
+    assert len([side for side, _ in asked if side == THEIRS]) == turns.MAX_FAILURES
+    assert len({one.load for one in bench.rounds}) == 2 * len(SENDS) + 3
+
+
+def test_no_round_begins_when_the_time_is_nearly_up() -> None:
+    bench, asked = bench_of(TURNS, age=TURNS.limit)
+    asyncio.run(bench._catch_ups())
+    assert asked == [] and bench.skipped > 0
+
+
+def a_round(side: str, rate: float, master: float, others: float = 0.0) -> Round:
+    return Round("send", side, rate, 1.5, 9.5, master, 5.0, 10.0, others)
+
+
+def found(*rounds: Round, **changes: Any) -> dict[str, Any]:
+    memory = {side: {"master": 30.0, "slave": 40.0} for side in (OURS, THEIRS)}
+    return {
+        "machine": {"cores": 2, "cpu": "Chip", "python": "3.11"},
+        "seconds": 61.2,
+        "skipped_rounds": 0,
+        "failures": {},
+        "left_out": [],
+        "start_seconds": {OURS: [0.3, 0.4], THEIRS: [3.0]},
+        "resident_mb": {"rest": memory, "loaded": memory},
+        "rounds": [vars(one) for one in rounds],
+        **changes,
+    }
+
+
+def test_ratios_are_of_the_medians_of_quiet_rounds() -> None:
+    rounds = [a_round(OURS, rate, 10.0) for rate in (1000, 3000, 2000)] + [a_round(OURS, 9999, 99.0, others=1.5)]
+    rounds += [a_round(THEIRS, 1000, 25.0), a_round(THEIRS, 1000, 25.0)]
+    text = broker_report.markdown(found(*rounds))
+    assert (
+        f"| send | **{OURS}** | 2,000 (1.0 3.0 2.0 10.0) | 1.50 / 9.50 | 10.00 + 5.00 + 10.00 | 2.00 | 0.40 | 0.62 |"
+        in text
+    )
+    assert f"| send | {THEIRS} | 1,000 (1.0 1.0) | 1.50 / 9.50 | 25.00 + 5.00 + 10.00 |  |  |  |" in text
+    assert f"| **{OURS}** | 0.30 0.40 | 30; 40 | 30; 40 |" in text
+
+
+def test_what_was_disturbed_failed_or_skipped_is_said() -> None:
+    failures = {THEIRS: ["warming: RuntimeError: ended with 1"] * 3}
+    text = broker_report.markdown(
+        found(a_round(OURS, 1, 1, others=0.9), failures=failures, left_out=[THEIRS], skipped_rounds=3)
+    )
+    assert "1 rounds in 61 s, 3 skipped for lack of time." in text
+    assert f"**{THEIRS} failed** 3 times; was left out from then on: warming: RuntimeError: ended with 1" in text
+    assert "Others used 0.9 cores in the median round" in text
+
+
+def test_the_report_goes_to_the_files_that_were_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def measured(plan: Plan) -> dict[str, Any]:
+        return found(left_out=[] if plan is QUICK else [THEIRS])
+
+    docs = tmp_path / "page.md"
+    docs.write_text(f"{broker_report.BEGIN}\n{broker_report.END}\n")
+    monkeypatch.setattr(broker, "missing", lambda: "")
+    monkeypatch.setattr(broker, "measure", measured)
+    monkeypatch.setattr("sys.argv", ["x", "--quick", "--json", str(tmp_path / "new" / "x.json"), "--docs", str(docs)])
+    assert broker.main() == 0
+    assert "0 rounds in 61 s." in docs.read_text() and "0 rounds" in capsys.readouterr().out
+    assert (tmp_path / "new" / "x.json").exists()
+    monkeypatch.setattr("sys.argv", ["x"])
+    assert broker.main() == 1

@@ -1,0 +1,115 @@
+"""Messages in and out of the terminal, against fake brokers that run beside the command."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from support.fake_brokers import FakeBroker, FakeCluster
+from tallystick import cli
+from tallystick.rocketmq.wire.headers import SendAnswer
+from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
+
+
+class Beside:
+    """A loop of its own: commands block the test's thread."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.cluster: FakeCluster
+        self.broker: FakeBroker
+
+    async def _start(self) -> None:
+        self.cluster = FakeCluster()
+        await self.cluster.start()
+        self.broker = await self.cluster.add()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Beside]:
+        self.thread.start()
+        asyncio.run_coroutine_threadsafe(self._start(), self.loop).result(20)
+        try:
+            yield self
+        finally:
+            asyncio.run_coroutine_threadsafe(self.cluster.stop(), self.loop).result(20)
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self.thread.join(20)
+            self.loop.close()
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch) -> Iterator[Beside]:
+    with Beside().running() as beside:
+        monkeypatch.setenv("TALLY_NAMESRV", beside.cluster.address)
+        yield beside
+
+
+def test_messages_go_out_with_what_was_said_and_come_back(
+    beside: Beside, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    options = ["--tags", "eu", "--key", "k1", "--key", "k2", "--property", "p=q=r"]
+    assert cli.main(["message", "send", "T", "one", "two", "three", *options]) == 0
+    printed = capsysbinary.readouterr()
+    places = [line.split(":") for line in printed.out.decode().split()]
+    assert sorted((int(queue), int(offset)) for _, queue, offset in places) in (
+        [(0, 0), (0, 1), (1, 0)],
+        [(0, 0), (1, 0), (1, 1)],
+    )
+    assert printed.err == b"3 messages sent\n"
+    assert cli.main(["message", "read", "T"]) == 0
+    assert sorted(capsysbinary.readouterr().out.split()) == [b"one", b"three", b"two"]
+    assert cli.main(["message", "read", "T", "--json"]) == 0
+    rows = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    assert {row["data"] for row in rows} == {"one", "two", "three"}
+    assert {row["properties"]["KEYS"] for row in rows} == {"k1 k2"}
+    assert {(row["properties"]["TAGS"], row["properties"]["p"]) for row in rows} == {("eu", "q=r")}
+
+
+def test_one_queue_from_an_offset_with_places_and_in_hexadecimal(
+    beside: Beside, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    cli.main(["message", "send", "T", *map(str, range(10)), "--quiet"])
+    capsysbinary.readouterr()
+    assert cli.main(["message", "read", "T", "--queue", "b:1", "--first", "3", "--ids", "--hex"]) == 0
+    lines = capsysbinary.readouterr().out.decode().splitlines()
+    assert [line.split("\t")[0] for line in lines] == ["b:1:3", "b:1:4"]
+    assert all(bytes.fromhex(line.split("\t")[1]).isdigit() for line in lines)
+    assert cli.main(["message", "read", "T", "--queue", "b:7"]) == 2
+    assert b"has no queue b:7; it has b:0, b:1" in capsysbinary.readouterr().err
+    assert cli.main(["message", "read", "T", "--since", "yesterday"]) == 2
+    assert b"--since is a time" in capsysbinary.readouterr().err
+
+
+def test_a_message_that_is_stored_but_late_says_so(beside: Beside, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = SendAnswer(queue_id=0, transaction_id=None, msg_id="F" * 32, queue_offset=4).to_fields()
+    beside.broker.react[RequestCode.SEND_MESSAGE_V2] = lambda link, command: command.answer(
+        ResponseCode.FLUSH_SLAVE_TIMEOUT, None, answer
+    )
+    assert cli.main(["message", "send", "T", "x"]) == 0
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("b:0:4\tFLUSH_SLAVE_TIMEOUT\n", "1 message sent, 1 FLUSH_SLAVE_TIMEOUT\n")
+    assert cli.main(["message", "send", "T", "x", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["status"] == "FLUSH_SLAVE_TIMEOUT"
+
+
+def test_what_was_stored_before_a_failure_is_told(beside: Beside, capsys: pytest.CaptureFixture[str]) -> None:
+    store = beside.broker._answers[RequestCode.SEND_MESSAGE_V2]
+    beside.broker.react[RequestCode.SEND_MESSAGE_V2] = lambda link, command: (
+        command.answer(ResponseCode.MESSAGE_ILLEGAL, "not this one") if command.body == b"bad" else store(link, command)
+    )
+    assert cli.main(["message", "send", "T", "good", "bad", "good"]) == 1
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 2
+    assert "not this one" in printed.err
+
+
+def test_a_topic_that_is_not_there_is_told_in_one_line(beside: Beside, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["message", "read", "Missing"]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "See `tally topic list`" in said

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+
+from tallystick.errors import UsageError
+from tallystick.pipeline.cuts import Limits
+from tallystick.pipeline.option_values import CUTTING, OptionValues
+
+KNOWN = {"someName": "", "other": "", **CUTTING}
+
+
+def test_names_come_in_any_case() -> None:
+    values = OptionValues({"SOMENAME": "3", "MaxBytesPerPartition": "64M", "minpartitions": "2"}, KNOWN)
+    assert values.integer("someName", 1) == 3
+    assert values.limits() == Limits(64 << 20, 2)
+    assert "someName" in values and "other" not in values
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"unknown option: some; known: someName, other"):
+        OptionValues({"some": "1"}, KNOWN)
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "²", str(1 << 63)])
+def test_other_than_whole_numbers_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="someName is a whole number"):
+        OptionValues({"someName": text}, KNOWN).integer("someName", 1)
+
+
+@pytest.mark.parametrize("text", ["0", "1t", "m", "²k"])
+def test_other_than_sizes_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="someName is a number of bytes"):
+        OptionValues({"someName": text}, KNOWN).size("someName", 1)
+
+
+def test_a_choice_is_one_of_its_words() -> None:
+    assert OptionValues({}, KNOWN).choice("other", ("one", "two")) == "one"
+    assert OptionValues({"other": " TWO"}, KNOWN).choice("other", ("one", "two")) == "two"
+    with pytest.raises(UsageError, match="other is one or two"):
+        OptionValues({"other": "three"}, KNOWN).choice("other", ("one", "two"))

@@ -1,0 +1,51 @@
+"""Files of keys and values, whoever's settings they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tallystick.errors import UsageError
+from tallystick.runtime import keyfile
+
+
+def test_the_name_or_the_table_tells_the_format(tmp_path: Path) -> None:
+    for name, content in (
+        ("a.toml", '[part]\nkey = "v"\nlist = [1, 2]\nflag = true\n'),
+        ("a.conf", "key=v\nlist: 1,2\nflag true\n"),
+        ("a", '[part]\nkey = "v"\nlist = [1, 2]\nflag = true\n'),
+        ("b", "# [part] is only a comment\nkey=v\nlist=1,2\nflag=true\n"),
+    ):
+        (tmp_path / name).write_text(content)
+        assert keyfile.read_keys(str(tmp_path / name), "part") == {"key": "v", "list": "1,2", "flag": "true"}, name
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [("[part", "not TOML"), ("[other]\na = 1", r"no table \[part\]"), ("[part]\na = 1\n[more]\nb = 2", "more than")],
+)
+def test_a_file_of_something_else_is_refused(tmp_path: Path, content: str, why: str) -> None:
+    (tmp_path / "a.toml").write_text(content)
+    with pytest.raises(UsageError, match=why):
+        keyfile.read_keys(str(tmp_path / "a.toml"), "part")
+    with pytest.raises(UsageError, match="cannot read the configuration"):
+        keyfile.read_keys(str(tmp_path / "missing"), "part")
+
+
+@pytest.mark.parametrize(
+    ("read", "good", "value", "bad"),
+    [
+        (keyfile.text, " x", " x", None), (keyfile.integer, "-5", -5, "5.0"), (keyfile.number, "0.5", 0.5, "half"),
+        (keyfile.seconds, "1500", 1.5, "1 s"), (keyfile.flag, "TRUE", True, "yes"),
+    ],
+)  # fmt: skip
+def test_a_bad_value_names_its_key(read: object, good: str, value: object, bad: str | None) -> None:
+    assert read("key", good) == value  # type: ignore[operator]
+    if bad is not None:
+        with pytest.raises(UsageError, match="key is"):
+            read("key", bad)  # type: ignore[operator]
+
+
+def test_keys_without_a_value_are_absent() -> None:
+    assert keyfile.given({"a": " 1 ", "b": "", "c": "  "}) == {"a": "1"}

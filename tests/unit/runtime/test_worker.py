@@ -1,0 +1,52 @@
+"""One thread, calls in order, outcomes on the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from tallystick.runtime.worker import Worker
+
+
+async def test_calls_run_in_order_on_one_thread_of_their_own() -> None:
+    worker = Worker("test")
+    ran: list[tuple[int, str]] = []
+
+    def call(number: int) -> int:
+        ran.append((number, threading.current_thread().name))
+        return number
+
+    async def run(number: int) -> int:
+        return await worker.run(lambda: call(number))
+
+    assert await asyncio.gather(*(run(number) for number in range(20))) == list(range(20))
+    assert ran == [(number, "test") for number in range(20)]
+    worker.close()
+
+
+async def test_an_exception_reaches_the_caller_and_the_thread_goes_on() -> None:
+    worker = Worker("test")
+
+    def broken() -> None:
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        await worker.run(broken)
+    assert await worker.run(lambda: 1) == 1
+    worker.close()
+
+
+async def test_close_finishes_what_was_submitted_even_if_nobody_waits_for_it() -> None:
+    worker = Worker("test")
+    gate, ran = threading.Event(), []
+    waiting = asyncio.ensure_future(worker.run(gate.wait))
+    await asyncio.sleep(0)
+    worker.submit(lambda: ran.append(1), lambda result, error: None)
+    waiting.cancel()
+    gate.set()
+    worker.close()
+    await asyncio.sleep(0)
+    assert ran == [1]
+    assert waiting.cancelled()
