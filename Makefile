@@ -32,6 +32,7 @@ sim: setup ## a minute of the deterministic simulator
 bench: setup ## ours and the original in turn; JSON in out/
 	@mkdir -p out
 	$(PY) bench/ledger.py --json out/ledger.json
+	$(PY) bench/broker.py --json out/broker.json
 	$(PY) bench/spark.py --json out/spark.json
 
 demo: setup ## the main job on real data (ROWS=20000 for a quick look)

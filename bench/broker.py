@@ -55,7 +55,7 @@ CATCH_UP = "catch-up of a slave, queues built"
 class Plan:
     """How long and how often; seconds unless the name says otherwise."""
 
-    limit: float
+    limit: float  # from when all processes run
     reserve: float  # for cleaning up; no round begins in it
     rounds: int
     send: float
@@ -181,7 +181,7 @@ async def measure(plan: Plan) -> dict[str, object]:
         try:
             await field.start(mix=plan.mix)
             rest = _memory(field)
-            bench = Bench(field, plan, started)
+            bench = Bench(field, plan, time.monotonic())
             await bench.run()
             loaded = _memory(field)
         finally:

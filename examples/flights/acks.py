@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Self, TextIO
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,17 @@ class AckLog:
     """What was acknowledged, on disk before anything else happens."""
 
     def __init__(self, path: str) -> None:
-        self._file: TextIO = open(path, "a", encoding="ascii")  # noqa: SIM115 - lives as long as the process
+        self._file: TextIO = open(path, "a", encoding="ascii")  # noqa: SIM115 - closed by ``__exit__``
 
     def write(self, *words: object) -> None:
         print(*words, file=self._file, flush=True)
         os.fdatasync(self._file.fileno())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
 
 def read_log(path: Path) -> AckLogContent:

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import tallystick
-from tallystick.runtime.events import Event, Events
-
 from examples.flights.acks import read_log
 from examples.flights.processes import WriterProcess
 from examples.flights.story import Run, Stage
+from tallystick.runtime.events import Event, Events
 
 
 @dataclass

@@ -13,12 +13,11 @@ import sys
 import time
 
 import tallystick
+from examples.flights.acks import AckLog
+from examples.flights.data import load, payloads
 from tallystick.errors import TallyError
 from tallystick.rocketmq.client.sending import SendStatus
 from tallystick.rocketmq.client.settings import BrokerClientSettings
-
-from examples.flights.acks import AckLog
-from examples.flights.data import load, payloads
 
 BATCHES_PER_S = 20
 LOST_BROKER = 3  # the exit code when a batch has no good answer
@@ -55,8 +54,8 @@ def main() -> int:
     parser.add_argument("--rate", type=float, required=True)
     parser.add_argument("--log", required=True)
     options = parser.parse_args()
-    log = AckLog(options.log)
-    return asyncio.run(send(options.name_server, options.topic, options.first_row, options.rows, options.rate, log))
+    with AckLog(options.log) as log:
+        return asyncio.run(send(options.name_server, options.topic, options.first_row, options.rows, options.rate, log))
 
 
 if __name__ == "__main__":

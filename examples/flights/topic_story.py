@@ -12,12 +12,11 @@ import time
 from dataclasses import dataclass, field
 
 import tallystick
-from tallystick.admin.brokers import operator
-from tallystick.admin.ha import Replication, ha_status
-
 from examples.flights.acks import read_log
 from examples.flights.processes import SenderProcess
 from examples.flights.story import Run, Stage
+from tallystick.admin.brokers import operator
+from tallystick.admin.ha import Replication, ha_status
 
 TOPIC, QUEUES = "flights", 4
 MASTER, SLAVE = "broker-a", "broker-a-s1"

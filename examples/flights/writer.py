@@ -8,7 +8,6 @@ import sys
 import time
 
 import tallystick
-
 from examples.flights.acks import AckLog
 from examples.flights.data import load, payloads
 
@@ -43,7 +42,8 @@ def main() -> int:
     parser.add_argument("--rate", type=float, required=True)
     parser.add_argument("--log", required=True)
     options = parser.parse_args()
-    asyncio.run(write(options.uri, options.first_row, options.rows, options.rate, AckLog(options.log)))
+    with AckLog(options.log) as log:
+        asyncio.run(write(options.uri, options.first_row, options.rows, options.rate, log))
     return 0
 
 

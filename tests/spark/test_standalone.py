@@ -1,4 +1,4 @@
-"""The same source on a real standalone cluster: executors are other processes, started by workers."""
+"""The same sources on a real standalone cluster: executors are other processes, started by workers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import pytest
 
 from support.listening import open_to_others
 from support.spark_cluster import SparkCluster, running
+from support.topics import QUEUES, make_topic, send
+from tallystick import sync
+from tallystick.rocketmq.wire.record import Message
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,6 +68,18 @@ def test_a_cluster_of_processes_reads_the_same_rows(
     assert {row.partition for row in rows} == {0, 1, 2, 3}
     assert len(cluster.executors) == 2
     assert all(open_to_others(pid) == [] for pid in (*cluster.pids, *cluster.executors))
+
+
+def test_a_cluster_of_processes_reads_a_topic(spark: SparkSession, read_topic: Read, name_server: str) -> None:
+    make_topic(name_server, "standalone")
+    with sync.broker(name_server) as mq:
+        send(mq, "standalone", [Message("standalone", payload or b"-") for payload in PAYLOADS])
+    frame = read_topic("standalone", minPartitions=4, columns="queueId,queueOffset,body")
+    rows = frame.selectExpr("*", "spark_partition_id() AS partition").collect()
+    assert {row.partition for row in rows} == {0, 1, 2, 3}
+    found = {row.queueOffset * QUEUES + row.queueId: bytes(row.body) for row in rows}
+    assert len(rows) == len(PAYLOADS) and found == {n: payload or b"-" for n, payload in enumerate(PAYLOADS)}
+    assert [(row.queueId, row.queueOffset) for row in rows] == sorted((row.queueId, row.queueOffset) for row in rows)
 
 
 @pytest.mark.rule("Q17")

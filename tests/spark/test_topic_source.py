@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.topics import BROKER, QUEUES, make_topic, send
 from tallystick import sync
-from tallystick.admin.brokers import operator
 from tallystick.admin.dev import DevCluster
 from tallystick.admin.dev_nodes import DevState
-from tallystick.admin.topics import create_topic
 from tallystick.errors import BrokerError
 from tallystick.pipeline.topic.brokers import Brokers
 from tallystick.pipeline.topic.plan import BrokerSets
-from tallystick.rocketmq.client.sending import SendResult
 from tallystick.rocketmq.wire.record import Message
 from tallystick.rocketmq.wire.values import MessageQueue
 
@@ -31,30 +29,13 @@ pytestmark = pytest.mark.spark
 
 Read = Callable[..., "DataFrame"]
 Send = Callable[..., str]
-QUEUES = 3
 BODIES = [b"row %d " % number * (1 + number % 5) for number in range(600)]
-BROKER = "broker-a"
 
 
 @pytest.fixture(scope="module")
 def mq(name_server: str) -> Iterator[sync.RocketMQ]:
     with sync.broker(name_server) as client:
         yield client
-
-
-def make_topic(name_server: str, topic: str) -> None:
-    async def make() -> None:
-        async with operator(name_server) as who:
-            await create_topic(who, topic, queues=QUEUES)
-
-    asyncio.run(make())
-
-
-def send(mq: sync.RocketMQ, topic: str, messages: list[Message]) -> list[SendResult]:
-    """Message i to queue i mod QUEUES."""
-    producer = mq.producer("spark-tests")
-    queues = [MessageQueue(topic, BROKER, number) for number in range(QUEUES)]
-    return [producer.send_batch(topic, messages[n::QUEUES], queue=queue) for n, queue in enumerate(queues)]
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from tallystick.rocketmq.wire import dialect
 from tallystick.runtime.disk import OsDisk
 
 CLUSTER = "interop"
+ANSWER_S = 5.0
 TOPICS, GROUPS, OFFSETS = "topics.json", "subscriptionGroup.json", "consumerOffset.json"
 GET_ROUTE, GET_CLUSTER, GET_MAX_OFFSET = 105, 106, 30
 _LENGTHS = struct.Struct(">II")
@@ -93,7 +94,7 @@ async def ask(port: int, code: int, fields: Mapping[str, str]) -> tuple[dict[str
     header = json.dumps(
         {"code": code, "extFields": fields, "flag": 0, "language": "OTHER", "opaque": 1, "version": 513}
     ).encode()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(ANSWER_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
             writer.write(_LENGTHS.pack(4 + len(header), len(header)) + header)

@@ -9,7 +9,7 @@ from tallystick.errors import UsageError
 from tallystick.pipeline.cuts import Limits
 
 MAX_INTEGER = (1 << 63) - 1
-# What every format can be asked. A test holds docs/spark.md to this list and to the formats' own.
+# What every format can be asked; docs/spark.md has these in the table of each.
 CUTTING = {
     "maxBytesPerPartition": "about how much one task reads (default 134217728; a suffix k, m or g may be used)",
     "minPartitions": "make at least about this many partitions, to use more cores (default 1)",

@@ -91,7 +91,7 @@ class Broker:
             MessageStore.open, outside.disk, settings.store_dir, settings.store_settings(self.address[1]),
             outside.clock, outside.events,
         )  # fmt: skip
-        listeners = Listeners(self._settled, self._arrived, self._fail)
+        listeners = Listeners(self._settled, self._awaited, self._arrived, self._fail)
         self.log = BrokerLog(outside, store, settings, listeners)
         self._stack.push_async_callback(self.log.close)
         self._load_tables(store)
@@ -158,7 +158,9 @@ class Broker:
         clients = ClientRequests(parts)
         self._stack.callback(clients.close)
         clients.start()
-        self._requests = Requests(self._sends, self._pulls, clients, Admin(parts), parts.events)
+        self._requests = Requests(
+            self._sends, self._pulls, clients, Admin(parts), self.log.catch_up, parts.events
+        )  # fmt: skip
 
     async def _listen(self) -> None:
         settings, outside = self.settings, self._outside
@@ -225,6 +227,9 @@ class Broker:
 
     def _settled(self, settles: list[Settle]) -> None:
         self._sends.settled(settles)
+
+    def _awaited(self) -> bool:
+        return self._pulls.held > 0
 
     def _arrived(self, arrivals: list[Arrival]) -> None:
         self._pulls.arrived(arrivals)

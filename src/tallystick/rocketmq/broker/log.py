@@ -6,6 +6,9 @@
                                  flushed, or acknowledged by slaves ─► who waits to be told "stored"
 
 With SYNC_FLUSH reput follows the flush instead. A slave appends what its master sends; the rest is the same.
+
+A reput costs nearly the same for one message as for many, so where nobody waits for a message it lingers a little, and
+``catch_up`` ends that for whoever is about to look.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from tallystick.rocketmq.wire.bodies import HaStatus, MasterLink, SlaveLink
 from tallystick.runtime.outside import Outside
 
 RETRY_S = 1.0  # after reput was stopped, by a full disk for example
+LINGER_S = 0.002
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Listeners:
     """Whom a log tells, on the loop."""
 
     settled: Callable[[list[Settle]], None]  # waits of sends are over
+    awaited: Callable[[], bool]  # does anybody wait for a message?
     arrived: Callable[[list[Arrival]], None]  # messages became readable
     failed: Callable[[StorageError], None]  # the disk failed: nothing more is stored
 
@@ -44,7 +49,7 @@ class BrokerLog:
     """``listen``, ``start``, and at the end ``close``: that closes the store too."""
 
     def __init__(self, outside: Outside, store: MessageStore, settings: BrokerSettings, listeners: Listeners) -> None:
-        self.store, self._settings, self._arrived = store, settings, listeners.arrived
+        self.store, self._settings, self._listeners = store, settings, listeners
         self._loop = asyncio.get_running_loop()
         self._sync_flush, self._sync_replicas = settings.store.sync_flush, settings.role is Role.SYNC_MASTER
         self.waits = self._sync_flush or self._sync_replicas
@@ -54,8 +59,7 @@ class BrokerLog:
             store, outside.clock, settings.store.flush_interval_ms, flushed=self._flushed, failed=listeners.failed
         )
         self._master, self._slave = self._replication(outside, ha)
-        self._dispatching = False
-        self._retry: asyncio.TimerHandle | None = None
+        self._due: asyncio.TimerHandle | None = None  # the next dispatch
 
     def _replication(self, outside: Outside, ha: HaSettings) -> tuple[HaMaster | None, HaSlave | None]:
         store = self.store
@@ -87,6 +91,11 @@ class BrokerLog:
         """Until disk and slaves have the log up to ``end``, as the settings want it. At most once a tick."""
         return self._waits.appended(end, flush=self._sync_flush, replicas=self._sync_replicas)
 
+    def catch_up(self) -> None:
+        """What was stored before is now in queues and index, as far as one turn of the loop may bring it."""
+        if self._due is not None and self.store.refusal is None:
+            self._dispatch()
+
     def follow(self, ha_address: str | None) -> None:
         """A slave: where its master feeds slaves."""
         if self._slave is not None:
@@ -94,8 +103,8 @@ class BrokerLog:
 
     async def close(self) -> None:
         """Part from slaves or master, sync, close the store."""
-        if self._retry is not None:
-            self._retry.cancel()
+        if self._due is not None:
+            self._due.cancel()
         if self._master is not None:
             await self._master.close()
         if self._slave is not None:
@@ -110,7 +119,10 @@ class BrokerLog:
             self._master.appended(self.store.end)
         if self._sync_flush:
             self._flusher.request()
-        self._dispatch()
+        elif self._listeners.awaited():
+            self._dispatch()
+        else:
+            self._dispatch_in(LINGER_S)
 
     def _flushed(self, offset: int) -> None:
         self._waits.flushed(offset)
@@ -120,24 +132,21 @@ class BrokerLog:
 
     def _dispatch(self) -> None:
         """A part of what may be dispatched; the rest in later turns of the loop."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
         before = self.store.reput_offset
         arrivals = self.store.reput()
         if arrivals:
-            self._arrived(arrivals)
+            self._listeners.arrived(arrivals)
         if self.store.refusal is not None:
-            if self._retry is None:
-                self._retry = self._loop.call_later(RETRY_S, self._dispatch_again)
-        elif before < self.store.reput_offset < self.store.end and not self._dispatching:
-            self._dispatching = True
-            self._loop.call_soon(self._dispatch_on)
+            self._dispatch_in(RETRY_S)
+        elif before < self.store.reput_offset < self.store.end:
+            self._dispatch_in(0)
 
-    def _dispatch_on(self) -> None:
-        self._dispatching = False
-        self._dispatch()
-
-    def _dispatch_again(self) -> None:
-        self._retry = None
-        self._dispatch()
+    def _dispatch_in(self, delay_s: float) -> None:
+        if self._due is None:
+            self._due = self._loop.call_later(delay_s, self._dispatch)
 
     # How replication stands
 

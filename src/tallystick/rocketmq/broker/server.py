@@ -6,6 +6,8 @@ second port, two below the first, serves the same but pulls: slaves fetch tables
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker.admin import Admin
 from tallystick.rocketmq.broker.client_requests import ClientRequests
@@ -24,8 +26,13 @@ from tallystick.runtime.outside import Outside
 class Requests:
     """The handler of the first port. Nothing that a peer sends makes it raise."""
 
-    def __init__(self, sends: Sends, pulls: Pulls, clients: ClientRequests, admin: Admin, events: Events) -> None:
-        self._sends, self._pulls, self._clients, self._admin, self._events = sends, pulls, clients, admin, events
+    def __init__(
+        self, sends: Sends, pulls: Pulls, clients: ClientRequests, admin: Admin, catch_up: Callable[[], None],
+        events: Events,
+    ) -> None:  # fmt: skip
+        """``catch_up()`` makes what is stored visible to those who read."""
+        self._sends, self._pulls, self._clients, self._admin = sends, pulls, clients, admin
+        self._catch_up, self._events = catch_up, events
 
     def received(self, requests: list[tuple[Link, Command]]) -> None:
         sends = [asked for asked in requests if asked[1].code in SENDS]
@@ -33,6 +40,7 @@ class Requests:
             self._sends.handle(sends)
         if len(sends) == len(requests):
             return
+        self._catch_up()
         for link, command in requests:
             if command.code not in SENDS:
                 self._answer(link, command)

@@ -64,7 +64,7 @@ async def test_a_broker_says_what_keeps_it_from_starting(tmp_path: Path) -> None
         with pytest.raises(UsageError, match="another process uses this folder"):
             await _in_another_process(first.settings.store_dir)
         with pytest.raises(UsageError, match="cannot listen for clients"):
-            await bench.broker(bench.settings("other", port=first.address[1]))
+            await bench.broker(bench.settings("other", port=first.address[1], ha_port=0))
         assert first.ha_address is not None
         with pytest.raises(UsageError, match="cannot listen for slaves"):
             await bench.broker(bench.settings("other", ha_port=first.ha_address[1]))

@@ -14,6 +14,7 @@ from tallystick.rocketmq.broker import log as log_module
 from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.broker.settings import Role
 from tallystick.rocketmq.store.consume_queue import ConsumeQueue
+from tallystick.rocketmq.wire.values import PullFlag
 
 
 async def test_a_large_backlog_is_dispatched_in_parts(tmp_path: Path) -> None:
@@ -47,8 +48,8 @@ async def test_dispatch_goes_on_when_the_disk_has_room_again(tmp_path: Path, mon
         with monkeypatch.context() as full:
             full.setattr(ConsumeQueue, "write", _full)
             assert (await peer.ask(send_command())).code == 0
-            assert (await peer.ask(send_command())).code == 14
             assert (await peer.ask(pull_command())).code == 19
+            assert (await peer.ask(send_command())).code == 14
         store = broker.parts.store
         await until(lambda: store.reput_offset == store.end)
         assert (await peer.ask(send_command())).code == 0
@@ -90,3 +91,21 @@ async def _pair(bench: Bench, *, sync_flush: bool = False) -> tuple[Broker, Brok
     slave.log.follow(f"127.0.0.1:{master.ha_address[1]}")
     await until(lambda: master.log.ha_status().in_sync_slaves == 1)
     return master, slave
+
+
+async def test_dispatch_lingers_only_while_nobody_waits_or_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "LINGER_S", 600.0)
+    async with benched(tmp_path) as bench:
+        seldom = replace(SMALL, flush_interval_ms=600_000)  # a flush would dispatch too
+        broker = await bench.broker(bench.settings(store=seldom))
+        peer, waiting, store = await bench.peer(broker), await bench.peer(broker), broker.parts.store
+        for _ in range(3):
+            assert (await peer.ask(send_command())).code == 0
+        assert store.reput_offset < store.end
+        assert (await peer.ask(pull_command())).fields["nextBeginOffset"] == "3"
+        held = waiting.send(pull_command(offset=3, flags=PullFlag.SUBSCRIPTION | PullFlag.SUSPEND, suspend_ms=60_000))
+        await until(lambda: broker._pulls.held == 1)
+        assert (await peer.ask(send_command())).code == 0
+        assert (await waiting.answer(held)).fields["nextBeginOffset"] == "4"
