@@ -10,7 +10,7 @@ BOOKIE = "bookkeeper/bookie/"
 
 @dataclass(frozen=True)
 class Mutant:
-    """``killer`` is ``sim`` (so many schedules of the ledger simulator), ``sim ha``, or a pytest selection."""
+    """``killer`` is a tier of the simulator (``sim``: ledgers) with so many ``schedules``, or a pytest selection."""
 
     name: str
     module: str

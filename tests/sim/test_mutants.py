@@ -20,7 +20,7 @@ SIM = (
     "import sys; from tallystick.sim import {0} as tier; from tallystick.sim.series import run_many; "
     "sys.exit(bool(run_many(tier.run, range({1}), stop_at=1).failed))"
 )
-TIERS = {"sim": "cores", "sim ha": "ha"}
+TIERS = {"sim": "cores", "sim ha": "ha", "sim metadata": "metadata"}
 ALL = (*MUTANTS, *HA_MUTANTS)
 
 

@@ -98,7 +98,11 @@ ROCKETMQ = Original(
     "rocketmq",
     "5.5.0",
     tuple(("org.apache.rocketmq", f"rocketmq-{part}", "5.5.0") for part in ("namesrv", "broker", "client", "tools")),
-    opened("java.io", "java.lang", "java.nio", "java.util", "jdk.internal.misc", "jdk.internal.ref", "sun.nio.ch"),
+    (
+        *opened("java.io", "java.lang", "java.nio", "java.util", "jdk.internal.misc", "jdk.internal.ref", "sun.nio.ch"),
+        # Else one answer that is late on a busy machine closes the connection under all others that are on their way.
+        "-Dcom.rocketmq.remoting.client.closeSocketIfTimeout=false",
+    ),
     _train_rocketmq,
 )
 

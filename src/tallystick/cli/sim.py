@@ -6,37 +6,43 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-app = App(name="sim", help="Run the production protocol cores and the bookie's storage through seeded faults.")
+app = App(name="sim", help="Run the production protocol cores and stores through seeded faults.")
 
 Storage = Annotated[bool, Parameter(help="A life of a bookie's storage instead of one of a ledger.")]
 Replication = Annotated[
     bool, Parameter(name="--ha", help="A life of a master and its slaves instead of one of a ledger.")
 ]
+Metadata = Annotated[bool, Parameter(help="A life of a master's and a slave's tables instead of one of a ledger.")]
 
 
 @app.command
 def run(
     *,
     seeds: Annotated[int | None, Parameter(help="How many lives of each kind; by default as the time allows.")] = None,
-    seconds: Annotated[float, Parameter(help="Stop after this long; a third of it for each kind.")] = 60.0,
+    seconds: Annotated[float, Parameter(help="Stop after this long; a quarter of it for each kind.")] = 60.0,
     first: Annotated[int | None, Parameter(help="The first seed; a random one by default.")] = None,
 ) -> int:
-    """Lives of ledgers (lost, late, doubled messages, rivals), storages (crashes) and masters with slaves (power loss).
+    """Lives of ledgers, of a bookie's storage, of masters with slaves and their stores, of their tables.
 
-    Every promise is checked while they run.
+    Messages are lost, late and doubled, links cut, disks full, failing and without power. Every promise is checked.
     """
     from functools import partial
     from itertools import count
 
     from tallystick.errors import UsageError
-    from tallystick.sim import cores, ha, series, storage
+    from tallystick.sim import cores, ha, metadata, series, storage
 
     if seconds <= 0 or (seeds is not None and seeds < 1):
         raise UsageError("--seconds must be above 0 and --seeds at least 1", seconds=seconds, seeds=seeds)
     start = series.random_start() if first is None else first
     print(f"seeds from {start}", flush=True)
     failed = 0
-    kinds = (("ledger", "", cores.run), ("storage", "--storage ", storage.run), ("replication", "--ha ", ha.run))
+    kinds = (
+        ("ledger", "", cores.run),
+        ("storage", "--storage ", storage.run),
+        ("replication", "--ha ", ha.run),
+        ("metadata", "--metadata ", metadata.run),
+    )
     for kind, option, life in kinds:
         wanted = count(start) if seeds is None else range(start, start + seeds)
         summary = series.run_many(life, wanted, seconds=seconds / len(kinds), progress=partial(_progress, kind))
@@ -60,8 +66,9 @@ def replay(
     *,
     storage: Storage = False,
     ha: Replication = False,
+    metadata: Metadata = False,
 ) -> int:
-    """Run one schedule again; of a ledger's and of a master's life every step is printed."""
+    """Run one schedule again; of all but a storage's life every step is printed."""
     if storage:
         from tallystick.sim import storage as bookie_storage
 
@@ -72,8 +79,10 @@ def replay(
         return 1 if life.violation else 0
     from tallystick.sim import cores
     from tallystick.sim import ha as replication
+    from tallystick.sim import metadata as tables
 
-    outcome = (replication if ha else cores).run(seed, keep_trace=True)
+    tier = replication if ha else tables if metadata else cores
+    outcome = tier.run(seed, keep_trace=True)
     print("\n".join(outcome.trace))
     print(f"seed {seed}: {outcome.violation or 'every promise held'} (trace {outcome.fingerprint})")
     return 1 if outcome.violation else 0

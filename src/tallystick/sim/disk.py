@@ -9,10 +9,12 @@ a later sync that succeeds does not save them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from tallystick.errors import DiskFull, StorageError
 from tallystick.runtime.disk import BLOCK_BYTES, Buffer, Usage
@@ -213,7 +215,22 @@ class SimDisk:
             if offset < len(content):
                 content[offset] ^= 1 << bit
 
-    def stop(self) -> None:
+    @contextlib.contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """For those that look: no fault and no crash, and their operations do not count."""
+        before = self.operations, self.crash_at, self.fault
+        self.crash_at = self.fault = None
+        try:
+            yield
+        finally:
+            self.operations, self.crash_at, self.fault = before
+
+    @property
+    def stopped(self) -> bool:
+        """A crash happened, and nothing came after it yet."""
+        return self._stopped
+
+    def stop(self) -> NoReturn:
         """The crash is now: nothing works until ``kill`` or ``power_loss``."""
         self._stopped = True
         raise Crashed(f"operation {self.operations}")

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.wire.ha import REPORT
 from tallystick.sim.cores import Outcome
+from tallystick.sim.disk import Crashed
 from tallystick.sim.ha_judge import HaJudge
-from tallystick.sim.ha_log import SimLog
+from tallystick.sim.ha_log import FILE_BYTES, SimLog
 from tallystick.sim.ha_nodes import FeedNode, SimMaster, SimSlave
+from tallystick.sim.ha_queues import check_dispatch
 from tallystick.sim.ha_wire import Weather, Wire
 from tallystick.sim.invariants import Violation
 from tallystick.sim.world import World
@@ -39,14 +41,16 @@ class Scenario:
     strange: bool  # the first slave comes with a log of its own
     strangers: int  # connections that are no slave's
     retention: bool
+    full_disks: int
+    failing_disks: int
 
     @classmethod
     def draw(cls, rng: random.Random) -> Scenario:
         slaves = rng.choice((1, 1, 2, 2, 3))
         original = rng.random() < 0.2
         settings = HaSettings(
-            in_sync_replicas=rng.randint(1, slaves + 1), batch_bytes=rng.choice((40, 100, 300)),
-            max_gap_bytes=rng.choice((1500, 1 << 20)), copy_whole_log=rng.random() < 0.3,
+            in_sync_replicas=rng.randint(1, slaves + 1), batch_bytes=rng.choice((100, 300, 1000)),
+            max_gap_bytes=rng.choice((4000, 1 << 20)), copy_whole_log=rng.random() < 0.3,
             slave_timeout_ms=rng.choice((500, 5000)), sync_flush_timeout_ms=rng.choice((20, 5000)),
         )  # fmt: skip
         return cls(
@@ -58,12 +62,14 @@ class Scenario:
                 slow=rng.choice((0.0, 0.05, 0.3)), cut=rng.choice((0.0, 0.01, 0.1)), vanish=rng.choice((0.0, 0.3))
             ),
             original=original,
-            puts=rng.choice((3, 10, 40)),
+            puts=rng.choice((3, 10, 25)),
             deaths=rng.choice((0.0, 0.5, 2.0)),
             power_loss=rng.choice((0.0, 0.5, 1.0)),
             strange=not original and rng.random() < 0.2,
             strangers=rng.choice((0, 0, 2)),
             retention=rng.random() < 0.3,
+            full_disks=rng.choice((0, 0, 2)),
+            failing_disks=rng.choice((0, 0, 0, 1)),
         )
 
 
@@ -104,15 +110,18 @@ class Life:
         self.weather = scenario.weather
         self.judge = judge = HaJudge(world)
         self.master = judge.master = SimMaster(
-            world, SimLog(world.random), scenario.settings, judge,
+            world, SimLog(world, slave=False, sync_flush=scenario.sync_flush), scenario.settings, judge,
             original=scenario.original, sync_flush=scenario.sync_flush,
         )  # fmt: skip
         if world.chance(0.5):
-            self.master.log.put(world.random.randint(1, 60))
+            self.master.log.put(world.random.randint(1, 30))
+            self.master.log.dispatch()
         for number, syncs in enumerate(scenario.slave_syncs):
-            log = SimLog(world.random)
+            log = SimLog(world, slave=True, sync_flush=syncs)
             if scenario.strange and number == 0:
-                log.put(world.random.randint(1, 60))
+                log.put(world.random.randint(1, 30))
+                log.dispatch()
+                log.flush()
             settings = replace(scenario.settings, slave_id=f"slave {number}", sync_flush=syncs)
             judge.slaves.append(
                 SimSlave(world, settings.slave_id, log, settings, self.master, lambda: self.weather, judge)
@@ -127,21 +136,44 @@ class Life:
             world.after(min(moment, STORM_S - 1), self._put)
         for slave in self.judge.slaves:
             for _ in range(self._deaths()):
-                world.after(rng.random() * STORM_S, self._kill_slave, slave)
+                world.after(rng.random() * STORM_S, self._kill, slave)
         for _ in range(self._deaths()):
-            world.after(rng.random() * STORM_S, self._kill_master)
+            world.after(rng.random() * STORM_S, self._kill, self.master)
         for _ in range(scenario.strangers):
             world.after(rng.random() * STORM_S, self._stranger)
-        for _ in range(3 if scenario.retention else 0):
-            world.after(rng.random() * STORM_S, self._retain)
+        for _ in range(2 if scenario.retention else 0):
+            world.after(rng.random() * STORM_S, self._retain, rng.choice(self.nodes))
+        for _ in range(scenario.full_disks):
+            world.after(rng.random() * STORM_S, self._fill_disk, rng.choice(self.nodes))
+        for _ in range(scenario.failing_disks):
+            world.after(rng.random() * STORM_S, rng.choice(self.nodes).log.fail)
+
+    @property
+    def nodes(self) -> list[SimMaster | SimSlave]:
+        return [self.master, *self.judge.slaves]
+
+    def run(self, until: float) -> bool:
+        """Let things happen; False when something spins. Who crashed in the middle of something comes back later."""
+        while True:
+            try:
+                return self.world.run(until, MAX_STEPS)
+            except Crashed:
+                for node in self.nodes:
+                    if node.log.disk.stopped:
+                        self._die(node)
 
     def calm_down(self) -> None:
         self.weather = replace(self.weather, calm=True)
+        for node in self.nodes:
+            node.log.heal()
+            node.log.disk.crash_at = None
         if not self.master.up:
             self.master.start()
         for slave in self.judge.slaves:
             if not slave.up:
                 slave.start()
+        # A slave that has nothing yet counts as far behind until it is sent something (H10).
+        self.world.after(CALM_S / 4, self._put)
         self.world.after(CALM_S / 2, self._last_put)
 
     def _deaths(self) -> int:
@@ -150,7 +182,7 @@ class Life:
     def _put(self) -> None:
         scenario, world = self.scenario, self.world
         flush = scenario.sync_flush and world.chance(0.7)
-        self.master.put(world.random.randint(1, 8), flush=flush, replicas=world.chance(0.7))
+        self.master.put(world.random.randint(1, 4), flush=flush, replicas=world.chance(0.7))
 
     def _last_put(self) -> None:
         able = sum(map(self.judge.compatible, self.judge.slaves))
@@ -166,17 +198,20 @@ class Life:
     def _loses_power(self) -> bool:
         return self.world.chance(self.scenario.power_loss)
 
-    def _kill_master(self) -> None:
-        if self.master.up:
-            # Nothing would notice the loss behind an original's back.
-            self.master.die(power_loss=self._loses_power() and not self.scenario.original)
-            self.judge.master_died()
-            self.world.after(self.world.random.random() * 20.0, self._start, self.master)
+    def _kill(self, node: SimMaster | SimSlave) -> None:
+        """At once, or in the middle of what it does next with its disk."""
+        if node.up and self.world.chance(0.5):
+            self._die(node)
+        elif node.up:
+            node.log.disk.crash_at = node.log.disk.operations + self.world.random.randint(1, 12)
 
-    def _kill_slave(self, slave: SimSlave) -> None:
-        if slave.up:
-            slave.die(power_loss=self._loses_power())
-            self.world.after(self.world.random.random() * 20.0, self._start, slave)
+    def _die(self, node: SimMaster | SimSlave) -> None:
+        # Nothing would notice the loss behind an original's back.
+        node.die(power_loss=self._loses_power() and not (node is self.master and self.scenario.original))
+        check_dispatch(node.log)
+        if node is self.master:
+            self.judge.master_died()
+        self.world.after(self.world.random.random() * 20.0, self._start, node)
 
     def _start(self, node: SimMaster | SimSlave) -> None:
         if not node.up:
@@ -186,10 +221,14 @@ class Life:
         if self.master.up:
             Stranger(self.master, self.weather)
 
-    def _retain(self) -> None:
-        self.master.log.drop_oldest()
-        for slave in self.judge.slaves:
-            slave.log.drop_oldest()
+    def _retain(self, node: SimMaster | SimSlave) -> None:
+        if node.up:
+            node.log.retain()
+
+    def _fill_disk(self, node: SimMaster | SimSlave) -> None:
+        rng = self.world.random
+        node.log.fill(rng.randint(0, FILE_BYTES))
+        self.world.after(rng.random() * 20.0, node.log.heal)
 
 
 def run(seed: int, *, keep_trace: bool = False) -> Outcome:
@@ -199,12 +238,14 @@ def run(seed: int, *, keep_trace: bool = False) -> Outcome:
     life = Life(world)
     try:
         life.schedule()
-        if not world.run(STORM_S, MAX_STEPS):
+        if not life.run(STORM_S):
             raise Violation("H6: something spins in the storm")
         life.calm_down()
-        if not world.run(STORM_S + CALM_S, MAX_STEPS):
+        if not life.run(STORM_S + CALM_S):
             raise Violation("H6: something spins in the calm")
         life.judge.at_the_end()
+        for node in life.nodes:
+            check_dispatch(node.log)
     except Violation as found:
         violation = str(found)
     except AssertionError as broken:  # an invariant inside a core

@@ -1,78 +1,224 @@
-"""A CommitLog of the simulator: records with their length in front, files, what is synced, and what a crash leaves.
+"""A node's CommitLog in the simulator: the production store on a disk of its own that crashes, fills up and fails.
 
-A record's bytes look random, so that no two are mixed up unnoticed. Recovery cuts a log behind its last whole record,
-as the store's does; what is below the synced end survives everything.
+``data`` has the log's bytes as they were last seen, from offset 0 on, those too that retention deleted. What a restart
+must bring back is known from them: all whole records that were synced, or, when only the process died, all of them.
 """
 
 from __future__ import annotations
 
-import random
-import struct
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
 
-from tallystick.errors import OffsetMismatch
+from tallystick.codec.records import BLANK, SMALLEST
+from tallystick.errors import DiskFull, StorageError
+from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.rocketmq.store.store import MessageStore
+from tallystick.rocketmq.store.values import Draft, Put
+from tallystick.rocketmq.wire.record import KEYS, TAGS, UNIQ_KEY, encode_host, encode_properties
+from tallystick.rocketmq.wire.values import PutStatus
+from tallystick.runtime.events import Events
+from tallystick.sim.disk import Crashed, SimDisk
+from tallystick.sim.invariants import Violation
+from tallystick.sim.world import World, WorldClock
 
-_SIZE = struct.Struct(">H")
-FILE_BYTES = 1024
+FILE_BYTES = 4096
+QUEUES = (("A", 0), ("A", 1), ("B", 0))
+SHARED_KEYS = 8
+PLENTY = 1 << 40
+_ROOT = "/store"
+_HOST = encode_host("127.0.0.1", 10911)
+_SETTINGS = StoreSettings(
+    store_host=_HOST, commit_log_file_bytes=FILE_BYTES, consume_queue_file_units=16, index_slots=16, index_entries=48,
+    memory_bytes=1 << 30,
+)  # fmt: skip
+_CLEANS_AT = 0.87  # of the disk's bytes: files go whatever their age, and messages are still taken
 
 
 class SimLog:
     """``first``, ``end``, ``flushed``, ``slice`` and ``append_raw`` are what the HA room asks of a store."""
 
-    def __init__(self, rng: random.Random) -> None:
-        self._random = rng
+    def __init__(self, world: World, *, slave: bool, sync_flush: bool) -> None:
+        self._world, self._slave, self.sync_flush = world, slave, sync_flush
+        self._settings = replace(_SETTINGS, sync_flush=sync_flush)
+        self.disk = SimDisk(world.random)
         self.data = bytearray()
-        self.first = self.flushed = 0
+        self._given: deque[tuple[int, tuple[str, int], int]] = deque()  # puts that are not synced
+        self._durable: dict[tuple[str, int], int] = {}  # by queue the offset after the last synced message
+        self._number = 0
+        self.store = self._open()
+
+    def _open(self) -> MessageStore:
+        store = MessageStore.open(self.disk, _ROOT, self._settings, WorldClock(self._world), Events())
+        store.slave = self._slave
+        return store
+
+    @property
+    def first(self) -> int:
+        return self.store.first
 
     @property
     def end(self) -> int:
-        return len(self.data)
+        return self.store.end
+
+    @property
+    def flushed(self) -> int:
+        return self.store.flushed
 
     def slice(self, offset: int, limit: int) -> memoryview:
-        if not self.first <= offset < self.end:
-            return memoryview(b"")
-        border = offset - offset % FILE_BYTES + FILE_BYTES
-        return memoryview(bytes(self.data[offset : min(offset + limit, border)]))
+        return self.store.slice(offset, limit)
 
     def append_raw(self, offset: int, data: bytes | memoryview) -> int:
-        if not self.data:
-            self.first = self.flushed = offset - offset % FILE_BYTES
-            self.data = bytearray(offset)
-        if offset != self.end:
-            raise OffsetMismatch(offset=offset, end=self.end)
-        self.data += data
-        return self.end
+        start = offset if self.end == self.first else self.end
+        try:
+            return self.store.append_raw(offset, data)
+        finally:  # a full disk may have taken a part
+            self._see(start)
 
-    def put(self, count: int) -> int:
-        """A master's append of some records; the new end. A record does not cross the border of two files."""
-        for _ in range(count):
-            record = self._random.randbytes(self._random.randint(1, 90))
-            size = _SIZE.size + len(record)
-            room = FILE_BYTES - self.end % FILE_BYTES
-            if room < size:
-                self.data += bytes(room)
-            self.data += _SIZE.pack(len(record)) + record
-        return self.end
+    def put(self, count: int) -> int | None:
+        """A master's append of a tick's drafts: the new end, None if not one was taken."""
+        drafts = [self._draft() for _ in range(count)]
+        before = self.end
+        puts = self.store.put(drafts)
+        self._see(before)
+        for draft, put in zip(drafts, puts, strict=True):
+            if put.status is PutStatus.PUT_OK:
+                self._took(draft, put)
+        return self.end if self.end > before else None
 
-    def drop_oldest(self) -> None:
-        """Retention deletes the oldest file, but never the newest two, nor what is not synced."""
-        if self.end - self.first > 2 * FILE_BYTES and self.first + FILE_BYTES <= self.flushed:
-            self.first += FILE_BYTES
+    def _draft(self) -> Draft:
+        rng = self._world.random
+        topic, queue_id = rng.choice(QUEUES)
+        messages = tuple(
+            (0, rng.randbytes(rng.randint(1, 90)), self._properties()) for _ in range(rng.choice((1, 1, 3)))
+        )
+        return Draft(topic, queue_id, messages, WorldClock(self._world).wall_ms(), _HOST)
+
+    def _properties(self) -> bytes:
+        rng = self._world.random
+        self._number += 1
+        properties = {UNIQ_KEY: f"{self._world.seed}-{self._number}"}
+        if rng.random() < 0.5:
+            properties[KEYS] = f"key{rng.randrange(SHARED_KEYS)}"
+        if rng.random() < 0.5:
+            properties[TAGS] = rng.choice(("red", "blue"))
+        return encode_properties(properties)
+
+    def _took(self, draft: Draft, put: Put) -> None:
+        queue = draft.topic, draft.queue_id
+        if put.queue_offset < self._durable.get(queue, 0):
+            raise Violation(f"queue: {queue} gave offset {put.queue_offset} twice")
+        self._given.append((put.end, queue, put.queue_offset + len(draft.messages)))
+
+    # What the store's threads do, in one step each. A process whose disk failed stops.
+
+    def flush(self) -> int:
+        try:
+            flushed = self.store.flush()
+        except StorageError:
+            self.disk.stop()
+        while self._given and self._given[0][0] <= flushed:
+            _, queue, after = self._given.popleft()
+            self._durable[queue] = max(self._durable.get(queue, 0), after)
+        return flushed
+
+    def maintain(self) -> None:
+        try:
+            self.store.maintain(WorldClock(self._world).wall_ms())
+        except StorageError:
+            self.disk.stop()
+
+    def dispatch(self) -> None:
+        """All that may be."""
+        before = -1
+        while self.store.reput_offset > before:
+            before = self.store.reput_offset
+            self.store.reput()
+        if self.sync_flush and not self._slave and self.store.reput_offset > self.flushed:
+            raise Violation(f"flush: readable up to {self.store.reput_offset}, synced up to {self.flushed}")
+
+    # What happens to it.
+
+    def retain(self) -> None:
+        """The disk is so full that old files go."""
+        before = self.disk.capacity
+        usage = self.disk.usage(_ROOT)
+        self.disk.capacity = int((usage.total - usage.free) / _CLEANS_AT)
+        try:
+            self.maintain()
+        finally:
+            self.disk.capacity = before
+
+    def fill(self, free_bytes: int) -> None:
+        """So much is left; and files that have no space of their own yet, those of queues and index, may get none."""
+        usage = self.disk.usage(_ROOT)
+        self.disk.capacity = usage.total - usage.free + free_bytes
+        self.disk.fault = self._refuse
+
+    def _refuse(self, operation: str, path: str) -> StorageError | None:
+        if operation == "write" and "commitlog" not in path and self._world.chance(0.3):
+            return DiskFull("simulated", path=path)
+        return None
+
+    def fail(self) -> None:
+        """The next sync of a file of the log fails."""
+        self.disk.fault = lambda operation, path: (
+            StorageError("simulated", path=path) if operation == "sync" and "commitlog" in path else None
+        )
+
+    def heal(self) -> None:
+        self.disk.capacity, self.disk.fault = PLENTY, None
 
     def restart(self, *, power_loss: bool) -> None:
         """The process, or the machine, died and is back."""
-        if power_loss:
-            del self.data[self._random.randint(self.flushed, self.end) :]
-        end = self._last_whole_record()
-        del self.data[end:]
-        self.flushed = self.end if power_loss else min(self.flushed, self.end)
-
-    def _last_whole_record(self) -> int:
-        at = self.first
-        while at < self.end:
-            border = at - at % FILE_BYTES + FILE_BYTES
-            size = _SIZE.unpack_from(self.data, at)[0] if at + _SIZE.size <= min(self.end, border) else 0
-            after = at + _SIZE.size + size if size else border  # no size: filler up to the border
-            if after > self.end:
+        seen, first, kept = bytes(self.data), self.first, self.whole(self.flushed if power_loss else len(self.data))
+        self._given.clear()
+        self._crash(power_loss=power_loss)
+        while True:
+            try:
+                self.store = self._open()
                 break
-            at = after
-        return min(at, self.end)
+            except Crashed:
+                self._crash(power_loss=power_loss)
+            except StorageError as refused:
+                raise Violation(f"restart: {refused}") from refused
+        self._see(self.first)
+        if kept > first and (self.end < kept or self.data[self.first : kept] != seen[self.first : kept]):
+            raise Violation(f"restart: the log was whole up to {kept} and is up to {self.end}")
+
+    def _crash(self, *, power_loss: bool) -> None:
+        if power_loss:
+            self.disk.power_loss()
+        else:
+            self.disk.kill()
+        self.heal()
+        if self._world.chance(0.2):
+            self.disk.crash_at = self.disk.operations + self._world.random.randint(1, 60)
+
+    # What it looks like.
+
+    def _see(self, start: int) -> None:
+        """What the log has from ``start`` on."""
+        del self.data[start:]
+        self.data += bytes(max(self.first, start) - len(self.data))
+        while piece := self.store.slice(len(self.data), FILE_BYTES):
+            self.data += piece
+
+    def records(self, end: int) -> Iterator[tuple[int, int]]:
+        """Place and size of each whole record before ``end``, by the log's bytes alone; blanks have size 0."""
+        offset = self.first
+        while offset < end:
+            border = offset - offset % FILE_BYTES + FILE_BYTES
+            size, magic = (int.from_bytes(self.data[at : at + 4], "big") for at in (offset, offset + 4))
+            after = border if magic == BLANK else offset + size
+            if after > end or (size < SMALLEST and magic != BLANK):
+                return
+            yield offset, 0 if magic == BLANK else size
+            offset = after
+
+    def whole(self, end: int) -> int:
+        """Where the last whole record before ``end`` ends, or the blank after it."""
+        last = self.first
+        for offset, size in self.records(end):
+            last = offset + size if size else offset - offset % FILE_BYTES + FILE_BYTES
+        return last

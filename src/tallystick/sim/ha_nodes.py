@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from tallystick.errors import OffsetMismatch
+from tallystick.errors import StorageError
 from tallystick.rocketmq.ha import feed, follow
 from tallystick.rocketmq.ha.acks import AcksCore, Settle, Ticket
 from tallystick.rocketmq.ha.feed import Feed
@@ -17,8 +17,12 @@ from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.wire.ha import ASK, HEAD, REPORT, MasterHello
 from tallystick.rocketmq.wire.values import PutStatus
 from tallystick.sim.ha_log import FILE_BYTES, SimLog
+from tallystick.sim.ha_queues import check_dispatch
 from tallystick.sim.ha_wire import SimAlarm, Weather, Wire
 from tallystick.sim.world import World
+
+PIECE_BYTES = 1000
+MAX_UPKEEP_S = 10.0
 
 
 class Judge(Protocol):
@@ -53,6 +57,7 @@ class SimMaster:
         self.waiting: dict[Ticket, tuple[int, bool, bool]] = {}
         self._alarm = SimAlarm(self.world, self._tick)
         self._syncing = False
+        Upkeep(self)
 
     def die(self, *, power_loss: bool) -> None:
         """Its connections are reset, or, when the machine lost its power, go silent."""
@@ -72,26 +77,34 @@ class SimMaster:
         if not self.up:
             return
         end = self.log.put(count)
+        if end is None:
+            self.world.note("put refused", self.log.store.refusal)
+            return
         settled = self.acks.appended(end, self.world.now, flush=flush, replicas=replicas)
         self.waiting[settled.ticket] = (end, flush, replicas)
         self.world.note("put", end, flush, replicas)
         self.settle(list(settled.settles))
         for link in tuple(self.links):
             link.pump()
+        self.log.dispatch()
         if self.sync_flush or self.world.chance(0.3):
             self.sync()
 
     def sync(self) -> None:
-        """As the thread does it: what is there when it begins is synced when it ends."""
+        """As the thread does it: it takes a time to begin, and to be heard of."""
         if not self._syncing:
             self._syncing = True
-            self.world.after(self.world.random.random() * 0.05, self._synced, self.life, self.log.end)
+            self.world.after(self.world.random.random() * 0.05, self._sync, self.life)
+
+    def _sync(self, life: int) -> None:
+        if self.up and life == self.life:
+            self.world.after(self.world.random.random() * 0.02, self._synced, life, self.log.flush())
 
     def _synced(self, life: int, end: int) -> None:
         if self.up and life == self.life:
             self._syncing = False
-            self.log.flushed = max(self.log.flushed, end)
             self.settle(self.acks.flushed(end, self.world.now))
+            self.log.dispatch()
             if self.log.flushed < self.log.end and self.sync_flush:
                 self.sync()
 
@@ -103,6 +116,27 @@ class SimMaster:
     def _tick(self) -> None:
         if self.up:
             self.settle(self.acks.tick(self.world.now))
+
+
+class Upkeep:
+    """Of a node's store, in one of its lives: about as often as the thread does it; and a look at queues and index."""
+
+    def __init__(self, node: SimMaster | SimSlave) -> None:
+        self._node, self._life = node, node.life
+        self._again()
+
+    def _again(self) -> None:
+        world = self._node.world
+        world.after(world.random.random() * MAX_UPKEEP_S, self._run)
+
+    def _run(self) -> None:
+        node = self._node
+        if node.up and node.life == self._life:
+            node.log.maintain()
+            node.log.dispatch()
+            if node.world.chance(0.03):
+                check_dispatch(node.log)
+            self._again()
 
 
 class FeedNode:
@@ -150,7 +184,7 @@ class FeedNode:
 
     def pump(self) -> None:
         while self._feed.feeding and not self.closed and not self._wire.to_slave.full:
-            piece = self.master.log.slice(self._feed.position, 300)
+            piece = self.master.log.slice(self._feed.position, PIECE_BYTES)
             if not piece:
                 break
             self._wire.to_slave.send(b"".join(self._feed.cut(piece, self.world.now)))
@@ -212,6 +246,7 @@ class SimSlave:
         self.up = True
         self.life += 1
         self._syncing = False
+        Upkeep(self)
         self.world.after(0.0, self.connect, self.life)
 
     def die(self, *, power_loss: bool) -> None:
@@ -239,13 +274,17 @@ class SimSlave:
     def sync(self) -> None:
         if not self._syncing and self.up:
             self._syncing = True
-            self.world.after(self.world.random.random() * 0.05, self._synced, self.life, self.log.end)
+            self.world.after(self.world.random.random() * 0.05, self._sync, self.life)
 
-    def _synced(self, life: int, end: int) -> None:
+    def _sync(self, life: int) -> None:
+        if self.up and life == self.life:
+            self.log.flush()
+            self.world.after(self.world.random.random() * 0.02, self._synced, life)
+
+    def _synced(self, life: int) -> None:
         if not self.up or life != self.life:
             return
         self._syncing = False
-        self.log.flushed = max(self.log.flushed, end)
         if self.link is not None:
             self.link.flushed()
         if self.log.flushed < self.log.end and self.settings.sync_flush:
@@ -319,8 +358,9 @@ class FollowNode:
         slave = self._slave
         try:
             slave.log.append_raw(offset, data)
-        except OffsetMismatch as error:
-            return [follow.Close(str(error), slave.settings.retry_ms / 1000)]
+        except StorageError as error:
+            return [follow.Close(f"cannot append: {error}", slave.settings.retry_ms / 1000)]
+        slave.log.dispatch()
         slave.judge.copied(slave, offset, len(data))
         if slave.settings.sync_flush or self._world.chance(0.2):
             slave.sync()

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from tallystick.sim.world import World
 
-WINDOW_BYTES = 600  # what one side may have under way before it must wait
+WINDOW_BYTES = 2000  # what one side may have under way before it must wait
 
 
 @dataclass(frozen=True)

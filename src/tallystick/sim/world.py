@@ -8,6 +8,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+_START_MS = 1_600_000_000_000
+
 
 class World:
     """Events run one at a time, in the order of their time and then of their scheduling."""
@@ -51,3 +53,16 @@ class World:
     def fingerprint(self) -> str:
         """The hash of the trace: equal for equal seeds, in every process."""
         return self._hash.hexdigest()
+
+
+class WorldClock:
+    """The world's time as a ``runtime.clock.Clock``."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def now(self) -> float:
+        return self._world.now
+
+    def wall_ms(self) -> int:
+        return _START_MS + int(self._world.now * 1000)

@@ -168,3 +168,17 @@ def test_a_flipped_bit_stays_flipped() -> None:
     disk.flip("/f", 1, 0)
     disk.power_loss()
     assert read_file(disk, "/f") == b"acc"
+
+
+def test_who_looks_changes_nothing() -> None:
+    disk = SimDisk(random.Random(1))
+    file = disk.open("/f", create=True)
+    disk.crash_at = disk.operations + 1
+    with disk.undisturbed():
+        assert file.read(1, 0) == b""
+    assert not disk.stopped
+    with pytest.raises(Crashed):
+        file.read(1, 0)
+    assert disk.stopped
+    disk.kill()
+    assert not disk.stopped

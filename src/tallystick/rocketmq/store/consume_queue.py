@@ -25,7 +25,7 @@ from tallystick.runtime.disk import Disk
 UNIT = struct.Struct(">qiq")
 FILLER_SIZE = 0x7FFFFFFF
 _FILLER = UNIT.pack(0, FILLER_SIZE, 0)
-_FILL_AT_ONCE = 4096
+_FILL_AT_ONCE = _READ_AT_ONCE = 4096
 
 Queue = tuple[str, int]
 Unit = tuple[int, int, int]  # physical offset, record size, tags code
@@ -37,9 +37,8 @@ class ConsumeQueue:
     def __init__(self, disk: Disk, root: str, topic: str, queue_id: int, file_units: int) -> None:
         self.topic, self.queue_id, self._root, self._disk = topic, queue_id, root, disk
         self._directory = os.path.join(root, topic, str(queue_id))
-        self._fresh = not disk.exists(self._directory)
-        if self._fresh:
-            disk.makedirs(self._directory)
+        self._named = False  # whether its folders are known to be durable: a process that was killed may have made them
+        disk.makedirs(self._directory)
         self._files = FileQueue(disk, self._directory, file_units * UNIT.size)
         self.first = self.end = 0
         self.last_physical = -1  # of the last message
@@ -56,7 +55,10 @@ class ConsumeQueue:
         self._files.load(tail=0 if repair else None)
         self.first = self._files.first // UNIT.size
         self.end = self._limit()
-        self.end = self._search(dispatched, log if repair else None)
+        self.end = self._search(dispatched, log if repair else None, self._deleted(log.first) if repair else self.first)
+        if self.end == self.first:  # nothing is left: where it begins was not durable either
+            self._files.clear()
+            self.first = self.end = 0
         self._synced = self.end * UNIT.size
         if repair and not self._files.is_blank_from(self._synced):
             self._files.cut(self._synced)
@@ -99,9 +101,22 @@ class ConsumeQueue:
         found: Unit = UNIT.unpack(self._files.read(queue_offset * UNIT.size, UNIT.size))
         return found
 
-    def _search(self, physical: int, log: CommitLog | None = None) -> int:
-        """The first queue offset whose message is not before ``physical``; ``log`` has to confirm those before."""
-        low, high = self._files.first // UNIT.size, self.end
+    def _deleted(self, log_first: int) -> int:
+        """After the leading units whose messages went with their files: these rise, and nothing else confirms them.
+
+        A torn unit may have such an offset, too, but not in its place.
+        """
+        queue_offset, last = self.first, -1
+        while units := self.read(queue_offset, _READ_AT_ONCE):
+            for physical, size, _ in UNIT.iter_unpack(units):
+                if size != FILLER_SIZE and (size <= 0 or not last < physical < log_first):
+                    return queue_offset
+                queue_offset, last = queue_offset + 1, max(last, physical)
+        return queue_offset
+
+    def _search(self, physical: int, log: CommitLog | None, low: int) -> int:
+        """The first queue offset from ``low`` of a message not before ``physical``; ``log`` confirms those before."""
+        high = self.end
         while low < high:
             middle = (low + high) // 2
             if self._is_before(middle, physical, log):
@@ -116,8 +131,6 @@ class ConsumeQueue:
             return True
         if log is None or size <= 0 or not 0 <= offset < physical:
             return False
-        if offset < log.first:  # its file was deleted: nobody can tell
-            return True
         record = log.record(offset, size)
         run = scan_records(bytes(record), offset) if record else RecordRun()
         found = zip(run.topics, run.queue_ids, run.queue_offsets, strict=True)
@@ -130,7 +143,7 @@ class ConsumeQueue:
 
     def forget_before(self, physical: int) -> None:
         """The log begins at ``physical`` now."""
-        self.first = max(self.first, self._search(physical))
+        self.first = max(self.first, self._search(physical, None, self.first))
 
     def drop_files(self) -> None:
         """Delete the files whose messages are all gone, but never the last. On a thread."""
@@ -144,10 +157,10 @@ class ConsumeQueue:
             end = self.end * UNIT.size
             self._files.sync(self._synced, end)
             self._synced = end
-        if self._fresh:
+        if not self._named:
             self._disk.sync_dir(os.path.join(self._root, self.topic))
             self._disk.sync_dir(self._root)
-            self._fresh = False
+            self._named = True
 
     def delete(self) -> None:
         """Remove the queue from the disk; the folders stay."""
@@ -197,7 +210,8 @@ class ConsumeQueues:
     def sync(self) -> None:
         """All that was marked before. On a thread."""
         for _ in range(len(self._dirty)):
-            self._dirty.popleft().sync()
+            self._dirty[0].sync()
+            self._dirty.popleft()  # not before: a full disk may have stopped it
 
     def delete_topic(self, topic: str) -> list[Queue]:
         """Remove its queues; which they were."""

@@ -183,9 +183,8 @@ class FileQueue:
             self.files = self.files[len(dropped) :]
         for file in dropped:
             self._disk.unlink(file.path)
+            self._disk.sync_dir(self.directory)  # one by one: a crash must not leave a gap
             file.file.close()
-        if dropped:
-            self._disk.sync_dir(self.directory)
         return dropped
 
     def clear(self) -> None:

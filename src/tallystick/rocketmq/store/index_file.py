@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tallystick.errors import StorageError
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.runtime.disk import Disk, File
 
@@ -45,6 +46,9 @@ class Header:
 
     def pack(self) -> bytes:
         return _HEADER.pack(self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used_slots, self.count)
+
+
+_NONE = Header(end_offset=-1)
 
 
 def index_hash(code: int) -> int:
@@ -150,12 +154,17 @@ class IndexFile:
                 copy = self._slots[page * _PAGE_SLOTS : (page + 1) * _PAGE_SLOTS]
                 _big_endian(copy)
                 pages.append((page, copy))
-        if pages:
+        try:
+            if pages:
+                self._file.sync()
+            for page, copy in pages:
+                self._file.write([copy.tobytes()], HEADER_BYTES + page * _PAGE_SLOTS * SLOT_BYTES)
+            self._file.write([header.pack()], 0)
             self._file.sync()
-        for page, copy in pages:
-            self._file.write([copy.tobytes()], HEADER_BYTES + page * _PAGE_SLOTS * SLOT_BYTES)
-        self._file.write([header.pack()], 0)
-        self._file.sync()
+        except StorageError:
+            for page, _ in pages:
+                self._dirty_pages[page] = 1
+            raise
 
     def cut(self, dispatched: int) -> None:
         """Forget the entries of records from the physical offset ``dispatched`` on, durably."""
@@ -228,12 +237,20 @@ class Index:
 
     @property
     def end_ms(self) -> int:
-        return self._files[-1].header.end_ms if self._files else 0
+        return self._newest.end_ms
 
     @property
     def end_offset(self) -> int:
         """Records before this one are in it."""
-        return self._files[-1].header.end_offset if self._files else -1
+        return self._newest.end_offset
+
+    @property
+    def _newest(self) -> Header:
+        """Of the last file with entries: the one after it was made for some that a full disk did not take."""
+        for file in self._files[:-3:-1]:
+            if file.header.count > 1:
+                return file.header
+        return _NONE
 
     def put(
         self, hashes: Sequence[int], physicals: Sequence[int], stored_ms: Sequence[int], now_ms: int
@@ -272,8 +289,9 @@ class Index:
         """Durable up to the time that is returned. On a thread."""
         end_ms = self.end_ms
         for _ in range(len(self._unsynced)):
-            self._unsynced.popleft().sync()
+            self._unsynced[0].sync()
             self._disk.sync_dir(self._directory)
+            self._unsynced.popleft()  # not before: a full disk may have stopped it
         return end_ms
 
     def drop_before(self, physical: int) -> None:

@@ -57,8 +57,11 @@ def recover_log(
         scan_from = dispatch_from = _restart_point(files, checkpoint)
     end = _find_end(files, scan_from, known, events)
     dispatch_from = min(dispatch_from, end)
+    start = known.start if known else 0
+    if end == files.first:  # a file and nothing in it: a slave was about to begin there
+        start = end
     now = replace(known or Synced(), synced=end, dispatched=dispatch_from, border=min(scan_from, dispatch_from),
-                  file_bytes=files.file_bytes)  # fmt: skip
+                  start=start, file_bytes=files.file_bytes)  # fmt: skip
     if known is not None and end < known.synced:
         sidecar.write(now)  # before the cut: a crash between the two must not find damage
     if not clean or known is None or end != known.synced:
@@ -117,7 +120,7 @@ def _settle(files: FileQueue, synced: int, end: int) -> None:
 
     What was not synced is written once more: after a sync that failed it may be in memory alone and called clean.
     """
-    start = offset = min(synced, end)
+    start = offset = max(min(synced, end), files.first)  # a slave's log begins anywhere
     while offset < end:
         file_end = offset + files.file_bytes - offset % files.file_bytes
         data = files.read(offset, min(_COPY_BYTES, end - offset, file_end - offset))

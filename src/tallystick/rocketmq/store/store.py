@@ -297,7 +297,9 @@ class MessageStore:
             self.disk_full = full
             self._events.emit("disk full" if full else "disk has room", used_percent=round(self.disk_used_percent, 1))
         files = self._log.files.files
-        newest_ms = [self._log.stored_ms(file.start) for file in files[1:] if file.start < self._reput.offset]
+        # What follows a deleted file is durable, else a crash could leave nothing at all.
+        limit = min(self._reput.offset, self._log.flushed)
+        newest_ms = [self._log.stored_ms(file.start) for file in files[1:] if file.start < limit]
         count = files_to_drop(newest_ms, self.disk_used_percent, now_ms, self._settings)
         if count:
             self._log.files.drop_before(files[count].start)

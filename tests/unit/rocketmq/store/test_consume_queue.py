@@ -79,3 +79,16 @@ def test_messages_whose_files_are_gone(disk: SimDisk) -> None:
     queue.drop_files()
     assert (queue.first, queue.end) == (40, 40)
     assert disk.listdir("/cq/Topic/3") == [f"{640:020}"]
+
+
+def test_a_torn_unit_is_no_unit_of_a_message_whose_file_is_gone(disk: SimDisk) -> None:
+    """Half a physical offset is a smaller one, before all that the log still has."""
+    queue = queue_on(disk)
+    queue.write(0, units(50, 4))
+    queue.sync()
+    disk.open("/cq/Topic/3/" + f"{0:020}").write([UNIT.pack(7, 100, 0)], 8 * UNIT.size)
+    log = CommitLog(FileQueue(disk, "/log", 4096), 8192, 5200)  # two of the four messages are gone
+    disk.makedirs("/log")
+    again = queue_on(disk)
+    again.load(5400, log, repair=True)
+    assert (again.end, again.last_physical) == (2, 5100)  # those still there have no record in this log

@@ -301,3 +301,51 @@ def test_hosts_of_both_kinds_survive() -> None:
     shelf.disk.power_loss()
     shelf.open()
     assert [(len(m.born_host), len(m.store_host)) for m in shelf.read()] == [(20, 20), (8, 20)]
+
+
+def test_a_slave_that_died_before_its_first_bytes_begins_again() -> None:
+    """Its first file is there, named by a place far behind 0, and nothing else."""
+    shelf = Shelf()
+    shelf.store.slave = True
+    shelf.disk.crash_at = shelf.disk.operations + 2  # opened, not yet allocated
+    with pytest.raises(Crashed):
+        shelf.store.append_raw(8192, b"x" * 100)
+    shelf.disk.kill()
+    shelf.open()
+    assert (shelf.store.first, shelf.store.end) == (8192, 8192)
+    master = Shelf()
+    master.send(*[b"m" * 100] * 100)
+    start = 4096
+    shelf.store.append_raw(start, bytes(master.store.slice(start, 4096)))
+    shelf.store.slave = True
+    shelf.store.reput()
+    assert shelf.bodies()
+
+
+def test_a_queues_folder_made_by_a_process_that_was_killed_is_made_durable() -> None:
+    shelf = Shelf()
+    shelf.send(b"a", topic="New")
+    shelf.store.reput()
+    shelf.disk.kill()
+    shelf.open()
+    shelf.settle()
+    shelf.disk.power_loss()
+    shelf.open()
+    assert shelf.bodies("New") == [b"a"]
+    consistent(shelf)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_slaves_queue_that_lost_its_first_file_is_built_again(seed: int) -> None:
+    master, slave = Shelf(), Shelf(seed=seed)
+    master.send(*[b"%d" % number for number in range(100)])  # a file of the queue has 16 units
+    slave.store.slave = True
+    for start in (4096, 8192):
+        slave.store.append_raw(start, bytes(master.store.slice(start, 4096)))
+    slave.store.flush()
+    slave.store.reput()
+    before = slave.bodies()
+    slave.disk.power_loss()
+    slave.open()
+    assert slave.bodies() == before != []
+    consistent(slave)

@@ -7,9 +7,10 @@ import dataclasses
 import pytest
 
 from support.message_stores import ROOT, SMALL, Shelf
-from tallystick.errors import StorageError, UsageError
+from tallystick.errors import DiskFull, StorageError, UsageError
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.wire.values import PutStatus
+from tallystick.sim.disk import Crashed
 
 DAY_MS = 24 * 3_600_000
 
@@ -85,3 +86,73 @@ def test_a_store_that_could_not_sync_was_not_stopped_in_order() -> None:
 def test_bad_settings(fields: dict[str, int]) -> None:
     with pytest.raises(UsageError):
         StoreSettings(**fields)  # type: ignore[arg-type]
+
+
+def test_no_file_is_deleted_while_what_follows_is_not_durable() -> None:
+    shelf = Shelf()
+    shelf.send(*[b"a" * 100] * 10)
+    shelf.settle()
+    shelf.send(*[b"b" * 100] * 60)
+    shelf.store.reput()
+    usage = shelf.disk.usage(ROOT)
+    shelf.disk.capacity = int((usage.total - usage.free) / 0.87)  # between clean and refuse
+    shelf.store.maintain(shelf.clock.ms)
+    assert shelf.store.first == 0
+    shelf.settle()
+    assert shelf.store.first > 0
+
+
+def test_what_a_full_disk_kept_from_the_index_is_written_later() -> None:
+    shelf = Shelf()
+    shelf.send(b"a", KEYS="k")
+    shelf.store.flush()
+    shelf.store.reput()
+    shelf.disk.fault = lambda operation, path: (
+        DiskFull("simulated") if operation == "write" and "/index/" in path else None
+    )
+    shelf.store.maintain(shelf.clock.ms)
+    shelf.disk.fault = None
+    shelf.store.maintain(shelf.clock.ms)
+    shelf.disk.power_loss()
+    shelf.open()
+    assert len(shelf.store.query("Topic", "k", 9, 0, 1 << 60)) == 1
+
+
+def test_a_full_disk_at_a_new_index_file_doubles_no_entries() -> None:
+    shelf = Shelf()
+    shelf.send(*[b"a"] * 60, KEYS="k")
+    shelf.store.reput()
+    shelf.send(*[b"b"] * 10, KEYS="new")
+    (first,) = shelf.disk.listdir(f"{ROOT}/index")
+    shelf.disk.fault = lambda operation, path: (
+        DiskFull("simulated") if operation == "write" and "/index/" in path and first not in path else None
+    )
+    shelf.store.reput()
+    assert shelf.store.refusal == "the disk is full"
+    shelf.disk.fault = None
+    shelf.settle()
+    assert len(shelf.store.query("Topic", "new", 64, 0, 1 << 60)) == 10
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_crash_amid_deletions_leaves_no_gap(seed: int) -> None:
+    shelf = Shelf(seed=seed)
+    shelf.send(*[b"a" * 100] * 100)
+    shelf.settle()
+    usage = shelf.disk.usage(ROOT)
+    shelf.disk.capacity = int((usage.total - usage.free) / 0.87)  # between clean and refuse
+    deleted = []
+
+    def crash(operation: str, path: str) -> None:
+        deleted.append(operation == "unlink" and "commitlog" in path)
+        if sum(deleted) == 2:
+            shelf.disk.crash_at = shelf.disk.operations + 1
+
+    shelf.disk.fault = crash
+    with pytest.raises(Crashed):
+        shelf.store.maintain(shelf.clock.ms)
+    shelf.disk.fault = None
+    shelf.disk.power_loss()
+    shelf.disk.capacity = 1 << 40
+    shelf.open()
+    assert shelf.store.queue_range("Topic", 0)[1] == 100
