@@ -59,9 +59,11 @@ class Pair:
         return {name: number for name, number in answer.items() if name.isupper()}
 
     async def copied(self, slave: Broker) -> None:
-        """Wait until the slave has what the master has, from where it began."""
+        """Wait until the slave has what the master has, from where it began, and knows the topic."""
 
         def same() -> bool:
+            if TOPIC not in slave.table(TOPICS).get("topicConfigTable", {}):
+                return False
             theirs, ours = self.master.log(), slave.log()
             return bool(ours) and ours == {name: data for name, data in theirs.items() if name >= min(ours)}
 
