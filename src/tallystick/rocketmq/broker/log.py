@@ -136,7 +136,10 @@ class BrokerLog:
             self._due.cancel()
             self._due = None
         before = self.store.reput_offset
-        arrivals = self.store.reput()
+        try:
+            arrivals = self.store.reput()
+        except StorageError as error:
+            return self._listeners.failed(error)
         if arrivals:
             self._listeners.arrived(arrivals)
         if self.store.refusal is not None:

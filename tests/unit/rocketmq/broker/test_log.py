@@ -9,7 +9,7 @@ import pytest
 
 from support.brokers import SMALL, Bench, benched, pull_command, send_command
 from support.waiting import until
-from tallystick.errors import DiskFull
+from tallystick.errors import DiskFull, StorageError
 from tallystick.rocketmq.broker import log as log_module
 from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.broker.settings import Role
@@ -109,3 +109,19 @@ async def test_dispatch_lingers_only_while_nobody_waits_or_looks(
         await until(lambda: broker._pulls.held == 1)
         assert (await peer.ask(send_command())).code == 0
         assert (await waiting.answer(held)).fields["nextBeginOffset"] == "4"
+
+
+async def test_a_disk_that_fails_under_dispatch_ends_the_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        with monkeypatch.context() as broken:
+            broken.setattr(ConsumeQueue, "write", _broken)
+            assert (await peer.ask(send_command())).code == 0
+            assert "input/output" in str(await broker.failure)
+
+
+def _broken(*_: object) -> None:
+    raise StorageError("input/output error")
