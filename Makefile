@@ -26,8 +26,8 @@ check: setup ## format, lint, types, import contracts, leftovers
 test: setup ## check, then every suite, with the time of each (SUITES="unit wire" for some)
 	@$(PY) tools/suites.py $(SUITES)
 
-sim: setup ## a minute of the deterministic simulator
-	$(VENV)/bin/tally sim run --seconds 60
+sim: setup ## a minute of the deterministic simulator: ledgers and the storage of bookies
+	$(VENV)/bin/tally sim run --seconds 60 --kind ledger --kind storage
 
 bench: setup ## ours and the original in turn; JSON in out/
 	@mkdir -p out

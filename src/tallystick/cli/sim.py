@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from cyclopts import App, Parameter
 
+if TYPE_CHECKING:
+    from tallystick.sim.series import Outcome
+
 app = App(name="sim", help="Run the production protocol cores and stores through seeded faults.")
 
+Kind = Literal["ledger", "storage", "replication", "metadata"]
 Storage = Annotated[bool, Parameter(help="A life of a bookie's storage instead of one of a ledger.")]
 Replication = Annotated[
     bool, Parameter(name="--ha", help="A life of a master and its slaves instead of one of a ledger.")
@@ -19,7 +24,8 @@ Metadata = Annotated[bool, Parameter(help="A life of a master's and a slave's ta
 def run(
     *,
     seeds: Annotated[int | None, Parameter(help="How many lives of each kind; by default as the time allows.")] = None,
-    seconds: Annotated[float, Parameter(help="Stop after this long; a quarter of it for each kind.")] = 60.0,
+    seconds: Annotated[float, Parameter(help="Stop after this long; an equal part of it for each kind.")] = 60.0,
+    kind: Annotated[tuple[Kind, ...], Parameter(help="Which kinds of lives; all by default. Repeatable.")] = (),
     first: Annotated[int | None, Parameter(help="The first seed; a random one by default.")] = None,
 ) -> int:
     """Lives of ledgers, of a bookie's storage, of masters with slaves and their stores, of their tables.
@@ -37,17 +43,19 @@ def run(
     start = series.random_start() if first is None else first
     print(f"seeds from {start}", flush=True)
     failed = 0
-    kinds = (
-        ("ledger", "", cores.run),
-        ("storage", "--storage ", storage.run),
-        ("replication", "--ha ", ha.run),
-        ("metadata", "--metadata ", metadata.run),
-    )
-    for kind, option, life in kinds:
+    lives: dict[Kind, tuple[str, Callable[[int], Outcome]]] = {
+        "ledger": ("", cores.run),
+        "storage": ("--storage ", storage.run),
+        "replication": ("--ha ", ha.run),
+        "metadata": ("--metadata ", metadata.run),
+    }
+    kinds: tuple[Kind, ...] = kind or get_args(Kind)
+    for name in kinds:
+        option, life = lives[name]
         wanted = count(start) if seeds is None else range(start, start + seeds)
-        summary = series.run_many(life, wanted, seconds=seconds / len(kinds), progress=partial(_progress, kind))
+        summary = series.run_many(life, wanted, seconds=seconds / len(kinds), progress=partial(_progress, name))
         rate = summary.lives / summary.seconds
-        print(f"{kind}: {summary.lives:,} schedules, {summary.promised:,} entries promised, {rate:,.0f} schedules/s")
+        print(f"{name}: {summary.lives:,} schedules, {summary.promised:,} entries promised, {rate:,.0f} schedules/s")
         for outcome in summary.failed:
             print(f"  seed {outcome.seed}: {outcome.violation}\n    again: tally sim replay {option}{outcome.seed}")
         failed += len(summary.failed)

@@ -60,6 +60,7 @@ class BrokerLog:
         )
         self._master, self._slave = self._replication(outside, ha)
         self._due: asyncio.TimerHandle | None = None  # the next dispatch
+        self._retrying = False  # it is one that the disk made wait
 
     def _replication(self, outside: Outside, ha: HaSettings) -> tuple[HaMaster | None, HaSlave | None]:
         store = self.store
@@ -93,7 +94,7 @@ class BrokerLog:
 
     def catch_up(self) -> None:
         """What was stored before is now in queues and index, as far as one turn of the loop may bring it."""
-        if self._due is not None and self.store.refusal is None:
+        if self._due is not None and not self._retrying:
             self._dispatch()
 
     def follow(self, ha_address: str | None) -> None:
@@ -142,7 +143,8 @@ class BrokerLog:
             return self._listeners.failed(error)
         if arrivals:
             self._listeners.arrived(arrivals)
-        if self.store.refusal is not None:
+        self._retrying = self.store.refusal is not None
+        if self._retrying:
             self._dispatch_in(RETRY_S)
         elif before < self.store.reput_offset < self.store.end:
             self._dispatch_in(0)
