@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 import tallystick
-from tallystick.bookkeeper.ledger.client import BookKeeper, Connecting
+from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.ledger.read import Entry
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
@@ -17,6 +17,7 @@ from tallystick.cli import output
 from tallystick.cli.lines import lines
 from tallystick.cli.options import Shape, pairs
 from tallystick.errors import TallyError
+from tallystick.runtime.connecting import Connecting
 from tallystick.runtime.events import Event, Events
 
 TAIL_ENTRIES = 10  # what `tail` shows of the past, as tail(1) does
@@ -33,7 +34,7 @@ class Ending:
     json: bool
 
 
-def _connect(uri: str, explain: bool) -> Connecting:
+def _connect(uri: str, explain: bool) -> Connecting[BookKeeper]:
     return tallystick.connect(uri, events=Events(_on_stderr) if explain else Events())
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
-import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from tallystick.codec.records import Buffer
-from tallystick.errors import UsageError
 from tallystick.rocketmq.client import client, consumer, producer
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.sending import SendResult
@@ -19,6 +16,7 @@ from tallystick.rocketmq.client.topic import Topic
 from tallystick.rocketmq.wire.record import Message
 from tallystick.rocketmq.wire.values import MessageQueue
 from tallystick.runtime.events import Events
+from tallystick.sync.connection import Connection
 from tallystick.sync.loop import Loop, alone
 
 CHUNK_BYTES = 256 * 1024
@@ -28,31 +26,8 @@ def _share_of_chunk(message: ReceivedMessage) -> float:
     return message.stored.size / CHUNK_BYTES
 
 
-class RocketMQ:
+class RocketMQ(Connection[client.RocketMQ]):
     """See ``tallystick.RocketMQ``. Connects when first used, once for each process. ``close`` it, or use ``with``."""
-
-    def __init__(self, connecting: client.Connecting, settings: BrokerClientSettings) -> None:
-        self._connecting, self._settings = connecting, settings
-        self._connected: tuple[int, Loop, client.RocketMQ] | None = None
-        self._closed = False
-        self._guard = threading.Lock()
-
-    def _client(self) -> tuple[Loop, client.RocketMQ]:
-        with self._guard:
-            if self._closed:
-                raise UsageError("this client is closed")
-            if self._connected is None or self._connected[0] != os.getpid():
-                loop = Loop.acquire(self._settings)
-                try:
-                    connected = loop.run(self._connect())
-                except BaseException:
-                    loop.release()
-                    raise
-                self._connected = (os.getpid(), loop, connected)
-            return self._connected[1:]
-
-    async def _connect(self) -> client.RocketMQ:
-        return await self._connecting
 
     def producer(self, group: str) -> Producer:
         loop, mq = self._client()
@@ -90,23 +65,6 @@ class RocketMQ:
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         loop, mq = self._client()
         return loop.run(mq.offset_at(queue, timestamp_ms))
-
-    def close(self) -> None:
-        with self._guard:
-            self._closed = True
-            connected, self._connected = self._connected, None
-        if connected is not None and connected[0] == os.getpid():
-            _, loop, mq = connected
-            loop.run(mq.close())
-            loop.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class Producer:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -15,8 +13,8 @@ from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.driver import Bookies
 from tallystick.bookkeeper.wire.values import DigestType, EntryId, LedgerId, LedgerMetadata
 from tallystick.codec.frames import Buffer
-from tallystick.errors import UsageError
 from tallystick.runtime.events import Events
+from tallystick.sync.connection import Connection
 from tallystick.sync.loop import Loop, alone
 
 if TYPE_CHECKING:
@@ -27,28 +25,8 @@ def _entry_weight(entry: Entry) -> float:
     return 1 / 512 + len(entry.data) / (1024 * 1024)
 
 
-class BookKeeper:
+class BookKeeper(Connection[client.BookKeeper]):
     """See ``tallystick.BookKeeper``. Connects when first used, once for each process. ``close`` it, or use ``with``."""
-
-    def __init__(self, uri: str, settings: ClientSettings, events: Events | None) -> None:
-        self._uri, self._settings, self._events = uri, settings, events
-        self._connected: tuple[int, Loop, client.BookKeeper] | None = None
-        self._closed = False
-        self._guard = threading.Lock()
-
-    def _client(self) -> tuple[Loop, client.BookKeeper]:
-        with self._guard:
-            if self._closed:
-                raise UsageError("this client is closed")
-            if self._connected is None or self._connected[0] != os.getpid():
-                loop = Loop.acquire(self._settings)
-                try:
-                    connected = loop.run(_connect(self._uri, self._settings, self._events))
-                except BaseException:
-                    loop.release()
-                    raise
-                self._connected = (os.getpid(), loop, connected)
-            return self._connected[1:]
 
     def create_ledger(
         self,
@@ -83,27 +61,6 @@ class BookKeeper:
     def ledgers(self) -> Iterator[LedgerId]:
         loop, bk = self._client()
         return loop.iterate(bk.ledgers, lambda ledger: 1 / 512)
-
-    def close(self) -> None:
-        with self._guard:
-            self._closed = True
-            connected, self._connected = self._connected, None
-        if connected is not None and connected[0] == os.getpid():
-            _, loop, bk = connected
-            loop.run(bk.close())
-            loop.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-async def _connect(uri: str, settings: ClientSettings, events: Events | None) -> client.BookKeeper:
-    return await client.connect(uri, settings=settings, events=events)
 
 
 class LedgerWriter:
@@ -216,4 +173,5 @@ class LedgerReader:
 
 def connect(uri: str, *, settings: ClientSettings | None = None, events: Events | None = None) -> BookKeeper:
     """A client of the cluster at ``uri``; see ``tallystick.connect``. Nothing is contacted before its first use."""
-    return BookKeeper(uri, settings or ClientSettings(), events)
+    settings = settings or ClientSettings()
+    return BookKeeper(client.connect(uri, settings=settings, events=events), settings)

@@ -6,10 +6,10 @@ The coordination service is asked for metadata and ids, the bookies for entries;
 from __future__ import annotations
 
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from typing import Self
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.context import LedgerContext
@@ -26,6 +26,7 @@ from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.wire.values import MAX_ID, DigestType, Fragment, LedgerId, LedgerMetadata
 from tallystick.errors import UsageError
 from tallystick.runtime.clock import Clock, SystemClock
+from tallystick.runtime.connecting import Connecting
 from tallystick.runtime.events import Events
 from tallystick.runtime.network import Network, TcpNetwork
 from tallystick.runtime.rng import Random, system_random
@@ -155,28 +156,9 @@ class BookKeeper:
             raise UsageError("this client is closed")
 
 
-class Connecting:
-    """A client to be: ``await`` it, or use it with ``async with``."""
-
-    def __init__(self, start: Callable[[], Awaitable[BookKeeper]]) -> None:
-        self._start = start
-        self._client: BookKeeper | None = None
-
-    def __await__(self) -> Generator[Any, None, BookKeeper]:
-        return self._start().__await__()
-
-    async def __aenter__(self) -> BookKeeper:
-        self._client = await self._start()
-        return self._client
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._client is not None:
-            await self._client.close()
-
-
-def connect(uri: str, *, settings: ClientSettings | None = None, events: Events | None = None) -> Connecting:
+def connect(
+    uri: str, *, settings: ClientSettings | None = None, events: Events | None = None
+) -> Connecting[BookKeeper]:
     """A client of the cluster at ``uri``: ``sqlite:///path``, ``zk+hierarchical://h:p,h2:p/ledgers``, ``memory://name``.
 
     ``async with connect(uri) as bk`` or ``bk = await connect(uri)``. Raises UsageError for a bad URI, MetadataError.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from tallystick.errors import UsageError
 from tallystick.rocketmq.client import offsets
@@ -28,6 +28,7 @@ from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue
 from tallystick.runtime.clock import Clock, SystemClock
+from tallystick.runtime.connecting import Connecting
 from tallystick.runtime.events import Events
 from tallystick.runtime.network import Network, TcpNetwork
 from tallystick.runtime.rng import Random, system_random
@@ -158,33 +159,12 @@ def _named(group: str) -> str:
     return group
 
 
-class Connecting:
-    """A client on its way: ``await`` it, or enter it with ``async with``."""
-
-    def __init__(self, start: Callable[[], Awaitable[RocketMQ]]) -> None:
-        self._start = start
-        self._client: RocketMQ | None = None
-
-    def __await__(self) -> Generator[Any, None, RocketMQ]:
-        return self._start().__await__()
-
-    async def __aenter__(self) -> RocketMQ:
-        self._client = await self._start()
-        return self._client
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._client is not None:
-            await self._client.close()
-
-
 def broker(
     name_servers: str | Sequence[str],
     *,
     settings: BrokerClientSettings | None = None,
     events: Events | None = None,
-) -> Connecting:
+) -> Connecting[RocketMQ]:
     """A client of the brokers that these name servers know: ``host:port``, several as a list or separated by ``;``.
 
     ``async with broker("127.0.0.1:9876") as mq`` or ``mq = await broker(…)``. Nothing is contacted before it is used.
