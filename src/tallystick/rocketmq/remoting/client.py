@@ -73,6 +73,7 @@ class RemotingClient:
         )
         self._peers: dict[str, _Peer] = {}
         self._of_link: dict[Link, _Peer] = {}
+        self._unreached: set[str] = set()  # addresses of which that has been said
         self._opaque = 0
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at = 0.0
@@ -153,15 +154,20 @@ class RemotingClient:
             peer.connecting = None
 
     def _opened(self, link: Link) -> None:
-        self._of_link[link].connected = True
+        peer = self._of_link[link]
+        peer.connected = True
+        self._unreached.discard(peer.address)
 
     def _ended(self, link: Link, reason: str) -> None:
         peer = self._of_link.pop(link)
         if self._peers.get(peer.address) is peer:
             del self._peers[peer.address]
         questions, peer.questions = peer.questions, {}
-        if not self._closed:
-            self._events.emit("connection ended" if peer.connected else "not reached", peer=peer.address, reason=reason)
+        if peer.connected and not self._closed:
+            self._events.emit("connection ended", peer=peer.address, reason=reason)
+        elif peer.address not in self._unreached and not self._closed:
+            self._unreached.add(peer.address)
+            self._events.emit("not reached", peer=peer.address, reason=reason)
         # What was never connected was never sent.
         kind = ConnectionLost if peer.connected else Unavailable
         self._loop.call_soon(self._report_lost, peer, kind, reason, questions)

@@ -114,6 +114,14 @@ async def test_a_port_that_refuses_is_not_ambiguous(caller: Caller) -> None:
     assert caller.lost == [address]
 
 
+async def test_that_a_peer_is_not_reached_is_said_once(caller: Caller) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    for _ in range(3):
+        with pytest.raises(Unavailable):
+            await caller.client.ask(address, request(10), 5)
+    assert [event.kind for event in caller.told] == ["not reached"]
+
+
 async def test_what_the_server_asks_is_told_apart_from_answers_by_its_flag(bench: Any, caller: Caller) -> None:
     def react(link: Link, command: Command) -> None:
         push = request(40, one_way=True)
