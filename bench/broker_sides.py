@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from support.broker_peers import Broker, NameServer, original_clients, our_clients
+from field import BIG_HEAP, Peers
+from machine import anonymous_mb
+from report import OURS
+
+from support.broker_peers import TOPICS, Broker, NameServer, original_clients, our_clients
 from support.houses import House
 from support.java import Java
 from support.peers import Driver
+from support.waiting import until
 
-OURS, THEIRS = "tallystick", "original"
+THEIRS = "original"
 THEIR_CLIENT, OUR_CLIENT = "original client, our brokers", "our client, original brokers"
 ASYNC, SYNC = "async", "sync"
 QUEUES = 8
 
-BIG_HEAP = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=1g")
 MIB = 1 << 20
 # Both kinds read these. Indexes are smaller than by default: some minutes need no more.
 FILES = {
@@ -42,20 +46,27 @@ class Pair:
     master: Broker
     slave: Broker
 
+    @property
+    def brokers(self) -> dict[str, Broker]:
+        """By role."""
+        return {"master": self.master, "slave": self.slave}
+
     async def ends(self, broker: Broker, topic: str) -> list[int]:
         return [await broker.queue_end(topic, queue) for queue in range(QUEUES)]
 
-    async def moves(self, topic: str, before: list[int]) -> None:
-        """Wait until the slave can serve more than it could."""
-        while await self.ends(self.slave, topic) == before:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-
-    async def caught_up(self, topic: str) -> float:
-        """Wait until the slave can serve all that the master has; the seconds it took."""
-        started, wanted = time.monotonic(), await self.ends(self.master, topic)
+    async def grown(self, topic: str, total: int) -> list[int]:
+        """Wait until the master has so many messages in its queues, which are later there than its log; their ends."""
         # The brokers only answer: they have no way to call back.
-        while await self.ends(self.slave, topic) != wanted:  # noqa: ASYNC110
+        while sum(ends := await self.ends(self.master, topic)) < total:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+        return ends
+
+    async def caught_up(self, topic: str, ends: Sequence[int]) -> float:
+        """Wait until the slave's queues reach the master's ``ends``; the seconds it took."""
+        started = time.monotonic()
+        for queue, end in enumerate(ends):
+            while await self.slave.queue_end(topic, queue) < end:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         return time.monotonic() - started
 
 
@@ -68,57 +79,72 @@ class Side:
     pairs: dict[str, Pair]
 
 
-@dataclass
-class Field:
-    """Everything that runs at once: a name server a kind, two pairs a kind, a process of clients a kind."""
+class Field(Peers):
+    """Everything that runs at once: two pairs a kind, a name server a pair, a process of clients a kind."""
 
-    java: Java
-    folder: Path
-    sides: dict[str, Side] = field(default_factory=dict)
-    start_seconds: dict[str, list[float]] = field(default_factory=dict)
-    _peers: list[Driver | Broker | NameServer] = field(default_factory=list)
+    def __init__(self, java: Java, folder: Path, *, mix: bool) -> None:
+        super().__init__(java, folder)
+        self._mix = mix
+        self.sides: dict[str, Side] = {}
 
-    async def start(self, *, mix: bool) -> None:
+    async def start(self) -> None:
         """Brokers start one after another, so that each start can be timed."""
-        self.folder.mkdir(parents=True)
         ours, theirs = await our_clients(self.folder), await original_clients(self.java, self.folder, flags=BIG_HEAP)
-        self._peers += [ours, theirs]
+        self.peers += [ours, theirs]
         clients = {"tally": ours, "java": theirs}
-        our_pairs = {mode: await self._pair(OURS, None, mode, clients) for mode in ROLES}
-        their_pairs = {mode: await self._pair(THEIRS, self.java, mode, clients) for mode in ROLES}
+        our_pairs, their_pairs = await self._pairs(OURS, None, clients), await self._pairs(THEIRS, self.java, clients)
         self.sides = {
             OURS: Side(OURS, ours, our_pairs),
             THEIRS: Side(THEIRS, theirs, their_pairs),
             THEIR_CLIENT: Side(THEIR_CLIENT, theirs, our_pairs),
         }
-        if mix:
+        if self._mix:
             self.sides[OUR_CLIENT] = Side(OUR_CLIENT, ours, their_pairs)
 
-    async def _pair(self, name: str, java: Java | None, mode: str, clients: dict[str, Driver]) -> Pair:
+    async def _pairs(self, name: str, java: Java | None, clients: dict[str, Driver]) -> dict[str, Pair]:
+        """A pair a mode. All masters first: an original registers ten seconds after its start."""
+        masters = {mode: await self._master(name, java, mode, clients) for mode in ROLES}
+        return {mode: await self._pair(name, java, mode, *masters[mode]) for mode in ROLES}
+
+    async def _master(
+        self, name: str, java: Java | None, mode: str, clients: dict[str, Driver]
+    ) -> tuple[House, Broker]:  # fmt: skip
         """Under a name server of its own: a producer chooses among all masters that have the topic."""
         kind = "java" if java else "tally"
         server = NameServer(kind, self.folder, java)
-        self._peers.append(server)
+        self.peers.append(server)
         await server.start()
-        house = House(server, clients)
-        settings = {**FILES, **ROLES[mode], "haSendHeartbeatInterval": 5000}
-        master = Broker(kind, self.folder, java, house.ns, settings, flags=BIG_HEAP)
-        slave_settings = {**settings, "brokerRole": "SLAVE", "brokerId": 1}
-        slave = Broker(kind, self.folder, java, house.ns, slave_settings, flags=BIG_HEAP)
-        for broker in (master, slave):
-            self._peers.append(broker)
-            self.start_seconds.setdefault(name, []).append(await broker.start())
-            await server.knows(broker)
-            if broker is master:
-                await house.make_topic(name_of(mode), QUEUES)
-                await asyncio.sleep(1)  # an original saves the topic that its slave starts with
-                slave.take_tables(master)
+        master = Broker(kind, self.folder, java, server.address, settings_of(mode), flags=BIG_HEAP)
+        await self._start(name, master)
+        return House(server, clients), master
+
+    async def _pair(self, name: str, java: Java | None, mode: str, house: House, master: Broker) -> Pair:
+        await house.name_server.knows(master)
+        await house.make_topic(name_of(mode), QUEUES)
+        settings = {**settings_of(mode), "brokerRole": "SLAVE", "brokerId": 1}
+        slave = Broker(master.kind, self.folder, java, house.ns, settings, flags=BIG_HEAP)
+        if java:
+            await until(lambda: name_of(mode) in master.table(TOPICS).get("topicConfigTable", {}))
+        slave.take_tables(master)
+        await self._start(name, slave)
+        await house.name_server.knows(slave)
         return Pair(house, master, slave)
 
-    def stop(self) -> None:
-        for peer in reversed(self._peers):
-            peer.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
+    async def _start(self, name: str, broker: Broker) -> None:
+        self.peers.append(broker)
+        self.start_seconds.setdefault(name, []).append(await broker.start())
+
+    def memory(self) -> dict[str, dict[str, float]]:
+        """Without mapped files, which are the disk's and grow with it."""
+        return {
+            name: {role: anonymous_mb(broker.pid) for role, broker in self.sides[name].pairs[ASYNC].brokers.items()}
+            for name in (OURS, THEIRS)
+        }
+
+
+def settings_of(mode: str) -> dict[str, object]:
+    """A master's."""
+    return {**FILES, **ROLES[mode], "haSendHeartbeatInterval": 5000}
 
 
 def name_of(mode: str) -> str:

@@ -10,37 +10,33 @@ in the JSON. Needs Java and Maven. Ends within its time: five minutes, or 90 sec
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import sys
-import tempfile
-import time
 from collections import Counter
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # the peers are those of the interop tests
 
-import report
-from machine import Meter, describe, resident_mb
-from plan import ADDS, FULL, LATENCY, QUICK, READS, RECOVERY, TAIL_ENTRIES, Load, Plan
-from report import Round
-from sides import BATCHES, BEST, DEFAULT, OUR_CLIENT, OURS, THEIR_CLIENT, Field, Side
-from turns import Turns
+import command
+from beside import Bench, beside_original
+from ledger_plan import ADDS, FULL, LATENCY, QUICK, READS, RECOVERY, TAIL_ENTRIES, Load, Plan
+from ledger_report import FORM, markdown
+from ledger_sides import BATCHES, BEST, DEFAULT, OUR_CLIENT, THEIR_CLIENT, Field, Side
+from machine import Meter
+from report import OURS
 
-from support.java import BOOKKEEPER, missing, prepare
+from support.java import BOOKKEEPER, missing
 
 MAIN = (OURS, BEST)
 
 
-class Bench(Turns):
+class LedgerBench(Bench):
     """Runs the rounds of a plan while there is time."""
 
     def __init__(self, field: Field, plan: Plan, started: float) -> None:
         super().__init__(started, plan.limit, plan.reserve)
         self.field, self.plan = field, plan
-        self.rounds: list[Round] = []
         self.stored: Counter[str] = Counter()  # entries by bookie
 
     async def run(self) -> None:
@@ -78,14 +74,14 @@ class Bench(Turns):
     async def _in_turn(self, load: Load, names: list[str], seconds: float) -> None:
         for number in range(self.plan.rounds):
             # One round less is enough for the sides that only stand beside the comparison.
-            for name in names if number < max(1, self.plan.rounds - 1) else MAIN:
-                if self.takes_turn(name):
-                    await self.attempt(name, load.name, self._add_round(self.field.sides[name], load, seconds))
+            turn = names if number < max(1, self.plan.rounds - 1) else MAIN
+            await self.each(load.name, turn, lambda name: self._add_round(self.field.sides[name], load, seconds))
 
     async def _add_round(self, side: Side, load: Load, seconds: float) -> None:
-        self._record(await self._adds(side, load, seconds))
+        meter, done = await self._adds(side, load, seconds)
+        self._record(load, side, meter, done)
 
-    async def _adds(self, side: Side, load: Load, seconds: float) -> Round:
+    async def _adds(self, side: Side, load: Load, seconds: float) -> tuple[Meter, dict[str, str]]:
         e, qw, qa = load.quorums
         ledger = (await side.client.ask("create", e=e, qw=qw, qa=qa))["ledger"]
         meter = Meter(side.pids)
@@ -101,20 +97,16 @@ class Bench(Turns):
         await side.client.ask("close", ledger=ledger)
         for bookie in side.bookies:
             self.stored[bookie.id] += int(done["count"]) * qw // e
-        return _round(load.name, side, meter, done)
+        return meter, done
 
     async def _reads(self, load: Load) -> None:
         """Each side reads a closed ledger of its own; the first round of each warms."""
         names = [name for name in (*MAIN, DEFAULT) if name in self.field.sides]
         ledgers: dict[str, str] = {}
-        for name in names:
-            if self.takes_turn(name):
-                await self.attempt(name, load.name, self._fill(self.field.sides[name], load, ledgers))
+        await self.each(load.name, names, lambda name: self._fill(self.field.sides[name], load, ledgers))
         for number in range(self.plan.rounds + 1):
-            for name in ledgers:
-                if self.takes_turn(name):
-                    work = self._read_round(self.field.sides[name], load, ledgers[name], warm=number == 0)
-                    await self.attempt(name, load.name, work)
+            turn = partial(self._read_round, load, ledgers, warm=number == 0)
+            await self.each(load.name, ledgers, turn)
 
     async def _fill(self, side: Side, load: Load, ledgers: dict[str, str]) -> None:
         """As many entries as the plan says, or as a slow disk allows in a fair part of the time that is left."""
@@ -126,7 +118,8 @@ class Bench(Turns):
         await side.client.ask("close", ledger=ledger)
         ledgers[side.name] = ledger
 
-    async def _read_round(self, side: Side, load: Load, ledger: str, *, warm: bool) -> None:
+    async def _read_round(self, load: Load, ledgers: dict[str, str], name: str, *, warm: bool) -> None:
+        side, ledger = self.field.sides[name], ledgers[name]
         batch = "yes" if side.batch_reads and load.quorums[0] == load.quorums[1] else "no"
         meter = Meter(side.pids)
         done = await side.client.ask(
@@ -134,23 +127,16 @@ class Bench(Turns):
         )
         meter.stop()
         if not warm:
-            self._record(_round(load.name, side, meter, done))
+            self._record(load, side, meter, done)
 
     async def _recoveries(self) -> None:
         names = [name for name in (*MAIN, DEFAULT) if name in self.field.sides]
         for number in range(self.plan.recoveries + 1):
-            for name in names:
-                if self.takes_turn(name):
-                    work = self._recovery_round(self.field.sides[name], warm=number == 0)
-                    await self.attempt(name, RECOVERY.name, work)
+            await self.each(RECOVERY.name, names, partial(self._recovery_round, warm=number == 0))
 
-    async def _recovery_round(self, side: Side, *, warm: bool) -> None:
-        found = await self._recovery(side)
-        if not warm:
-            self._record(found)
-
-    async def _recovery(self, side: Side) -> Round:
+    async def _recovery_round(self, name: str, *, warm: bool) -> None:
         """A tail of entries that all carry LAC -1: handed to the client while the bookies are paused."""
+        side = self.field.sides[name]
         ledger = (await side.client.ask("create", e=3, qw=3, qa=2))["ledger"]
         for bookie in side.bookies:
             bookie.pause()
@@ -164,7 +150,8 @@ class Bench(Turns):
         if int(opened["last"]) != TAIL_ENTRIES - 1:
             raise RuntimeError(f"{side.name} recovered up to {opened['last']}, not {TAIL_ENTRIES - 1}")
         done = {"count": str(TAIL_ENTRIES), "seconds": opened["seconds"], "p50": str(float(opened["seconds"]) * 1e3)}
-        return _round(RECOVERY.name, side, meter, done)
+        if not warm:
+            self._record(RECOVERY, side, meter, done)
 
     async def restarts(self) -> dict[str, dict[str, float]]:
         """Kill one bookie a side and start it again: the seconds until it answers, and how many entries it holds."""
@@ -176,87 +163,26 @@ class Bench(Turns):
                 found[name] = {"seconds": await bookie.start(), "entries": self.stored[bookie.id]}
         return found
 
-    def _record(self, found: Round) -> None:
-        self.rounds.append(found)
-        self.say(str(found))
+    def _record(self, load: Load, side: Side, meter: Meter, done: dict[str, str]) -> None:
+        bookies = [bookie.pid for bookie in side.bookies]
+        self.record(load.name, side.name, meter, done, {"client": [side.client.pid], "bookie": bookies})
 
 
-def _round(load: str, side: Side, meter: Meter, done: dict[str, str]) -> Round:
-    count, client, bookies = int(done["count"]), side.client.pid, [bookie.pid for bookie in side.bookies]
-    return Round(
-        load=load,
-        side=side.name,
-        rate=count / float(done["seconds"]),
-        p50_ms=float(done.get("p50", 0)),
-        p99_ms=float(done.get("p99", 0)),
-        client_us=meter.cpu[client] / count * 1e6,
-        bookie_us=sum(meter.cpu[pid] for pid in bookies) / len(bookies) / count * 1e6,
-        total_us=(meter.cpu[client] + sum(meter.cpu[pid] for pid in bookies)) / count * 1e6,
-        others_cores=meter.others_cores,
+async def measure(plan: Plan) -> command.Found:
+    """Everything that the report needs."""
+    return await beside_original(
+        BOOKKEEPER,
+        plan,
+        lambda java, folder: Field(java, folder, default=plan.default, mixes=plan.mixes),
+        lambda field, started: LedgerBench(field, plan, started),
     )
 
 
-async def measure(plan: Plan) -> dict[str, object]:
-    """Everything that the report needs."""
-    java = prepare(BOOKKEEPER)  # the first run downloads the original: that is not part of the time
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="tally-bench-", dir="/var/tmp") as folder:
-        field = Field(java, Path(folder) / "peers")
-        machine = describe(Path(folder))
-        try:
-            await field.start(default=plan.default, mixes=plan.mixes)
-            rest = _memory(field)
-            bench = Bench(field, plan, started)
-            await bench.run()
-            loaded = _memory(field)
-            restarts = await bench.restarts()
-        finally:
-            field.stop()
-    return {
-        "machine": machine,
-        "plan": asdict(plan),
-        "seconds": time.monotonic() - started,
-        "skipped_rounds": bench.skipped,
-        "failures": bench.failures,
-        "left_out": [name for name in bench.failures if bench.left_out(name)],
-        "start_seconds": field.start_seconds,
-        "restarts": restarts,
-        "resident_mb": {"rest": rest, "loaded": loaded},
-        "rounds": [asdict(found) for found in bench.rounds],
-    }
-
-
-def _memory(field: Field) -> dict[str, dict[str, float]]:
-    return {
-        side.name: {
-            "client": resident_mb(side.client.pid),
-            "bookie": sum(resident_mb(bookie.pid) for bookie in side.bookies) / len(side.bookies),
-        }
-        for side in field.sides.values()
-    }
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds, no third side: within 90 s")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all rounds there")
-    parser.add_argument("--docs", type=Path, metavar="FILE", help="replace the table in this Markdown file")
-    arguments = parser.parse_args()
-    reason = missing()
-    if reason:
-        print(f"bench/ledger.py: the original cannot run here: {reason}", file=sys.stderr)
-        return 1
-    if arguments.docs:
-        report.replace_table(arguments.docs.read_text(), "")  # a page without place for the table is an error now
-    found = asyncio.run(measure(QUICK if arguments.quick else FULL))
-    table = report.markdown(found)
-    print(table)
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
-    if arguments.docs:
-        arguments.docs.write_text(report.replace_table(arguments.docs.read_text(), table))
-    return 1 if found["left_out"] else 0
+    return command.run(
+        __doc__, "fewer and shorter rounds, no third side: within 90 s",
+        lambda quick: asyncio.run(measure(QUICK if quick else FULL)), markdown, missing=missing(), form=FORM,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,37 +1,50 @@
-"""Rounds to medians, medians to tables."""
+"""Rounds to medians, medians to the tables of a report: what the benchmarks against an original share."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
+from turns import Failure
+
 QUIET_CORES = 0.3  # a round in which others used more counts as disturbed
-OURS, REFERENCE = "tallystick", "original, best"
+OURS = "tallystick"
 
 
 @dataclass(frozen=True)
 class Round:
-    """One measured round; CPU per operation: of the client, of the mean bookie, of client and all bookies together."""
+    """One measured round. ``cpu_us``: per operation, by role; ``p50_ms``, ``p99_ms``: 0 where not taken."""
 
     load: str
     side: str
     rate: float
     p50_ms: float
     p99_ms: float
-    client_us: float
-    bookie_us: float
-    total_us: float
+    cpu_us: dict[str, float]
+    total_us: float  # of all processes together
     others_cores: float
 
     def __str__(self) -> str:
+        cpu = " + ".join(f"{role} {used:.2f}" for role, used in self.cpu_us.items())
         return (
-            f"{self.load}: {self.side}: {self.rate:,.0f}/s, "
-            f"CPU {self.client_us:.2f} + {self.bookie_us:.2f} = {self.total_us:.2f} µs, "
+            f"{self.load}: {self.side}: {self.rate:,.0f}/s, CPU {cpu} = {self.total_us:.2f} µs, "
             f"p50 {self.p50_ms:.2f} p99 {self.p99_ms:.2f} ms, others {self.others_cores:.2f} cores"
         )
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a report calls things, and what it sets beside the ``reference`` side: titles, and what of a round."""
+
+    operations: str
+    roles: str
+    reference: str
+    ratios: tuple[tuple[str, Callable[[Round], float]], ...]
+    begin: str
+    end: str
 
 
 def quiet(rounds: list[Round]) -> list[Round]:
@@ -44,73 +57,82 @@ def median(rounds: Iterable[Round], what: Callable[[Round], float]) -> float:
     return statistics.median(what(found) for found in quiet(list(rounds)))
 
 
-def markdown(found: dict[str, Any]) -> str:
-    """The whole report as Markdown."""
-    rounds = [Round(**values) for values in found["rounds"]]
+def grid(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    return "\n".join([*lines, *(f"| {' | '.join(cells)} |" for cells in rows)])
+
+
+def shown(side: str) -> str:
+    return f"**{side}**" if side == OURS else side
+
+
+def markdown(found: dict[str, Any], form: Form, processes: str, disk: str = "") -> str:
+    """The whole report: ``processes`` is its second table, ``disk`` is said beside the machine."""
+    rounds: list[Round] = found["rounds"]
+    failures: list[Failure] = found["failures"]
     machine = found["machine"]
     about = (
-        f"{machine['cores']} cores of {machine['cpu']}, Python {machine['python']}; fdatasync p50 behind 4 KB "
-        f"{machine['fdatasync_4k_growing_p50_us']} µs (growing file) and {machine['fdatasync_4k_rewritten_p50_us']} µs "
-        f"(written before); {len(rounds)} rounds in {found['seconds']:.0f} s"
+        f"{machine['cores']} cores of {machine['cpu']}, Python {machine['python']}{disk}; "
+        f"{len(rounds)} rounds in {found['seconds']:.0f} s"
         + (f", {found['skipped_rounds']} skipped for lack of time." if found["skipped_rounds"] else ".")
     )
-    parts = [about, _rounds_table(rounds), _processes_table(found)]
-    for side, reasons in found["failures"].items():
-        after = "was left out from then on" if side in found["left_out"] else "those turns are not in the table"
+    parts = [about, _rounds_table(rounds, failures, form), processes]
+    for side in dict.fromkeys(failure.side for failure in failures):
+        reasons = [str(failure) for failure in failures if failure.side == side]
+        after = "was left out from then on" if side in found["left_out"] else "those turns have no figures"
         parts.append(f"**{side} failed** {len(reasons)} times; {after}: {'; '.join(dict.fromkeys(reasons))}")
     disturbed = statistics.median(found.others_cores for found in rounds) if rounds else 0.0
     if disturbed > QUIET_CORES:
-        parts.append(f"Others used {disturbed:.1f} cores in the median round: compare CPU per operation, not rates.")
+        parts.append(f"Others used {disturbed:.1f} cores in the median round: compare CPU, not rates.")
     return "\n\n".join(parts)
 
 
-def _rounds_table(rounds: list[Round]) -> str:
+def _rounds_table(rounds: list[Round], failures: list[Failure], form: Form) -> str:
     titles = (
-        "load", "side", "operations/s (all rounds, K)", "p50 / p99 ms", "CPU µs: client + bookie = total",
-        "rate ÷ best", "CPU ÷ best",
+        "load", "side", f"{form.operations}/s (all rounds, K)", "p50 / p99 ms", f"CPU µs: {form.roles} = total",
+        *(title for title, _ in form.ratios),
     )  # fmt: skip
-    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     groups: dict[tuple[str, str], list[Round]] = {}
     for found in rounds:
         groups.setdefault((found.load, found.side), []).append(found)
-    for (load, side), group in groups.items():
-        best = groups.get((load, REFERENCE))
-        rate, total = median(group, lambda r: r.rate), median(group, lambda r: r.total_us)
-        ratios = ("", "")
-        if best and side != REFERENCE:
-            ratios = (
-                f"{rate / median(best, lambda r: r.rate):.2f}",
-                f"{total / median(best, lambda r: r.total_us):.2f}" if total else "",
-            )
-        every = " ".join(f"{found.rate / 1e3:.1f}" for found in group)
-        p50, p99 = median(group, lambda r: r.p50_ms), median(group, lambda r: r.p99_ms)
-        waits = f"{p50:.2f} / {p99:.2f}" if p99 else f"{p50:.1f}" if p50 else "-"
-        cpu = f"{median(group, lambda r: r.client_us):.2f} + {median(group, lambda r: r.bookie_us):.2f} = {total:.2f}"
-        name = f"**{side}**" if side == OURS else side
-        lines.append(f"| {load} | {name} | {rate:,.0f} ({every}) | {waits} | {cpu} | {ratios[0]} | {ratios[1]} |")
-    return "\n".join(lines)
+    failed = Counter((failure.load, failure.side) for failure in failures)
+    loads = {load: number for number, load in enumerate(dict.fromkeys(load for load, _ in groups))}
+    only_failed = sorted((key for key in failed if key[0] in loads and key not in groups), key=lambda key: key[1])
+    rows = []
+    for key in sorted([*groups, *only_failed], key=lambda key: loads[key[0]]):
+        reference = groups.get((key[0], form.reference)) if key[1] != form.reference else None
+        rows.append([key[0], shown(key[1]), *_cells(groups.get(key, []), failed[key], reference, form)])
+    return grid(titles, rows)
 
 
-def _processes_table(found: dict[str, Any]) -> str:
-    titles = (
-        "side", "bookie start → answers, s", "killed and started again, s (entries it holds)",
-        "RSS MB at rest: bookie; client", "after the load",
-    )  # fmt: skip
-    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
-    rest, loaded = found["resident_mb"]["rest"], found["resident_mb"]["loaded"]
-    for name, seconds in found["start_seconds"].items():
-        restart = found["restarts"].get(name)
-        again = f"{restart['seconds']:.2f} ({restart['entries'] / 1e6:.2f} M)" if restart else "-"
-        memory = (f"{values[name]['bookie']:.0f}; {values[name]['client']:.0f}" for values in (rest, loaded))
-        shown = f"**{name}**" if name == OURS else name
-        lines.append(f"| {shown} | {' '.join(f'{s:.2f}' for s in seconds)} | {again} | {' | '.join(memory)} |")
-    return "\n".join(lines)
+def _cells(group: list[Round], failed: int, reference: list[Round] | None, form: Form) -> list[str]:
+    if not group:
+        return [f"all {failed} failed", *["-"] * (2 + len(form.ratios))]
+    every = " ".join(f"{found.rate / 1e3:.1f}" for found in group) + (f", {failed} failed" if failed else "")
+    p50, p99 = median(group, lambda r: r.p50_ms), median(group, lambda r: r.p99_ms)
+    waits = f"{p50:.2f} / {p99:.2f}" if p99 else f"{p50:.1f}" if p50 else "-"
+    cpu = " + ".join(f"{median(group, _cpu_of(role)):.2f}" for role in group[0].cpu_us)
+    return [
+        f"{median(group, lambda r: r.rate):,.0f} ({every})", waits,
+        f"{cpu} = {median(group, lambda r: r.total_us):.2f}",
+        *(_ratio(group, reference, what) for _, what in form.ratios),
+    ]  # fmt: skip
 
 
-def replace_table(text: str, table: str, begin: str = BEGIN, end: str = END) -> str:
-    """``text`` with what stands between the two markers replaced."""
-    before, _, rest = text.partition(begin)
-    _, marker, after = rest.partition(end)
+def _cpu_of(role: str) -> Callable[[Round], float]:
+    return lambda found: found.cpu_us[role]
+
+
+def _ratio(group: list[Round], reference: list[Round] | None, what: Callable[[Round], float]) -> str:
+    divisor = median(reference, what) if reference else 0.0
+    return f"{median(group, what) / divisor:.2f}" if divisor else ""
+
+
+def replace_table(text: str, table: str, form: Form) -> str:
+    """``text`` with what stands between the form's two markers replaced."""
+    before, _, rest = text.partition(form.begin)
+    _, marker, after = rest.partition(form.end)
     if not marker:
-        raise ValueError(f"no {begin} … {end} in the file")
-    return f"{before}{begin}\n{table}\n{end}{after}"
+        raise ValueError(f"no {form.begin} … {form.end} in the file")
+    return f"{before}{form.begin}\n{table}\n{form.end}{after}"

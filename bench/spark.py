@@ -10,23 +10,25 @@ busy the machine is. CPU is user and system time of the driver with its JVM and 
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import command
 import pyarrow as pa
 from machine import cpu_seconds, describe
+from report import grid
 
 import tallystick.spark
 from tallystick import sync
 from tallystick.admin.dev import DevCluster
+from tallystick.admin.dev_nodes import Kind
 from tallystick.bookkeeper.ledger.arrow import SCHEMA
 from tallystick.pipeline.columns import BATCH_BYTES
 
@@ -47,29 +49,28 @@ class Round:
     bookies_cpu_s_per_gb: float
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer rows and rounds: about a minute")
-    parser.add_argument("--json", type=Path, help="write all rounds to this file")
-    arguments = parser.parse_args()
-    rows, rounds = (100_000, 2) if arguments.quick else (400_000, 5)
+def main() -> int:
+    return command.run(
+        __doc__, "fewer rows and rounds: about a minute", beside_ceiling, lambda found: table(found["rounds"])
+    )
+
+
+def beside_ceiling(quick: bool) -> command.Found:
+    """Everything that the report needs."""
+    rows, rounds = (100_000, 2) if quick else (400_000, 5)
     with tempfile.TemporaryDirectory() as folder:
         cluster = DevCluster(folder)
         state = cluster.up(3)
         try:
-            bookies = [bookie.process.pid for bookie in state.bookies]
+            bookies = [node.process.pid for node in state.of(Kind.BOOKIE)]
             spark = tallystick.spark.session(f"local[{PARTITIONS}]", **{"spark.driver.memory": "2g"})
             spark.sparkContext.setLogLevel("ERROR")
             found = measure(workloads(spark, state.uri, rows), rows, rounds, bookies)
             spark.stop()
         finally:
             cluster.down()
-    print(table(found))
-    if arguments.json:
-        report = {"machine": describe(Path(tempfile.gettempdir())), "rows": rows, "payload_bytes": PAYLOAD_BYTES}
-        report["rounds"] = {name: [asdict(one) for one in each] for name, each in found.items()}
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+    machine = describe(Path(tempfile.gettempdir()))
+    return {"machine": machine, "rows": rows, "payload_bytes": PAYLOAD_BYTES, "rounds": found}
 
 
 def workloads(spark: SparkSession, uri: str, rows: int) -> dict[str, DataFrame]:
@@ -155,21 +156,20 @@ def tree_cpu_seconds(root: int, but: list[int]) -> float:
 
 
 def table(found: dict[str, list[Round]]) -> str:
-    lines = [
-        "| workload | krows/s | MB/s | CPU µs per row | CPU-s per GB | bookies' CPU-s per GB | CPU beside mapInArrow |",
-        "|---|" + "---|" * 6,
-    ]
+    titles = (
+        "workload", "krows/s", "MB/s", "CPU µs per row", "CPU-s per GB", "bookies' CPU-s per GB",
+        "CPU beside mapInArrow",
+    )  # fmt: skip
     ceiling = statistics.median(one.cpu_s_per_gb for one in found[CEILING])
+    rows = []
     for name, each in found.items():
         rate = statistics.median(one.rows_per_s for one in each)
         cpu = statistics.median(one.cpu_s_per_gb for one in each)
         bookies = statistics.median(one.bookies_cpu_s_per_gb for one in each)
-        lines.append(
-            f"| {name} | {rate / 1e3:.0f} | {rate * PAYLOAD_BYTES / 1e6:.0f} | {cpu * PAYLOAD_BYTES / 1e3:.2f} "
-            f"| {cpu:.2f} | {bookies:.2f} | {cpu / ceiling:.2f} |"
-        )
-    return "\n".join(lines)
+        figures = (rate * PAYLOAD_BYTES / 1e6, cpu * PAYLOAD_BYTES / 1e3, cpu, bookies, cpu / ceiling)
+        rows.append([name, f"{rate / 1e3:.0f}", f"{figures[0]:.0f}", *(f"{figure:.2f}" for figure in figures[1:])])
+    return grid(titles, rows)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -5,10 +5,23 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 
 ROUND_LIMIT_S = 60.0  # a turn that takes longer has failed
 MAX_FAILURES = 3  # then a side is left out; on a busy machine one turn may fail because a session ran out
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A turn without figures."""
+
+    side: str
+    load: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.load}: {self.why}"
 
 
 class Turns:
@@ -18,27 +31,29 @@ class Turns:
         self.started = started
         self._end = started + limit - reserve
         self.skipped = 0
-        self.failures: dict[str, list[str]] = {}  # by side
+        self.failures: list[Failure] = []
 
     def left_out(self, name: str) -> bool:
-        return len(self.failures.get(name, ())) >= MAX_FAILURES
+        return sum(failure.side == name for failure in self.failures) >= MAX_FAILURES
 
-    def takes_turn(self, name: str) -> bool:
-        if self.left_out(name):
-            return False
-        late = self.left() < 0
-        self.skipped += late
-        return not late
+    async def each(self, load: str, names: Iterable[str], work: Callable[[str], Awaitable[None]]) -> None:
+        """One turn of each of the sides; ``load`` as in the rounds that come of it."""
+        for name in names:
+            if self.left_out(name):
+                continue
+            if self.left() < 0:
+                self.skipped += 1
+                continue
+            await self.attempt(name, load, work(name))
 
-    async def attempt(self, name: str, what: str, work: Awaitable[None]) -> None:
+    async def attempt(self, name: str, load: str, work: Awaitable[None]) -> None:
         """One turn of one side."""
         try:
             async with asyncio.timeout(ROUND_LIMIT_S):
                 await work
         except Exception as error:
-            why = f"{what}: {type(error).__name__}: {error}"
-            self.failures.setdefault(name, []).append(why)
-            self.say(f"{name} FAILED: {why}")
+            self.failures.append(Failure(name, load, f"{type(error).__name__}: {error}"))
+            self.say(f"{name} FAILED: {self.failures[-1]}")
 
     def left(self) -> float:
         """Seconds in which rounds may still begin."""

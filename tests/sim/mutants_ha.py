@@ -172,6 +172,20 @@ HA_MUTANTS = (
         "sim metadata", 150,
     ),
     Mutant(
+        "a message of an unknown topic brings no copy (H12)",
+        BROKER + "rounds.py",
+        "        return bool(new)",
+        "        return False",
+        "sim metadata", 150,
+    ),
+    Mutant(
+        "a slave tells of commits beyond its own log (H13)",
+        BROKER + "offsets.py",
+        "= min(offset, self._end_of(topic, queue_id))",
+        "= offset",
+        "tests/unit/rocketmq/broker/test_offsets.py",
+    ),
+    Mutant(
         "the folder of the tables is not durable (H12)",
         BROKER + "config_files.py",
         "        disk.sync_dir(store_directory)",

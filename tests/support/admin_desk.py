@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -42,11 +43,12 @@ class Desk:
         self.events = Events(self.shelf.events.append)
         self.files = ConfigFiles(self.disk, "/store")
         self.topics_changed = 0
+        self.ends: dict[tuple[str, int], int] = {}  # of queues that are not as long as consumers say
         self.restart()
 
     def restart(self) -> None:
         slave, defaults = self.settings.is_slave, self.settings.topic_defaults()
-        self.tables = Tables(self.files, defaults, self.clock, self.events, self._changed, slave=slave)
+        self.tables = Tables(self.files, defaults, self.clock, self.events, self._changed, self._end_of, slave=slave)
         self.shelf.store.slave = slave
         tables = self.tables
         identity = Identity("c0", "b0", self.settings.broker_id, "127.0.0.1:22500", "127.0.0.1:22501")
@@ -56,6 +58,9 @@ class Desk:
             lambda: HaStatus(master=not slave, end=self.shelf.store.end),
         )  # fmt: skip
         self.admin = Admin(self.parts)
+
+    def _end_of(self, topic: str, queue_id: int) -> int:
+        return self.ends.get((topic, queue_id), sys.maxsize)
 
     def _changed(self) -> None:
         self.topics_changed += 1

@@ -14,8 +14,9 @@ from tallystick.sim.cores import Outcome
 from tallystick.sim.disk import Crashed
 from tallystick.sim.ha_judge import HaJudge
 from tallystick.sim.ha_log import FILE_BYTES, SimLog
-from tallystick.sim.ha_nodes import FeedNode, SimMaster, SimSlave
+from tallystick.sim.ha_master import FeedNode, SimMaster
 from tallystick.sim.ha_queues import check_dispatch
+from tallystick.sim.ha_slave import SimSlave
 from tallystick.sim.ha_wire import Weather, Wire
 from tallystick.sim.invariants import Violation
 from tallystick.sim.world import World

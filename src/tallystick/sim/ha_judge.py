@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from tallystick.codec.checksum import crc32c
 from tallystick.rocketmq.ha.follow import Stage
 from tallystick.rocketmq.wire.values import PutStatus
-from tallystick.sim.ha_nodes import SimMaster, SimSlave
+from tallystick.sim.ha_master import SimMaster
+from tallystick.sim.ha_slave import SimSlave
 from tallystick.sim.invariants import Violation
 from tallystick.sim.world import World
 
@@ -86,8 +87,10 @@ class HaJudge:
         self._check_promises()
 
     def same(self, slave: SimSlave, end: int) -> bool:
-        """Whether master and slave have the same bytes up to there, as far back as both go."""
-        first = max(slave.log.first, self.master.log.first)
+        """Whether the slave has the bytes that the master has up to there, or had before they were deleted."""
+        if slave.log.empty:
+            return True
+        first = slave.log.first
         mine, theirs = self.master.log.data[first:end], slave.log.data[first:end]
         return end <= self.master.log.end and end <= slave.log.end and mine == theirs
 
@@ -104,7 +107,7 @@ class HaJudge:
     def compatible(self, slave: SimSlave) -> bool:
         """Whether the master can go on where the slave's log ends."""
         end = slave.log.end
-        return end == 0 or (self.master.log.first <= end and self.same(slave, end))
+        return slave.log.empty or (self.master.log.first < end and self.same(slave, end))
 
     def _check_promises(self) -> None:
         logs = {slave.name: slave.log for slave in self.slaves} | {"master": self.master.log}

@@ -18,7 +18,8 @@ from tallystick.rocketmq.store.values import Draft, Put
 from tallystick.rocketmq.wire.record import KEYS, TAGS, UNIQ_KEY, encode_host, encode_properties
 from tallystick.rocketmq.wire.values import PutStatus
 from tallystick.runtime.events import Events
-from tallystick.sim.disk import Crashed, SimDisk
+from tallystick.sim.disk import Crashed
+from tallystick.sim.ha_disk import RecordDisk
 from tallystick.sim.invariants import Violation
 from tallystick.sim.world import World, WorldClock
 
@@ -41,7 +42,7 @@ class SimLog:
     def __init__(self, world: World, *, slave: bool, sync_flush: bool) -> None:
         self._world, self._slave, self.sync_flush = world, slave, sync_flush
         self._settings = replace(_SETTINGS, sync_flush=sync_flush)
-        self.disk = SimDisk(world.random)
+        self.disk = RecordDisk(world.random)
         self.data = bytearray()
         self._given: deque[tuple[int, tuple[str, int], int]] = deque()  # puts that are not synced
         self._durable: dict[tuple[str, int], int] = {}  # by queue the offset after the last synced message
@@ -65,11 +66,16 @@ class SimLog:
     def flushed(self) -> int:
         return self.store.flushed
 
+    @property
+    def empty(self) -> bool:
+        """It has no bytes, and wherever it ends is no place."""
+        return self.end == self.first
+
     def slice(self, offset: int, limit: int) -> memoryview:
         return self.store.slice(offset, limit)
 
     def append_raw(self, offset: int, data: bytes | memoryview) -> int:
-        start = offset if self.end == self.first else self.end
+        start = offset if self.empty else self.end
         try:
             return self.store.append_raw(offset, data)
         finally:  # a full disk may have taken a part

@@ -1,8 +1,10 @@
 """One simulated life of a master's and a slave's tables: changes, commits, copies, lost answers, crashes amid a save.
 
-The slave runs the production copy (``MetadataSync``) against the production answers; both save to disks that crash.
-Promises (H12, H13): nobody ever sees a table that the master never had; what was saved is there after a crash; what a
-consumer committed on the slave is not set back by a master that comes back, and in the end both have the same tables.
+The slave runs the production copy (``MetadataSync``, ``Rounds``) against the production answers; both save to disks
+that crash, and power loss takes the end of the master's log where the slave does not have it yet. Promises (H12, H13):
+nobody ever sees a table that the master never had; what was saved is there after a crash; what a consumer committed on
+the slave is not set back by a master that comes back; the master's offset is never beyond what was consumed of its log;
+a topic whose messages the slave has is soon known there; in the end both have the same tables.
 """
 
 from __future__ import annotations
@@ -11,40 +13,28 @@ from collections.abc import Coroutine, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from tallystick.errors import BrokerError, RequestTimeout, StorageError
-from tallystick.rocketmq.broker.broker_requests import BrokerRequests
-from tallystick.rocketmq.broker.clients import Clients
-from tallystick.rocketmq.broker.config_files import ConfigFiles
-from tallystick.rocketmq.broker.group_requests import GroupRequests
-from tallystick.rocketmq.broker.locks import QueueLocks
-from tallystick.rocketmq.broker.metadata_sync import FIRST_S, PERIOD_S, MetadataSync
-from tallystick.rocketmq.broker.offset_requests import OffsetRequests
-from tallystick.rocketmq.broker.parts import Parts
-from tallystick.rocketmq.broker.registration import Identity
-from tallystick.rocketmq.broker.saver import PERIOD_S as SAVE_S
+from tallystick.errors import RequestTimeout, StorageError
+from tallystick.rocketmq.broker.metadata_sync import MetadataSync
+from tallystick.rocketmq.broker.rounds import Rounds
 from tallystick.rocketmq.broker.settings import BrokerSettings, Role
-from tallystick.rocketmq.broker.tables import Tables
-from tallystick.rocketmq.broker.topic_requests import TopicRequests
 from tallystick.rocketmq.remoting.client import RemotingClient
-from tallystick.rocketmq.store.store import MessageStore
-from tallystick.rocketmq.wire.bodies import HaStatus
-from tallystick.rocketmq.wire.headers import UpdateOffsetHeader
-from tallystick.rocketmq.wire.remoting import Command, request
-from tallystick.rocketmq.wire.values import GroupConfig, RequestCode, TopicConfig
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import GroupConfig, TopicConfig
 from tallystick.runtime.events import Events
 from tallystick.sim.cores import Outcome
-from tallystick.sim.disk import Crashed, SimDisk
+from tallystick.sim.disk import Crashed
 from tallystick.sim.invariants import Violation
+from tallystick.sim.metadata_nodes import GROUP, QUEUES, ROOT, TOPIC, Node
 from tallystick.sim.world import World, WorldClock
 
 STORM_S = 90.0
 CALM_S = 60.0
 MAX_STEPS = 20_000
-STEPS = 60
-TOPIC, GROUP = "Orders", "billing"
-QUEUES = 2
-_ROOT = "/store"
-_MASTER = BrokerSettings(_ROOT, "b0", "c0", port=22500)
+STEPS = 90
+REPLICATE_S = 8.0  # a slow link
+SOON_S = 6.0  # a round that runs, the distance to the next one, and that one
+LATE = "Late"
+_MASTER = BrokerSettings(ROOT, "b0", "c0", port=22500)
 _SLAVE = replace(_MASTER, broker_id=1, role=Role.SLAVE)
 
 
@@ -70,71 +60,8 @@ class _Client:
         return await _Asked(command, within_s)
 
 
-class Node:
-    """Tables, their files, and the answers from them. ``sure`` has the offsets that a crash may not take back."""
-
-    def __init__(self, world: World, settings: BrokerSettings) -> None:
-        self.world, self.settings, self.disk = world, settings, SimDisk(world.random)
-        self.name = settings.role.value
-        self.life = 0
-        self.up = False
-        self.sure: dict[int, int] = {}
-        self.disk.makedirs(_ROOT)
-        self.disk.sync_dir("/")
-        self.start()
-
-    def start(self) -> None:
-        self.life += 1
-        clock, events, slave = WorldClock(self.world), Events(), self.settings.is_slave
-        self.files = ConfigFiles(self.disk, _ROOT)
-        self.tables = tables = Tables(
-            self.files, self.settings.topic_defaults(), clock, events, lambda: None, slave=slave
-        )
-        parts = Parts(
-            self.settings, Identity("c0", "b0", int(slave), "127.0.0.1:22500", "127.0.0.1:22501"), clock, events,
-            cast("MessageStore", None), tables.topics, tables.groups, tables.offsets, tables.delays, Clients(),
-            QueueLocks(), lambda: HaStatus(not slave, 0),
-        )  # fmt: skip
-        rooms = (TopicRequests, GroupRequests, OffsetRequests, BrokerRequests)
-        self.answers = {code: answer for room in rooms for code, answer in room(parts).answers.items()}
-        self.up = True
-        for queue_id, offset in self.sure.items() if not slave else ():  # a slave's may be set back by its master's
-            if (self.offset(queue_id) or 0) < offset:
-                raise Violation(f"saved: {self.name} had offset {offset} on its disk, now {self.offset(queue_id)}")
-        self.world.after(self.world.random.random() * SAVE_S, self._save, self.life)
-
-    def offset(self, queue_id: int) -> int | None:
-        return self.tables.offsets.get(TOPIC, GROUP, queue_id)
-
-    def _save(self, life: int) -> None:
-        if not self.up or life != self.life:
-            return
-        now = {queue_id: self.offset(queue_id) or 0 for queue_id in range(QUEUES)}
-        failed = False
-        for name, text in self.tables.unsaved().items():
-            try:
-                self.files.save(name, text)
-            except StorageError:
-                failed = True
-                self.tables.failed(name)
-        if not failed:
-            self.sure = now
-        self.world.after(SAVE_S, self._save, life)
-
-    def commit(self, queue_id: int, offset: int) -> bool:
-        """As a consumer asks for it; a slave that has copied nothing yet refuses."""
-        header = UpdateOffsetHeader(consumer_group=GROUP, topic=TOPIC, queue_id=queue_id, commit_offset=offset)
-        return self.answer(request(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_fields())).code == 0
-
-    def answer(self, command: Command) -> Command:
-        try:
-            return self.answers[command.code]("127.0.0.1:1", command)
-        except BrokerError as error:
-            return command.answer(error.response_code, error.message)
-
-
 class Life:
-    """What happens to the two of them when. ``own``: commits on the slave that the master was not told."""
+    """What happens to the two of them when."""
 
     def __init__(self, world: World) -> None:
         self.world, rng = world, world.random
@@ -147,14 +74,13 @@ class Life:
         self.saved: list[Mapping[str, object]] = [*_tables(self.master)]  # what the master's changes ended in
         self._change(self.master.tables.topics.all, TOPIC, TopicConfig(TOPIC, QUEUES, QUEUES))
         self._change(self.master.tables.groups.all, GROUP, GroupConfig(GROUP))
-        self.counts = [0] * QUEUES
-        self.own: dict[int, int] = {}
-        self._copy_soon(FIRST_S)
+        self.counts, self.got = [0] * QUEUES, [0] * QUEUES
+        self._follow()
 
     def schedule(self) -> None:
         rng = self.world.random
         for _ in range(STEPS):
-            self.world.after(rng.random() * STORM_S, rng.choice((self._consume, self._consume, self._operate)))
+            self.world.after(rng.random() * STORM_S, rng.choice((self._produce, self._consume, self._operate)))
         for _ in range(self.deaths):
             self.world.after(rng.random() * STORM_S, self._kill, rng.choice((self.master, self.slave)))
         for node in (self.master, self.slave) if self.flaky else ():
@@ -182,14 +108,32 @@ class Life:
 
     # What consumers and operators do
 
+    def _produce(self) -> None:
+        """At the master; its slave has it a little later, and then both have it on their disks."""
+        if self.master.up:
+            queue_id = self.world.random.randrange(QUEUES)
+            self.master.ends[queue_id] += self.world.random.randint(1, 20)
+            self.world.note("produced", queue_id, self.master.ends[queue_id])
+            self.world.after(self.world.random.random() * REPLICATE_S, self._replicate)
+
+    def _replicate(self) -> None:
+        if self.master.up and self.slave.up:
+            self.master.synced = list(self.master.ends)
+            self.slave.ends, self.slave.synced = list(self.master.ends), list(self.master.ends)
+            self._dispatch(TOPIC)
+
     def _consume(self) -> None:
+        """One consumer, which commits where it is. A master sets it right if its log is shorter, a slave does not."""
         queue_id = self.world.random.randrange(QUEUES)
-        self.counts[queue_id] += self.world.random.randint(1, 9)
         node = self.master if self.master.up else self.slave
         if node.up:
-            self.world.note(node.name, "commit", queue_id, self.counts[queue_id])
-            if node.commit(queue_id, self.counts[queue_id]) and node is self.slave:
-                self.own[queue_id] = self.counts[queue_id]
+            position, end = self.counts[queue_id], node.ends[queue_id]
+            position = min(position, end) if node is self.master else position
+            position = max(position, min(position + self.world.random.randint(1, 40), end))
+            self.counts[queue_id] = position
+            self.got[queue_id] = max(self.got[queue_id], min(position, end))
+            self.world.note(node.name, "commit", queue_id, position)
+            node.commit(queue_id, position)
             self.check()
 
     def _operate(self) -> None:
@@ -211,6 +155,7 @@ class Life:
         match config:
             case TopicConfig():
                 tables.topics.delete(name) if gone else tables.topics.put(config)
+                self.world.after(self.world.random.random(), self._dispatch, name)
                 self.saved[0] = after
             case GroupConfig():
                 tables.groups.delete(name) if gone else tables.groups.put(config)
@@ -218,31 +163,65 @@ class Life:
         self.world.note("changed", name, gone)
         self.promised += 1
 
+    def announce(self) -> None:
+        """In the calm: a new topic, whose first message comes to the slave at once."""
+        self._change(self.master.tables.topics.all, LATE, TopicConfig(LATE))
+        self._dispatch(LATE)
+        self.world.after(SOON_S, self._expect)
+
+    def _expect(self) -> None:
+        if self.slave.tables.topics.get(LATE) is None:
+            raise Violation("H12: the slave has messages of a topic that it does not know")
+
     # The copy
 
-    def _copy_soon(self, after_s: float) -> None:
-        self.world.after(after_s, self._copy, self.slave.life)
+    def _follow(self) -> None:
+        """A slave that was started: a name server soon tells it where its master is."""
+        self.rounds, self.copying = Rounds(self.world.now), False
+        self.world.after(self.world.random.random(), self._find, self.slave.life)
+
+    def _find(self, life: int) -> None:
+        if life == self.slave.life:
+            self.rounds.master_found("master", self.world.now)
+            self._plan()
+
+    def _dispatch(self, topic: str) -> None:
+        """Records of a topic reach the slave."""
+        tables = self.slave.tables
+        if self.slave.up and self.rounds.dispatched([topic], tables.topics.all, self.world.now):
+            self._plan()
+
+    def _plan(self) -> None:
+        due = self.rounds.wake_at()
+        if due is not None and not self.copying:
+            self.world.after(max(0.0, due - self.world.now), self._copy, self.slave.life)
 
     def _copy(self, life: int) -> None:
-        if self.slave.up and life == self.slave.life:
-            sync = MetadataSync(cast("RemotingClient", _Client()), WorldClock(self.world), Events(), self.slave.tables)
-            self._go_on(life, sync.sync("master"), None)
+        due = self.rounds.wake_at()
+        if not self.slave.up or life != self.slave.life or self.copying or due is None or due > self.world.now + 1e-6:
+            return  # it is not due any more: what comes then is planned
+        self.copying = True
+        self.rounds.began(max(due, self.world.now))
+        sync = MetadataSync(cast("RemotingClient", _Client()), WorldClock(self.world), Events(), self.slave.tables)
+        self._go_on(sync, life, sync.sync("master"), None)
 
-    def _go_on(self, life: int, copy: Copy, answer: Command | RequestTimeout | None) -> None:
+    def _go_on(self, sync: MetadataSync, life: int, copy: Copy, answer: Command | RequestTimeout | None) -> None:
         if not self.slave.up or life != self.slave.life:
             copy.close()
             return
         try:
             asked = copy.throw(answer) if isinstance(answer, RequestTimeout) else copy.send(answer)
         except StopIteration:
+            self.copying = False
+            self.rounds.ended(self.slave.tables.topics.all, self.world.now, failed=bool(sync.status.failures))
             self.check()
-            self._copy_soon(PERIOD_S)
+            self._plan()
             return
         self.check()
         self.world.note("asks", asked.command.code)
-        self.world.after(self.world.random.random() * 0.2, self._arrive, life, copy, asked)
+        self.world.after(self.world.random.random() * 0.2, self._arrive, sync, life, copy, asked)
 
-    def _arrive(self, life: int, copy: Copy, asked: _Asked) -> None:
+    def _arrive(self, sync: MetadataSync, life: int, copy: Copy, asked: _Asked) -> None:
         """At the master, which may do what it is told although nobody hears its answer."""
         answer: Command | RequestTimeout = RequestTimeout("no answer")
         if self.master.up and not self.world.chance(self.lost):
@@ -250,12 +229,12 @@ class Life:
             self._forget_told()
             answer = answer if self.world.chance(self.lost) else told
         delay = asked.within_s if isinstance(answer, RequestTimeout) else self.world.random.random() * 0.2
-        self.world.after(delay, self._go_on, life, copy, answer)
+        self.world.after(delay, self._go_on, sync, life, copy, answer)
 
     def _forget_told(self) -> None:
-        for queue_id, offset in tuple(self.own.items()):
+        for queue_id, offset in tuple(self.slave.own.items()):
             if (self.master.offset(queue_id) or 0) >= offset:
-                del self.own[queue_id]
+                self.slave.told(queue_id)
                 self.promised += 1
 
     # What goes wrong
@@ -272,6 +251,9 @@ class Life:
         self.world.note(node.name, "dies", lost_power)
         if lost_power:
             node.disk.power_loss()
+            node.lose_tail()
+            if node is self.master:
+                self.got = [min(got) for got in zip(self.got, node.ends, strict=True)]
         else:
             node.disk.kill()
         self.world.after(self.world.random.random() * 30.0, self._start, node)
@@ -286,32 +268,37 @@ class Life:
             raise Violation(f"saved: {node.name} does not start: {refused}") from refused
         node.disk.fault = fault
         if node is self.slave:
-            self.own = {queue_id: min(offset, node.sure.get(queue_id, 0)) for queue_id, offset in self.own.items()}
-            self._copy_soon(FIRST_S)
-        elif not self.flaky and any(
+            self._follow()
+            self.check()
+            return
+        self.counts = [min(count) for count in zip(self.counts, node.ends, strict=True)]  # its first pull tells it
+        if not self.flaky and any(
             table not in (told, *self.known[-1:]) for table, told in zip(_tables(node), self.saved, strict=True)
         ):
             raise Violation("saved: the master came back with another table than it had")
-        self.saved = [*_tables(self.master)] if node is self.master else self.saved
+        self.saved = [*_tables(node)]
         self.check()
 
     # What must be true
 
     def check(self) -> None:
+        for queue_id, got in enumerate(self.got):
+            if self.master.up and (self.master.offset(queue_id) or 0) > got:
+                raise Violation(f"H13: the master has offset {self.master.offset(queue_id)}, {got} were consumed")
         if not self.slave.up:
             return
         for table in _tables(self.slave):
             if table not in self.known:
                 raise Violation(f"H12: the slave shows a table that the master never had: {sorted(table)}")
-        for queue_id, offset in self.own.items():
+        for queue_id, offset in self.slave.own.items():
             if (self.slave.offset(queue_id) or 0) < offset:
                 raise Violation(f"H13: {offset} was committed on the slave, it has {self.slave.offset(queue_id)}")
 
     def at_the_end(self) -> None:
         master, slave = self.master.tables, self.slave.tables
         self.check()
-        if self.own:
-            raise Violation(f"H13: the master was never told {self.own}")
+        if self.slave.own:
+            raise Violation(f"H13: the master was never told {self.slave.own}")
         if (slave.topics.version, slave.groups.version) != (master.topics.version, master.groups.version):
             raise Violation("H12: the slave does not have the master's versions")
         if _tables(self.slave) != _tables(self.master) or slave.delays.table != master.delays.table:
@@ -333,6 +320,7 @@ def run(seed: int, *, keep_trace: bool = False) -> Outcome:
         if not life.run(STORM_S):
             raise Violation("H12: something spins in the storm")
         life.calm_down()
+        world.after(world.random.uniform(15.0, 25.0), life.announce)
         if not life.run(STORM_S + CALM_S):
             raise Violation("H12: something spins in the calm")
         life.at_the_end()

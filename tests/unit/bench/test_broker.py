@@ -13,11 +13,15 @@ import broker
 import broker_report
 import pytest
 import turns
-from broker import QUICK, SENDS, Plan
-from broker_report import Round
-from broker_sides import ASYNC, OURS, SYNC, THEIR_CLIENT, THEIRS, Pair, Side
+from broker_plan import CATCH_UP, QUICK, SENDS, Plan
+from broker_report import FORM
+from broker_sides import ASYNC, QUEUES, SYNC, THEIR_CLIENT, THEIRS, Pair, Side
+from machine import Meter
+from report import OURS, Round
+from turns import Failure
 
-TURNS = replace(QUICK, rounds=2)
+TURNS = replace(QUICK, rounds=2, mixes=True)
+SENT = 1000
 SIDES = {OURS: "tally", THEIRS: "java", THEIR_CLIENT: "java"}
 
 
@@ -31,45 +35,59 @@ class Client:
         self._asked.append((self._side, f"{verb} {values.get('how', values.get('role'))}"))
         if verb == self._broken:
             raise RuntimeError("the process ended with 137")
-        return {"count": "1000", "seconds": "0.5", "p50": "2", "p99": "9"}
+        return {"count": str(SENT), "seconds": "0.5", "p50": "2", "p99": "9"}
 
 
-class Server:
-    """A broker whose queues are longer each time that somebody looks, up to ten messages."""
+class Master:
+    """Its queues grow each time that a client sent, the last of them not at once."""
 
-    def __init__(self) -> None:
-        self.pid, self.looks = os.getpid(), 0
+    def __init__(self, asked: list[tuple[str, str]]) -> None:
+        self.pid, self._asked, self._dispatched = os.getpid(), asked, 0
 
     async def queue_end(self, topic: str, queue: int) -> int:
-        self.looks += 1
-        return min(10, self.looks // 8)
+        sent = sum(what.startswith("load-sends") for _, what in self._asked)
+        if queue == QUEUES - 1:
+            self._dispatched, sent = sent, self._dispatched
+        return sent * SENT // QUEUES
 
-    async def start(self) -> float:
-        self.looks = 0
-        return 0.1
 
-    def kill(self) -> None:
-        self.looks = 0
+class Slave(Master):
+    """Follows, unless it sleeps."""
+
+    def __init__(self, asked: list[tuple[str, str]]) -> None:
+        super().__init__(asked)
+        self._ends, self._sleeps = [0] * QUEUES, False
+
+    async def queue_end(self, topic: str, queue: int) -> int:
+        assert not self._sleeps, "it cannot answer"
+        self._ends[queue] = min(self._ends[queue] + SENT, await super().queue_end(topic, queue))
+        return self._ends[queue]
+
+    def pause(self) -> None:
+        self._sleeps = True
+
+    def resume(self) -> None:
+        self._sleeps = False
 
 
 def bench_of(plan: Plan, broken: str = "", age: float = 0.0) -> tuple[Any, list[tuple[str, str]]]:
     asked: list[tuple[str, str]] = []
-    pairs: Any = {mode: Pair(SimpleNamespace(ns="n:1"), Server(), Server()) for mode in (ASYNC, SYNC)}  # type: ignore[arg-type]
+    pairs: Any = {mode: Pair(SimpleNamespace(ns="n:1"), Master(asked), Slave(asked)) for mode in (ASYNC, SYNC)}  # type: ignore[arg-type]
     sides = {
         name: Side(name, Client(name, kind, asked, broken if name == THEIRS else ""), pairs)  # type: ignore[arg-type]
         for name, kind in SIDES.items()
     }
-    return broker.Bench(SimpleNamespace(sides=sides), plan, time.monotonic() - age), asked  # type: ignore[arg-type]
+    return broker.BrokerBench(SimpleNamespace(sides=sides), plan, time.monotonic() - age), asked  # type: ignore[arg-type]
 
 
 def test_every_load_has_its_rounds_and_sides_take_turns() -> None:
     bench, asked = bench_of(TURNS)
     asyncio.run(bench.run())
-    assert bench.failures == {} and bench.skipped == 0
+    assert bench.failures == [] and bench.skipped == 0
     counts = {load: [one.side for one in bench.rounds if one.load == load] for load in {o.load for o in bench.rounds}}
     assert len(counts) == 2 * len(SENDS) + 3
     assert counts[f"{SENDS[0].name}, {SYNC} replication"] == [OURS, THEIRS, THEIR_CLIENT] * 2
-    assert counts[broker.CATCH_UP] == [OURS, THEIRS] * 2
+    assert counts[CATCH_UP] == [OURS, THEIRS] * 2
     assert counts["pull 1 KB from the slave"] == [THEIRS, THEIR_CLIENT] * 2
     assert (OURS, "load-pulls slave") not in asked
 
@@ -77,19 +95,59 @@ def test_every_load_has_its_rounds_and_sides_take_turns() -> None:
 def test_a_side_that_always_fails_is_left_out_and_the_others_go_on() -> None:
     bench, asked = bench_of(TURNS, broken="load-sends")
     asyncio.run(bench.run())
-    assert list(bench.failures) == [THEIRS] and bench.left_out(THEIRS)
+    assert {failure.side for failure in bench.failures} == {THEIRS} and bench.left_out(THEIRS)
     assert len([side for side, _ in asked if side == THEIRS]) == turns.MAX_FAILURES
     assert len({one.load for one in bench.rounds}) == 2 * len(SENDS) + 3
 
 
 def test_no_round_begins_when_the_time_is_nearly_up() -> None:
     bench, asked = bench_of(TURNS, age=TURNS.limit)
-    asyncio.run(bench._catch_ups())
+    asyncio.run(bench._rounds(CATCH_UP, broker.MAIN, bench._catch_up))
     assert asked == [] and bench.skipped > 0
 
 
+def test_a_quick_run_mixes_clients_and_brokers_only_where_nothing_else_is_measured() -> None:
+    bench, _ = bench_of(QUICK)
+    asyncio.run(bench.run())
+    mixed = [one.load for one in bench.rounds if one.side == THEIR_CLIENT]
+    assert mixed == ["pull 1 KB from the slave"]
+
+
+def test_a_catch_up_is_what_the_slave_lacked_when_it_woke() -> None:
+    bench, asked = bench_of(QUICK)
+    recorded: list[dict[str, str]] = []
+    bench.record = lambda load, side, meter, done, roles: recorded.append(done)
+    asyncio.run(bench._catch_up(OURS))
+    assert asked == [(OURS, "load-sends batch")]
+    assert [done["count"] for done in recorded] == [str(SENT)]
+
+
+def test_a_round_that_measured_nothing_has_failed() -> None:
+    bench, _ = bench_of(QUICK)
+    meter = Meter([])
+    meter.stop()
+    for nothing in ({"count": "0", "seconds": "1"}, {"count": "5", "seconds": "0"}):
+        with pytest.raises(RuntimeError, match="nothing was measured"):
+            bench.record("send", OURS, meter, nothing, {"client": [os.getpid()]})
+    assert bench.rounds == []
+
+
+def test_a_pull_that_another_broker_served_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, _ = bench_of(QUICK)
+    pair = bench.field.sides[THEIRS].pairs[ASYNC]
+    pair.master.pid, pair.slave.pid = 1, 2
+    used = {1: 0.5, 2: 0.1, os.getpid(): 0.0}
+    meter = SimpleNamespace(cpu=used, others_cores=0.0, stop=lambda: None)
+    monkeypatch.setattr(broker, "Meter", lambda pids: meter)
+    with pytest.raises(RuntimeError, match="another broker than the slave"):
+        asyncio.run(bench._pull_round("pull", "slave", THEIRS))
+    asyncio.run(bench._pull_round("pull", "master", THEIRS))
+    assert [one.cpu_us["master"] for one in bench.rounds] == [0.5 / SENT * 1e6]
+
+
 def a_round(side: str, rate: float, master: float, others: float = 0.0) -> Round:
-    return Round("send", side, rate, 1.5, 9.5, master, 5.0, 10.0, others)
+    cpu = {"master": master, "slave": 5.0, "client": 10.0}
+    return Round("send", side, rate, 1.5, 9.5, cpu, sum(cpu.values()), others)
 
 
 def found(*rounds: Round, **changes: Any) -> dict[str, Any]:
@@ -98,11 +156,11 @@ def found(*rounds: Round, **changes: Any) -> dict[str, Any]:
         "machine": {"cores": 2, "cpu": "Chip", "python": "3.11"},
         "seconds": 61.2,
         "skipped_rounds": 0,
-        "failures": {},
+        "failures": [],
         "left_out": [],
         "start_seconds": {OURS: [0.3, 0.4], THEIRS: [3.0]},
         "resident_mb": {"rest": memory, "loaded": memory},
-        "rounds": [vars(one) for one in rounds],
+        "rounds": list(rounds),
         **changes,
     }
 
@@ -111,16 +169,14 @@ def test_ratios_are_of_the_medians_of_quiet_rounds() -> None:
     rounds = [a_round(OURS, rate, 10.0) for rate in (1000, 3000, 2000)] + [a_round(OURS, 9999, 99.0, others=1.5)]
     rounds += [a_round(THEIRS, 1000, 25.0), a_round(THEIRS, 1000, 25.0)]
     text = broker_report.markdown(found(*rounds))
-    assert (
-        f"| send | **{OURS}** | 2,000 (1.0 3.0 2.0 10.0) | 1.50 / 9.50 | 10.00 + 5.00 + 10.00 | 2.00 | 0.40 | 0.62 |"
-        in text
-    )
-    assert f"| send | {THEIRS} | 1,000 (1.0 1.0) | 1.50 / 9.50 | 25.00 + 5.00 + 10.00 |  |  |  |" in text
+    cells = ("send", f"**{OURS}**", "2,000 (1.0 3.0 2.0 10.0)", "1.50 / 9.50", "10.00 + 5.00 + 10.00 = 25.00")
+    assert f"| {' | '.join(cells)} | 2.00 | 0.40 | 0.62 |" in text
+    assert f"| send | {THEIRS} | 1,000 (1.0 1.0) | 1.50 / 9.50 | 25.00 + 5.00 + 10.00 = 40.00 |  |  |  |" in text
     assert f"| **{OURS}** | 0.30 0.40 | 30; 40 | 30; 40 |" in text
 
 
 def test_what_was_disturbed_failed_or_skipped_is_said() -> None:
-    failures = {THEIRS: ["warming: RuntimeError: ended with 1"] * 3}
+    failures = [Failure(THEIRS, "warming", "RuntimeError: ended with 1")] * 3
     text = broker_report.markdown(
         found(a_round(OURS, 1, 1, others=0.9), failures=failures, left_out=[THEIRS], skipped_rounds=3)
     )
@@ -136,7 +192,7 @@ def test_the_report_goes_to_the_files_that_were_named(
         return found(left_out=[] if plan is QUICK else [THEIRS])
 
     docs = tmp_path / "page.md"
-    docs.write_text(f"{broker_report.BEGIN}\n{broker_report.END}\n")
+    docs.write_text(f"{FORM.begin}\n{FORM.end}\n")
     monkeypatch.setattr(broker, "missing", lambda: "")
     monkeypatch.setattr(broker, "measure", measured)
     monkeypatch.setattr("sys.argv", ["x", "--quick", "--json", str(tmp_path / "new" / "x.json"), "--docs", str(docs)])

@@ -15,8 +15,9 @@ from typing import Any
 import ledger
 import pytest
 import turns
-from plan import ADDS, QUICK, TAIL_ENTRIES, Plan
-from sides import BATCHES, BEST, DEFAULT, OURS
+from ledger_plan import ADDS, QUICK, READS, TAIL_ENTRIES, Plan
+from ledger_sides import BATCHES, BEST, DEFAULT, Side
+from report import OURS
 
 TURNS = replace(QUICK, rounds=3, recoveries=2, default=True)
 Verbs = Callable[[str], dict[str, str]]
@@ -39,11 +40,11 @@ def bench_of(plan: Plan, broken: dict[str, str] | None = None, age: float = 0.0)
     asked: list[tuple[str, str]] = []
     bookie = SimpleNamespace(id="b", pid=os.getpid(), pause=lambda: None, resume=lambda: None)
     sides = {
-        name: ledger.Side(name, Client(name, asked, (broken or {}).get(name, "")), [bookie] * 3)  # type: ignore[arg-type]
+        name: Side(name, Client(name, asked, (broken or {}).get(name, "")), [bookie] * 3)  # type: ignore[arg-type]
         for name in (OURS, BATCHES, BEST, DEFAULT)
     }
     field: Any = SimpleNamespace(sides=sides)
-    return ledger.Bench(field, plan, time.monotonic() - age), asked
+    return ledger.LedgerBench(field, plan, time.monotonic() - age), asked
 
 
 def test_sides_take_turns_and_the_main_two_have_a_round_more() -> None:
@@ -62,14 +63,15 @@ def test_a_whole_run_has_every_load_and_no_round_that_only_warmed() -> None:
         for load in {o.load for o in bench.rounds}
     }
     assert len(counts) == 8 and sorted(counts.values()) == [2, 3, 3, 3, 3, 3, 3, 3]
-    assert bench.failures == {} and bench.skipped == 0
+    assert bench.failures == [] and bench.skipped == 0
 
 
 @pytest.mark.parametrize("verb", ["create", "load-adds", "load-reads", "open"])
 def test_a_side_that_always_fails_is_left_out_and_the_others_go_on(verb: str) -> None:
     bench, asked = bench_of(TURNS, broken={BEST: verb})
     asyncio.run(bench.run())
-    assert list(bench.failures) == [BEST] and "RuntimeError: the process ended with 137" in bench.failures[BEST][0]
+    assert {failure.side for failure in bench.failures} == {BEST}
+    assert bench.failures[0].why == "RuntimeError: the process ended with 137"
     assert bench.left_out(BEST) and not bench.left_out(OURS)
     assert sum(call == (BEST, verb) for call in asked) == turns.MAX_FAILURES
     assert len([one for one in bench.rounds if one.side == OURS]) == 23
@@ -86,16 +88,16 @@ def test_one_failed_turn_is_one_round_less() -> None:
         return await ask(verb, **values)
 
     client.ask = fail_once
-    asyncio.run(bench._reads(ledger.READS[0]))
-    asyncio.run(bench._reads(ledger.READS[1]))
-    assert len(bench.failures[BEST]) == 1 and not bench.left_out(BEST)
+    asyncio.run(bench._reads(READS[0]))
+    asyncio.run(bench._reads(READS[1]))
+    assert [failure.side for failure in bench.failures] == [BEST] and not bench.left_out(BEST)
     assert sum(one.side == BEST for one in bench.rounds) == 2 * TURNS.rounds  # the turn that failed was for warming
 
 
 def test_no_round_begins_when_the_time_is_nearly_up() -> None:
     bench, asked = bench_of(TURNS, age=TURNS.limit - TURNS.reserve + 1)
     asyncio.run(bench._in_turn(ADDS[0], bench._sides(ADDS[0]), 1.0))
-    asyncio.run(bench._reads(ledger.READS[0]))
+    asyncio.run(bench._reads(READS[0]))
     assert asked == [] and bench.skipped > 0
 
 
@@ -111,7 +113,7 @@ def test_the_report_goes_to_the_files_that_were_named(
     docs.write_text("<!-- table: begin -->\n<!-- table: end -->\n")
     monkeypatch.setattr(ledger, "missing", lambda: "")
     monkeypatch.setattr(ledger, "measure", measured)
-    monkeypatch.setattr(ledger.report, "markdown", lambda found: "the table")
+    monkeypatch.setattr(ledger, "markdown", lambda found: "the table")
     monkeypatch.setattr(sys, "argv", ["x", "--quick", "--json", str(tmp_path / "new" / "x.json"), "--docs", str(docs)])
     assert ledger.main() == 0
     assert capsys.readouterr().out == "the table\n" and "\nthe table\n" in docs.read_text()

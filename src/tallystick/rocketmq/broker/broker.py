@@ -72,6 +72,7 @@ class Broker:
         self.settings, self._outside = settings, outside
         self._stack = AsyncExitStack()  # what to undo, newest first
         self._registrar: Registrar | None = None
+        self.sync: MetadataSync | None = None  # a slave's
         self.counts = Counts()
         self.address: Address = (settings.host, settings.port or _free_port(settings.host))
         self.fast_address: Address = (settings.host, self.address[1] - FAST_PORT_BELOW)
@@ -109,14 +110,9 @@ class Broker:
         files = ConfigFiles(outside.disk, settings.store_dir)
         self.tables = Tables(
             files, settings.topic_defaults(), outside.clock, outside.events, self._topics_changed,
-            slave=settings.is_slave, auto_create_groups=settings.auto_create_groups,
+            lambda topic, queue_id: store.queue_range(topic, queue_id)[1], slave=settings.is_slave,
+            auto_create_groups=settings.auto_create_groups,
         )  # fmt: skip
-        if not settings.is_slave:
-            for commit in self.tables.offsets.cut(lambda topic, queue_id: store.queue_range(topic, queue_id)[1]):
-                outside.events.emit(
-                    "consumer offset cut", topic=commit.topic, group=commit.group, queue=commit.queue_id,
-                    offset=commit.offset, reason="the log lost the messages that it had consumed",
-                )  # fmt: skip
         self._saver = Saver(self.tables, files, outside.events)
         self._stack.push_async_callback(self._saver.close)
         self._saver.start()
@@ -184,10 +180,10 @@ class Broker:
         settings, outside = self.settings, self._outside
         client = RemotingClient(outside.network, outside.clock, outside.events, settings.remoting)
         self._stack.push_async_callback(client.close)
-        self.sync: MetadataSync | None = None
         if settings.is_slave:
             self.sync = MetadataSync(client, outside.clock, outside.events, self.tables)
             self._stack.push_async_callback(self.sync.close)
+            self.sync.arrived(self.parts.store.queues())
             self.sync.start()
         self._registrar = Registrar(
             client, outside.events, self.parts.identity, settings.name_servers, self.parts.topics.table, self._found
@@ -233,6 +229,8 @@ class Broker:
 
     def _arrived(self, arrivals: list[Arrival]) -> None:
         self._pulls.arrived(arrivals)
+        if self.sync is not None:
+            self.sync.arrived([arrival.topic for arrival in arrivals])
 
     def _topics_changed(self) -> None:
         if self._registrar is not None:

@@ -5,9 +5,8 @@
     topics.json            written at each change            consumerOffset.json   every 5 s while it changes
     subscriptionGroup.json written at each change            delayOffset.json      a slave's copy, as the master sent it
 
-A file is replaced by way of ``X.new`` and keeps its predecessor as ``X.bak``: after a crash at any moment X or X.bak is
-whole. The original renames first and writes X in place, so a crash can leave it with X.bak alone; both read what the
-other left.
+X is renamed to ``X.bak`` and then made anew by way of ``X.new``: after a crash at any moment X is whole, or it is not
+there and X.bak is whole. The original writes X in place instead; both read what the other left.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ class ConfigFiles:
     def load(self, name: str, parse: Callable[[bytes], T]) -> T | None:
         """What the file, or else its predecessor, holds; None: neither exists, or both are empty.
 
-        A predecessor that had to stand in is put in the file's place: else the next save would make the damaged file
-        the predecessor. Raises CorruptRecord when what exists cannot be read: going on without a table would lose it at
-        the next save.
+        A predecessor that had to stand in is put in the file's place (which needs no room on the disk): else the next
+        save would make the damaged file the predecessor. Raises CorruptRecord when what exists cannot be read: going on
+        without a table would lose it at the next save.
         """
         path = os.path.join(self.directory, name)
         damaged: list[tuple[str, Exception]] = []
@@ -55,7 +54,7 @@ class ConfigFiles:
                 damaged.append((candidate, error))
                 continue
             if candidate != path:
-                write_atomic(self._disk, path, data)
+                self._disk.rename(candidate, path)
             return table
         if damaged:
             first, why = damaged[0]
@@ -63,9 +62,8 @@ class ConfigFiles:
         return None
 
     def save(self, name: str, text: bytes | str) -> None:
-        """Durable when it returns. Raises StorageError; then the old content stands."""
+        """Durable when it returns. Raises StorageError; then the old content stands, as the predecessor perhaps."""
         path = os.path.join(self.directory, name)
-        data = text.encode() if isinstance(text, str) else text
         if self._disk.exists(path):
-            write_atomic(self._disk, path + ".bak", read_file(self._disk, path))
-        write_atomic(self._disk, path, data)
+            self._disk.rename(path, path + ".bak")
+        write_atomic(self._disk, path, text.encode() if isinstance(text, str) else text)

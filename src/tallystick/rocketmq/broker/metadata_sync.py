@@ -1,8 +1,8 @@
 """A slave copies its master's tables: topics, consumer offsets, delay offsets, groups (H12; ``SlaveSynchronize``).
 
-Every 10 s, the first time 3 s after the start (the original's slaves: 60 s). Each part fails alone and is tried again
-in the next round. Topics and groups are taken only when their versions differ, page by page where the master pages,
-and then in one step: nobody ever sees half a table.
+When: see ``Rounds`` (the original's slaves: 60 s after the start, then every 10 s). Each part fails alone and is tried
+again in the next round. Topics and groups are taken only when their versions differ, page by page where the master
+pages, and then in one step: nobody ever sees half a table.
 
 What consumers committed here while the master was away it is told as any client would tell it, where it lacks them or
 has lower numbers: so a master that comes back does not set them back (H3, H13; the original's does).
@@ -11,12 +11,14 @@ has lower numbers: so a master that comes back does not set them back (H3, H13; 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from tallystick.errors import BrokerError, RemoteProtocolError, RequestTimeout, TallyError
 from tallystick.rocketmq.broker.offsets import Commit
+from tallystick.rocketmq.broker.rounds import FIRST_S, PERIOD_S, Rounds
 from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.wire import dialect
@@ -27,7 +29,6 @@ from tallystick.rocketmq.wire.values import DataVersion, RequestCode, ResponseCo
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 
-FIRST_S, PERIOD_S = 3.0, 10.0
 ANSWER_S = 3.0
 PAGES_S = 60.0  # for all pages of one table
 PAGE_ENTRIES = 2000
@@ -43,7 +44,6 @@ Page = TypeVar("Page", TopicTableAnswer, GroupTable)
 class SyncStatus:
     """How far the copy is: for ``tally ha status``."""
 
-    master: str | None = None
     synced_ms: int = 0  # when a whole round last succeeded; 0: never
     failures: dict[str, str] = field(default_factory=dict)  # of the last round, by part
 
@@ -62,17 +62,24 @@ class MetadataSync:
         period_s: float = PERIOD_S,
     ) -> None:
         self._client, self._clock, self._events, self._tables = client, clock, events, tables
-        self._first_s, self._period_s = first_s, period_s
+        self._rounds = Rounds(clock.now(), first_s=first_s, period_s=period_s)
+        self._sooner = asyncio.Event()  # the next round may be due earlier than it was
         self._task: asyncio.Task[None] | None = None
         self.status = SyncStatus()
 
     @property
     def master(self) -> str | None:
-        return self.status.master
+        return self._rounds.master
 
     @master.setter
     def master(self, address: str | None) -> None:
-        self.status.master = address
+        self._rounds.master_found(address, self._clock.now())
+        self._sooner.set()
+
+    def arrived(self, topics: Iterable[str]) -> None:
+        """There are records of these topics: a round comes at once if the table lacks one."""
+        if self._rounds.dispatched(topics, self._tables.topics.all, self._clock.now()):
+            self._sooner.set()
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -83,11 +90,21 @@ class MetadataSync:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
-        await asyncio.sleep(self._first_s)
         while True:
-            if self.status.master is not None:
-                await self.sync(self.status.master)
-            await asyncio.sleep(self._period_s)
+            master = await self._due()
+            self._rounds.began(self._clock.now())
+            await self.sync(master)
+            self._rounds.ended(self._tables.topics.all, self._clock.now(), failed=bool(self.status.failures))
+
+    async def _due(self) -> str:
+        """Wait for the next round; of which master."""
+        while True:
+            self._sooner.clear()
+            now, due, master = self._clock.now(), self._rounds.wake_at(), self._rounds.master
+            if master is not None and due is not None and due <= now:
+                return master
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._sooner.wait(), None if due is None else due - now)
 
     async def sync(self, master: str) -> None:
         """One round."""

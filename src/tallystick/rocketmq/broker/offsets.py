@@ -3,6 +3,10 @@
 A slave copies its master's table (H12) and serves consumers while the master is away (H3, H13). What they commit here
 must not be undone by the older numbers of a master that comes back. So whatever is committed on a slave is remembered
 as its ``own``, over restarts too, until the master has been told; till then the higher of the two numbers counts.
+
+A log that loses its tail gives the same queue offsets to other messages, and a group whose offset is beyond the new
+end would never see those. So no offset outlives the messages before it: a master cuts its table when it has recovered
+its log (``cut``), and a slave tells of nothing beyond what it has itself: that was consumed at the master, who knows.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from tallystick.runtime.clock import Clock
 COMMITS_PER_VERSION = 500  # the version steps once in so many commits, as the original's does
 
 Table = dict[str, dict[int, int]]  # "topic@group" to queue id to the offset of the next message
+EndOf = Callable[[str, int], int]  # topic and queue id to the offset after the last message that is here
 
 
 class SavedOffsets(OffsetTable, frozen=True):
@@ -43,8 +48,10 @@ class Offsets:
     ``slave`` (settable): what is committed here is to be told to the master.
     """
 
-    def __init__(self, clock: Clock, saved: SavedOffsets | None = None, *, slave: bool = False) -> None:
-        self._clock, self.slave = clock, slave
+    def __init__(
+        self, clock: Clock, end_of: EndOf, saved: SavedOffsets | None = None, *, slave: bool = False
+    ) -> None:  # fmt: skip
+        self._clock, self._end_of, self.slave = clock, end_of, slave
         self.version = saved.version if saved else DataVersion(0, clock.wall_ms(), 0)
         self._offsets = _copy(saved.offsets) if saved else {}
         self._pulled = _copy(saved.pull_offsets) if saved else {}
@@ -57,7 +64,7 @@ class Offsets:
         key = f"{topic}@{group}"
         self._offsets.setdefault(key, {})[queue_id] = offset
         if self.slave:
-            self._own.setdefault(key, {})[queue_id] = offset
+            self._own.setdefault(key, {})[queue_id] = min(offset, self._end_of(topic, queue_id))
         self.dirty = True
         self._commits += 1
         if self._commits % COMMITS_PER_VERSION == 0:
@@ -96,20 +103,16 @@ class Offsets:
                 del table[key]
                 self.dirty = True
 
-    def cut(self, end_of: Callable[[str, int], int]) -> list[Commit]:
-        """A master, after it has recovered its log: no offset is beyond the end of its queue. What they were before.
-
-        A log that lost its tail gives the same queue offsets to other messages; a group whose offset stayed behind
-        the new end would never see those. ``end_of(topic, queue_id)`` is the offset after the queue's last message.
-        """
+    def cut(self) -> list[Commit]:
+        """When the log is recovered: no offset (of a slave: none of its own) is beyond its queue. What they were."""
         before = []
-        for key, queues in self._offsets.items():
+        for key, queues in (self._own if self.slave else self._offsets).items():
             topic, group = _split(key)
             for queue_id, offset in queues.items():
-                if offset > end_of(topic, queue_id):
+                if offset > self._end_of(topic, queue_id):
                     before.append(Commit(topic, group, queue_id, offset))
         for commit in before:
-            self.commit(commit.topic, commit.group, commit.queue_id, end_of(commit.topic, commit.queue_id))
+            self.commit(commit.topic, commit.group, commit.queue_id, self._end_of(commit.topic, commit.queue_id))
         return before
 
     # The whole table

@@ -13,7 +13,7 @@ from tallystick.errors import StorageError
 from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, ConfigFiles
 from tallystick.rocketmq.broker.delays import Delays
 from tallystick.rocketmq.broker.groups import Groups
-from tallystick.rocketmq.broker.offsets import Offsets, SavedOffsets
+from tallystick.rocketmq.broker.offsets import EndOf, Offsets, SavedOffsets
 from tallystick.rocketmq.broker.topics import TopicDefaults, Topics
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import DelayTable, GroupTable, TopicTable
@@ -33,11 +33,15 @@ class Tables:
         clock: Clock,
         events: Events,
         topics_changed: Callable[[], None],
+        end_of: EndOf,
         *,
         slave: bool = False,
         auto_create_groups: bool = True,
     ) -> None:
-        """``topics_changed`` is called after each change: it registers. Raises CorruptRecord for a damaged file."""
+        """``topics_changed`` is called after each change: it registers. ``end_of`` tells where the recovered log ends.
+
+        Raises CorruptRecord for a damaged file.
+        """
         self._files, self._events, self._topics_changed = files, events, topics_changed
         self._unsaved: dict[str, None] = {}  # topics or groups, where saving failed
         self.topics = Topics(defaults, clock, self._topics_change, files.load(TOPICS, _reader(TopicTable)), slave=slave)
@@ -48,8 +52,9 @@ class Tables:
             auto_create=auto_create_groups,
             slave=slave,
         )
-        self.offsets = Offsets(clock, files.load(CONSUMER_OFFSETS, _reader(SavedOffsets)), slave=slave)
+        self.offsets = Offsets(clock, end_of, files.load(CONSUMER_OFFSETS, _reader(SavedOffsets)), slave=slave)
         self.delays = Delays(clock, files.load(DELAY_OFFSETS, _reader(DelayTable)))
+        self._cut_offsets()
 
     def unsaved(self) -> dict[str, bytes | str]:
         """By file name the text of what is to be saved: every few seconds, and once more at the end. Counts as saved.
@@ -68,6 +73,20 @@ class Tables:
             texts[DELAY_OFFSETS] = self.delays.text
             self.delays.dirty = False
         return texts
+
+    def _cut_offsets(self) -> None:
+        """Saved before the log grows again: else a second crash would bring an offset back, among new messages."""
+        for commit in self.offsets.cut():
+            self._events.emit(
+                "consumer offset cut", topic=commit.topic, group=commit.group, queue=commit.queue_id,
+                offset=commit.offset, reason="the log lost the messages that it had consumed",
+            )  # fmt: skip
+        for name, text in self.unsaved().items():
+            try:
+                self._files.save(name, text)
+            except StorageError as error:
+                self._events.emit("table not saved", file=name, reason=str(error))
+                self.failed(name)
 
     def failed(self, name: str) -> None:
         (self.offsets if name == CONSUMER_OFFSETS else self.delays).dirty = True

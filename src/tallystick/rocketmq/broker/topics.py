@@ -1,17 +1,14 @@
-"""Which topics there are, and how many queues each has (``TopicConfigManager``, ``TopicValidator``).
-
-Every change makes a new table and a new version in one step: whoever looks sees all of the old one or all of the new
-one, also while a slave takes over its master's (H12; the original's slaves had empty tables meanwhile).
-"""
+"""Which topics there are, and how many queues each has (``TopicConfigManager``, ``TopicValidator``)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from tallystick.rocketmq.broker.config_table import ConfigTable
 from tallystick.rocketmq.wire.bodies import TopicTable
-from tallystick.rocketmq.wire.values import DataVersion, Perm, TopicConfig
+from tallystick.rocketmq.wire.values import Perm, TopicConfig
 from tallystick.runtime.clock import Clock
 
 RETRY_PREFIX = "%RETRY%"
@@ -110,12 +107,8 @@ def system_topics(defaults: TopicDefaults) -> dict[str, TopicConfig]:
     return {name: TopicConfig(name, queues, queues, perm) for name, queues, perm in sizes}
 
 
-class Topics:
-    """The table. ``changed`` is called after each change, when the new table stands: it saves and registers.
-
-    ``slave`` (settable): the table is the master's. A topic that somebody deletes here steps the version like any
-    change, so the next copy makes it good if the master still has it.
-    """
+class Topics(ConfigTable[TopicConfig]):
+    """The table: see ``ConfigTable``."""
 
     def __init__(
         self,
@@ -126,43 +119,22 @@ class Topics:
         *,
         slave: bool = False,
     ):
-        self._clock, self._changed, self.slave = clock, changed, slave
-        self.system = system_topics(defaults)
-        self.version = saved.version if saved else DataVersion(0, clock.wall_ms(), 0)
-        self._table: Mapping[str, TopicConfig] = self.system | (saved.topics if saved else {})
+        topics, version = (saved.topics, saved.version) if saved else ({}, None)
+        super().__init__(clock, changed, system_topics(defaults), topics, version, slave=slave)
 
     def get(self, name: str) -> TopicConfig | None:
         return self._table.get(name)
 
-    @property
-    def all(self) -> Mapping[str, TopicConfig]:
-        """The table as it stands; it never changes, the next change makes another one."""
-        return self._table
-
     def table(self) -> TopicTable:
         return TopicTable(self.version, dict(self._table))
+
+    def replace(self, table: TopicTable) -> None:
+        """By the master's."""
+        self._copy(table.topics, table.version)
 
     def is_system(self, name: str) -> bool:
         """Whether it is the broker's own, not for clients to change."""
         return name in self.system or name in _SYSTEM or name.startswith(_SYSTEM_PREFIX)
-
-    def put(self, *configs: TopicConfig) -> None:
-        """Make or change topics, all in one step."""
-        new = {config.name: config for config in configs}
-        self._become({**self._table, **new}, self.version.next(self._clock.wall_ms()))
-
-    def delete(self, name: str) -> bool:
-        """False: there is none."""
-        if name not in self._table:
-            return False
-        left = {other: config for other, config in self._table.items() if other != name}
-        self._become(left, self.version.next(self._clock.wall_ms()))
-        return True
-
-    def replace(self, table: TopicTable) -> None:
-        """A slave's table is its master's, version and all. The slave's own system topics stay."""
-        if table.version != self.version or dict(self._table) != self.system | table.topics:
-            self._become(self.system | table.topics, table.version)
 
     def create_on_send(self, name: str, template: str, queues: int) -> TopicConfig | None:
         """The topic that a message asked for and nobody made; None: the template does not exist or is not inherited.
@@ -187,7 +159,3 @@ class Topics:
             if not self.slave:
                 self.put(found)
         return found
-
-    def _become(self, table: Mapping[str, TopicConfig], version: DataVersion) -> None:
-        self._table, self.version = table, version
-        self._changed()

@@ -39,3 +39,8 @@ class Log(Protocol):
 def range_of(log: Log) -> LogRange:
     """As a core wants to know it."""
     return LogRange(log.first, log.end, log.flushed)
+
+
+def place_of(log: Log) -> LogRange:
+    """As a slave wants to know its own: one without a byte has no place, and goes on nowhere."""
+    return range_of(log) if log.end > log.first else LogRange(0, 0, 0)

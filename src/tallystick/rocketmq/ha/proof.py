@@ -45,6 +45,8 @@ def objection(log: Log, hello: SlaveHello) -> str | None:
         return "the slave's proof is longer than any of ours"
     if hello.first < hello.end and (not hello.spans or hello.spans[-1].offset + hello.spans[-1].size != hello.end):
         return "the slave proves nothing about the end of its log"
+    if hello.spans and hello.spans[-1].offset < log.first:
+        return f"the master has nothing before {log.first} to compare with the end of the slave's log: {WIPE}"
     for span in hello.spans:
         if log.first <= span.offset and _crc(log, span) != span.crc:
             return (

@@ -11,7 +11,7 @@ from typing import cast
 from tallystick.errors import StorageError
 from tallystick.rocketmq.ha.alarm import Alarm
 from tallystick.rocketmq.ha.follow import Action, Append, Close, Follow, Following, Send, Stage
-from tallystick.rocketmq.ha.log import Log, range_of
+from tallystick.rocketmq.ha.log import Log, place_of
 from tallystick.rocketmq.ha.proof import spans_of
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.ha.status import FollowStatus, Speed
@@ -140,7 +140,7 @@ class MasterLink(asyncio.BufferedProtocol):
         slave, now = self._slave, self._slave.clock.now()
         self._transport = cast("asyncio.Transport", transport)
         self._alarm = Alarm(slave.clock, self._tick)
-        self.core = Follow(slave.settings, range_of(slave.log), spans_of(slave.log), now)
+        self.core = Follow(slave.settings, place_of(slave.log), spans_of(slave.log), now)
         slave.opened(self)
         self._do(self.core.connected(now))
         if self.core.stage is Stage.SETTLING:
@@ -164,7 +164,7 @@ class MasterLink(asyncio.BufferedProtocol):
         self._do(self.core.received(slave.arena[:nbytes], now))
 
     def flushed(self) -> None:
-        self._do(self.core.flushed(range_of(self._slave.log), self._slave.clock.now()))
+        self._do(self.core.flushed(place_of(self._slave.log), self._slave.clock.now()))
 
     def end(self, reason: str) -> None:
         """Close it from here; at once afterwards another may be tried."""
@@ -197,4 +197,4 @@ class MasterLink(asyncio.BufferedProtocol):
         except StorageError as error:
             return [Close(f"cannot append: {error}", slave.settings.retry_ms / 1000)]
         slave.on_appended()
-        return self.core.appended(range_of(slave.log), slave.clock.now())
+        return self.core.appended(place_of(slave.log), slave.clock.now())

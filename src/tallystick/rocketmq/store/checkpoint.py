@@ -98,12 +98,12 @@ class SyncedFile:
     def write(self, value: Synced) -> None:
         """Replace the older copy; durable when it returns."""
         number = self.value.number + 1 if self.value else 1
-        self.value = replace(value, number=number)
         packed = _SIDECAR.pack(
             _MAGIC, number, value.synced, value.dispatched, value.border, value.start, value.file_bytes
         )
         self._file.write([packed, _CRC.pack(crc32c(packed))], _COPIES[number % len(_COPIES)])
         self._file.sync()
+        self.value = replace(value, number=number)
 
     def close(self) -> None:
         self._file.close()

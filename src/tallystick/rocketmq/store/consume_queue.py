@@ -44,7 +44,7 @@ class ConsumeQueue:
         self.last_physical = -1  # of the last message
         self._synced = 0
         self.dirty = False
-        self._removing = threading.Lock()  # files do not go while they are synced
+        self._removing = threading.Lock()  # the topic does not go while a thread looks at its files
 
     def load(self, dispatched: int, log: CommitLog, *, repair: bool) -> None:
         """Keep the units of records before the physical offset ``dispatched``.
@@ -55,7 +55,8 @@ class ConsumeQueue:
         self._files.load(tail=0 if repair else None)
         self.first = self._files.first // UNIT.size
         self.end = self._limit()
-        self.end = self._search(dispatched, log if repair else None, self._deleted(log.first) if repair else self.first)
+        self.end = self._search(dispatched, log if repair else None, self._deleted(log) if repair else self.first)
+        self.end = self._without_fillers(self.end)
         if self.end == self.first:  # nothing is left: where it begins was not durable either
             self._files.clear()
             self.first = self.end = 0
@@ -63,9 +64,7 @@ class ConsumeQueue:
         if repair and not self._files.is_blank_from(self._synced):
             self._files.cut(self._synced)
         if self.end > self.first:
-            self.last_physical, size, _ = self.unit(self.end - 1)
-            if size == FILLER_SIZE:
-                self.last_physical = -1
+            self.last_physical = self.unit(self.end - 1)[0]
 
     def _limit(self) -> int:
         return self._files.limit // UNIT.size
@@ -101,18 +100,29 @@ class ConsumeQueue:
         found: Unit = UNIT.unpack(self._files.read(queue_offset * UNIT.size, UNIT.size))
         return found
 
-    def _deleted(self, log_first: int) -> int:
+    def _deleted(self, log: CommitLog) -> int:
         """After the leading units whose messages went with their files: these rise, and nothing else confirms them.
 
         A torn unit may have such an offset, too, but not in its place.
         """
-        queue_offset, last = self.first, -1
+        queue_offset, last = self.first, log.start - 1
         while units := self.read(queue_offset, _READ_AT_ONCE):
             for physical, size, _ in UNIT.iter_unpack(units):
-                if size != FILLER_SIZE and (size <= 0 or not last < physical < log_first):
+                if size != FILLER_SIZE and (size <= 0 or not last < physical < log.first):
                     return queue_offset
                 queue_offset, last = queue_offset + 1, max(last, physical)
         return queue_offset
+
+    def _without_fillers(self, end: int) -> int:
+        """Fillers at the end were made for a unit that is gone: the next message may come from anywhere."""
+        while end > self.first:
+            start = max(self.first, end - _READ_AT_ONCE)
+            units = UNIT.iter_unpack(self._files.read(start * UNIT.size, (end - start) * UNIT.size))
+            for _, size, _ in reversed(list(units)):
+                if size != FILLER_SIZE:
+                    return end
+                end -= 1
+        return end
 
     def _search(self, physical: int, log: CommitLog | None, low: int) -> int:
         """The first queue offset from ``low`` of a message not before ``physical``; ``log`` confirms those before."""
@@ -143,12 +153,18 @@ class ConsumeQueue:
 
     def forget_before(self, physical: int) -> None:
         """The log begins at ``physical`` now."""
-        self.first = max(self.first, self._search(physical, None, self.first))
+        with self._removing:
+            self.first = max(self.first, self._search(physical, None, self.first))
 
-    def drop_files(self) -> None:
-        """Delete the files whose messages are all gone, but never the last. On a thread."""
-        last = self._files.files[-1].start if self._files.files else 0
-        self._files.drop_before(min(self.first * UNIT.size, last))
+    def drop_files(self, durable: int) -> None:
+        """Delete the files whose messages are all gone. On a thread.
+
+        The last message before the physical offset ``durable`` keeps its unit: when a crash takes all later ones, that
+        unit tells which queue offset is next.
+        """
+        with self._removing:
+            kept = max(0, self._search(durable, None, self._files.first // UNIT.size) - 1)
+            self._files.drop_before(min(self.first, kept) * UNIT.size)
 
     def sync(self) -> None:
         """Make all units written so far durable, and the queue's folders. On a thread."""

@@ -11,12 +11,21 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tallystick.errors import CorruptRecord, DiskFull, UsageError
+from tallystick.errors import CorruptRecord, DiskFull, StorageError, UsageError
 from tallystick.runtime.disk import Buffer, Disk, File
 
 NAME_DIGITS = 20
 _CHUNK_BYTES = 1024 * 1024
 _ZEROS = bytes(_CHUNK_BYTES)
+
+
+def sync_for_good(file: File) -> None:
+    """Raises StorageError and never DiskFull, after which one tries again: what a sync that failed left behind may
+    count as written, and no later one makes it durable."""
+    try:
+        file.sync()
+    except DiskFull as error:
+        raise StorageError("a sync failed: nobody knows what is on the disk", **error.fields) from error
 
 
 @dataclass(eq=False)
@@ -136,7 +145,7 @@ class FileQueue:
         """Make the bytes from ``start`` to ``end`` durable, and the names of their files."""
         touched = [file for file in self.files if file.start < end and file.start + self.file_bytes > start]
         for file in touched:
-            file.file.sync()
+            sync_for_good(file.file)
         if not all(file.named for file in touched):
             self._disk.sync_dir(self.directory)
             for file in touched:

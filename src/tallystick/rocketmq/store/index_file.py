@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import struct
 import sys
+import threading
 import time
 from array import array
 from collections import deque
@@ -23,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tallystick.errors import StorageError
+from tallystick.rocketmq.store.files import sync_for_good
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.runtime.disk import Disk, File
 
@@ -76,6 +78,7 @@ class IndexFile:
         self._slots: array[int] | None = None
         self.dirty = False
         self._dirty_pages = bytearray(-(-self._slot_count // _PAGE_SLOTS))
+        self._putting = threading.Lock()  # no slot is copied that points to an entry not yet written
 
     @staticmethod
     def size_of(settings: StoreSettings) -> int:
@@ -87,6 +90,10 @@ class IndexFile:
 
     def put(self, hashes: Sequence[int], physicals: Sequence[int], stored_ms: Sequence[int]) -> None:
         """Keys by columns, not more than there is room for. Raises DiskFull: then nothing changed."""
+        with self._putting:
+            self._put(hashes, physicals, stored_ms)
+
+    def _put(self, hashes: Sequence[int], physicals: Sequence[int], stored_ms: Sequence[int]) -> None:
         slots, header, count = self._memory(), self.header, self.header.count
         begin_ms = header.begin_ms if count > 1 else stored_ms[0]
         slot_count, dirty, previous = self._slot_count, self._dirty_pages, []
@@ -144,39 +151,43 @@ class IndexFile:
             number = previous
 
     def sync(self) -> None:
-        """Entries, then slots, then the header. The slots are those of one moment before the entries are synced."""
+        """Entries, then slots, then the header. The slots are those of moments before the entries are synced."""
         self.dirty = False  # before all else: a later entry says so again
         header, pages = replace(self.header), []
         if self._slots is not None:
             page = -1
             while (page := self._dirty_pages.find(1, page + 1)) >= 0:
-                self._dirty_pages[page] = 0  # before the copy: a later change says so again
-                copy = self._slots[page * _PAGE_SLOTS : (page + 1) * _PAGE_SLOTS]
+                with self._putting:
+                    self._dirty_pages[page] = 0
+                    copy = self._slots[page * _PAGE_SLOTS : (page + 1) * _PAGE_SLOTS]
                 _big_endian(copy)
                 pages.append((page, copy))
         try:
             if pages:
-                self._file.sync()
+                sync_for_good(self._file)
             for page, copy in pages:
                 self._file.write([copy.tobytes()], HEADER_BYTES + page * _PAGE_SLOTS * SLOT_BYTES)
             self._file.write([header.pack()], 0)
-            self._file.sync()
+            sync_for_good(self._file)
         except StorageError:
             for page, _ in pages:
                 self._dirty_pages[page] = 1
             raise
 
     def cut(self, dispatched: int) -> None:
-        """Forget the entries of records from the physical offset ``dispatched`` on, durably."""
+        """Forget the entries of records from the physical offset ``dispatched`` on, durably.
+
+        They are wiped last: until slots and header are durable, they tell the next start what is to be mended. Only
+        those that a slot points to are sure to be whole.
+        """
         keep, stale = self._first_from(dispatched), self._written()
         if keep == stale and self.header.count == keep:
             return
         for number in range(stale - 1, keep - 1, -1):
             key_hash, _, _, previous = self.entry(number)
             slot = key_hash % self._slot_count
-            if self.slot(slot) >= keep:
+            if self.slot(slot) == number:
                 self._set_slot(slot, previous if previous < number else 0)
-        self._file.write([bytes((stale - keep) * ENTRY.size)], self.entry_position(keep))
         if keep == 1:
             self.header = Header()
         else:
@@ -185,6 +196,8 @@ class IndexFile:
             self.header.count = keep
             self.header.used_slots = min(self.header.used_slots, keep - 1)
         self._file.write([self.header.pack()], 0)
+        self._file.sync()
+        self._file.write([bytes((stale - keep) * ENTRY.size)], self.entry_position(keep))
         self._file.sync()
 
     def _set_slot(self, slot: int, number: int) -> None:

@@ -10,6 +10,7 @@ Sources: ``CommitLog.recoverNormally``, ``recoverAbnormally``, ``DefaultMessageS
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 
 from tallystick.codec.records import SMALLEST, Stop
@@ -40,13 +41,13 @@ def recover_log(
 ) -> Recovered:  # fmt: skip
     """Find the log's end and make it the end on the disk too. ``files`` are loaded, not mapped."""
     known = sidecar.value
+    first = max(files.first, known.start if known else 0)
     if known is not None:
         if known.file_bytes != files.file_bytes:
             raise UsageError(
                 "the store was made with another size of CommitLog files; set that size",
                 expected=known.file_bytes, size=files.file_bytes,
             )  # fmt: skip
-        first = max(files.first, known.start)
         scan_from, dispatch_from = max(min(known.border, known.dispatched), first), max(known.dispatched, first)
         if not files.files and known.synced > known.start:
             raise _damage(files, known.start, f"there are no files, and the log was durable up to {known.synced}")
@@ -56,9 +57,11 @@ def recover_log(
     else:
         scan_from = dispatch_from = _restart_point(files, checkpoint)
     end = _find_end(files, scan_from, known, events)
+    if known is not None and end == first and not known.start < known.synced < files.first:
+        return _begin_anew(files, sidecar)
     dispatch_from = min(dispatch_from, end)
     start = known.start if known else 0
-    if end == files.first:  # a file and nothing in it: a slave was about to begin there
+    if end == files.first:  # of an original: it deleted all messages, and goes on here
         start = end
     now = replace(known or Synced(), synced=end, dispatched=dispatch_from, border=min(scan_from, dispatch_from),
                   start=start, file_bytes=files.file_bytes)  # fmt: skip
@@ -74,8 +77,9 @@ def _find_end(files: FileQueue, scan_from: int, known: Synced | None, events: Ev
     end, stop = scan_from, Stop.END
     for chunk in chunks(files, scan_from):
         end, stop = chunk.end, chunk.run.stop
-        if _ends_unwritten(chunk) and (known is None or end > known.synced):
-            end, stop = chunk.offset + chunk.run.positions[-1], Stop.DAMAGED
+        if (torn := _unwritten(chunk, known)) is not None:
+            end, stop = torn, Stop.DAMAGED
+            break
     if stop is Stop.BLANK:
         end = files.limit
     if known is not None and end < known.synced and not _is_torn(files, end, known.synced):
@@ -87,15 +91,34 @@ def _find_end(files: FileQueue, scan_from: int, known: Synced | None, events: Ev
     return end
 
 
-def _ends_unwritten(chunk: Chunk) -> bool:
-    """Whether the log's last record ends with zeros that were never written.
+def _begin_anew(files: FileQueue, sidecar: SyncedFile) -> Recovered:
+    """No record is there and none was durable: the files that are there, wherever they begin, are no log.
 
-    No checksum covers topic and properties; but no topic ends so, and no properties that we store.
+    The file made in reserve outlives the one before it when power loss takes that one's name. Taken for a log it would
+    send a slave to a place that its master may not reach for long, and the queues' units of what is lost would pass for
+    those of deleted messages.
+    """
+    sidecar.write(Synced(file_bytes=files.file_bytes))  # first: without it, files that are gone are damage
+    files.clear()
+    return Recovered(0, 0, 0)
+
+
+def _unwritten(chunk: Chunk, known: Synced | None) -> int | None:
+    """Where the first record is that ends with zeros which were never written.
+
+    No checksum covers topic and properties; but no topic ends so, and no properties that we store. Without the sidecar
+    it can only be the last one of all.
     """
     run = chunk.run
-    if run.stop is not Stop.NOTHING or not len(run):
-        return False
-    return run.topics[-1].endswith(b"\0") or run.properties[-1].endswith(b"\0")
+    if known is not None:
+        synced, ends = known.synced - chunk.offset, lambda number: run.positions[number] + run.sizes[number]
+        first = bisect_right(range(len(run)), synced, key=ends)
+    else:
+        first = len(run) - 1 if len(run) and run.stop is Stop.NOTHING else len(run)
+    for number in range(first, len(run)):
+        if run.topics[number].endswith(b"\0") or run.properties[number].endswith(b"\0"):
+            return chunk.offset + run.positions[number]
+    return None
 
 
 def _is_torn(files: FileQueue, offset: int, synced: int) -> bool:

@@ -297,15 +297,17 @@ class MessageStore:
             self.disk_full = full
             self._events.emit("disk full" if full else "disk has room", used_percent=round(self.disk_used_percent, 1))
         files = self._log.files.files
-        # What follows a deleted file is durable, else a crash could leave nothing at all.
-        limit = min(self._reput.offset, self._log.flushed)
-        newest_ms = [self._log.stored_ms(file.start) for file in files[1:] if file.start < limit]
+        # What follows a deleted file is durable, else a crash could leave nothing at all. So are the units of what was
+        # in it, else the queues' offsets could be given out again.
+        saved = self._sidecar.value
+        durable = min(saved.dispatched, saved.synced) if saved else 0
+        newest_ms = [self._log.stored_ms(file.start) for file in files[1:] if file.start < durable]
         count = files_to_drop(newest_ms, self.disk_used_percent, now_ms, self._settings)
         if count:
             self._log.files.drop_before(files[count].start)
             for queue in self._queues:
                 queue.forget_before(self._log.first)
-                queue.drop_files()
+                queue.drop_files(durable)
             if self._index is not None:
                 self._index.drop_before(self._log.first)
             self._events.emit("files deleted", count=count, first=self._log.first)

@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import pytest
 from support.brokers import SMALL, TOPIC, Bench, Peer, benched, pull_command, send_command
 from support.waiting import until
 from tallystick.errors import StorageError, UsageError
+from tallystick.rocketmq.broker import broker as broker_module
 from tallystick.rocketmq.broker.broker import Broker
+from tallystick.rocketmq.broker.metadata_sync import MetadataSync
 from tallystick.rocketmq.broker.settings import Role
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.wire.record import decode_messages
@@ -224,6 +227,29 @@ async def test_h13_the_slave_serves_when_the_master_is_dead_and_takes_no_message
         assert held.code == 19
         assert (await peer.ask(send_command())).code == 2
         assert (await peer.code(RequestCode.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": "0"})).fields == {"offset": "3"}
+
+
+@pytest.mark.rule("H3", "H12", "H13")
+async def test_h12_a_message_on_the_slave_brings_its_topic_and_a_restart_makes_good_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seldom = partial(MetadataSync, first_s=600.0, period_s=600.0)
+    monkeypatch.setattr(broker_module, "MetadataSync", seldom)
+    async with benched(tmp_path) as bench:
+        master, slave = await pair(bench)
+        peer = await bench.peer(master)
+        assert slave.sync is not None
+        await fill(peer, 1)  # nobody has told the slave where its master answers: the topic waits for that
+        slave.sync.master = "{}:{}".format(*master.address)
+        await until(lambda: slave.tables.topics.get(TOPIC) is not None)
+        await fill(peer, 1, topic="Later")
+        await until(lambda: slave.tables.topics.get("Later") is not None)
+        slave.tables.topics.delete("Later")
+        await slave.stop()
+        again = await bench.broker(slave.settings)
+        assert again.sync is not None
+        again.sync.master = "{}:{}".format(*master.address)
+        await until(lambda: again.tables.topics.get("Later") is not None)
 
 
 async def test_a_slave_that_serves_nobody(tmp_path: Path) -> None:

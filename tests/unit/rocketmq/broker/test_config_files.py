@@ -84,6 +84,19 @@ def test_a_save_that_fails_leaves_the_old_content(disk: SimDisk) -> None:
     assert files.load(TOPICS, parse) == "good 1"
 
 
+def test_what_stands_after_a_failed_save_is_read_without_room_on_the_disk(disk: SimDisk) -> None:
+    files = ConfigFiles(disk, "/store")
+    files.save(TOPICS, "good 1")
+    disk.fault = lambda operation, path: DiskFull("no room") if operation == "write" else None
+    for _ in range(2):
+        with pytest.raises(StorageError):
+            files.save(TOPICS, "good 2")
+        assert ConfigFiles(disk, "/store").load(TOPICS, parse) == "good 1"
+    disk.fault = None
+    files.save(TOPICS, "good 3")
+    assert (read_file(disk, PATH), read_file(disk, PATH + ".bak")) == (b"good 3", b"good 1")
+
+
 @pytest.mark.parametrize("saves", [0, 1, 2])
 def test_a_crash_at_any_moment_leaves_the_old_or_the_new_content(saves: int) -> None:
     crashes = 0

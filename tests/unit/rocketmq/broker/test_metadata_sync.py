@@ -7,7 +7,7 @@ import pytest
 
 from support.admin_desk import SLAVE, Desk
 from support.waiting import until
-from tallystick.rocketmq.broker import answers, metadata_sync
+from tallystick.rocketmq.broker import answers, metadata_sync, rounds
 from tallystick.rocketmq.broker.metadata_sync import MetadataSync
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.link import Link
@@ -58,6 +58,12 @@ class Slave(Desk):
         self.client = RemotingClient(network, clock, self.events, settings)
         self.sync = MetadataSync(self.client, clock, self.events, self.tables, first_s=0.001, period_s=0.01)
 
+    def run_seldom(self) -> None:
+        """As it is when no timed round is near."""
+        clock = SystemClock()
+        self.sync = MetadataSync(self.client, clock, self.events, self.tables, first_s=600.0, period_s=600.0)
+        self.sync.start()
+
     async def copy(self, master: Master) -> dict[str, str]:
         """One round; what failed."""
         await self.sync.sync(master.address)
@@ -70,6 +76,14 @@ async def master() -> AsyncIterator[Master]:
     await master.start()
     yield master
     await master.stop()
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[Master]:
+    other = Master()
+    await other.start()
+    yield other
+    await other.stop()
 
 
 @pytest.fixture
@@ -287,3 +301,50 @@ async def test_rounds_go_on_by_themselves_for_as_long_as_there_is_a_master(maste
     await until(lambda: slave.sync.status.synced_ms > 0)
     master.tables.topics.put(TopicConfig("T"))
     await until(lambda: slave.tables.topics.get("T") is not None)
+
+
+@pytest.mark.rule("H12")
+async def test_h12_a_master_is_copied_as_soon_as_it_is_known_and_another_one_too(
+    master: Master, other: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "GAP_S", 0.01)
+    slave.run_seldom()
+    master.tables.topics.put(TopicConfig("T"))
+    slave.sync.master = master.address
+    await until(lambda: slave.tables.topics.get("T") is not None)
+    for name in ("U", "V"):  # two changes: else it has the version of the other table
+        other.tables.topics.put(TopicConfig(name))
+    slave.sync.master = other.address
+    await until(lambda: slave.tables.topics.get("U") is not None)
+
+
+@pytest.mark.rule("H3", "H12")
+async def test_h12_a_topic_whose_messages_came_is_copied_at_once(
+    master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "GAP_S", 0.01)
+    slave.run_seldom()
+    slave.sync.master = master.address
+    await until(lambda: slave.sync.status.synced_ms > 0)
+    master.tables.topics.put(TopicConfig("T"))
+    slave.sync.arrived(["T", "SELF_TEST_TOPIC"])
+    await until(lambda: slave.tables.topics.get("T") is not None)
+    asked = len(master.asked)
+    slave.sync.arrived(["T"])
+    await asyncio.sleep(0.05)
+    assert len(master.asked) == asked
+
+
+@pytest.mark.rule("H12")
+async def test_h12_never_two_rounds_at_a_time(master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "GAP_S", 0.0)
+
+    def arrive(command: Command) -> None:
+        slave.sync.arrived([f"U{len(master.asked)}"])
+
+    master.react = dict.fromkeys((21, 43, 45, 201), arrive)
+    slave.run_seldom()
+    slave.sync.master = master.address
+    await until(lambda: len(master.asked) >= 20)
+    await slave.sync.close()
+    assert master.asked[:20] == [21, 43, 45, 201] * 5

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import sys
 
 import pytest
 
@@ -17,8 +18,12 @@ def master(**offsets: int) -> OffsetTable:
     return OffsetTable(DataVersion(0, 5, 5), {"T@g": queues} if queues else {})
 
 
+def endless(topic: str, queue_id: int) -> int:
+    return sys.maxsize
+
+
 def test_commits() -> None:
-    offsets = Offsets(SteppingClock())
+    offsets = Offsets(SteppingClock(), endless)
     assert offsets.get("T", "g", 0) is None
     offsets.commit("T", "g", 0, 10)
     offsets.commit("T", "g", 0, 4)  # back, on purpose
@@ -30,7 +35,7 @@ def test_commits() -> None:
 
 
 def test_the_version_steps_once_in_many_commits() -> None:
-    offsets = Offsets(SteppingClock())
+    offsets = Offsets(SteppingClock(), endless)
     for number in range(COMMITS_PER_VERSION):
         assert offsets.version.counter == 0
         offsets.commit("T", "g", 0, number)
@@ -38,7 +43,7 @@ def test_the_version_steps_once_in_many_commits() -> None:
 
 
 def test_what_is_forgotten_is_gone_from_everywhere() -> None:
-    offsets = Offsets(SteppingClock(), slave=True)
+    offsets = Offsets(SteppingClock(), endless, slave=True)
     for topic in ("T", "U"):
         offsets.commit(topic, "g", 0, 1)
         offsets.commit(topic, "h", 0, 1)
@@ -50,7 +55,7 @@ def test_what_is_forgotten_is_gone_from_everywhere() -> None:
 
 
 def test_a_copy_is_a_copy() -> None:
-    offsets = Offsets(SteppingClock())
+    offsets = Offsets(SteppingClock(), endless)
     offsets.commit("T", "g", 0, 1)
     taken = offsets.table()
     offsets.commit("T", "g", 0, 2)
@@ -58,7 +63,7 @@ def test_a_copy_is_a_copy() -> None:
 
 
 def test_a_master_knows_no_commits_of_its_own() -> None:
-    offsets = Offsets(SteppingClock())
+    offsets = Offsets(SteppingClock(), endless)
     offsets.commit("T", "g", 0, 1)
     assert offsets.to_save().own is None
     assert b"own" not in dialect.write(offsets.to_save())
@@ -66,7 +71,7 @@ def test_a_master_knows_no_commits_of_its_own() -> None:
 
 @pytest.mark.rule("H12")
 def test_h12_a_slave_has_its_masters_offsets_word_for_word() -> None:
-    offsets = Offsets(SteppingClock(), slave=True)
+    offsets = Offsets(SteppingClock(), endless, slave=True)
     offsets.replace(master(q0=5, q1=7))
     offsets.replace(master(q0=3))  # the master went back, and forgot a queue
     assert offsets.table() == OffsetTable(DataVersion(0, 5, 5), {"T@g": {0: 3}}, {}, {"g": ["T"]})
@@ -74,7 +79,7 @@ def test_h12_a_slave_has_its_masters_offsets_word_for_word() -> None:
 
 @pytest.mark.rule("H12", "H13")
 def test_h13_a_master_that_comes_back_does_not_set_offsets_back() -> None:
-    offsets = Offsets(SteppingClock(), slave=True)
+    offsets = Offsets(SteppingClock(), endless, slave=True)
     offsets.replace(master(q0=5, q1=5))
     offsets.commit("T", "g", 0, 20)  # consumed here while the master was away
     old = master(q0=5, q1=5)
@@ -91,7 +96,7 @@ def test_h13_a_master_that_comes_back_does_not_set_offsets_back() -> None:
 
 
 def test_a_master_that_is_further_on_is_not_told_older_numbers() -> None:
-    offsets = Offsets(SteppingClock(), slave=True)
+    offsets = Offsets(SteppingClock(), endless, slave=True)
     offsets.commit("T", "g", 0, 20)
     assert offsets.lacking(master(q0=30)) == []
     offsets.replace(master(q0=30))
@@ -100,7 +105,7 @@ def test_a_master_that_is_further_on_is_not_told_older_numbers() -> None:
 
 
 def test_what_the_master_was_told_is_its_own_no_more() -> None:
-    offsets = Offsets(SteppingClock(), slave=True)
+    offsets = Offsets(SteppingClock(), endless, slave=True)
     offsets.commit("T", "g", 0, 20)
     offsets.commit("T", "g", 0, 21)
     offsets.disown(Commit("T", "g", 0, 20))
@@ -114,18 +119,18 @@ def test_what_the_master_was_told_is_its_own_no_more() -> None:
 
 @pytest.mark.rule("H13")
 def test_h13_commits_of_a_slave_outlive_its_restart() -> None:
-    offsets = Offsets(SteppingClock(), slave=True)
+    offsets = Offsets(SteppingClock(), endless, slave=True)
     offsets.commit("T", "g", 0, 20)
     text = dialect.write_pretty(offsets.to_save())
-    again = Offsets(SteppingClock(), dialect.read_as(text, SavedOffsets), slave=True)
+    again = Offsets(SteppingClock(), endless, dialect.read_as(text, SavedOffsets), slave=True)
     again.replace(master(q0=5))
     assert again.get("T", "g", 0) == 20
-    as_master = Offsets(SteppingClock(), dialect.read_as(text, SavedOffsets))
+    as_master = Offsets(SteppingClock(), endless, dialect.read_as(text, SavedOffsets))
     assert as_master.to_save().own is None
 
 
 def test_the_saver_is_told_only_of_changes() -> None:
-    offsets = Offsets(SteppingClock(), slave=True)
+    offsets = Offsets(SteppingClock(), endless, slave=True)
     offsets.replace(master(q0=5))
     assert offsets.dirty
     offsets.dirty = False
@@ -138,18 +143,40 @@ def test_the_saver_is_told_only_of_changes() -> None:
 
 
 def test_no_offset_stays_beyond_a_log_that_lost_its_tail() -> None:
-    offsets = Offsets(SteppingClock())
+    offsets = Offsets(SteppingClock(), lambda topic, queue_id: 90)
     offsets.commit("T", "g", 0, 100)
     offsets.commit("T", "g", 1, 90)
-    assert offsets.cut(lambda topic, queue_id: 90) == [Commit("T", "g", 0, 100)]
+    assert offsets.cut() == [Commit("T", "g", 0, 100)]
     assert dict(offsets.queues("T", "g")) == {0: 90, 1: 90}
+    assert offsets.cut() == []
+
+
+@pytest.mark.rule("H13")
+def test_h13_a_slave_tells_of_nothing_beyond_the_messages_it_has() -> None:
+    ends = {0: 40}
+    offsets = Offsets(SteppingClock(), lambda topic, queue_id: ends[queue_id], slave=True)
+    offsets.commit("T", "g", 0, 50)  # read at the master, which then lost these messages
+    assert offsets.get("T", "g", 0) == 50
+    assert offsets.lacking(master(q0=30)) == [Commit("T", "g", 0, 40)]
+    assert offsets.lacking(master(q0=40)) == []
+    ends[0] = 35  # and this slave, at a restart
+    assert offsets.cut() == [Commit("T", "g", 0, 40)]
+    assert offsets.lacking(master(q0=30)) == [Commit("T", "g", 0, 35)]
+
+
+def test_a_slave_cuts_nothing_that_it_copied() -> None:
+    """It catches up, and the number is its master's business."""
+    offsets = Offsets(SteppingClock(), lambda topic, queue_id: 3, slave=True)
+    offsets.replace(master(q0=5))
+    assert offsets.cut() == []
+    assert offsets.get("T", "g", 0) == 5
 
 
 @pytest.mark.rule("H13")
 def test_h13_commits_and_copies_in_any_order_end_as_one_queue_at_a_time_would() -> None:
     seed = random.randrange(1 << 32)
     rng = random.Random(seed)
-    offsets = Offsets(SteppingClock(), slave=True)
+    offsets = Offsets(SteppingClock(), endless, slave=True)
     here: dict[int, int] = {}
     own: dict[int, int] = {}
     for _ in range(2000):

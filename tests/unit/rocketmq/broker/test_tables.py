@@ -83,6 +83,34 @@ def test_a_table_that_cannot_be_saved_is_saved_later() -> None:
     assert desk.tables.topics.get("T") is not None
 
 
+def test_offsets_that_were_cut_are_on_the_disk_before_the_log_grows_again() -> None:
+    desk = Desk()
+    desk.tables.offsets.commit("T", "g", 0, 50)
+    desk.save()
+    for end in (40, 60):  # the log lost its tail, and new messages came before the next crash
+        desk.ends["T", 0] = end
+        desk.disk.power_loss()
+        desk.shelf.open()
+        desk.restart()
+        assert desk.tables.offsets.get("T", "g", 0) == 40
+    assert [event["offset"] for event in desk.said("consumer offset cut")] == [50]
+
+
+def test_a_disk_without_room_keeps_no_broker_from_starting() -> None:
+    desk = Desk()
+    desk.tables.offsets.commit("T", "g", 0, 50)
+    desk.save()
+    desk.ends["T", 0] = 40
+    desk.disk.fault = lambda operation, path: DiskFull("no room") if operation == "write" else None
+    desk.restart()
+    assert desk.tables.offsets.get("T", "g", 0) == 40
+    assert desk.said("table not saved")
+    desk.disk.fault = None
+    desk.save()
+    desk.restart()
+    assert len(desk.said("consumer offset cut")) == 1
+
+
 def test_what_the_saver_gives_back_is_given_again() -> None:
     desk = Desk()
     desk.tables.failed(CONSUMER_OFFSETS)

@@ -5,7 +5,7 @@ import pytest
 from support.stores import SteppingClock
 from tallystick.rocketmq.broker.topics import TopicDefaults, Topics, is_group_name, refusal_of_group, refusal_of_topic
 from tallystick.rocketmq.wire.bodies import TopicTable
-from tallystick.rocketmq.wire.values import DataVersion, Perm, TopicConfig
+from tallystick.rocketmq.wire.values import Perm, TopicConfig
 
 DEFAULTS = TopicDefaults("b0", "c0")
 
@@ -64,26 +64,6 @@ def test_the_topics_of_the_start() -> None:
     assert not topics.is_system("T")
 
 
-def test_a_change_steps_the_version_and_is_told() -> None:
-    topics = Table()
-    before = topics.version
-    topics.clock.ms += 5
-    topics.put(TopicConfig("T", 4, 4), TopicConfig("U", 2, 2))
-    assert topics.version == DataVersion(0, before.timestamp + 5, before.counter + 1)
-    assert (topics.changes, topics.get("U")) == (1, TopicConfig("U", 2, 2))
-    assert topics.delete("T")
-    assert not topics.delete("T")
-    assert (topics.changes, topics.version.counter) == (2, 2)
-
-
-def test_a_table_once_seen_never_changes() -> None:
-    topics = Table()
-    seen = topics.all
-    topics.put(TopicConfig("T"))
-    assert "T" not in seen
-    assert "T" in topics.all
-
-
 def test_a_send_makes_a_topic_after_its_template() -> None:
     topics = Table()
     made = topics.create_on_send("T", "TBW102", 4)
@@ -99,17 +79,3 @@ def test_a_slave_makes_no_topics_of_its_own() -> None:
     assert topics.create_retry("%RETRY%g") == TopicConfig("%RETRY%g", 1, 1)
     assert topics.get("%RETRY%g") is None
     assert (topics.changes, topics.version.counter) == (0, 0)
-
-
-@pytest.mark.rule("H12")
-def test_h12_a_slave_takes_the_whole_table_and_its_version_in_one_step() -> None:
-    topics = Table(slave=True)
-    version = DataVersion(0, 77, 7)
-    topics.replace(TopicTable(version, {"A": TopicConfig("A"), "B": TopicConfig("B")}))
-    assert (topics.version, topics.changes) == (version, 1)
-    topics.replace(TopicTable(DataVersion(0, 78, 8), {"B": TopicConfig("B", 2, 2)}))
-    assert topics.get("A") is None
-    assert topics.get("B") == TopicConfig("B", 2, 2)
-    assert topics.get("SELF_TEST_TOPIC") is not None
-    topics.replace(TopicTable(DataVersion(0, 78, 8), {"B": TopicConfig("B", 2, 2)}))
-    assert topics.changes == 2  # no rewriting of what is the same

@@ -67,6 +67,15 @@ def test_what_the_master_deleted_cannot_be_gone_on_from() -> None:
     assert objection(kept, hello(master(DATA[: 2 * FILE + 5]))) is None, "what both still have agrees"
 
 
+def test_a_slave_is_not_believed_when_the_master_has_nothing_to_compare_with() -> None:
+    """Found by the simulator: the slave ended where the master, after it had lost its end, began."""
+    kept = master()
+    kept.first = 2 * FILE
+    for end, file_bytes in ((2 * FILE, FILE), (2 * FILE + 5, 4 * FILE)):
+        found = objection(kept, hello(MemoryLog(DATA[:end], file_bytes=file_bytes)))
+        assert found is not None and "nothing before 200000" in found
+
+
 @pytest.mark.parametrize(
     "forged",
     [

@@ -68,6 +68,15 @@ async def test_h8_a_wrong_offset_closes_and_appends_nothing(house: Any) -> None:
     assert await (await met.get()).heard() == ASK
 
 
+@pytest.mark.rule("H4")
+async def test_h4_a_log_without_a_byte_begins_wherever_the_master_does(house: Any) -> None:
+    """Found by the simulator: a full disk took nothing of the first bytes, and the slave stayed where they began."""
+    met: asyncio.Queue[Any] = asyncio.Queue()
+    house.slave(await house.raw_master(met.put_nowait), MemoryLog(start=8192))
+    peer = await met.get()
+    assert [await peer.heard(), await peer.heard()] == [ASK, 0]
+
+
 async def test_a_full_disk_ends_the_link_and_is_tried_again(house: Any) -> None:
     master = await house.master(MemoryLog(b"data"))
     log = MemoryLog()

@@ -48,6 +48,20 @@ def test_a_queue_that_begins_late_has_fillers_before(disk: SimDisk) -> None:
     assert disk.listdir("/cq/Topic/3") == [f"{320:020}"]
 
 
+@pytest.mark.parametrize("repair", [False, True])
+def test_fillers_before_a_message_that_is_gone_are_no_messages(disk: SimDisk, repair: bool) -> None:
+    """Found by the simulator: a slave lost its log, and its queue went on behind the fillers of its first life."""
+    queue = queue_on(disk)
+    queue.write(20, units(20, 3))
+    queue.sync()
+    disk.makedirs("/log")
+    again = queue_on(disk)
+    again.load(0, CommitLog(FileQueue(disk, "/log", 4096), 0, 0), repair=repair)
+    assert (again.first, again.end) == (0, 0)
+    again.write(67, units(67, 1))
+    assert (again.first, again.end) == (67, 68)
+
+
 def test_missing_offsets_are_filled(disk: SimDisk) -> None:
     queue = queue_on(disk)
     queue.write(0, units(0, 2))
@@ -73,10 +87,12 @@ def test_messages_whose_files_are_gone(disk: SimDisk) -> None:
     queue.write(0, units(0, 40))
     queue.forget_before(1950)
     assert queue.first == 20
-    queue.drop_files()
+    queue.drop_files(1950)
     assert disk.listdir("/cq/Topic/3") == [f"{320:020}", f"{640:020}"]
     queue.forget_before(1 << 40)
-    queue.drop_files()
+    queue.drop_files(3200)  # of which 31 is the last message before it
+    assert disk.listdir("/cq/Topic/3") == [f"{320:020}", f"{640:020}"]
+    queue.drop_files(3201)
     assert (queue.first, queue.end) == (40, 40)
     assert disk.listdir("/cq/Topic/3") == [f"{640:020}"]
 
@@ -87,8 +103,22 @@ def test_a_torn_unit_is_no_unit_of_a_message_whose_file_is_gone(disk: SimDisk) -
     queue.write(0, units(50, 4))
     queue.sync()
     disk.open("/cq/Topic/3/" + f"{0:020}").write([UNIT.pack(7, 100, 0)], 8 * UNIT.size)
-    log = CommitLog(FileQueue(disk, "/log", 4096), 8192, 5200)  # two of the four messages are gone
     disk.makedirs("/log")
+    files = FileQueue(disk, "/log", 400)
+    files.prepare(5200)
+    log = CommitLog(files, 5600, 0)  # two of the four messages are gone
     again = queue_on(disk)
     again.load(5400, log, repair=True)
     assert (again.end, again.last_physical) == (2, 5100)  # those still there have no record in this log
+
+
+def test_a_torn_unit_is_from_no_place_before_the_log_ever_began(disk: SimDisk) -> None:
+    """Found by the simulator: half an offset, on a slave that began in the middle and deleted nothing."""
+    queue = queue_on(disk)
+    queue.write(4, [(5272, 208, 0)])
+    queue.sync()
+    disk.open("/cq/Topic/3/" + f"{0:020}").write([UNIT.pack(152, 208, 0)], 4 * UNIT.size)
+    disk.makedirs("/log")
+    again = queue_on(disk)
+    again.load(5480, CommitLog(FileQueue(disk, "/log", 4096), 8192, 4096), repair=True)
+    assert (again.first, again.end) == (0, 0)

@@ -312,7 +312,7 @@ def test_a_slave_that_died_before_its_first_bytes_begins_again() -> None:
         shelf.store.append_raw(8192, b"x" * 100)
     shelf.disk.kill()
     shelf.open()
-    assert (shelf.store.first, shelf.store.end) == (8192, 8192)
+    assert (shelf.store.first, shelf.store.end) == (0, 0)
     master = Shelf()
     master.send(*[b"m" * 100] * 100)
     start = 4096
@@ -320,6 +320,53 @@ def test_a_slave_that_died_before_its_first_bytes_begins_again() -> None:
     shelf.store.slave = True
     shelf.store.reput()
     assert shelf.bodies()
+
+
+@pytest.mark.parametrize("slave", [False, True])
+def test_a_log_that_is_lost_as_a_whole_begins_anew(slave: bool) -> None:
+    """Found by the simulator: of two new files power loss took the name of the first and left the one in reserve."""
+    shelf = Shelf()
+    shelf.store.slave = slave
+    shelf.send(b"a", b"b", KEYS="k")
+    shelf.store.reput()
+    shelf.store.maintain(shelf.clock.ms)  # queues and index are durable; the log is not
+    shelf.disk.kill()
+    shelf.disk.unlink(FIRST_FILE)
+    assert shelf.disk.listdir(f"{ROOT}/commitlog") == [f"{4096:020}"]
+    for _ in range(2):
+        shelf.open()
+        assert (shelf.store.first, shelf.store.end) == (0, 0)
+        assert shelf.store.queue_range("Topic", 0) == (0, 0)
+        shelf.disk.kill()
+    (put,) = shelf.open().put([draft(b"n")])
+    assert (put.offsets[0], put.queue_offset) == (0, 0)
+
+
+def test_a_record_that_ends_unwritten_is_torn_whatever_follows() -> None:
+    shelf = Shelf()
+    shelf.send(b"kept")
+    shelf.settle()
+    end = shelf.store.end
+    _, put = shelf.send(b"torn", b"whole", KEYS="key")
+    shelf.disk.kill()
+    shelf.disk.open(FIRST_FILE).write([bytes(3)], put.offsets[0] - 3)
+    shelf.open()
+    assert shelf.bodies() == [b"kept"]
+    assert shelf.store.end == end
+
+
+def test_a_slaves_half_synced_record_that_ends_unwritten_is_torn() -> None:
+    master, slave = Shelf(), Shelf(seed=2)
+    master.send(b"one", b"two", KEYS="key")
+    end = master.store.end
+    slave.store.slave = True
+    slave.store.append_raw(0, master.store.slice(0, end - 5))
+    slave.settle()
+    slave.store.append_raw(end - 5, master.store.slice(end - 5, 5))
+    slave.disk.kill()
+    slave.disk.open(FIRST_FILE).write([bytes(5)], end - 5)
+    slave.open()
+    assert slave.bodies() == [b"one"]
 
 
 def test_a_queues_folder_made_by_a_process_that_was_killed_is_made_durable() -> None:

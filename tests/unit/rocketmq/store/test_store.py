@@ -48,6 +48,62 @@ def test_h11_old_files_go_by_age_with_their_units_and_entries() -> None:
     assert (shelf.store.first, shelf.store.queue_range("Topic", 0)) == (first, (low, high))
 
 
+def deleting_at_three_days(shelf: Shelf) -> None:
+    """Only messages that come now stay."""
+    shelf.disk.capacity = 1 << 20
+    shelf.clock.ms += 73 * 3_600_000
+
+
+KEEPING = dataclasses.replace(SMALL, disk_delete_ratio=1, disk_clean_ratio=99, disk_refuse_ratio=99)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_queue_offsets_go_on_though_all_messages_are_gone_or_lost(seed: int) -> None:
+    """Found by the simulator: the file with the last unit that was durable was deleted before the next ones were."""
+    shelf = Shelf(KEEPING, seed)
+    shelf.send(*(b"old" for _ in range(32)), queue_id=1)  # two files of units
+    fill(shelf)
+    deleting_at_three_days(shelf)
+    shelf.send(*(b"new" * 20 for _ in range(40)))
+    shelf.store.flush()
+    shelf.send(b"not synced", queue_id=1)
+    shelf.store.reput()
+    shelf.store.maintain(shelf.clock.ms)
+    assert shelf.store.queue_range("Topic", 1) == (32, 33)
+    shelf.disk.power_loss()
+    shelf.open()
+    (put,) = shelf.send(b"next", queue_id=1)
+    assert put.queue_offset in (32, 33)
+
+
+def test_no_message_is_deleted_while_its_unit_is_not_durable() -> None:
+    shelf = Shelf(KEEPING)
+    shelf.send(*(b"old" for _ in range(5)), queue_id=1)
+    shelf.disk.fault = lambda operation, path: (
+        DiskFull("no") if operation == "sync_dir" and "consumequeue" in path else None
+    )
+    fill(shelf)
+    deleting_at_three_days(shelf)
+    fill(shelf)
+    assert shelf.store.first == 0
+    shelf.disk.fault = None
+    shelf.store.maintain(shelf.clock.ms)
+    assert shelf.store.first > 0
+    shelf.disk.power_loss()
+    shelf.open()
+    assert shelf.send(b"next", queue_id=1)[0].queue_offset == 5
+
+
+@pytest.mark.parametrize("room", ["consumequeue", "index"])
+def test_a_sync_that_finds_no_space_is_not_tried_again(room: str) -> None:
+    shelf = Shelf()
+    shelf.send(b"a", KEYS="k")
+    shelf.store.reput()
+    shelf.disk.fault = lambda operation, path: DiskFull("no") if operation == "sync" and room in path else None
+    with pytest.raises(StorageError, match="nobody knows"):
+        shelf.store.maintain(shelf.clock.ms)
+
+
 def test_a_full_disk_refuses_messages_and_serves_reads() -> None:
     shelf = Shelf()
     fill(shelf, 5)

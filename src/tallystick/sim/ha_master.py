@@ -1,45 +1,36 @@
-"""A master and its slaves in the simulator: the production cores, and the simulator's own shells around them."""
+"""A master in the simulator: the production cores, and the simulator's own shells around them."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
 from typing import Protocol
 
-from tallystick.errors import StorageError
-from tallystick.rocketmq.ha import feed, follow
+from tallystick.rocketmq.ha import feed
 from tallystick.rocketmq.ha.acks import AcksCore, Settle, Ticket
 from tallystick.rocketmq.ha.feed import Feed
-from tallystick.rocketmq.ha.follow import Follow, Stage
 from tallystick.rocketmq.ha.log import range_of
-from tallystick.rocketmq.ha.proof import objection, spans_of
+from tallystick.rocketmq.ha.proof import objection
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.wire.ha import ASK, HEAD, REPORT, MasterHello
 from tallystick.rocketmq.wire.values import PutStatus
 from tallystick.sim.ha_log import FILE_BYTES, SimLog
-from tallystick.sim.ha_queues import check_dispatch
-from tallystick.sim.ha_wire import SimAlarm, Weather, Wire
+from tallystick.sim.ha_upkeep import Upkeep
+from tallystick.sim.ha_wire import SimAlarm, Wire
 from tallystick.sim.world import World
 
 PIECE_BYTES = 1000
-MAX_UPKEEP_S = 10.0
 
 
-class Judge(Protocol):
-    """Who checks the promises."""
+class SendJudge(Protocol):
+    """Who checks what a sender is promised."""
 
     def settled(self, end: int, flush: bool, replicas: bool, status: PutStatus) -> None: ...
-
-    def copied(self, slave: SimSlave, offset: int, size: int) -> None: ...
-
-    def follows(self, slave: SimSlave) -> None: ...
 
 
 class SimMaster:
     """``original``: it does not know the extension, and like an original never answers the question."""
 
     def __init__(
-        self, world: World, log: SimLog, settings: HaSettings, judge: Judge, *, original: bool, sync_flush: bool
+        self, world: World, log: SimLog, settings: HaSettings, judge: SendJudge, *, original: bool, sync_flush: bool
     ) -> None:
         self.world, self.log, self.settings, self.judge = world, log, settings, judge
         self.original, self.sync_flush = original, sync_flush
@@ -118,27 +109,6 @@ class SimMaster:
             self.settle(self.acks.tick(self.world.now))
 
 
-class Upkeep:
-    """Of a node's store, in one of its lives: about as often as the thread does it; and a look at queues and index."""
-
-    def __init__(self, node: SimMaster | SimSlave) -> None:
-        self._node, self._life = node, node.life
-        self._again()
-
-    def _again(self) -> None:
-        world = self._node.world
-        world.after(world.random.random() * MAX_UPKEEP_S, self._run)
-
-    def _run(self) -> None:
-        node = self._node
-        if node.up and node.life == self._life:
-            node.log.maintain()
-            node.log.dispatch()
-            if node.world.chance(0.03):
-                check_dispatch(node.log)
-            self._again()
-
-
 class FeedNode:
     """The master's side of a link, as ``SlaveLink`` is one."""
 
@@ -146,6 +116,7 @@ class FeedNode:
         self.master, self.world = master, master.world
         self.name = ""
         self.closed = False
+        self._question = b"" if master.original else None  # as far as it came, of what an original passes over
         self._feed = Feed(master.settings, FILE_BYTES, self.world.now)
         self._alarm = SimAlarm(self.world, self._tick)
         self._alarm.set(self._feed.wake_at())
@@ -158,9 +129,16 @@ class FeedNode:
     def read(self, data: bytes) -> None:
         if self.closed:
             return
-        if self.master.original and data[: REPORT.size] == REPORT.pack(ASK):
-            data = data[REPORT.size :]
+        if self._question is not None:
+            data = self._pass_over(self._question + data)
         self._do(self._feed.received(data, range_of(self.master.log), self.world.now))
+
+    def _pass_over(self, data: bytes) -> bytes:
+        """What an original makes of the first bytes it is sent: a negative first report is as good as none."""
+        self._question = None if len(data) >= REPORT.size else data
+        if self._question is not None:
+            return b""
+        return data.removeprefix(REPORT.pack(ASK))
 
     def writable(self) -> None:
         if not self.closed:
@@ -225,143 +203,3 @@ class FeedNode:
         if older is not None:
             older.end(silently=False)
         self.master.settle(self.master.acks.connected(self.name, end, self.world.now))
-
-
-class SimSlave:
-    """``flushed`` reports when ``settings.sync_flush``; a death closes its connection or lets it go silent."""
-
-    def __init__(
-        self, world: World, name: str, log: SimLog, settings: HaSettings, master: SimMaster,
-        weather: Callable[[], Weather], judge: Judge,
-    ) -> None:  # fmt: skip
-        self.world, self.name, self.log, self.settings = world, name, log, settings
-        self.master, self.weather, self.judge = master, weather, judge
-        self.up = False
-        self.life = 0
-        self.refused: str | None = None
-        self.link: FollowNode | None = None
-        self.start()
-
-    def start(self) -> None:
-        self.up = True
-        self.life += 1
-        self._syncing = False
-        Upkeep(self)
-        self.world.after(0.0, self.connect, self.life)
-
-    def die(self, *, power_loss: bool) -> None:
-        self.world.note(self.name, "dies", "power" if power_loss else "kill")
-        self.up = False
-        if self.link is not None:
-            self.link.end(silently=power_loss)
-        self.log.restart(power_loss=power_loss)
-
-    def connect(self, life: int) -> None:
-        if not self.up or life != self.life or self.link is not None:
-            return
-        if not self.master.up:
-            self.retry(self.settings.retry_ms / 1000)
-            return
-        feeding = FeedNode(self.master)
-        self.link = FollowNode(self)
-        wire = Wire(self.world, self.weather, feeding, self.link)
-        feeding.attach(wire, f"{self.name}/{self.world.steps}")
-        self.link.attach(wire)
-
-    def retry(self, after_s: float) -> None:
-        self.world.after(after_s, self.connect, self.life)
-
-    def sync(self) -> None:
-        if not self._syncing and self.up:
-            self._syncing = True
-            self.world.after(self.world.random.random() * 0.05, self._sync, self.life)
-
-    def _sync(self, life: int) -> None:
-        if self.up and life == self.life:
-            self.log.flush()
-            self.world.after(self.world.random.random() * 0.02, self._synced, life)
-
-    def _synced(self, life: int) -> None:
-        if not self.up or life != self.life:
-            return
-        self._syncing = False
-        if self.link is not None:
-            self.link.flushed()
-        if self.log.flushed < self.log.end and self.settings.sync_flush:
-            self.sync()
-
-
-class FollowNode:
-    """The slave's side of a link, as ``MasterLink`` is one."""
-
-    def __init__(self, slave: SimSlave) -> None:
-        self._slave, self._world = slave, slave.world
-        self.core = Follow(slave.settings, range_of(slave.log), spans_of(slave.log), self._world.now)
-        self._alarm = SimAlarm(self._world, self._tick)
-        self.closed = False
-
-    def attach(self, wire: Wire) -> None:
-        self._wire = wire
-        self._do(self.core.connected(self._world.now))
-        if self.core.stage is Stage.SETTLING:
-            self._slave.sync()
-
-    def read(self, data: bytes) -> None:
-        if not self.closed:
-            self._do(self.core.received(memoryview(data), self._world.now))
-
-    def writable(self) -> None:
-        """It sends little: nothing waits."""
-
-    def lost(self) -> None:
-        if not self.closed:
-            self._do([follow.Close("the master closed the link", self._slave.settings.retry_ms / 1000)])
-
-    def flushed(self) -> None:
-        self._do(self.core.flushed(range_of(self._slave.log), self._world.now))
-
-    def end(self, *, silently: bool) -> None:
-        self.closed = True
-        self._slave.link = None
-        if silently:
-            self._wire.vanish()
-        else:
-            self._wire.close(self._wire.to_master, self._wire.to_slave)
-
-    def _tick(self) -> None:
-        if not self.closed:
-            self._do(self.core.tick(self._world.now))
-
-    def _do(self, actions: list[follow.Action]) -> None:
-        slave, due = self._slave, deque(actions)
-        while due and not self.closed:
-            action = due.popleft()
-            self._world.note(slave.name, type(action).__name__, slave.log.end)
-            match action:
-                case follow.Send(data):
-                    self._wire.to_master.send(data)
-                case follow.Append(offset, parts):
-                    due.extend(self._append(offset, b"".join(parts)))
-                case follow.Following(proven):
-                    slave.refused = None
-                    if proven or slave.master.original:  # else it says so in vain: a master of ours sends it nothing
-                        slave.judge.follows(slave)
-                case follow.Close(reason, retry_s, refused):
-                    self._world.note(slave.name, reason)
-                    slave.refused = reason if refused else None
-                    self.end(silently=False)
-                    slave.retry(retry_s)
-        if not self.closed:
-            self._alarm.set(self.core.wake_at())
-
-    def _append(self, offset: int, data: bytes) -> list[follow.Action]:
-        slave = self._slave
-        try:
-            slave.log.append_raw(offset, data)
-        except StorageError as error:
-            return [follow.Close(f"cannot append: {error}", slave.settings.retry_ms / 1000)]
-        slave.log.dispatch()
-        slave.judge.copied(slave, offset, len(data))
-        if slave.settings.sync_flush or self._world.chance(0.2):
-            slave.sync()
-        return self.core.appended(range_of(slave.log), self._world.now)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from field import BIG_HEAP, Peers
+from machine import resident_mb
+from report import OURS
 
 from support.java import Java
 from support.peers import Bookie, Driver, ZooKeeper
 
-OURS, BATCHES = "tallystick", "tallystick, in batches"
+BATCHES = "tallystick, in batches"
 BEST, DEFAULT = "original, best", "original, default"
 OUR_CLIENT, THEIR_CLIENT = "our client, original bookies", "original client, our bookies"
 
-BIG_HEAP = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=1g")
 # What was found to matter on two cores: Db storage, few threads, no timer before a sync, larger journal buffers.
 BEST_BOOKIE = {
     "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
@@ -47,31 +49,29 @@ class Side:
         return [self.client.pid, *(bookie.pid for bookie in self.bookies)]
 
 
-@dataclass
-class Field:
+class Field(Peers):
     """Everything that runs at once: one ZooKeeper, a cluster of three bookies a kind, a client a side."""
 
-    java: Java
-    folder: Path
-    sides: dict[str, Side] = field(default_factory=dict)
-    start_seconds: dict[str, list[float]] = field(default_factory=dict)
-    _peers: list[Driver | Bookie] = field(default_factory=list)
+    def __init__(self, java: Java, folder: Path, *, default: bool, mixes: bool) -> None:
+        super().__init__(java, folder)
+        self._default, self._mixes = default, mixes
+        self.sides: dict[str, Side] = {}
 
-    async def start(self, *, default: bool, mixes: bool) -> None:
+    async def start(self) -> None:
         """Bookies start one after another, so that each start can be timed."""
         service = await ZooKeeper.start(self.java, self.folder)
-        self._peers.append(service)
+        self.peers.append(service)
         ours_uri, best_uri = await service.cluster("ours"), await service.cluster("best")
         ours = await self._bookies(OURS, [Bookie.ours(ours_uri, self.folder) for _ in range(3)])
         best = await self._bookies(BEST, [self._original(best_uri, BEST_BOOKIE, BIG_HEAP) for _ in range(3)])
         self._side(OURS, await Driver.ours(ours_uri, self.folder), ours)
         self.sides[BATCHES] = replace(self.sides[OURS], name=BATCHES, batch_adds=True)
         self._side(BEST, await self._client(best_uri, BEST_CLIENT, BIG_HEAP), best)
-        if default:
+        if self._default:
             uri = await service.cluster("default")
             bookies = await self._bookies(DEFAULT, [self._original(uri, DEFAULT_BOOKIE, ()) for _ in range(3)])
             self._side(DEFAULT, await self._client(uri, DEFAULT_CLIENT, ()), bookies, batch_reads=False)
-        if mixes:
+        if self._mixes:
             self._side(OUR_CLIENT, await Driver.ours(best_uri, self.folder), best)
             self._side(THEIR_CLIENT, await self._client(ours_uri, BEST_CLIENT, BIG_HEAP), ours)
 
@@ -82,15 +82,19 @@ class Field:
         return await Driver.original(self.java, uri, self.folder, settings, flags=flags)
 
     async def _bookies(self, name: str, bookies: list[Bookie]) -> list[Bookie]:
-        self._peers += bookies
+        self.peers += bookies
         self.start_seconds[name] = [await bookie.start() for bookie in bookies]
         return bookies
 
     def _side(self, name: str, client: Driver, bookies: list[Bookie], *, batch_reads: bool = True) -> None:
-        self._peers.append(client)
+        self.peers.append(client)
         self.sides[name] = Side(name, client, bookies, batch_reads=batch_reads)
 
-    def stop(self) -> None:
-        for peer in reversed(self._peers):
-            peer.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
+    def memory(self) -> dict[str, dict[str, float]]:
+        return {
+            side.name: {
+                "client": resident_mb(side.client.pid),
+                "bookie": sum(resident_mb(bookie.pid) for bookie in side.bookies) / len(side.bookies),
+            }
+            for side in self.sides.values()
+        }

@@ -1,0 +1,43 @@
+"""What the report of ``ledger.py`` says beside the rounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import report
+from report import Form, grid, shown
+
+REFERENCE = "original, best"
+FORM = Form(
+    operations="operations",
+    roles="client + bookie",
+    reference=REFERENCE,
+    ratios=(("rate ÷ best", lambda r: r.rate), ("CPU ÷ best", lambda r: r.total_us)),
+    begin="<!-- table: begin -->",
+    end="<!-- table: end -->",
+)
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """The whole report as Markdown."""
+    machine = found["machine"]
+    disk = (
+        f"; fdatasync p50 behind 4 KB {machine['fdatasync_4k_growing_p50_us']} µs (growing file) "
+        f"and {machine['fdatasync_4k_rewritten_p50_us']} µs (written before)"
+    )
+    return report.markdown(found, FORM, _processes_table(found), disk)
+
+
+def _processes_table(found: dict[str, Any]) -> str:
+    titles = (
+        "side", "bookie start → answers, s", "killed and started again, s (entries it holds)",
+        "RSS MB at rest: bookie; client", "after the load",
+    )  # fmt: skip
+    rows = []
+    rest, loaded = found["resident_mb"]["rest"], found["resident_mb"]["loaded"]
+    for name, seconds in found["start_seconds"].items():
+        restart = found["restarts"].get(name)
+        again = f"{restart['seconds']:.2f} ({restart['entries'] / 1e6:.2f} M)" if restart else "-"
+        memory = (f"{values[name]['bookie']:.0f}; {values[name]['client']:.0f}" for values in (rest, loaded))
+        rows.append([shown(name), " ".join(f"{s:.2f}" for s in seconds), again, *memory])
+    return grid(titles, rows)

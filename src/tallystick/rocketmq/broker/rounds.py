@@ -1,0 +1,84 @@
+"""When a slave copies its master's tables: the core of ``MetadataSync`` (H12).
+
+Timed rounds come 3 s after the start and then every 10 s. An *early* round comes at once when the master is another one
+than before, and when records were dispatched of a topic that the slave's table lacks: a message that is acknowledged
+because the slave has it must be readable there should the master die now (H3, H13). Early rounds begin at least a
+second apart; what they do not bring is wanted again after 1, 2, 4, 8 s, and then left to the timed ones: the log may
+hold messages of topics that were deleted long ago.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+
+FIRST_S, PERIOD_S = 3.0, 10.0
+GAP_S = 1.0
+_EVERYTHING = ""  # beside the names of topics: a round in which no part fails
+
+
+@dataclass(slots=True)
+class _Want:
+    """``gap_s`` is how long it is left alone when the next round does not bring it."""
+
+    due: float
+    gap_s: float = GAP_S
+
+
+class Rounds:
+    """``master_found`` and ``dispatched`` at any time; at ``wake_at`` ``began``, and ``ended`` before the next round.
+
+    ``master`` is None while nobody knows one; then nothing is due.
+    """
+
+    def __init__(self, now: float, *, first_s: float = FIRST_S, period_s: float = PERIOD_S) -> None:
+        self.master: str | None = None
+        self._period_s = period_s
+        self._timed = now + first_s
+        self._early_from = now
+        self._wanted: dict[str, _Want] = {}
+        self._sought: tuple[str, ...] = ()  # what was wanted when the round began
+        self._is_timed = False  # the round that began last
+
+    def master_found(self, master: str | None, now: float) -> None:
+        """Where name servers say that it is. Another master may have what the one before lacked."""
+        if master != self.master:
+            self.master = master
+            for name in (_EVERYTHING, *self._wanted):
+                self._wanted[name] = _Want(now)
+
+    def dispatched(self, topics: Iterable[str], known: Container[str], now: float) -> bool:
+        """Records of these topics are here; whether that changes ``wake_at``. ``known``: those that the table has."""
+        new = [topic for topic in topics if topic not in known and topic not in self._wanted]
+        for topic in new:
+            self._wanted[topic] = _Want(now)
+        return bool(new)
+
+    def wake_at(self) -> float | None:
+        """When the next round is due; None: not before there is a master."""
+        if self.master is None:
+            return None
+        early = min((want.due for want in self._wanted.values()), default=math.inf)
+        return min(self._timed, max(early, self._early_from))
+
+    def began(self, now: float) -> None:
+        self._sought, self._is_timed = tuple(self._wanted), now >= self._timed
+        if not self._is_timed:
+            self._early_from = now + GAP_S
+
+    def ended(self, known: Container[str], now: float, *, failed: bool) -> None:
+        """The table has ``known`` now. ``failed``: at least one part was not copied."""
+        if self._is_timed:
+            self._timed = now + self._period_s
+        if not failed:
+            self._wanted.pop(_EVERYTHING, None)
+        for topic in [topic for topic in self._wanted if topic in known]:
+            del self._wanted[topic]
+        for name in self._sought:
+            if name in self._wanted:
+                self._put_off(self._wanted[name], now)
+
+    def _put_off(self, want: _Want, now: float) -> None:
+        want.due = now + want.gap_s if want.gap_s < self._period_s else math.inf
+        want.gap_s *= 2

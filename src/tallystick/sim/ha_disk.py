@@ -1,0 +1,52 @@
+"""A disk whose power loss treats each record of a CommitLog as one piece: lost, kept, or cut off somewhere.
+
+The layout has a checksum of a record's body and of nothing else. A hole in the rest of a record, with its end on the
+disk, may pass for a whole record, and nobody can tell it from one; so no promise is made about it, and none is checked.
+Whole records may still be missing before others, and all other files lose what they lose byte by byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tallystick.codec.records import BLANK
+from tallystick.sim.disk import SimDisk
+
+_MAGIC_AT, _HEAD_BYTES = 4, 8
+
+
+class RecordDisk(SimDisk):
+    """See the module. Files of a CommitLog are told by their folder."""
+
+    def power_loss(self) -> None:
+        for path in list(self._names):
+            if "/commitlog/" in path:
+                self._write_records(path)
+        super().power_loss()
+
+    def _write_records(self, path: str) -> None:
+        """What was not synced, as far as it comes to the medium."""
+        inode = self._inode(path)
+        if not inode.pending:
+            return
+        inode.pending.clear()
+        size = self.random.choice((len(inode.durable), len(inode.cached)))
+        inode.durable.extend(bytes(max(0, size - len(inode.durable))))
+        for start, end in _pieces(inode.cached):
+            kept = start + self.random.choice((0, end - start, self.random.randint(0, end - start)))
+            if kept > start:
+                inode.durable.extend(bytes(max(0, kept - len(inode.durable))))
+                inode.durable[start:kept] = inode.cached[start:kept]
+
+
+def _pieces(content: bytearray) -> Iterator[tuple[int, int]]:
+    """From where to where each record goes; the last piece is what follows them."""
+    start = 0
+    while start + _HEAD_BYTES <= len(content):
+        size, magic = (int.from_bytes(content[at : at + 4], "big") for at in (start, start + _MAGIC_AT))
+        end = start + size
+        if magic == BLANK or size < _HEAD_BYTES or end > len(content):
+            break
+        yield start, end
+        start = end
+    yield start, len(content)

@@ -1,0 +1,121 @@
+"""A master and a slave as the life of their tables sees them: tables, files, answers, and how long their logs are."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from tallystick.errors import BrokerError, StorageError
+from tallystick.rocketmq.broker.broker_requests import BrokerRequests
+from tallystick.rocketmq.broker.clients import Clients
+from tallystick.rocketmq.broker.config_files import ConfigFiles
+from tallystick.rocketmq.broker.group_requests import GroupRequests
+from tallystick.rocketmq.broker.locks import QueueLocks
+from tallystick.rocketmq.broker.offset_requests import OffsetRequests
+from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.broker.registration import Identity
+from tallystick.rocketmq.broker.saver import PERIOD_S as SAVE_S
+from tallystick.rocketmq.broker.settings import BrokerSettings
+from tallystick.rocketmq.broker.tables import Tables
+from tallystick.rocketmq.broker.topic_requests import TopicRequests
+from tallystick.rocketmq.store.store import MessageStore
+from tallystick.rocketmq.wire.bodies import HaStatus
+from tallystick.rocketmq.wire.headers import UpdateOffsetHeader
+from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.values import RequestCode
+from tallystick.runtime.events import Events
+from tallystick.sim.disk import SimDisk
+from tallystick.sim.invariants import Violation
+from tallystick.sim.world import World, WorldClock
+
+TOPIC, GROUP = "Orders", "billing"
+QUEUES = 2
+ROOT = "/store"
+
+
+class Node:
+    """Tables, their files, and the answers from them.
+
+    ``ends`` are those of its queues, ``synced`` what of them a power loss cannot take. ``sure`` has the offsets that a
+    crash may not take back. ``own`` are commits on the slave that the master was not told, ``sure_own`` those of them
+    that a crash may not take back either.
+    """
+
+    def __init__(self, world: World, settings: BrokerSettings) -> None:
+        self.world, self.settings, self.disk = world, settings, SimDisk(world.random)
+        self.name = settings.role.value
+        self.life = 0
+        self.up = False
+        self.ends, self.synced = [0] * QUEUES, [0] * QUEUES
+        self.sure: dict[int, int] = {}
+        self.own: dict[int, int] = {}
+        self.sure_own: dict[int, int] = {}
+        self.disk.makedirs(ROOT)
+        self.disk.sync_dir("/")
+        self.start()
+
+    def start(self) -> None:
+        self.life += 1
+        clock, events, slave = WorldClock(self.world), Events(), self.settings.is_slave
+        self.files = ConfigFiles(self.disk, ROOT)
+        self.tables = tables = Tables(
+            self.files, self.settings.topic_defaults(), clock, events, lambda: None, self._end_of, slave=slave
+        )
+        parts = Parts(
+            self.settings, Identity("c0", "b0", int(slave), "127.0.0.1:22500", "127.0.0.1:22501"), clock, events,
+            cast("MessageStore", None), tables.topics, tables.groups, tables.offsets, tables.delays, Clients(),
+            QueueLocks(), lambda: HaStatus(not slave, 0),
+        )  # fmt: skip
+        rooms = (TopicRequests, GroupRequests, OffsetRequests, BrokerRequests)
+        self.answers = {code: answer for room in rooms for code, answer in room(parts).answers.items()}
+        self.up = True
+        # Of several commits to a queue an earlier one may be what was saved.
+        self.own = {queue: min(self.own[queue], offset) for queue, offset in self.sure_own.items()}
+        self.sure = {queue_id: min(offset, self.ends[queue_id]) for queue_id, offset in self.sure.items()}
+        for queue_id, offset in self.sure.items() if not slave else ():  # a slave's may be set back by its master's
+            if (self.offset(queue_id) or 0) < offset:
+                raise Violation(f"saved: {self.name} had offset {offset} on its disk, now {self.offset(queue_id)}")
+        self.world.after(self.world.random.random() * SAVE_S, self._save, self.life)
+
+    def _end_of(self, topic: str, queue_id: int) -> int:
+        return self.ends[queue_id] if topic == TOPIC else 0
+
+    def lose_tail(self) -> None:
+        """The power fails: of what was not synced any part may be left."""
+        self.ends = [self.world.random.randint(*some) for some in zip(self.synced, self.ends, strict=True)]
+
+    def offset(self, queue_id: int) -> int | None:
+        return self.tables.offsets.get(TOPIC, GROUP, queue_id)
+
+    def _save(self, life: int) -> None:
+        if not self.up or life != self.life:
+            return
+        now, own = {queue_id: self.offset(queue_id) or 0 for queue_id in range(QUEUES)}, dict(self.own)
+        failed = False
+        for name, text in self.tables.unsaved().items():
+            try:
+                self.files.save(name, text)
+            except StorageError:
+                failed = True
+                self.tables.failed(name)
+        if not failed:
+            self.sure, self.sure_own = now, own
+        self.world.after(SAVE_S, self._save, life)
+
+    def commit(self, queue_id: int, offset: int) -> bool:
+        """As a consumer asks for it; a slave that has copied nothing yet refuses."""
+        header = UpdateOffsetHeader(consumer_group=GROUP, topic=TOPIC, queue_id=queue_id, commit_offset=offset)
+        taken = self.answer(request(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_fields())).code == 0
+        if taken and self.settings.is_slave:
+            self.own[queue_id] = min(offset, self.ends[queue_id])
+        return taken
+
+    def told(self, queue_id: int) -> None:
+        """The master has what was committed here."""
+        del self.own[queue_id]
+        self.sure_own.pop(queue_id, None)
+
+    def answer(self, command: Command) -> Command:
+        try:
+            return self.answers[command.code]("127.0.0.1:1", command)
+        except BrokerError as error:
+            return command.answer(error.response_code, error.message)

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+
+from support.stores import SteppingClock
+from tallystick.rocketmq.broker.groups import Groups
+from tallystick.rocketmq.broker.topics import TopicDefaults, Topics
+from tallystick.rocketmq.wire.bodies import GroupTable, TopicTable
+from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, TopicConfig
+
+Config = TopicConfig | GroupConfig
+
+
+class Shown:
+    """Topics or groups, and how often they changed."""
+
+    def __init__(self, kind: str) -> None:
+        self.clock, self.changes = SteppingClock(), 0
+        self.table: Topics | Groups
+        if kind == "topics":
+            self.table = Topics(TopicDefaults("b0", "c0"), self.clock, self._changed, slave=True)
+        else:
+            self.table = Groups(self.clock, self._changed, slave=True)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def config(self, name: str, size: int = 1) -> Config:
+        return TopicConfig(name, size) if isinstance(self.table, Topics) else GroupConfig(name, retry_max_times=size)
+
+    def put(self, *configs: Config) -> None:
+        self.table.put(*configs)  # type: ignore[arg-type]  # all of one kind
+
+    def replace(self, version: DataVersion, *configs: Config) -> None:
+        entries = {config.name: config for config in configs}
+        if isinstance(self.table, Topics):
+            self.table.replace(TopicTable(version, entries))  # type: ignore[arg-type]
+        else:
+            self.table.replace(GroupTable(version, entries))  # type: ignore[arg-type]
+
+
+@pytest.fixture(params=["topics", "groups"])
+def shown(request: pytest.FixtureRequest) -> Shown:
+    return Shown(request.param)
+
+
+def test_a_change_steps_the_version_and_is_told(shown: Shown) -> None:
+    table, before = shown.table, shown.table.version
+    shown.clock.ms += 5
+    shown.put(shown.config("T"), shown.config("U", 2))
+    assert table.version == DataVersion(0, before.timestamp + 5, before.counter + 1)
+    assert (shown.changes, table.all["U"]) == (1, shown.config("U", 2))
+    assert table.delete("T")
+    assert not table.delete("T")
+    assert (shown.changes, table.version.counter) == (2, 2)
+
+
+def test_a_table_once_seen_never_changes(shown: Shown) -> None:
+    seen = shown.table.all
+    shown.put(shown.config("T"))
+    assert "T" not in seen
+    assert "T" in shown.table.all
+
+
+@pytest.mark.rule("H12")
+def test_h12_a_slave_takes_the_whole_table_and_its_version_in_one_step(shown: Shown) -> None:
+    first, second = DataVersion(0, 77, 7), DataVersion(0, 78, 8)
+    shown.replace(first, shown.config("A"), shown.config("B"))
+    assert (shown.table.version, shown.changes) == (first, 1)
+    for _ in range(2):
+        shown.replace(second, shown.config("B", 2))
+        assert shown.changes == 2  # no rewriting of what is the same
+    assert dict(shown.table.all) == {**shown.table.system, "B": shown.config("B", 2)}
