@@ -23,9 +23,11 @@ from tallystick.runtime.disk import OsDisk
 
 CLUSTER = "interop"
 ANSWER_S = 5.0
+PAUSE_S = 0.05  # between two looks at a server or at files: on two cores the looks themselves delay what is awaited
 TOPICS, GROUPS, OFFSETS = "topics.json", "subscriptionGroup.json", "consumerOffset.json"
-GET_ROUTE, GET_CLUSTER, GET_MAX_OFFSET = 105, 106, 30
+GET_ROUTE, GET_CLUSTER, GET_MAX_OFFSET, GET_MEMBERS = 105, 106, 30, 38
 _LENGTHS = struct.Struct(">II")
+_CHECKPOINT = struct.Struct(">6q")
 
 # Small files, so that a few messages reach several of them. The originals' keys, which ours reads too.
 FILES = {
@@ -138,7 +140,7 @@ class NameServer(Server):
             _, body = await ask(self.port, GET_CLUSTER, {})
             return all(broker.address.encode() in body for broker in brokers)
 
-        await until(all_there, seconds=60)
+        await until(all_there, seconds=60, pause=PAUSE_S)
 
     async def has_lost(self, broker: Broker) -> None:
         """Wait until it is not registered here any more."""
@@ -146,7 +148,15 @@ class NameServer(Server):
         async def gone() -> bool:
             return broker.address.encode() not in (await ask(self.port, GET_CLUSTER, {}))[1]
 
-        await until(gone, seconds=60)
+        await until(gone, seconds=60, pause=PAUSE_S)
+
+    async def routes(self, topic: str, to: str = "brokerName") -> None:
+        """Wait until it has a route of the topic, with this broker's address in it if one is given."""
+
+        async def known() -> bool:
+            return to.encode() in (await ask(self.port, GET_ROUTE, {"topic": topic}))[1]
+
+        await until(known, pause=PAUSE_S)
 
 
 class Broker(Server):
@@ -188,6 +198,19 @@ class Broker(Server):
         answer, _ = await ask(self.ports.broker, GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue)})
         return int(answer["extFields"]["offset"])
 
+    async def serves(self, topic: str, count: int, queues: int = 4) -> None:
+        """Wait until so many messages can be read here: the original queues them a moment after its answer."""
+
+        async def all_queued() -> bool:
+            return sum([await self.queue_end(topic, queue) for queue in range(queues)]) == count
+
+        await until(all_queued, pause=PAUSE_S)
+
+    async def members(self, group: str) -> list[str]:
+        """The client ids of a group."""
+        _, body = await ask(self.ports.broker, GET_MEMBERS, {"consumerGroup": group})
+        return list(json.loads(body)["consumerIdList"]) if body else []
+
     def log(self) -> dict[str, bytes]:
         """The files of the CommitLog by name, without those in which nothing is yet."""
         files = {file.name: file.read_bytes() for file in sorted((self.store / "commitlog").iterdir())}
@@ -200,6 +223,15 @@ class Broker(Server):
             return cast(dict[str, Any], dialect.read(file.read_bytes()))
         except (OSError, RemoteProtocolError):
             return {}
+
+    def vouches(self) -> bool:
+        """Whether the checkpoint covers the log and its index to the end.
+
+        After a crash the original drops an index file of which it does not, and builds only its newest entries again.
+        """
+        log_ms, _, index_ms, _, _, dispatched = _CHECKPOINT.unpack_from((self.store / "checkpoint").read_bytes())
+        name, data = max(self.log().items())
+        return log_ms == index_ms and dispatched >= int(name) + len(data.rstrip(b"\0"))
 
     def take_tables(self, other: Broker) -> None:
         """Copy the tables as they are on disk: an original slave asks for them a minute after its start."""

@@ -128,15 +128,13 @@ class FakeBroker:
                 1,
                 HOST,
                 0,
-                0,
-                queue[offset][1],
-                queue[offset][2],
+                [(0, queue[offset][1], queue[offset][2])],
             )
             for offset in range(at, stop)
             if not wanted or tags_code(decode_properties(queue[offset][2]).get("TAGS")) in wanted
         ]
         code = ResponseCode.SUCCESS if rows else ResponseCode.PULL_RETRY_IMMEDIATELY
-        return self._pulled(command, code, stop, first, end, b"".join(encode_records(rows, 0, 2, HOST)))
+        return self._pulled(command, code, stop, first, end, encode_records(rows, 0, 2, HOST))
 
     def _pulled(self, command: Command, code: int, at: int, first: int, end: int, body: bytes = b"") -> Command:
         answer = headers.PullAnswer(

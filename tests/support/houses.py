@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from support.broker_peers import CLUSTER, Broker, NameServer
 from support.peers import Driver
-from support.waiting import until
 
 
 @dataclass(frozen=True)
@@ -25,14 +24,9 @@ class House:
         return (await self.clients["java"].ask("admin", line=f"{line} -n {self.ns}"))["printed"]
 
     async def make_topic(self, name: str, queues: int = 4) -> str:
-        """By the original's command on all masters."""
-        printed = await self.admin(f"updateTopic -c {CLUSTER} -t {name} -r {queues} -w {queues}")
-        assert "success" in printed, printed
-
-        async def known() -> bool:
-            return '"brokerName"' in await self.admin(f"topicRoute -t {name}")
-
-        await until(known)
+        """By the original's admin client on all masters."""
+        await self.clients["java"].ask("topic", ns=self.ns, cluster=CLUSTER, topic=name, queues=queues)
+        await self.name_server.routes(name)
         return name
 
     async def start(self, *brokers: Broker) -> None:

@@ -214,4 +214,5 @@ def _train(java: Java) -> None:
             subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
             temporary.rename(java.driver / "classes.jsa")
         except (subprocess.SubprocessError, OSError) as error:
-            print(f"no class-data archive (peers start slower): {error}")
+            said = getattr(error, "stdout", None) or b""
+            print(f"no class-data archive (peers start slower): {type(error).__name__}: {said[-1000:]!r}")

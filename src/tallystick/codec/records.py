@@ -39,6 +39,9 @@ CRC_MASK = 0x7FFFFFFF
 HEADS = {
     (born, store): struct.Struct(f">IIIiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)
 }  # by the widths of the hosts
+# What a producer's messages of one request share, from the system flag to the prepared offset; and all before a body.
+_HOSTS = {(born, store): struct.Struct(f">iq{born}sq{store}siq") for born in (8, 20) for store in (8, 20)}
+_BEFORE_BODY = {hosts.size: struct.Struct(f">IIIiiqq{hosts.size}si") for hosts in _HOSTS.values()}
 _COMMON = struct.Struct(">IIIi4xqqi8x8xq8x4x8xi")  # of a record with IPv4 hosts: up to the body's size
 _COMMON_BYTES = _COMMON.size
 _PREFIX = struct.Struct(">II")
@@ -47,9 +50,10 @@ _LONG = struct.Struct(">q")
 _INT = struct.Struct(">i")
 _UNSIGNED_SHORT = struct.Struct(">H")
 
-# A message of an append: topic field, queue id, queue offset, system flag, born time, born host, reconsume times,
-# flag, body, properties.
-Row = tuple[bytes, int, int, int, int, bytes, int, int, Buffer, bytes]
+Content = tuple[int, Buffer, bytes]  # flag, body, properties as they are stored
+# Messages of one queue in an append: topic field, queue id, queue offset of the first, system flag, born time, born
+# host, reconsume times, contents.
+Row = tuple[bytes, int, int, int, int, bytes, int, Sequence[Content]]
 
 
 class Stop(enum.Enum):
@@ -95,31 +99,28 @@ def record_size(topic: bytes, body: Buffer, properties: bytes, hosts: int) -> in
     return FIXED_BYTES + hosts + len(body) + len(topic) + len(properties)
 
 
-def encode_records(rows: Sequence[Row], offset: int, store_timestamp: int, store_host: bytes) -> list[bytes]:
-    """One record for each row, the first at the physical ``offset``, each at the end of the one before.
+def encode_records(rows: Sequence[Row], offset: int, store_timestamp: int, store_host: bytes) -> bytes:
+    """One record for each message, the first at the physical ``offset``, each at the end of the one before.
 
     The host bits of the system flags are set here. The limits of all fields are the caller's to check.
     """
-    records: list[bytes] = []
-    add, join, short = records.append, b"".join, _UNSIGNED_SHORT.pack
-    pack, packed_for = HEADS[8, len(store_host)].pack, 8
-    fixed, host_bits = FIXED_BYTES + len(store_host), STORE_V6 if len(store_host) != 8 else 0
-    for topic, queue_id, queue_offset, sys_flag, born, born_host, reconsumed, flag, body, properties in rows:
-        if len(born_host) != packed_for:
-            packed_for = len(born_host)
-            pack = HEADS[packed_for, len(store_host)].pack
-            host_bits = host_bits & STORE_V6 | (BORN_V6 if packed_for != 8 else 0)
-        sys_flag |= host_bits
-        body_size, properties_size = len(body), len(properties)
-        size = fixed + packed_for + body_size + len(topic) + properties_size
+    parts: list[Buffer] = []
+    short, checksum, mask = _UNSIGNED_SHORT.pack, crc32, CRC_MASK
+    store_bit = STORE_V6 if len(store_host) != 8 else 0
+    for topic, queue_id, queue_offset, sys_flag, born, born_host, reconsumed, contents in rows:
+        hosts = _HOSTS[len(born_host), len(store_host)]
+        sys_flag |= store_bit | (BORN_V6 if len(born_host) != 8 else 0)
+        origin = hosts.pack(sys_flag, born, born_host, store_timestamp, store_host, reconsumed, 0)
+        pack = _BEFORE_BODY[len(origin)].pack
+        fixed = FIXED_BYTES + len(born_host) + len(store_host) + len(topic)
         magic = V1 if len(topic) <= LONGEST_V1_TOPIC + 1 else V2
-        head = pack(
-            size, magic, crc32(body) & CRC_MASK, queue_id, flag, queue_offset, offset, sys_flag,
-            born, born_host, store_timestamp, store_host, reconsumed, 0, body_size,
-        )  # fmt: skip
-        add(join((head, body, topic, short(properties_size), properties)))
-        offset += size
-    return records
+        for flag, body, properties in contents:
+            body_size, properties_size = len(body), len(properties)
+            size, crc = fixed + body_size + properties_size, checksum(body) & mask
+            head = pack(size, magic, crc, queue_id, flag, queue_offset, offset, origin, body_size)
+            parts += (head, body, topic, short(properties_size), properties)
+            queue_offset, offset = queue_offset + 1, offset + size
+    return b"".join(parts)
 
 
 def encode_blank(size: int) -> bytes:
@@ -266,6 +267,15 @@ def hash_texts(texts: Sequence[bytes], seeds: Sequence[int]) -> list[int]:
     return [
         value + seed * _POWERS[len(text)] & _WORD for value, seed, text in zip(values, seeds, texts, strict=True)
     ]  # fmt: skip
+
+
+def hash_alike(texts: Sequence[bytes], seed: int) -> list[int]:
+    """``hash_texts`` of texts of one length that all have one seed."""
+    data, length = b"".join(texts), len(texts[0])
+    if length != _LANE or not data.isascii():
+        return hash_texts(texts, [seed] * len(texts))
+    seed = seed * _POWERS[length] & _WORD
+    return [lane + seed & _WORD for lane in _polynomials(data)]
 
 
 def hash_latin(text: bytes, seed: int = 0) -> int:

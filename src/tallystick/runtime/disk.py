@@ -127,14 +127,16 @@ class _OsFile:
         return written
 
     def read(self, size: int, offset: int) -> bytes:
-        with _mapped("read", self._path):
+        try:  # as in ``write``
             data = os.pread(self._fd, size, offset)
             while 0 < len(data) < size:
                 more = os.pread(self._fd, size - len(data), offset + len(data))
                 if not more:
                     break
                 data += more
-            return data
+        except OSError as error:
+            raise _storage_error("read", self._path, error) from error
+        return data
 
     def sync(self) -> None:
         with _mapped("sync", self._path):

@@ -130,6 +130,7 @@ class Life:
 
     def schedule(self) -> None:
         """All of it inside the storm."""
+        self.master.log.meanwhile = self.master.send_meanwhile
         world, rng, scenario = self.world, self.world.random, self.scenario
         moment = 0.0
         for _ in range(scenario.puts):
@@ -165,6 +166,7 @@ class Life:
 
     def calm_down(self) -> None:
         self.weather = replace(self.weather, calm=True)
+        self.master.log.meanwhile = self.master.log.dispatch
         for node in self.nodes:
             node.log.heal()
             node.log.disk.crash_at = None

@@ -7,16 +7,29 @@ Whole records may still be missing before others, and all other files lose what 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tallystick.codec.records import BLANK
-from tallystick.sim.disk import SimDisk
+from tallystick.sim.disk import SimDisk, SimFile
 
 _MAGIC_AT, _HEAD_BYTES = 4, 8
 
 
+class _File(SimFile):
+    def sync(self) -> None:
+        super().sync()
+        if isinstance(self._disk, RecordDisk) and self._disk.after_sync is not None:
+            self._disk.after_sync()
+
+
 class RecordDisk(SimDisk):
-    """See the module. Files of a CommitLog are told by their folder."""
+    """See the module. Files of a CommitLog are told by their folder. ``after_sync`` happens before a sync returns."""
+
+    after_sync: Callable[[], None] | None = None
+
+    def open(self, path: str, *, create: bool = False, direct: bool = False) -> SimFile:
+        super().open(path, create=create, direct=direct)
+        return _File(self, path, self._inode(path), direct)
 
     def power_loss(self) -> None:
         for path in list(self._names):

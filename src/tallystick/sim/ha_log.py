@@ -6,8 +6,9 @@ must bring back is known from them: all whole records that were synced, or, when
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tallystick.codec.records import BLANK, SMALLEST
@@ -47,6 +48,7 @@ class SimLog:
         self._given: deque[tuple[int, tuple[str, int], int]] = deque()  # puts that are not synced
         self._durable: dict[tuple[str, int], int] = {}  # by queue the offset after the last synced message
         self._number = 0
+        self.meanwhile: Callable[[], None] = self.dispatch  # what the loop does while a thread syncs
         self.store = self._open()
 
     def _open(self) -> MessageStore:
@@ -120,7 +122,8 @@ class SimLog:
 
     def flush(self) -> int:
         try:
-            flushed = self.store.flush()
+            with self._interleaved():
+                flushed = self.store.flush()
         except StorageError:
             self.disk.stop()
         while self._given and self._given[0][0] <= flushed:
@@ -130,9 +133,25 @@ class SimLog:
 
     def maintain(self) -> None:
         try:
-            self.store.maintain(WorldClock(self._world).wall_ms())
+            with self._interleaved():
+                self.store.maintain(WorldClock(self._world).wall_ms())
         except StorageError:
             self.disk.stop()
+
+    @contextlib.contextmanager
+    def _interleaved(self) -> Iterator[None]:
+        """Sometimes the loop has its turn after a sync and before its thread goes on."""
+
+        def meet() -> None:
+            if self._world.chance(0.5):
+                self.disk.after_sync = None
+                self.meanwhile()
+
+        self.disk.after_sync = meet if self._world.chance(0.3) else None
+        try:
+            yield
+        finally:
+            self.disk.after_sync = None
 
     def dispatch(self) -> None:
         """All that may be."""

@@ -81,6 +81,10 @@ class SimMaster:
         if self.sync_flush or self.world.chance(0.3):
             self.sync()
 
+    def send_meanwhile(self) -> None:
+        """While a thread syncs."""
+        self.put(1, flush=self.sync_flush, replicas=self.world.chance(0.5))
+
     def sync(self) -> None:
         """As the thread does it: it takes a time to begin, and to be heard of."""
         if not self._syncing:

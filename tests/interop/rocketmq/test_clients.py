@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.broker_peers import CLUSTER, Broker
+from support.broker_peers import CLUSTER, PAUSE_S, Broker
 from support.clusters import KINDS, OTHER
 from support.houses import House
 from support.java import Java
@@ -120,7 +120,7 @@ async def test_consumers_of_both_kinds_share_a_group(place: Place, topic: str) -
     ours = asyncio.create_task(
         place.client("tally").ask("poll", ns=place.house.ns, topic=topic, group=group, count=40, seconds=30)
     )
-    await until(partial(_has_two_members, place.house, group))
+    await until(partial(_has_two_members, place.broker, group), pause=PAUSE_S)
     number = 0
     while not ours.done():
         await place.send("java", topic, first=number, count=8, how="sync")
@@ -141,7 +141,8 @@ async def test_tags_are_filtered(place: Place, topic: str, reader: str) -> None:
 
 async def test_admin_commands_of_the_original(place: Place, topic: str) -> None:
     house, broker = place.house, place.broker
-    await house.make_topic(topic, queues=3)
+    assert "success" in await house.admin(f"updateTopic -c {CLUSTER} -t {topic} -r 3 -w 3")
+    await house.name_server.routes(topic)
     sent = await place.send("java", topic, first=0, count=1, how="sync")
 
     line = next(line for line in (await house.admin("clusterList")).splitlines() if broker.address in line)
@@ -161,8 +162,8 @@ async def test_admin_commands_of_the_original(place: Place, topic: str) -> None:
     assert sorted(int(maximum) for _, _, _, maximum in offsets) == [0, 0, 1]
 
 
-async def _has_two_members(house: House, group: str) -> bool:
-    return len(re.findall(r"(?m)^\S+@\S+", await house.admin(f"consumerConnection -g {group}"))) == 2
+async def _has_two_members(broker: Broker, group: str) -> bool:
+    return len(await broker.members(group)) == 2
 
 
 async def _prints(house: House, line: str, text: str) -> bool:

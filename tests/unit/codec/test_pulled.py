@@ -22,11 +22,11 @@ class Place:
 
 
 def row(body: bytes = b"body", host: bytes = V4, topic: str = "T", properties: bytes = b"") -> Row:
-    return (topic_field(topic), 3, 17, 0, 5, host, 2, 7, body, properties)
+    return topic_field(topic), 3, 17, 0, 5, host, 2, [(7, body, properties)]
 
 
 def pulled(rows: list[tuple[Row, Place]]) -> bytes:
-    return b"".join(encode_records([each], place.physical, 9, place.host)[0] for each, place in rows)
+    return b"".join(encode_records([each], place.physical, 9, place.host) for each, place in rows)
 
 
 rows = st.builds(
@@ -45,7 +45,7 @@ def test_columns_are_what_single_records_say(stored: list[tuple[Row, Place]]) ->
     run, messages = scan_pulled(buffer), decode_messages(buffer)
     assert run.end == len(buffer) and len(run) == len(messages)
     assert list(map(bytes, run.bodies)) == [m.stored_body for m in messages]
-    assert run.properties == [each[9] for each, _ in stored]
+    assert run.properties == [each[7][0][2] for each, _ in stored]
     assert run.flags == [m.flag for m in messages]
     assert run.queue_offsets == [m.queue_offset for m in messages]
     assert run.physical_offsets == [m.physical_offset for m in messages]
@@ -59,7 +59,7 @@ def test_columns_are_what_single_records_say(stored: list[tuple[Row, Place]]) ->
 
 def test_it_ends_before_a_record_that_is_not_whole() -> None:
     buffer = pulled([(row(), Place(0, V4)), (row(b"second"), Place(900, V4))])
-    first = len(encode_records([row()], 0, 9, V4)[0])
+    first = len(encode_records([row()], 0, 9, V4))
     for cut in range(first, len(buffer)):
         assert (scan_pulled(buffer[:cut]).end, len(scan_pulled(buffer[:cut]))) == (first, 1)
 

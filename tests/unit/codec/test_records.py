@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tallystick.codec.records import (
     BLANK,
+    Content,
     Row,
     Stop,
     encode_blank,
@@ -27,21 +28,32 @@ from tallystick.codec.records import (
 
 HOSTS = st.sampled_from([bytes(range(8)), bytes(range(20))])
 TOPICS = st.sampled_from(["T", "Topic", "a" * 127, "b" * 128, "%RETRY%" + "c" * 240, "Füße"])
+CONTENTS = st.tuples(st.integers(-(1 << 31), (1 << 31) - 1), st.binary(max_size=200), st.binary(max_size=60))
 ROWS = st.lists(
     st.tuples(
         TOPICS.map(topic_field), st.integers(0, 1 << 30), st.integers(0, 1 << 50), st.sampled_from([0, 1, 2, 8, 0x301]),
-        st.integers(0, 1 << 44), HOSTS, st.integers(0, 99), st.integers(-(1 << 31), (1 << 31) - 1),
-        st.binary(max_size=200), st.binary(max_size=60),
+        st.integers(0, 1 << 44), HOSTS, st.integers(0, 99), st.lists(CONTENTS, max_size=4),
     ),
-    max_size=12,
+    max_size=6,
 )  # fmt: skip
+
+
+def single(topic: bytes, queue_offset: int, body: bytes, properties: bytes) -> Row:
+    return topic, 3, queue_offset, 0, 1, bytes(8), 0, [(0, body, properties)]
+
+
+def messages_of(rows: list[Row]) -> list[tuple[Row, int, Content]]:
+    """Each with its row and its queue offset."""
+    return [(row, row[2] + number, content) for row in rows for number, content in enumerate(row[7])]
 
 
 def twin_encode(rows: list[Row], offset: int, stored: int, store_host: bytes) -> bytes:
     """One field after another."""
     log = b""
-    for topic, queue_id, queue_offset, sys_flag, born, born_host, reconsumed, flag, body, properties in rows:
-        sys_flag |= (16 if len(born_host) == 20 else 0) | (32 if len(store_host) == 20 else 0)
+    for row, first, (flag, body, properties) in messages_of(rows):
+        topic, queue_id, _, sys_flag, born, born_host, reconsumed, _ = row
+        queue_offset, sys_flag = first, sys_flag | (16 if len(born_host) == 20 else 0)
+        sys_flag |= 32 if len(store_host) == 20 else 0
         fields = struct.pack(">IiiqqiQ", zlib.crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset, offset + len(log),
                              sys_flag, born)  # fmt: skip
         fields += born_host + struct.pack(">Q", stored) + store_host + struct.pack(">iq", reconsumed, 0)
@@ -54,28 +66,31 @@ def twin_encode(rows: list[Row], offset: int, stored: int, store_host: bytes) ->
 @settings(max_examples=40)
 @given(ROWS, st.integers(0, 1 << 40), HOSTS)
 def test_encode_and_scan_equal_their_twin(rows: list[Row], offset: int, store_host: bytes) -> None:
-    log = b"".join(encode_records(rows, offset, 1_700_000_000_000, store_host))
+    log = encode_records(rows, offset, 1_700_000_000_000, store_host)
     assert log == twin_encode(rows, offset, 1_700_000_000_000, store_host)
     run = scan_records(log, offset, verify=True)
-    assert (run.stop, run.end, len(run)) == (Stop.END, len(log), len(rows))
-    assert run.queue_ids == [row[1] for row in rows]
-    assert run.queue_offsets == [row[2] for row in rows]
-    assert [flag & ~48 for flag in run.sys_flags] == [row[3] for row in rows]
-    assert run.store_timestamps == [1_700_000_000_000] * len(rows)
-    assert run.topics == [row[0][1 if row[0][0] else 2 :] for row in rows]
-    assert run.properties == [row[9] for row in rows]
-    hosts = [len(row[5]) + len(store_host) for row in rows]
-    assert run.sizes == [record_size(row[0], row[8], row[9], host) for row, host in zip(rows, hosts, strict=True)]
+    messages = messages_of(rows)
+    assert (run.stop, run.end, len(run)) == (Stop.END, len(log), len(messages))
+    assert run.queue_ids == [row[1] for row, _, _ in messages]
+    assert run.queue_offsets == [queue_offset for _, queue_offset, _ in messages]
+    assert [flag & ~48 for flag in run.sys_flags] == [row[3] for row, _, _ in messages]
+    assert run.store_timestamps == [1_700_000_000_000] * len(messages)
+    assert run.topics == [row[0][1 if row[0][0] else 2 :] for row, _, _ in messages]
+    assert run.properties == [properties for _, _, (_, _, properties) in messages]
+    assert run.sizes == [
+        record_size(row[0], body, properties, len(row[5]) + len(store_host))
+        for row, _, (_, body, properties) in messages
+    ]
 
 
 @settings(max_examples=40)
 @given(ROWS.filter(bool), HOSTS, st.data())
 def test_a_cut_run_ends_with_the_last_whole_record(rows: list[Row], store_host: bytes, data: st.DataObject) -> None:
-    records = encode_records(rows, 0, 1, store_host)
-    log = b"".join(records)
+    log = encode_records(rows, 0, 1, store_host)
     cut = data.draw(st.integers(0, len(log)))
     run = scan_records(log[:cut], 0)
-    ends = [sum(map(len, records[: n + 1])) for n in range(len(records))]
+    whole = scan_records(log, 0)
+    ends = [at + size for at, size in zip(whole.positions, whole.sizes, strict=True)]
     assert run.end == max((end for end in ends if end <= cut), default=0)
     assert run.stop is (Stop.END if cut == run.end else Stop.PARTIAL)
 
@@ -90,8 +105,8 @@ def test_any_bytes_are_judged_and_none_raises(noise: bytes, base: int) -> None:
 
 def test_each_flipped_bit_of_a_body_is_found_and_no_field_can_lead_outside() -> None:
     rng = random.Random(5)
-    row: Row = (topic_field("Topic"), 3, 9, 0, 1, bytes(8), 0, 0, rng.randbytes(40), b"TAGS\x01a\x02")
-    record = bytearray(encode_records([row], 512, 7, bytes(8))[0])
+    row = single(topic_field("Topic"), 9, rng.randbytes(40), b"TAGS\x01a\x02")
+    record = bytearray(encode_records([row], 512, 7, bytes(8)))
     for position in range(len(record)):
         for bit in range(8):
             record[position] ^= 1 << bit
@@ -102,8 +117,7 @@ def test_each_flipped_bit_of_a_body_is_found_and_no_field_can_lead_outside() -> 
 
 
 def test_a_record_of_another_place_is_none() -> None:
-    row: Row = (topic_field("Topic"), 0, 0, 0, 1, bytes(8), 0, 0, b"body", b"")
-    record = encode_records([row], 4096, 7, bytes(8))[0]
+    record = encode_records([single(topic_field("Topic"), 0, b"body", b"")], 4096, 7, bytes(8))
     assert scan_records(record, 4096).stop is Stop.END
     assert scan_records(record, 4097).stop is Stop.DAMAGED
 

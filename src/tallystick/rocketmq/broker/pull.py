@@ -19,6 +19,7 @@ from tallystick.rocketmq.wire.values import PullFlag, RequestCode, ResponseCode
 
 PULLS = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
 
+_COMMIT_OFFSET, _SUSPEND = int(PullFlag.COMMIT_OFFSET), int(PullFlag.SUSPEND)  # plain numbers: per pull
 _ANY_BYTES = 128 * 1024 * 1024
 _MAX_HOLD_MS = 10 * 60 * 1000
 
@@ -94,7 +95,7 @@ class Pulls:
         max_bytes = _ANY_BYTES if header.max_msg_bytes is None else header.max_msg_bytes
         found = parts.store.get(topic, queue_id, header.queue_offset, header.max_msg_nums, max_bytes, allowed.tags)
         parts.offsets.pulled(topic, group, queue_id, found.next_offset)
-        if first and header.sys_flag & PullFlag.COMMIT_OFFSET and header.commit_offset >= 0:
+        if first and header.sys_flag & _COMMIT_OFFSET and header.commit_offset >= 0:
             parts.offsets.commit(topic, group, queue_id, header.commit_offset)
         code, said = outcome(found, header, allowed, parts.settings)
         if found.count:
@@ -106,7 +107,7 @@ class Pulls:
     def _held(self, pull: _Pull, allowed: Allowed) -> bool:
         """Whether it waits now."""
         header, settings = pull.header, self._parts.settings
-        if not header.sys_flag & PullFlag.SUSPEND:
+        if not header.sys_flag & _SUSPEND:
             return False
         wait_ms = header.suspend_timeout_millis if settings.long_polling else settings.short_polling_ms
         deadline = self._parts.clock.now() + min(max(wait_ms, 0), _MAX_HOLD_MS) / 1000

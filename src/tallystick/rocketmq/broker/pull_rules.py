@@ -27,6 +27,8 @@ from tallystick.rocketmq.wire.values import (
 EVERYTHING = "*"
 TAG = "TAG"
 
+_READ, _SUBSCRIPTION = int(Perm.READ), int(PullFlag.SUBSCRIPTION)  # plain numbers: per pull
+
 _CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
     GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -55,7 +57,7 @@ def check(
     here = settings.client_host
     if settings.is_slave and not settings.slave_read:
         return REJECTED
-    if not settings.perm & Perm.READ:
+    if not settings.perm & _READ:
         return Refusal(ResponseCode.NO_PERMISSION, f"the broker[{here}] pulling message is forbidden")
     if code == RequestCode.LITE_PULL_MESSAGE and not settings.lite_pull:
         return Refusal(ResponseCode.NO_PERMISSION, f"the broker[{here}] for lite pull consumer is forbidden")
@@ -69,7 +71,7 @@ def check(
     if topic is None:
         remark = f"topic[{header.topic}] not exist, apply first please! {FAQ}"
         return Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
-    if not topic.perm & Perm.READ:
+    if not topic.perm & _READ:
         return Refusal(ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] pulling message is forbidden")
     if not 0 <= header.queue_id < topic.read_queues:
         remark = (
@@ -77,7 +79,7 @@ def check(
             f"topicConfig.readQueueNums:[{topic.read_queues}] consumer:[/{peer}]"
         )
         return Refusal(ResponseCode.INVALID_PARAMETER, remark)
-    tags = _stated(header) if header.sys_flag & PullFlag.SUBSCRIPTION else _subscribed(header, group, clients)
+    tags = _stated(header) if header.sys_flag & _SUBSCRIPTION else _subscribed(header, group, clients)
     return tags if isinstance(tags, Refusal) else Allowed(group, topic, tags)
 
 

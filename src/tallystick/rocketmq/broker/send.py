@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -141,13 +142,18 @@ class Sends:
             return self._failure(command, put.status)
         if command.code == _SEND_BACK:
             return command.answer(ResponseCode.SUCCESS)
-        digits, offsets = self._host_digits, put.offsets
-        ids = f"{digits}{offsets[0]:016X}" if len(offsets) == 1 else ",".join([f"{digits}{at:016X}" for at in offsets])
         header = SendAnswer(
-            queue_id=drafted.draft.queue_id, transaction_id=drafted.unique_key, msg_id=ids,
+            queue_id=drafted.draft.queue_id, transaction_id=drafted.unique_key, msg_id=self._ids_of(put.offsets),
             queue_offset=put.queue_offset,
         )  # fmt: skip
         return command.answer(ResponseCode.SUCCESS, None, header.to_fields())
+
+    def _ids_of(self, offsets: Sequence[int]) -> str:
+        digits = self._host_digits
+        if len(offsets) == 1:
+            return f"{digits}{offsets[0]:016X}"
+        told = struct.pack(f">{len(offsets)}q", *offsets).hex(",", 8).upper()
+        return digits + told.replace(",", f",{digits}")
 
     def _failure(self, command: Command, status: PutStatus) -> Command:
         if command.code == _SEND_BACK:

@@ -144,7 +144,7 @@ class Link(asyncio.BufferedProtocol):
             return
         self.heard = self.touched = self._around.clock.now()
         try:
-            commands = self._reader.take(bytes(memoryview(self._around.arena)[:nbytes]))
+            commands = self._reader.take(memoryview(self._around.arena)[:nbytes])
         except RemoteProtocolError as error:
             self._around.refused(self, error)
             self.abort(f"broke the protocol: {error}")

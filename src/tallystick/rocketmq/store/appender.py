@@ -7,20 +7,20 @@ statuses: ``CommitLog.asyncPutMessage``, ``HookUtils.checkBeforePutMessage``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
-from tallystick.codec.records import BLANK_BYTES, FIXED_BYTES, Row, encode_records, topic_field
+from tallystick.codec.records import BLANK_BYTES, FIXED_BYTES, Content, Row, encode_records, topic_field
 from tallystick.errors import DiskFull, StorageError
 from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.values import Draft, Put
 from tallystick.rocketmq.wire.record import MAX_PROPERTIES_BYTES
 from tallystick.rocketmq.wire.values import PutStatus
-from tallystick.runtime.disk import Buffer
 
 RETRY_PREFIX = "%RETRY%"
 MAX_RETRY_TOPIC_BYTES = 255
 _ENVELOPE_BYTES = 64 * 1024  # how much a record may be longer than the longest body
-_OK = PutStatus.PUT_OK  # an enum's attribute costs more than a name
+_OK, _ILLEGAL = PutStatus.PUT_OK, PutStatus.MESSAGE_ILLEGAL  # an enum's attribute costs more than a name
 _MAX_TOPICS = 100_000  # whose fields are kept in memory
 
 Queue = tuple[str, int]
@@ -42,7 +42,7 @@ class Appender:
         batch = _Batch(self._log, self._settings.store_host, stamp)
         max_body, file_room = self._settings.max_message_bytes, self._settings.commit_log_file_bytes - BLANK_BYTES
         max_size = min(file_room, max_body + _ENVELOPE_BYTES)
-        hosts = FIXED_BYTES + len(self._settings.store_host)
+        hosts, surely_fits = FIXED_BYTES + len(self._settings.store_host), min(max_body, MAX_PROPERTIES_BYTES)
         offset, room = self._log.end, self._log.room - BLANK_BYTES
         taken: dict[Queue, int] = {}  # queue offsets given out in this batch
         fields, next_offsets = self._topics, self.next_offsets
@@ -50,15 +50,14 @@ class Appender:
             topic, messages = draft.topic, draft.messages
             field = fields.get(topic) or self._field(topic)
             fixed = hosts + len(draft.born_host) + len(field)
-            size, refusal = fixed * len(messages), None if field else PutStatus.MESSAGE_ILLEGAL
-            for _, body, properties in messages:
-                size += len(body) + len(properties)
-                if len(properties) > MAX_PROPERTIES_BYTES:
-                    refusal = PutStatus.PROPERTIES_SIZE_EXCEEDED
-                elif len(body) > max_body or properties.endswith(b"\0"):  # which recovery takes for a torn record
-                    refusal = PutStatus.MESSAGE_ILLEGAL
+            sizes = [fixed + len(body) + len(properties) for _, body, properties in messages]
+            size, refusal = sum(sizes), None if field else _ILLEGAL
+            if max(sizes, default=0) - fixed > surely_fits or any(
+                [properties[-1:] == b"\0" for _, _, properties in messages]
+            ):
+                refusal = refusal or _refusal_of(messages, max_body)
             if refusal or size > max_size:
-                puts.append(Put(refusal or PutStatus.MESSAGE_ILLEGAL))
+                puts.append(Put(refusal or _ILLEGAL))
                 continue
             if size > room:
                 self._write(batch, taken)
@@ -69,8 +68,9 @@ class Appender:
             if first is None:
                 first = next_offsets.get(queue, 0)
             taken[queue] = first + len(messages)
-            puts.append(batch.add(draft, field, fixed, first, offset, offset + size))
-            offset, room = offset + size, room - size
+            offsets = list(accumulate(sizes, initial=offset))
+            offset, room = offsets.pop(), room - size
+            puts.append(batch.add(draft, field, first, offsets, offset))
         self._write(batch, taken)
         return puts
 
@@ -109,17 +109,13 @@ class _Batch:
         self._puts: list[Put] = []
         self.status: PutStatus | None = None
 
-    def add(self, draft: Draft, field: bytes, fixed: int, queue_offset: int, offset: int, end: int) -> Put:
-        """``offset`` is where the first record goes, ``fixed`` the bytes of a record beside body and properties."""
-        queue_id, sys_flag, born, host = draft.queue_id, draft.sys_flag, draft.born_timestamp, draft.born_host
-        put = Put(_OK, (offset,), end, queue_offset, self._stamp)
-        reconsumed, offsets, add = draft.reconsume_times, [], self._rows.append
-        for flag, body, properties in draft.messages:
-            add((field, queue_id, queue_offset, sys_flag, born, host, reconsumed, flag, body, properties))
-            offsets.append(offset)
-            offset += fixed + len(body) + len(properties)
-            queue_offset += 1
-        put.offsets = offsets
+    def add(self, draft: Draft, field: bytes, queue_offset: int, offsets: list[int], end: int) -> Put:
+        """``offsets`` are where the records go, ``end`` is after the last."""
+        self._rows.append((
+            field, draft.queue_id, queue_offset, draft.sys_flag, draft.born_timestamp, draft.born_host,
+            draft.reconsume_times, draft.messages,
+        ))  # fmt: skip
+        put = Put(_OK, offsets, end, queue_offset, self._stamp)
         self._puts.append(put)
         return put
 
@@ -128,9 +124,9 @@ class _Batch:
         rows, puts = self._rows, self._puts
         self._rows, self._puts = [], []
         if rows and self.status is None:
-            records: list[Buffer] = list(encode_records(rows, self._log.end, self._stamp, self._store_host))
+            records = encode_records(rows, self._log.end, self._stamp, self._store_host)
             try:
-                self._log.append(records, puts[-1].end - self._log.end)
+                self._log.append([records], len(records))
                 return True
             except DiskFull:
                 self.status = PutStatus.CREATE_MAPPED_FILE_FAILED
@@ -139,3 +135,14 @@ class _Batch:
         for put in puts:
             put.status = self.status or PutStatus.UNKNOWN_ERROR
         return False
+
+
+def _refusal_of(messages: Sequence[Content], max_body: int) -> PutStatus | None:
+    """Why one of them is not stored; None: all are."""
+    refusal = None
+    for _, body, properties in messages:
+        if len(properties) > MAX_PROPERTIES_BYTES:
+            refusal = PutStatus.PROPERTIES_SIZE_EXCEEDED
+        elif len(body) > max_body or properties.endswith(b"\0"):  # which recovery takes for a torn record
+            refusal = _ILLEGAL
+    return refusal

@@ -238,7 +238,7 @@ class Index:
         for name in self._disk.listdir(self._directory):
             path = os.path.join(self._directory, name)
             file = IndexFile(self._disk, path, self._settings)
-            late = discard_after_ms is not None and file.header.end_ms > discard_after_ms
+            late = _is_late(file, discard_after_ms)
             if not late:
                 file.cut(dispatched)
             if late or file.header.count == 1:
@@ -247,6 +247,16 @@ class Index:
             else:
                 self._files.append(file)
         self._disk.sync_dir(self._directory)
+
+    def lost_from(self, discard_after_ms: int) -> int | None:
+        """Where the first record is whose entries ``load`` would discard; None: it would keep all."""
+        lost = []
+        for name in self._disk.listdir(self._directory):
+            file = IndexFile(self._disk, os.path.join(self._directory, name), self._settings)
+            if _is_late(file, discard_after_ms):
+                lost.append(file.header.begin_offset)
+            file.close()
+        return min(lost, default=None)
 
     @property
     def end_ms(self) -> int:
@@ -320,6 +330,10 @@ class Index:
     def close(self) -> None:
         for file in self._files:
             file.close()
+
+
+def _is_late(file: IndexFile, discard_after_ms: int | None) -> bool:
+    return discard_after_ms is not None and file.header.end_ms > discard_after_ms
 
 
 def index_name(now_ms: int) -> str:

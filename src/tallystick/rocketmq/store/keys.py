@@ -7,9 +7,11 @@ tags. The other keys of a run are hashed at once. Sources: ``MessageExtBrokerInn
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
+from itertools import chain, repeat
 
-from tallystick.codec.records import RecordRun, hash_latin, hash_texts, hash_utf8, scan_records, signed
+from tallystick.codec.records import RecordRun, hash_alike, hash_latin, hash_texts, hash_utf8, scan_records, signed
 from tallystick.rocketmq.store.index_file import index_hashes
 from tallystick.rocketmq.wire.record import decode_properties
 
@@ -17,6 +19,7 @@ _SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"  # its tags codes are the times when a m
 _LEVELS_S = (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)  # messageDelayLevel
 _MAX_CACHED = 10_000
 _LONGEST_KEPT = 512
+_FEW = 16  # for fewer records it is not worth while to look at them by columns
 
 _TAGS, _KEYS, _UNIQUE = (b"\x02" + name + b"\x01" for name in (b"TAGS", b"KEYS", b"UNIQ_KEY"))
 
@@ -61,6 +64,35 @@ class KeyHashes:
 
     def of_run(self, run: RecordRun) -> RunKeys:
         """The original's order of a record's keys: the client's id, the user's keys, the tags."""
+        return self._of_alike(run) or self._of_any(run)
+
+    def _of_alike(self, run: RecordRun) -> RunKeys | None:
+        """Of one topic, with properties that differ in nothing but the client's id, and no keys of users."""
+        count = len(run)
+        if count < _FEW:
+            return None
+        name, first = run.topics[0], run.properties[0]
+        topic = self.of_topic(name)
+        head, mark, rest = (b"\x02" + first).rpartition(_UNIQUE)
+        key, _, tail = rest.partition(b"\x02")
+        if not key or topic.delayed or run.topics.count(name) != count or set(map(len, run.properties)) != {len(first)}:
+            return None
+        user_keys, tags_code, tags_hash = self._others.get((name, head, tail)) or self._others_of(name, head, tail)
+        # From the first record's id on: each id, and what stands between it and the next.
+        joined, key_at = b"".join([*run.properties, first]), len(head) + len(mark) - 1
+        between = joined[key_at + len(key) : key_at + len(first)]
+        end = key_at + count * len(first)
+        rows = struct.iter_unpack(f"{len(key)}s{len(between)}s", memoryview(joined)[key_at:end])
+        ids, others = zip(*rows, strict=True)
+        if user_keys or others.count(between) != count or b"\x02" in b"".join(ids):
+            return None
+        hashes, records = hash_alike(ids, topic.seed), list(range(count))
+        if tags_hash is not None:
+            hashes = list(chain.from_iterable(zip(hashes, repeat(tags_hash))))
+            records = list(chain.from_iterable(zip(records, records, strict=True)))
+        return RunKeys([tags_code] * count, records, index_hashes(hashes))
+
+    def _of_any(self, run: RecordRun) -> RunKeys:
         tags_codes: list[int] = []
         records: list[int] = []
         hashes: list[int] = []

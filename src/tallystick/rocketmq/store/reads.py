@@ -52,32 +52,36 @@ class Reads:
         self, queue: ConsumeQueue, found: Found, max_count: int, max_bytes: int, tags: frozenset[int] | None
     ) -> None:
         log, settings = self._log, self._settings
-        recent, physical = log.end - self._recent_bytes, 0
+        recent, first, end, file_bytes = log.end - self._recent_bytes, log.first, log.end, log.files.file_bytes
+        in_memory = min(max_count, settings.max_count_in_memory), min(max_bytes, settings.max_bytes_in_memory)
+        on_disk = min(max_count, settings.max_count_on_disk), min(max_bytes, settings.max_bytes_on_disk)
+        count = total = physical = 0
         start = stop = -1  # the bytes that the next view will show
+        passed = 0
         units = queue.read(found.next_offset, max_count if tags is None else max(_SCAN_UNITS, max_count))
         for physical, size, tags_code in UNIT.iter_unpack(units):
-            if found.count:
-                in_memory = physical >= recent
-                limit = settings.max_bytes_in_memory if in_memory else settings.max_bytes_on_disk
-                count = settings.max_count_in_memory if in_memory else settings.max_count_on_disk
-                if found.count >= min(max_count, count) or found.size + size > min(max_bytes, limit):
+            if count:
+                most, limit = in_memory if physical >= recent else on_disk
+                if count >= most or total + size > limit:
                     break
-            found.next_offset += 1
+            passed += 1
             if size == FILLER_SIZE or (tags is not None and tags_code not in tags):
                 continue
-            if physical < log.first or physical + size > log.end:
-                if not found.count:
+            if physical < first or physical + size > end:
+                if not count:
                     found.status = GetStatus.MESSAGE_WAS_REMOVING
                 continue
-            if physical != stop or physical % log.files.file_bytes == 0:
+            if physical != stop or physical % file_bytes == 0:
                 if stop > start:
                     found.buffers.append(log.slice(start, stop - start))
                 start = physical
             stop = physical + size
-            found.status = GetStatus.FOUND
-            found.count, found.size = found.count + 1, found.size + size
+            count, total = count + 1, total + size
         if stop > start:
             found.buffers.append(log.slice(start, stop - start))
+        if count:
+            found.status = GetStatus.FOUND
+        found.count, found.size, found.next_offset = count, total, found.next_offset + passed
         found.far_behind = log.end - physical > self._recent_bytes
 
     def stored_at(self, topic: str, queue_id: int, offset: int) -> int:

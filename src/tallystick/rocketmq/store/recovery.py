@@ -37,9 +37,12 @@ class Recovered:
 
 def recover_log(
     disk: Disk, files: FileQueue, queues_root: str, queue_file_bytes: int,
-    sidecar: SyncedFile, checkpoint: Checkpoint, *, clean: bool, events: Events,
+    sidecar: SyncedFile, checkpoint: Checkpoint, index_lost_from: int | None, *, clean: bool, events: Events,
 ) -> Recovered:  # fmt: skip
-    """Find the log's end and make it the end on the disk too. ``files`` are loaded, not mapped."""
+    """Find the log's end and make it the end on the disk too. ``files`` are loaded, not mapped.
+
+    The index has nothing of the records from ``index_lost_from`` on, wherever the original would begin.
+    """
     known = sidecar.value
     first = max(files.first, known.start if known else 0)
     if known is not None:
@@ -56,6 +59,8 @@ def recover_log(
         scan_from = _file_start(files, dispatch_from)
     else:
         scan_from = dispatch_from = _restart_point(files, checkpoint)
+        if index_lost_from is not None:
+            scan_from = dispatch_from = min(dispatch_from, _file_start(files, index_lost_from))
     end = _find_end(files, scan_from, known, events)
     if known is not None and end == first and not known.start < known.synced < files.first:
         return _begin_anew(files, sidecar)

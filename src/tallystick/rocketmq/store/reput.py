@@ -8,8 +8,10 @@ Source: ``DefaultMessageStore.ReputMessageService``, ``CommitLog.checkMessageAnd
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tallystick.codec.records import RecordRun, Stop, scan_records
+from tallystick.codec.uniform_records import scan_uniform_records
 from tallystick.errors import DiskFull
 from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.consume_queue import ConsumeQueues, Unit
@@ -52,7 +54,7 @@ class Reput:
         want, stop = max_bytes, min(limit, self.offset + max_bytes)
         while self.offset < stop:
             data = bytes(self._log.slice(self.offset, min(limit - self.offset, want)))
-            run = scan_records(data, self.offset)
+            run = scan_uniform_records(data, self.offset) or scan_records(data, self.offset)
             if len(run):
                 try:
                     arrivals += self._dispatch(run, now_ms)
@@ -88,19 +90,23 @@ class Reput:
         groups: dict[tuple[bytes, int], _Group] = {}
         keys = self._hashes.of_run(run)
         physicals = [self.offset + position for position in run.positions]
-        units = zip(physicals, run.sizes, keys.tags_codes, strict=True)
+        units = list(zip(physicals, run.sizes, keys.tags_codes, strict=True))
         transactions = any(sys_flag & TRANSACTION for sys_flag in set(run.sys_flags))
-        for topic, queue_id, queue_offset, sys_flag, unit in zip(
-            run.topics, run.queue_ids, run.queue_offsets, run.sys_flags, units, strict=True
-        ):
+        for start, end in _stretches(run):
+            topic, queue_id, offsets = run.topics[start], run.queue_ids[start], run.queue_offsets[start:end]
             group = groups.get((topic, queue_id))
             if group is None:
                 group = groups[topic, queue_id] = self._group(topic, queue_id)
-            if transactions and sys_flag & TRANSACTION not in COMMITTED:
+            if not transactions and offsets == list(range(group.next, group.next + end - start)):
+                group.units += units[start:end]
+                group.next += end - start
                 continue
-            if queue_offset == group.next or self._fits(group, queue_offset, unit[0]):
-                group.units.append(unit)
-                group.next = queue_offset + 1
+            for queue_offset, sys_flag, unit in zip(offsets, run.sys_flags[start:end], units[start:end], strict=True):
+                if transactions and sys_flag & TRANSACTION not in COMMITTED:
+                    continue
+                if queue_offset == group.next or self._fits(group, queue_offset, unit[0]):
+                    group.units.append(unit)
+                    group.next = queue_offset + 1
         arrivals = [self._write(group) for group in groups.values() if group.units]
         if self._index is not None:
             self._add_keys(self._index, run, keys, physicals, now_ms)
@@ -155,3 +161,13 @@ class Reput:
         group.tags += [tags_code for _, _, tags_code in group.units]
         group.units = []
         return Arrival(queue.topic, queue.queue_id, group.next, group.tags)
+
+
+def _stretches(run: RecordRun) -> list[tuple[int, int]]:
+    """Where records of one queue lie one after another: a batch, or what one producer sent to a queue meanwhile."""
+    topics, queue_ids = run.topics, run.queue_ids
+    if topics.count(topics[0]) == queue_ids.count(queue_ids[0]) == len(run):
+        return [(0, len(run))]
+    queues = list(zip(topics, queue_ids, strict=True))
+    edges = [0, *[at for at, queue in enumerate(queues[1:], 1) if queue != queues[at - 1]], len(queues)]
+    return list(pairwise(edges))

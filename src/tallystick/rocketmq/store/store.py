@@ -90,18 +90,19 @@ class MessageStore:
         ours = sidecar.value is not None
         files = FileQueue(disk, folders[COMMIT_LOG], settings.commit_log_file_bytes, mapped=True)
         files.load(tail=sidecar.value.synced if sidecar.value else None)
+        index = Index(disk, folders[INDEX], settings) if settings.index else None
+        discard = None if clean or ours else checkpoint.value.index_ms
+        lost_from = index.lost_from(discard) if index is not None and discard is not None else None
         recovered = recover_log(
             disk, files, folders[CONSUME_QUEUES], settings.consume_queue_file_units * UNIT.size,
-            sidecar, checkpoint.value, clean=clean, events=events,
+            sidecar, checkpoint.value, lost_from, clean=clean, events=events,
         )  # fmt: skip
         mark_running(disk, directory)
         files.map()
         log = CommitLog(files, recovered.end, recovered.start)
         queues = ConsumeQueues(disk, folders[CONSUME_QUEUES], settings.consume_queue_file_units)
         queues.load(recovered.dispatch_from, log, repair=not clean)
-        index = Index(disk, folders[INDEX], settings) if settings.index else None
         if index is not None:
-            discard = None if clean or ours else checkpoint.value.index_ms
             index.load(recovered.dispatch_from, discard_after_ms=discard)
         reput = Reput(log, queues, index, events, recovered.dispatch_from)
         reput.run(log.end, log.end - reput.offset, clock.wall_ms())

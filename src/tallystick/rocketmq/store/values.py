@@ -6,10 +6,8 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tallystick.codec.records import Content
 from tallystick.rocketmq.wire.values import PutStatus
-from tallystick.runtime.disk import Buffer
-
-Content = tuple[int, Buffer, bytes]  # flag, body, properties as they are stored
 
 
 @dataclass(slots=True)

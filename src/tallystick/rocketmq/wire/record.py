@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.codec.checksum import crc32
-from tallystick.codec.records import BORN_V6, CRC_MASK, STORE_V6, V1, V2, Buffer, java_hash
+from tallystick.codec.records import BORN_V6, CRC_MASK, STORE_V6, V1, V2, Buffer, Content, java_hash
+from tallystick.codec.uniform_records import split_uniform_batch
 from tallystick.errors import RemoteProtocolError, UsageError
 
 KEYS, TAGS, UNIQ_KEY, WAIT = "KEYS", "TAGS", "UNIQ_KEY", "WAIT"
@@ -26,8 +27,6 @@ _COMPRESSION = 0x700
 _ZLIB = (0, 0x300)  # old clients name no kind
 _UNREAD = {0x100: "LZ4", 0x200: "ZSTD"}
 MAX_BODY_BYTES = 64 * 1024 * 1024  # of one that was compressed: a few bytes may stand for gigabytes
-
-Content = tuple[int, Buffer, bytes]  # flag, body, properties as they are stored
 
 _HEAD = struct.Struct(">IIIiiqqiq")
 _TIMES = struct.Struct(">iqi")
@@ -237,7 +236,10 @@ def encode_batch(messages: Sequence[Content]) -> bytes:
 def decode_batch(body: Buffer) -> list[Content]:
     """The members of a batch. Raises RemoteProtocolError for anything else, also for one without members."""
     data, position = bytes(body), 0
-    members: list[Content] = []
+    members = split_uniform_batch(data)
+    if members is not None:
+        return members
+    members = []
     try:
         while position < len(data):
             size, _, _, flag, body_size = _BATCH_HEAD.unpack_from(data, position)

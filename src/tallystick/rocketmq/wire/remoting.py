@@ -193,18 +193,18 @@ class FrameReader:
         self._kept = bytearray()  # of a frame that is not whole yet
         self._wanted = 0  # so many bytes are needed before it makes sense to look again
 
-    def take(self, data: bytes) -> list[Command]:
-        """The commands that are whole now, in order. Raises RemoteProtocolError."""
+    def take(self, data: Buffer) -> list[Command]:
+        """The commands that are whole now, in order; none refers to ``data``. Raises RemoteProtocolError."""
         if self._kept:
             self._kept += data
             if len(self._kept) < self._wanted:
                 return []
-            data = bytes(self._kept)
-            self._kept = bytearray()
+            data, self._kept = self._kept, bytearray()
         commands: list[Command] = []
-        at, end, self._wanted = 0, len(data), 8
+        view = memoryview(data)
+        at, end, self._wanted = 0, len(view), 8
         while end - at >= 8:
-            size, mark = _HEAD.unpack_from(data, at)
+            size, mark = _HEAD.unpack_from(view, at)
             header_size = mark & 0xFFFFFF
             if not 4 <= size <= MAX_FRAME_BYTES - 4:
                 raise RemoteProtocolError("a frame of impossible length", bytes=size)
@@ -215,10 +215,10 @@ class FrameReader:
                 self._wanted = 4 + size
                 break
             body = at + 8 + header_size
-            commands.append(_decode(mark >> 24, data[at + 8 : body], data[body:stop]))
+            commands.append(_decode(mark >> 24, bytes(view[at + 8 : body]), bytes(view[body:stop])))
             at = stop
         if at < end:
-            self._kept += memoryview(data)[at:]
+            self._kept += view[at:]
         return commands
 
 

@@ -21,11 +21,14 @@ import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.exception.RemotingException;
+import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+import org.apache.rocketmq.tools.command.CommandUtil;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /** The original's producers, consumers and admin commands, driven by lines on standard input (see Lines). */
@@ -48,6 +51,7 @@ final class Driver {
         verbs.put("subscribe", driver::subscribe);
         verbs.put("received", driver::received);
         verbs.put("unsubscribe", driver::unsubscribe);
+        verbs.put("topic", driver::topic);
         verbs.put("admin", driver::admin);
         verbs.put("forget", driver::forget);
         Loads.verbs(driver.clients, verbs);
@@ -173,11 +177,11 @@ final class Driver {
     /** All of a topic with the lite pull consumer of a group, which commits what it had. */
     private Map<String, ?> poll(Lines.Arguments given) throws Exception {
         DefaultLitePullConsumer poller = new DefaultLitePullConsumer(given.text("group"));
-        Clients.configure(poller, given.text("ns"));
+        clients.configure(poller, given.text("ns"));
         poller.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         poller.setAutoCommit(false);
         poller.subscribe(given.text("topic"), given.text("tags", "*"));
-        poller.start();
+        clients.betweenHeartbeats(poller, given.text("ns"), poller::start);
         try {
             Messages.Received found = new Messages.Received();
             int missing = given.count("count");
@@ -190,7 +194,7 @@ final class Driver {
             poller.commit();
             return found.shown();
         } finally {
-            poller.shutdown();
+            clients.betweenHeartbeats(poller, given.text("ns"), poller::shutdown);
         }
     }
 
@@ -199,7 +203,7 @@ final class Driver {
         String group = given.text("group");
         Messages.Received found = new Messages.Received();
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
-        Clients.configure(consumer, given.text("ns"));
+        clients.configure(consumer, given.text("ns"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(given.text("topic"), given.text("tags", "*"));
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
@@ -208,7 +212,7 @@ final class Driver {
         });
         received.put(group, found);
         pushed.put(group, consumer);
-        consumer.start();
+        clients.betweenHeartbeats(consumer, given.text("ns"), consumer::start);
         return Map.of();
     }
 
@@ -219,9 +223,20 @@ final class Driver {
     }
 
     /** Leaves in order: what was consumed is committed. */
-    private Map<String, ?> unsubscribe(Lines.Arguments given) {
-        pushed.remove(given.text("group")).shutdown();
+    private Map<String, ?> unsubscribe(Lines.Arguments given) throws Exception {
+        DefaultMQPushConsumer consumer = pushed.remove(given.text("group"));
+        clients.betweenHeartbeats(consumer, consumer.getNamesrvAddr(), consumer::shutdown);
         received.remove(given.text("group"));
+        return Map.of();
+    }
+
+    /** A topic on all masters of a cluster. */
+    private Map<String, ?> topic(Lines.Arguments given) throws Exception {
+        DefaultMQAdminExt admin = clients.admin(given.text("ns"));
+        TopicConfig topic = new TopicConfig(given.text("topic"), given.count("queues"), given.count("queues"));
+        for (String master : CommandUtil.fetchMasterAddrByClusterName(admin, given.text("cluster"))) {
+            admin.createAndUpdateTopicConfig(master, topic);
+        }
         return Map.of();
     }
 
@@ -252,6 +267,10 @@ final class Driver {
     }
 
     public static void main(String[] arguments) throws Exception {
-        Lines.serve(verbs(), Driver::code, System.out);
+        // A new consumer gets its queues at once, not in the second after the last division.
+        System.setProperty("rocketmq.client.rebalance.minInterval", "20");
+        PrintStream out = System.out;
+        System.setOut(System.err); // Admin clients print what they do.
+        Lines.serve(verbs(), Driver::code, out);
     }
 }

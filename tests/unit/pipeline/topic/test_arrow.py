@@ -26,10 +26,10 @@ def pulled(
     bodies: Sequence[bytes] = (b"body",), properties: Sequence[bytes] = (b"",), sys_flag: int = 0, queue: int = 0
 ) -> Pulled:
     rows = [
-        (topic_field("T"), queue, 5 + n, sys_flag, 1_000 + n, BORN, 2, -7, body, stored)
+        (topic_field("T"), queue, 5 + n, sys_flag, 1_000 + n, BORN, 2, [(-7, body, stored)])
         for n, (body, stored) in enumerate(zip(bodies, properties, strict=True))
     ]
-    buffer = b"".join(encode_records(rows, 4096, 2_500, STORED))
+    buffer = encode_records(rows, 4096, 2_500, STORED)
     run = scan_pulled(buffer)
     assert len(run) == len(rows)
     return Pulled(MessageQueue("T", "b", queue), run, len(buffer))

@@ -153,7 +153,7 @@ async def test_a_gap_is_an_error(cluster: FakeCluster, monkeypatch: pytest.Monke
     fill(broker, 10)
     whole = encode_records
 
-    def without_the_fourth(rows: list, *rest: object) -> list[bytes]:  # type: ignore[type-arg]
+    def without_the_fourth(rows: list, *rest: object) -> bytes:  # type: ignore[type-arg]
         return whole([row for row in rows if row[2] != 3], *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr("support.fake_brokers.encode_records", without_the_fourth)

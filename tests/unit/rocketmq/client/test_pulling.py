@@ -26,8 +26,8 @@ def pull(tags: str = "*") -> Pull:
 
 def answer(code: int, next_offset: int, offsets: tuple[int, ...] = (), suggested: int = 0) -> Command:
     header = PullAnswer(suggest_which_broker_id=suggested, next_begin_offset=next_offset, max_offset=100, min_offset=0)
-    rows = [(topic_field("T"), 0, n, 0, 1, HOST, 0, 0, b"x", b"TAGS\x01A\x02") for n in offsets]
-    return request(11).answer(code, None, header.to_fields(), b"".join(encode_records(rows, 0, 1, HOST)))
+    rows = [(topic_field("T"), 0, n, 0, 1, HOST, 0, [(0, b"x", b"TAGS\x01A\x02")]) for n in offsets]
+    return request(11).answer(code, None, header.to_fields(), encode_records(rows, 0, 1, HOST))
 
 
 def test_messages_in_order_and_where_to_go_on() -> None:

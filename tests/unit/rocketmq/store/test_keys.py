@@ -23,7 +23,8 @@ def index_hash(key: str) -> int:
 
 def run_of(topic: str, *properties: bytes, stored_ms: int = 0) -> RecordRun:
     run = RecordRun()
-    for stored in properties:
+    for number, stored in enumerate(properties):
+        run.positions.append(number)
         run.topics.append(topic.encode())
         run.properties.append(stored)
         run.store_timestamps.append(stored_ms)
@@ -53,8 +54,34 @@ def test_hashes_equal_those_of_the_strings(topic: str, messages: list[list[tuple
         assert list(zip(keys_of_run.records, keys_of_run.hashes, strict=True)) == found
 
 
+IDS = st.binary(min_size=3, max_size=40).map(lambda text: text.replace(b"\x01", b"-"))
+ALIKE = st.sampled_from([b"", b"WAIT\x01true\x02", b"TAGS\x01red\x02WAIT\x01true\x02", b"KEYS\x01k\x02"])
+
+
+@settings(max_examples=150)
+@given(st.sampled_from(["Topic", "Füße"]), ALIKE, ALIKE, st.lists(IDS, min_size=16, max_size=40), st.data())
+def test_many_records_have_the_hashes_of_each_alone(
+    topic: str, before: bytes, after: bytes, ids: list[bytes], data: st.DataObject
+) -> None:
+    length = data.draw(st.sampled_from([3, 32, 33]))
+    texts = [before + b"UNIQ_KEY\x01" + key.rjust(length, b"0")[:length] + b"\x02" + after for key in ids]
+    if data.draw(st.booleans()):  # one differs, and is as long as the others
+        number = data.draw(st.integers(0, len(texts) - 1))
+        texts[number] = data.draw(
+            st.sampled_from([texts[number].swapcase(), texts[number][::-1], texts[number].lower()])
+        )
+    hashes = KeyHashes()
+    found = hashes.of_run(run_of(topic, *texts))
+    alone = [hashes.of_run(run_of(topic, text)) for text in texts]
+    assert found.tags_codes == [keys.tags_codes[0] for keys in alone]
+    assert list(zip(found.records, found.hashes, strict=True)) == [
+        (number, code) for number, keys in enumerate(alone) for code in keys.hashes
+    ]
+
+
 def test_each_topic_has_its_own_hashes_of_equal_properties() -> None:
     run = run_of("A", b"UNIQ_KEY\x01id\x02TAGS\x01t\x02")
+    run.positions.append(1)
     run.topics.append(b"B")
     run.properties.append(run.properties[0])
     run.store_timestamps.append(0)

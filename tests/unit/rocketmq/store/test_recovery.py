@@ -10,6 +10,7 @@ import pytest
 from support.message_stores import ROOT, SMALL, Shelf, draft
 from tallystick.errors import CorruptRecord, StorageError, UsageError
 from tallystick.rocketmq.store.check import check_store
+from tallystick.rocketmq.store.checkpoint import Checkpoint, CheckpointFile
 from tallystick.rocketmq.wire.values import PutStatus
 from tallystick.sim.disk import Crashed
 
@@ -216,6 +217,24 @@ def test_without_checkpoint_and_sidecar_everything_is_dispatched_from_the_log() 
         shelf.disk.unlink(f"{ROOT}/{name}")
     shelf.open()
     assert shelf.bodies() == bodies
+    consistent(shelf)
+
+
+@pytest.mark.rule("H11")
+def test_h11_after_a_crash_of_the_original_the_index_of_files_before_its_restart_point_is_built_again() -> None:
+    """Its checkpoint never vouches for the index, and yet says that the first files need no dispatch."""
+    shelf = Shelf()
+    for number in range(80):
+        shelf.send(b"%d" % number * 20, KEYS=f"k{number}")
+    shelf.settle()
+    assert len(shelf.disk.listdir(f"{ROOT}/commitlog")) > 3
+    bodies, end = shelf.bodies(), shelf.store.end
+    shelf.disk.kill()
+    shelf.disk.unlink(SIDECAR)
+    CheckpointFile(shelf.disk, ROOT).write(Checkpoint(log_ms=1, queues_ms=1, index_ms=0, dispatch_from=end))
+    shelf.open()
+    assert shelf.bodies() == bodies
+    assert all(len(shelf.store.query("Topic", f"k{number}", 9, 0, 1 << 60)) == 1 for number in range(80))
     consistent(shelf)
 
 

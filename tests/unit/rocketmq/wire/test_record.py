@@ -31,8 +31,8 @@ HOST = encode_host("127.0.0.1", 10911)
 
 
 def record(body: bytes, sys_flag: int = 0, properties: bytes = b"") -> bytes:
-    row = (topic_field("Topic"), 1, 2, sys_flag, 3, HOST, 4, 5, body, properties)
-    return encode_records([row], 4096, 6, HOST)[0]
+    row = (topic_field("Topic"), 1, 2, sys_flag, 3, HOST, 4, [(5, body, properties)])
+    return encode_records([row], 4096, 6, HOST)
 
 
 def test_properties_as_the_original_reads_them() -> None:

@@ -241,3 +241,13 @@ def test_small_reads_of_a_large_frame_are_kept_in_one_buffer() -> None:
     reader = FrameReader()
     found = [command for at in range(0, len(data), 7) for command in reader.take(data[at : at + 7])]
     assert [len(command.body) for command in found] == [100_000]
+
+
+def test_commands_do_not_change_with_the_memory_that_they_were_read_from() -> None:
+    frame = encode(request(310, {"a": "g"}, b"body" * 10))
+    for cut in (len(frame), 30):  # whole at once, and in two reads
+        reader, arena = FrameReader(), bytearray(frame)
+        commands = reader.take(memoryview(arena)[:cut]) + reader.take(memoryview(arena)[cut:])
+        arena[:] = b"\xff" * len(arena)
+        (command,) = commands
+        assert (command.code, command.fields, command.body) == (310, {"a": "g"}, b"body" * 10)

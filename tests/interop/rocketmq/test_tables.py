@@ -1,0 +1,70 @@
+"""The tables of a master at a slave of the other kind; a group goes on there when the master is gone."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from support.broker_peers import GROUPS, OFFSETS, PAUSE_S, TOPICS, Broker
+from support.messages import expected
+from support.pairs import SIZE, SLAVE, TOPIC, Pair, PairOf
+from support.waiting import until
+
+GROUP = "copied_readers"
+
+
+@pytest.mark.rule("H12")
+async def test_h12_our_slave_has_the_tables_of_an_original_master(
+    pair_of: PairOf,
+) -> None:
+    await _tables_copied(await pair_of("java", "async"), "tally", seconds=20)
+
+
+@pytest.mark.rule("H6", "H12")
+async def test_h12_an_original_slave_has_the_tables_of_our_master_and_keeps_an_idle_link(
+    pair_of: PairOf,
+) -> None:
+    # It asks for the first time after 61 s; the link idles for longer than anybody listens in silence (20 s).
+    await _tables_copied(await pair_of("tally", "async"), "java", seconds=90)
+
+
+async def _tables_copied(pair: Pair, kind: str, seconds: float) -> None:
+    await pair.send(40)
+    slave = pair.broker(kind, SLAVE)
+    await pair.house.start(slave)
+    polled = await pair.house.clients["java"].ask(
+        "poll", ns=pair.house.ns, topic=TOPIC, group=GROUP, count=40, seconds=20
+    )
+    assert polled["count"] == "40"
+    await pair.house.admin(f"updateSubGroup -b {pair.master.address} -g made_by_command -r 3")
+
+    await until(partial(_tables_equal, pair.master, slave), seconds, pause=PAUSE_S)
+    assert set(await pair.send(40)) == {"SEND_OK"}
+    await pair.copied(slave)
+    pair.master.kill()
+    await pair.house.name_server.has_lost(pair.master)
+    # The group goes on at the slave where it was at the master.
+    polled = await pair.house.clients["java"].ask(
+        "poll", ns=pair.house.ns, topic=TOPIC, group=GROUP, count=40, seconds=30
+    )
+    assert {key: polled[key] for key in ("count", "sha256")} == {
+        key: expected(3, 40, 79, SIZE)[key] for key in ("count", "sha256")
+    }
+
+
+def _tables_equal(master: Broker, slave: Broker) -> bool:
+    """Versions too. A slave may have system topics that its master is set not to have."""
+    theirs, ours = master.table(TOPICS), slave.table(TOPICS)
+    topics, copied = theirs.get("topicConfigTable", {}), ours.get("topicConfigTable", {})
+    groups = master.table(GROUPS), slave.table(GROUPS)
+    offsets = [broker.table(OFFSETS).get("offsetTable", {}) for broker in (master, slave)]
+    return (
+        {name: copied.get(name) for name in topics} == topics
+        and theirs.get("dataVersion") == ours.get("dataVersion")
+        and groups[0] == groups[1] != {}
+        and offsets[0] == offsets[1]
+        and TOPIC in topics
+        and f"{TOPIC}@{GROUP}" in offsets[0]
+        and "made_by_command" in groups[0]["subscriptionGroupTable"]
+    )
