@@ -15,7 +15,7 @@ HA_MUTANTS = (
         HA + "feed.py",
         "if not 0 <= offset <= self.position:",
         "if offset < 0:",
-        "sim ha", 150,
+        "sim ha", 600,
     ),
     Mutant(
         "a first report is an ack (R1)",

@@ -237,9 +237,9 @@ class Life:
 def run(seed: int, *, keep_trace: bool = False) -> Outcome:
     """One schedule."""
     world = World(seed, keep_trace=keep_trace)
-    violation = None
-    life = Life(world)
+    violation, life = None, None
     try:
+        life = Life(world)
         life.schedule()
         if not life.run(STORM_S):
             raise Violation("H6: something spins in the storm")
@@ -253,4 +253,5 @@ def run(seed: int, *, keep_trace: bool = False) -> Outcome:
         violation = str(found)
     except AssertionError as broken:  # an invariant inside a core
         violation = f"core: {broken or type(broken).__name__}"
-    return Outcome(seed, violation, life.judge.promised, world.fingerprint, tuple(world.trace or ()))
+    promised = life.judge.promised if life is not None else 0
+    return Outcome(seed, violation, promised, world.fingerprint, tuple(world.trace or ()))
