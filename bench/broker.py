@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # the
 import command
 from beside import Bench, beside_original
 from broker_plan import BATCHES, CATCH_UP, FULL, PULLS, QUICK, SENDS, SIZE, Load, Plan
-from broker_report import FORM, markdown
+from broker_report import markdown
 from broker_sides import ASYNC, SYNC, THEIRS, Field, Pair, Side, name_of
 from machine import Meter
 from report import OURS
@@ -140,7 +140,7 @@ async def measure(plan: Plan) -> command.Found:
 def main() -> int:
     return command.run(
         __doc__, "one short round of each, fewer sides: within a minute",
-        lambda quick: asyncio.run(measure(QUICK if quick else FULL)), markdown, missing=missing(), form=FORM,
+        lambda quick: asyncio.run(measure(QUICK if quick else FULL)), markdown, missing=missing(), place="brokers",
     )  # fmt: skip
 
 

@@ -17,8 +17,6 @@ FORM = Form(
         ("master's CPU ÷ original", lambda r: r.cpu_us["master"]),
         ("all CPU ÷ original", lambda r: r.total_us),
     ),
-    begin="<!-- broker table: begin -->",
-    end="<!-- broker table: end -->",
 )
 
 

@@ -10,37 +10,36 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from report import Form, replace_table
+from report import replace_table
 
 Found = dict[str, Any]  # a report before it is Markdown or JSON
 
 
 def run(
     about: str | None, quick_help: str, measure: Callable[[bool], Found], markdown: Callable[[Found], str], *,
-    missing: str | None = None, form: Form | None = None,
+    place: str, missing: str | None = None,
 ) -> int:  # fmt: skip
     """The exit code. ``measure`` is told whether it is to be quick; ``missing`` says why it cannot run here.
 
-    With a ``form`` the report can replace a table of the docs.
+    ``place``: where in a page of the docs the report belongs (``report.replace_table``).
     """
     parser = argparse.ArgumentParser(description=(about or "").split("\n", 1)[0])
     parser.add_argument("--quick", action="store_true", help=quick_help)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all rounds there")
-    if form:
-        parser.add_argument("--docs", type=Path, metavar="FILE", help="replace the table in this Markdown file")
+    parser.add_argument("--docs", type=Path, metavar="FILE", help="replace the table in this Markdown file")
     arguments = parser.parse_args()
-    docs: Path | None = arguments.docs if form else None
+    docs: Path | None = arguments.docs
     if missing:
         print(f"{parser.prog}: the original cannot run here: {missing}", file=sys.stderr)
         return 1
-    if docs and form:
-        replace_table(docs.read_text(), "", form)  # a page without place for the table is an error now
+    if docs:
+        replace_table(docs.read_text(), "", place)  # a page without place for the table is an error now
     found = measure(arguments.quick)
     table = markdown(found)
     print(table)
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(found, indent=1, default=asdict) + "\n")
-    if docs and form:
-        docs.write_text(replace_table(docs.read_text(), table, form))
+    if docs:
+        docs.write_text(replace_table(docs.read_text(), table, place))
     return 1 if found.get("left_out") else 0

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # the
 import command
 from beside import Bench, beside_original
 from ledger_plan import ADDS, FULL, LATENCY, QUICK, READS, RECOVERY, TAIL_ENTRIES, Load, Plan
-from ledger_report import FORM, markdown
+from ledger_report import markdown
 from ledger_sides import BATCHES, BEST, DEFAULT, OUR_CLIENT, THEIR_CLIENT, Field, Side
 from machine import Meter
 from report import OURS
@@ -181,7 +181,7 @@ async def measure(plan: Plan) -> command.Found:
 def main() -> int:
     return command.run(
         __doc__, "fewer and shorter rounds, no third side: within 90 s",
-        lambda quick: asyncio.run(measure(QUICK if quick else FULL)), markdown, missing=missing(), form=FORM,
+        lambda quick: asyncio.run(measure(QUICK if quick else FULL)), markdown, missing=missing(), place="ledgers",
     )  # fmt: skip
 
 

@@ -13,8 +13,6 @@ FORM = Form(
     roles="client + bookie",
     reference=REFERENCE,
     ratios=(("rate ÷ best", lambda r: r.rate), ("CPU ÷ best", lambda r: r.total_us)),
-    begin="<!-- table: begin -->",
-    end="<!-- table: end -->",
 )
 
 

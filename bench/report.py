@@ -43,8 +43,6 @@ class Form:
     roles: str
     reference: str
     ratios: tuple[tuple[str, Callable[[Round], float]], ...]
-    begin: str
-    end: str
 
 
 def quiet(rounds: list[Round]) -> list[Round]:
@@ -129,10 +127,11 @@ def _ratio(group: list[Round], reference: list[Round] | None, what: Callable[[Ro
     return f"{median(group, what) / divisor:.2f}" if divisor else ""
 
 
-def replace_table(text: str, table: str, form: Form) -> str:
-    """``text`` with what stands between the form's two markers replaced."""
-    before, _, rest = text.partition(form.begin)
-    _, marker, after = rest.partition(form.end)
+def replace_table(text: str, table: str, place: str) -> str:
+    """``text`` with what stands between the two markers of a place replaced."""
+    begin, end = f"<!-- {place}: begin -->", f"<!-- {place}: end -->"
+    before, _, rest = text.partition(begin)
+    _, marker, after = rest.partition(end)
     if not marker:
-        raise ValueError(f"no {form.begin} … {form.end} in the file")
-    return f"{before}{form.begin}\n{table}\n{form.end}{after}"
+        raise ValueError(f"no {begin} … {end} in the file")
+    return f"{before}{begin}\n{table}\n{end}{after}"

@@ -1,11 +1,12 @@
-"""The Spark source beside what Spark gives any Python function at best: ``mapInArrow`` over ready batches.
+"""The Spark sources beside what Spark gives any Python function at best: ``mapInArrow`` over ready batches.
 
-    python bench/spark.py [--quick] [--json FILE]
+    python bench/spark.py [--quick] [--json FILE] [--docs FILE]
 
-One local session with two cores and three bookies on this machine; the workloads take turns, and medians count. Each
-writes to the ``noop`` sink. ``mapInArrow`` yields the same number of equal batches without reading anything, so the
-distance to it is what reading, checking and building the batches costs; ``range`` is the JVM alone, as a ruler for how
-busy the machine is. CPU is user and system time of the driver with its JVM and Python workers; the bookies' is apart.
+One local session with two cores, three bookies, a master and its slave on this machine; the workloads take turns, and
+medians count. Each writes to the ``noop`` sink. ``mapInArrow`` yields the same number of equal batches without reading
+anything, so the distance to it is what reading, checking and building the batches costs; ``range`` is the JVM alone, as
+a ruler for how busy the machine is. CPU is user and system time of the driver with its JVM and Python workers; that of
+bookies and brokers is apart.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from machine import cpu_seconds, describe
 from report import grid
 
 import tallystick.spark
-from tallystick import sync
+from tallystick import Message, sync
 from tallystick.admin.dev import DevCluster
-from tallystick.admin.dev_nodes import Kind
+from tallystick.admin.dev_nodes import DevState
 from tallystick.bookkeeper.ledger.arrow import SCHEMA
 from tallystick.pipeline.columns import BATCH_BYTES
 
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
 
 PARTITIONS = 2
 PAYLOAD_BYTES = 1024
-APPEND_AT_ONCE = 2000
-QUORUMS = {"source, 3/3/2": (3, 3, 2), "source, striped 3/2/2": (3, 2, 2)}
+APPEND_AT_ONCE, SEND_AT_ONCE = 2000, 500
+QUORUMS = {"ledger 3/3/2": (3, 3, 2), "ledger striped 3/2/2": (3, 2, 2)}
+TOPIC = "bench"
+TOPICS = {"topic, all 18 columns": None, "topic, place and body": "queueId,queueOffset,body"}
 CEILING, RULER = "mapInArrow of ready batches", "range, JVM only"
 
 
@@ -46,13 +49,11 @@ CEILING, RULER = "mapInArrow of ready batches", "range, JVM only"
 class Round:
     rows_per_s: float
     cpu_s_per_gb: float  # of payload
-    bookies_cpu_s_per_gb: float
+    servers_cpu_s_per_gb: float
 
 
 def main() -> int:
-    return command.run(
-        __doc__, "fewer rows and rounds: about a minute", beside_ceiling, lambda found: table(found["rounds"])
-    )
+    return command.run(__doc__, "fewer rows and rounds: about a minute", beside_ceiling, markdown, place="spark")
 
 
 def beside_ceiling(quick: bool) -> command.Found:
@@ -60,12 +61,12 @@ def beside_ceiling(quick: bool) -> command.Found:
     rows, rounds = (100_000, 2) if quick else (400_000, 5)
     with tempfile.TemporaryDirectory() as folder:
         cluster = DevCluster(folder)
-        state = cluster.up(3)
+        state = cluster.up(3, "1+1")
         try:
-            bookies = [node.process.pid for node in state.of(Kind.BOOKIE)]
+            servers = [node.process.pid for node in state.nodes]
             spark = tallystick.spark.session(f"local[{PARTITIONS}]", **{"spark.driver.memory": "2g"})
             spark.sparkContext.setLogLevel("ERROR")
-            found = measure(workloads(spark, state.uri, rows), rows, rounds, bookies)
+            found = measure(workloads(spark, state, rows), rows, rounds, servers)
             spark.stop()
         finally:
             cluster.down()
@@ -73,13 +74,18 @@ def beside_ceiling(quick: bool) -> command.Found:
     return {"machine": machine, "rows": rows, "payload_bytes": PAYLOAD_BYTES, "rounds": found}
 
 
-def workloads(spark: SparkSession, uri: str, rows: int) -> dict[str, DataFrame]:
+def workloads(spark: SparkSession, state: DevState, rows: int) -> dict[str, DataFrame]:
     """What is measured, by name."""
     found: dict[str, DataFrame] = {}
     for name, quorums in QUORUMS.items():
-        ledger = write_ledger(uri, rows, quorums)
-        options = {"uri": uri, "ledgers": str(ledger), "minPartitions": str(PARTITIONS)}
+        ledger = write_ledger(state.uri, rows, quorums)
+        options = {"uri": state.uri, "ledgers": str(ledger), "minPartitions": str(PARTITIONS)}
         found[name] = spark.read.format("tally-ledger").options(**options).load()
+    write_topic(str(state.name_server), rows)
+    for name, chosen in TOPICS.items():
+        options = {"nameServer": str(state.name_server), "topic": TOPIC, "minPartitions": str(PARTITIONS)}
+        reader = spark.read.format("tally-topic").options(**options)
+        found[name] = (reader.option("columns", chosen) if chosen else reader).load()
     columns = "ledger bigint, entry bigint, lac bigint, length bigint, payload binary"
     seeds = spark.range(PARTITIONS, numPartitions=PARTITIONS)
     found[CEILING] = seeds.mapInArrow(ready_batches(rows // PARTITIONS), columns)
@@ -97,6 +103,16 @@ def write_ledger(uri: str, rows: int, quorums: tuple[int, int, int]) -> int:
         return writer.id
 
 
+def write_topic(name_server: str, rows: int) -> None:
+    """Messages with a tag and a key, as an application sends them; the topic is made by the first."""
+    body = os.urandom(PAYLOAD_BYTES)
+    with sync.broker(name_server) as mq:
+        producer = mq.producer("bench")
+        for start in range(0, rows, SEND_AT_ONCE):
+            messages = [Message(TOPIC, body, tags="bench", keys=(str(start + i),)) for i in range(SEND_AT_ONCE)]
+            producer.send_batch(TOPIC, messages)
+
+
 def ready_batches(rows: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function for mapInArrow that gives ``rows`` rows in batches as large as the source's."""
     at_once = BATCH_BYTES // PAYLOAD_BYTES
@@ -112,26 +128,26 @@ def ready_batches(rows: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa
     return give
 
 
-def measure(frames: dict[str, DataFrame], rows: int, rounds: int, bookies: list[int]) -> dict[str, list[Round]]:
+def measure(frames: dict[str, DataFrame], rows: int, rounds: int, servers: list[int]) -> dict[str, list[Round]]:
     """All workloads in turn; the first turn warms the JVM, the workers and the page cache, and does not count."""
     found: dict[str, list[Round]] = {name: [] for name in frames}
     for turn in range(rounds + 1):
         for name, frame in frames.items():
-            one = run(frame, rows, bookies)
+            one = run(frame, rows, servers)
             if turn:
                 found[name].append(one)
     return found
 
 
-def run(frame: DataFrame, rows: int, bookies: list[int]) -> Round:
+def run(frame: DataFrame, rows: int, servers: list[int]) -> Round:
     gigabytes = rows * PAYLOAD_BYTES / 1e9
-    started, ours, theirs = time.monotonic(), tree_cpu_seconds(os.getpid(), bookies), sum(map(cpu_seconds, bookies))
+    started, ours, theirs = time.monotonic(), tree_cpu_seconds(os.getpid(), servers), sum(map(cpu_seconds, servers))
     frame.write.format("noop").mode("overwrite").save()
     seconds = time.monotonic() - started
     return Round(
         rows / seconds,
-        (tree_cpu_seconds(os.getpid(), bookies) - ours) / gigabytes,
-        (sum(map(cpu_seconds, bookies)) - theirs) / gigabytes,
+        (tree_cpu_seconds(os.getpid(), servers) - ours) / gigabytes,
+        (sum(map(cpu_seconds, servers)) - theirs) / gigabytes,
     )
 
 
@@ -155,9 +171,15 @@ def tree_cpu_seconds(root: int, but: list[int]) -> float:
     return total
 
 
+def markdown(found: command.Found) -> str:
+    machine = found["machine"]
+    head = f"{machine['cores']} cores of {machine['cpu']}, Python {machine['python']}; {found['rows']:,} rows of 1 KB."
+    return f"{head}\n\n{table(found['rounds'])}"
+
+
 def table(found: dict[str, list[Round]]) -> str:
     titles = (
-        "workload", "krows/s", "MB/s", "CPU µs per row", "CPU-s per GB", "bookies' CPU-s per GB",
+        "workload", "krows/s", "MB/s", "CPU µs per row", "CPU-s per GB", "servers' CPU-s per GB",
         "CPU beside mapInArrow",
     )  # fmt: skip
     ceiling = statistics.median(one.cpu_s_per_gb for one in found[CEILING])
@@ -165,8 +187,8 @@ def table(found: dict[str, list[Round]]) -> str:
     for name, each in found.items():
         rate = statistics.median(one.rows_per_s for one in each)
         cpu = statistics.median(one.cpu_s_per_gb for one in each)
-        bookies = statistics.median(one.bookies_cpu_s_per_gb for one in each)
-        figures = (rate * PAYLOAD_BYTES / 1e6, cpu * PAYLOAD_BYTES / 1e3, cpu, bookies, cpu / ceiling)
+        servers = statistics.median(one.servers_cpu_s_per_gb for one in each)
+        figures = (rate * PAYLOAD_BYTES / 1e6, cpu * PAYLOAD_BYTES / 1e3, cpu, servers, cpu / ceiling)
         rows.append([name, f"{rate / 1e3:.0f}", f"{figures[0]:.0f}", *(f"{figure:.2f}" for figure in figures[1:])])
     return grid(titles, rows)
 

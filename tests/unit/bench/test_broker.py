@@ -14,7 +14,6 @@ import broker_report
 import pytest
 import turns
 from broker_plan import CATCH_UP, QUICK, SENDS, Plan
-from broker_report import FORM
 from broker_sides import ASYNC, QUEUES, SYNC, THEIR_CLIENT, THEIRS, Pair, Side
 from machine import Meter
 from report import OURS, Round
@@ -192,7 +191,7 @@ def test_the_report_goes_to_the_files_that_were_named(
         return found(left_out=[] if plan is QUICK else [THEIRS])
 
     docs = tmp_path / "page.md"
-    docs.write_text(f"{FORM.begin}\n{FORM.end}\n")
+    docs.write_text("<!-- brokers: begin -->\n<!-- brokers: end -->\n")
     monkeypatch.setattr(broker, "missing", lambda: "")
     monkeypatch.setattr(broker, "measure", measured)
     monkeypatch.setattr("sys.argv", ["x", "--quick", "--json", str(tmp_path / "new" / "x.json"), "--docs", str(docs)])

@@ -110,7 +110,7 @@ def test_the_report_goes_to_the_files_that_were_named(
 
     left_out: list[str] = []
     docs = tmp_path / "page.md"
-    docs.write_text("<!-- table: begin -->\n<!-- table: end -->\n")
+    docs.write_text("<!-- ledgers: begin -->\n<!-- ledgers: end -->\n")
     monkeypatch.setattr(ledger, "missing", lambda: "")
     monkeypatch.setattr(ledger, "measure", measured)
     monkeypatch.setattr(ledger, "markdown", lambda found: "the table")
@@ -121,5 +121,5 @@ def test_the_report_goes_to_the_files_that_were_named(
     left_out.append(BEST)
     assert ledger.main() == 1
     docs.write_text("no place for a table")
-    with pytest.raises(ValueError, match="table: begin"):
+    with pytest.raises(ValueError, match="ledgers: begin"):
         ledger.main()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import report
-from ledger_report import FORM, REFERENCE, markdown
+from ledger_report import REFERENCE, markdown
 from report import OURS, Round
 from turns import Failure
 
@@ -83,10 +83,11 @@ def test_processes_have_their_start_restart_and_memory() -> None:
 
 
 def test_the_table_of_the_docs_is_replaced_and_nothing_else() -> None:
-    text = f"before\n{FORM.begin}\nold\n{FORM.end}\nafter\n"
-    once = report.replace_table(text, "new | table", FORM)
-    assert once == f"before\n{FORM.begin}\nnew | table\n{FORM.end}\nafter\n"
-    assert report.replace_table(once, "new | table", FORM) == once
-    for broken in ("no marks", f"{FORM.begin} only", f"{FORM.end} only"):
-        with pytest.raises(ValueError, match="no <!-- table: begin"):
-            report.replace_table(broken, "new", FORM)
+    begin, end = "<!-- here: begin -->", "<!-- here: end -->"
+    text = f"before\n{begin}\nold\n{end}\nafter\n"
+    once = report.replace_table(text, "new | table", "here")
+    assert once == f"before\n{begin}\nnew | table\n{end}\nafter\n"
+    assert report.replace_table(once, "new | table", "here") == once
+    for broken in ("no marks", f"{begin} only", f"{end} only"):
+        with pytest.raises(ValueError, match="no <!-- here: begin"):
+            report.replace_table(broken, "new", "here")
