@@ -92,7 +92,7 @@ class Broker:
             MessageStore.open, outside.disk, settings.store_dir, settings.store_settings(self.address[1]),
             outside.clock, outside.events,
         )  # fmt: skip
-        listeners = Listeners(self._settled, self._awaited, self._arrived, self._fail)
+        listeners = Listeners(self._settled, self._awaited, self._arrived, self._following, self._fail)
         self.log = BrokerLog(outside, store, settings, listeners)
         self._stack.push_async_callback(self.log.close)
         self._load_tables(store)
@@ -231,6 +231,10 @@ class Broker:
         self._pulls.arrived(arrivals)
         if self.sync is not None:
             self.sync.arrived([arrival.topic for arrival in arrivals])
+
+    def _following(self) -> None:
+        if self.sync is not None:
+            self.sync.followed()
 
     def _topics_changed(self) -> None:
         if self._registrar is not None:

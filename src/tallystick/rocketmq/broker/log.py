@@ -42,6 +42,7 @@ class Listeners:
     settled: Callable[[list[Settle]], None]  # waits of sends are over
     awaited: Callable[[], bool]  # does anybody wait for a message?
     arrived: Callable[[list[Arrival]], None]  # messages became readable
+    following: Callable[[], None]  # the master feeds this slave from now on
     failed: Callable[[StorageError], None]  # the disk failed: nothing more is stored
 
 
@@ -66,7 +67,8 @@ class BrokerLog:
         store = self.store
         store.slave = self._settings.is_slave
         if store.slave:
-            return None, HaSlave(outside.network, outside.clock, outside.events, store, ha, self._appended)
+            told = self._appended, self._listeners.following
+            return None, HaSlave(outside.network, outside.clock, outside.events, store, ha, *told)
         file_bytes = self._settings.store.commit_log_file_bytes
         master = HaMaster(outside.network, outside.clock, outside.events, store, self._waits, ha, file_bytes=file_bytes)
         return master, None

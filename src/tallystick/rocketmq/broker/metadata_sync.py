@@ -23,9 +23,9 @@ from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import DelayTable, GroupTable, OffsetTable, TopicTable, TopicTableAnswer
-from tallystick.rocketmq.wire.headers import GroupPageHeader, Header, TopicPageHeader, UpdateOffsetHeader
+from tallystick.rocketmq.wire.headers import GroupPageHeader, Header, PullHeader, TopicPageHeader, UpdateOffsetHeader
 from tallystick.rocketmq.wire.remoting import Command, request
-from tallystick.rocketmq.wire.values import DataVersion, RequestCode, ResponseCode
+from tallystick.rocketmq.wire.values import DataVersion, PullFlag, RequestCode, ResponseCode
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 
@@ -36,6 +36,9 @@ TOTALS = {
     RequestCode.GET_ALL_TOPIC_CONFIG: "totalTopicNum",
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: "totalGroupNum",
 }
+
+# What to do with a commit of our own: the master has it, or will never take it.
+_SETTLED = (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 
 Page = TypeVar("Page", TopicTableAnswer, GroupTable)
 
@@ -74,6 +77,11 @@ class MetadataSync:
     @master.setter
     def master(self, address: str | None) -> None:
         self._rounds.master_found(address, self._clock.now())
+        self._sooner.set()
+
+    def followed(self) -> None:
+        """The master is back: a round comes at once."""
+        self._rounds.followed(self._clock.now())
         self._sooner.set()
 
     def arrived(self, topics: Iterable[str]) -> None:
@@ -158,15 +166,20 @@ class MetadataSync:
         return dialect.read_as(bytes(answer.body), OffsetTable)
 
     async def _tell(self, master: str, commit: Commit) -> None:
+        """A group that began here is unknown there: as any consumer's, its first pull makes it, if the master likes."""
         header = UpdateOffsetHeader(
             consumer_group=commit.group, topic=commit.topic, queue_id=commit.queue_id, commit_offset=commit.offset
         )
-        try:
-            await self._ask(master, request(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_fields()))
-        except BrokerError as error:
-            if error.response_code not in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST):
-                return  # it stands in nobody's way: the others are told, and this one in the next round
-        self._tables.offsets.disown(commit)
+        answer = await self._client.ask(
+            master, request(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_fields()), ANSWER_S
+        )
+        if answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+            await self._client.ask(master, request(RequestCode.PULL_MESSAGE, _pull_at(commit).to_fields()), ANSWER_S)
+            again = request(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_fields())
+            answer = await self._client.ask(master, again, ANSWER_S)
+        # With any other code it stands in nobody's way: the others are told, and this one in the next round.
+        if answer.code in _SETTLED:
+            self._tables.offsets.disown(commit)
 
     async def _sync_delays(self, master: str) -> None:
         answer = await self._ask(master, request(RequestCode.GET_ALL_DELAY_OFFSET))
@@ -211,3 +224,11 @@ class MetadataSync:
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError(answer.remark or "refused", response_code=answer.code, request=command.code)
         return answer
+
+
+def _pull_at(commit: Commit) -> PullHeader:
+    return PullHeader(
+        consumer_group=commit.group, topic=commit.topic, queue_id=commit.queue_id, queue_offset=commit.offset,
+        max_msg_nums=1, sys_flag=PullFlag.SUBSCRIPTION, commit_offset=0, suspend_timeout_millis=0, subscription="*",
+        sub_version=0,
+    )  # fmt: skip

@@ -1,8 +1,9 @@
 """When a slave copies its master's tables: the core of ``MetadataSync`` (H12).
 
 Timed rounds come 3 s after the start and then every 10 s. An *early* round comes at once when the master is another one
-than before, and when records were dispatched of a topic that the slave's table lacks: a message that is acknowledged
-because the slave has it must be readable there should the master die now (H3, H13). Early rounds begin at least a
+than before; when the slave follows it again, for it does not know what was committed here meanwhile (H13); and when
+records were dispatched of a topic that the slave's table lacks: a message that is acknowledged because the slave has it
+must be readable there should the master die now (H3, H13). Early rounds begin at least a
 second apart; what they do not bring is wanted again after 1, 2, 4, 8 s, and then left to the timed ones: the log may
 hold messages of topics that were deleted long ago.
 """
@@ -27,7 +28,7 @@ class _Want:
 
 
 class Rounds:
-    """``master_found`` and ``dispatched`` at any time; at ``wake_at`` ``began``, and ``ended`` before the next round.
+    """What happened may be told at any time; at ``wake_at`` a round ``began``, and ``ended`` before the next one.
 
     ``master`` is None while nobody knows one; then nothing is due.
     """
@@ -47,6 +48,10 @@ class Rounds:
             self.master = master
             for name in (_EVERYTHING, *self._wanted):
                 self._wanted[name] = _Want(now)
+
+    def followed(self, now: float) -> None:
+        """The log of the master is fed from now on: it was away, or this slave was."""
+        self._wanted[_EVERYTHING] = _Want(now)
 
     def dispatched(self, topics: Iterable[str], known: Container[str], now: float) -> bool:
         """Records of these topics are here; whether that changes ``wake_at``. ``known``: those that the table has."""

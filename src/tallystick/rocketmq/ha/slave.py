@@ -36,11 +36,15 @@ class HaSlave:
 
     def __init__(
         self, network: Network, clock: Clock, events: Events, log: Log, settings: HaSettings,
-        on_appended: Callable[[], None],
+        on_appended: Callable[[], None], on_following: Callable[[], None],
     ) -> None:  # fmt: skip
-        """``on_appended()`` after each append: to dispatch it, and to begin a sync that ends in ``flushed``."""
+        """``on_appended()`` after each append: to dispatch it, and to begin a sync that ends in ``flushed``.
+
+        ``on_following()`` when a link begins that feeds this log.
+        """
         self._network, self._events = network, events
-        self.clock, self.log, self.settings, self.on_appended = clock, log, settings, on_appended
+        self.clock, self.log, self.settings = clock, log, settings
+        self.on_appended, self._on_following = on_appended, on_following
         self.arena = memoryview(bytearray(ARENA_BYTES))
         self.speed = Speed()
         self.last_read_ms = self.last_write_ms = 0
@@ -116,6 +120,7 @@ class HaSlave:
             self._events.emit(
                 "master is unproven", master=master, reason="an original master: the logs were not compared"
             )
+        self._on_following()
 
     def ended(self, close: Close) -> None:
         self._link = None

@@ -252,6 +252,25 @@ async def test_h12_a_message_on_the_slave_brings_its_topic_and_a_restart_makes_g
         await until(lambda: again.tables.topics.get("Later") is not None)
 
 
+@pytest.mark.rule("H13")
+async def test_h13_a_master_that_comes_back_is_told_at_once_what_was_committed_on_its_slave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_module, "MetadataSync", partial(MetadataSync, first_s=600.0, period_s=600.0))
+    async with benched(tmp_path) as bench:
+        master, slave = await pair(bench)
+        assert slave.sync is not None and master.ha_address is not None
+        slave.sync.master = "{}:{}".format(*master.address)
+        await fill(await bench.peer(master), 9)
+        await until(lambda: slave.parts.store.end == master.parts.store.end and TOPIC in slave.tables.topics.all)
+        await master.stop()
+        commit = {"consumerGroup": "readers", "topic": TOPIC, "queueId": "0", "commitOffset": "7"}
+        assert (await (await bench.peer(slave)).code(RequestCode.UPDATE_CONSUMER_OFFSET, commit)).code == 0
+        same_ports = replace(master.settings, port=master.address[1], ha_port=master.ha_address[1])
+        again = await bench.broker(same_ports)
+        await until(lambda: again.tables.offsets.get(TOPIC, "readers", 0) == 7, 10)
+
+
 async def test_a_slave_that_serves_nobody(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         settings = bench.settings(role=Role.SLAVE, broker_id=1, slave_read=False)

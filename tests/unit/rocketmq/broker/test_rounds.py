@@ -48,6 +48,14 @@ def test_h12_another_master_is_copied_at_once_and_the_same_one_is_not() -> None:
     assert rounds.wake_at() is None
 
 
+@pytest.mark.rule("H13")
+def test_h13_a_master_that_is_back_is_told_at_once() -> None:
+    rounds = settled()
+    round_of(rounds)
+    rounds.followed(6.0)
+    assert [round_of(rounds), round_of(rounds)] == [6.0, 3.0 + PERIOD_S]
+
+
 @pytest.mark.rule("H3", "H12")
 def test_h12_a_record_of_an_unknown_topic_brings_a_round() -> None:
     rounds = settled()

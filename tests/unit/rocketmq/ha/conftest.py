@@ -47,14 +47,18 @@ class Master:
 class Slave:
     def __init__(self, log: Any, settings: HaSettings) -> None:
         self.log, self.events = log, list[Event]()
+        self.followed = 0
         self.link = HaSlave(
-            TcpNetwork(), SystemClock(), Events(self.events.append), log, settings, self._appended,
+            TcpNetwork(), SystemClock(), Events(self.events.append), log, settings, self._appended, self._following,
         )  # fmt: skip
         self.synced = settings.sync_flush
 
     def _appended(self) -> None:
         if self.synced:
             asyncio.get_running_loop().call_soon(self._flush)
+
+    def _following(self) -> None:
+        self.followed += 1
 
     def _flush(self) -> None:
         self.log.flush()

@@ -96,6 +96,7 @@ async def test_it_follows_another_master_at_once(house: Any) -> None:
     assert slave.link.status().state == "following", "the same again is no change"
     slave.link.follow(other.address)
     await until(lambda: slave.log.end == 6)
+    assert slave.followed == 2
     slave.link.follow(None)
     await until(lambda: slave.link.status().state == "not connected")
     assert slave.link.status().why == "no master is known"
