@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tallystick.codec.pulled import scan_pulled
 from tallystick.codec.records import Row, encode_records, topic_field
-from tallystick.rocketmq.wire.record import decode_messages, encode_host, encode_properties
+from tallystick.rocketmq.wire.record import StoredMessage, decode_message, encode_host, encode_properties
 
 V4, V6 = encode_host("10.1.2.3", 5), encode_host("::1", 70_000)
 
@@ -29,6 +29,14 @@ def pulled(rows: list[tuple[Row, Place]]) -> bytes:
     return b"".join(encode_records([each], place.physical, 9, place.host) for each, place in rows)
 
 
+def one_by_one(buffer: bytes) -> list[StoredMessage]:
+    position, messages = 0, []
+    while position < len(buffer):
+        messages.append(decode_message(buffer, position))
+        position += messages[-1].size
+    return messages
+
+
 rows = st.builds(
     row,
     st.binary(max_size=40),
@@ -42,10 +50,15 @@ places = st.builds(Place, st.integers(0, 1 << 60), st.sampled_from([V4, V6]))
 @given(st.lists(st.tuples(rows, places), max_size=6))
 def test_columns_are_what_single_records_say(stored: list[tuple[Row, Place]]) -> None:
     buffer = pulled(stored)
-    run, messages = scan_pulled(buffer), decode_messages(buffer)
+    run, messages = scan_pulled(buffer), one_by_one(buffer)
     assert run.end == len(buffer) and len(run) == len(messages)
     assert list(map(bytes, run.bodies)) == [m.stored_body for m in messages]
-    assert run.properties == [each[7][0][2] for each, _ in stored]
+    assert run.properties == [m.stored_properties for m in messages]
+    assert [topic.decode() for topic in run.topics] == [m.topic for m in messages]
+    assert run.sizes == [m.size for m in messages]
+    assert run.body_crcs == [m.body_crc for m in messages]
+    assert run.queue_ids == [m.queue_id for m in messages]
+    assert run.prepared_offsets == [m.prepared_offset for m in messages]
     assert run.flags == [m.flag for m in messages]
     assert run.queue_offsets == [m.queue_offset for m in messages]
     assert run.physical_offsets == [m.physical_offset for m in messages]
@@ -68,6 +81,7 @@ def test_a_body_that_does_not_match_its_checksum_is_no_record() -> None:
     buffer = bytearray(pulled([(row(), Place(0, V4)), (row(b"second"), Place(900, V4))]))
     buffer[buffer.index(b"second")] ^= 1
     assert len(scan_pulled(bytes(buffer))) == 1
+    assert len(scan_pulled(bytes(buffer), verify=False)) == 2
 
 
 @given(st.binary(max_size=300))

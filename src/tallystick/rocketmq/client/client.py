@@ -52,7 +52,7 @@ class RocketMQ:
             remoting=remoting,
             routes=TopicRoutes(remoting, name_servers, settings, events),
             brokers=BrokerChoice(settings.down_s),
-            ids=MessageIds(clock, random, os.getpid()),
+            ids=MessageIds(random, os.getpid()),
             settings=settings,
             clock=clock,
             random=random,

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Sequence
+from itertools import repeat
 from types import TracebackType
 from typing import Self
 
@@ -55,6 +56,7 @@ class Consumer:
         self._readers: dict[MessageQueue, tuple[QueueReader, asyncio.Task[None]]] = {}
         self._ready: deque[tuple[QueueReader, ReceivedMessage]] = deque()
         self._ready_bytes = 0
+        self._crowded = False  # readers wait for room
         self._arrived, self._room, self._rebalance = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._at_hand: tuple[QueueReader, ReceivedMessage] | None = None  # taken, and perhaps being worked on
         self._committed: dict[MessageQueue, int] = {}
@@ -127,7 +129,8 @@ class Consumer:
     async def __anext__(self) -> ReceivedMessage:
         """The next message, sooner or later. Ends when the consumer is closed; raises why it cannot go on."""
         self._deal_with_the_one_at_hand()
-        await self.start()
+        if not self._tasks:
+            await self.start()
         while not self._ready:
             if self._failure is not None:
                 raise self._failure
@@ -135,10 +138,10 @@ class Consumer:
                 raise StopAsyncIteration
             self._arrived.clear()
             await self._arrived.wait()
-        self._at_hand = self._ready.popleft()
-        message = self._at_hand[1]
+        _, message = self._at_hand = self._ready.popleft()
         self._ready_bytes -= message.stored.size
-        self._room.set()
+        if self._crowded and self._ready_bytes < self._context.settings.prefetch_bytes:
+            self._make_room()
         return message
 
     def _deal_with_the_one_at_hand(self) -> None:
@@ -151,12 +154,17 @@ class Consumer:
     # From the readers
 
     async def _deliver(self, reader: QueueReader, messages: list[ReceivedMessage]) -> None:
-        self._ready.extend((reader, message) for message in messages)
-        self._ready_bytes += sum(message.stored.size for message in messages)
+        self._ready.extend(zip(repeat(reader), messages, strict=False))
+        self._ready_bytes += sum([message.stored.size for message in messages])
         self._arrived.set()
         while self._ready_bytes >= self._context.settings.prefetch_bytes:
+            self._crowded = True
             self._room.clear()
             await self._room.wait()
+
+    def _make_room(self) -> None:
+        self._crowded = False
+        self._room.set()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -241,7 +249,7 @@ class Consumer:
             task.cancel()
         self._ready = deque((reader, message) for reader, message in self._ready if reader not in lost)
         self._ready_bytes = sum(message.stored.size for _, message in self._ready)
-        self._room.set()
+        self._make_room()
         try:
             await self._commit_all(lost)
         except TallyError as error:

@@ -34,14 +34,13 @@ class MessageIds:
     Where an original client has its address, this one has chance: it need not look up its own name to be unique.
     """
 
-    def __init__(self, clock: Clock, random: Random, process_id: int) -> None:
-        self._clock, self._process_id = clock, process_id
+    def __init__(self, random: Random, process_id: int) -> None:
+        self._process_id = process_id
         self._address = random.getrandbits(32).to_bytes(4, "big")
         self._number = random.getrandbits(32)
         self._month_ends_ms = 0
 
-    def next(self) -> str:
-        now_ms = self._clock.wall_ms()
+    def next(self, now_ms: int) -> str:
         if now_ms >= self._month_ends_ms:
             start_ms, self._month_ends_ms = month_of(now_ms)
             self._keys = UniqueKeys(self._address, self._process_id, self._number, start_ms)

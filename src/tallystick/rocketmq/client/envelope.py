@@ -5,143 +5,100 @@ from __future__ import annotations
 import asyncio
 import functools
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from tallystick.errors import TallyError, UsageError
+import msgspec
+
+from tallystick.errors import UsageError
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.sending import Sending, SendResult
-from tallystick.rocketmq.wire.headers import SendHeader
-from tallystick.rocketmq.wire.record import (
-    MAX_PROPERTIES_BYTES,
-    UNIQ_KEY,
-    Message,
-    encode_batch,
-    encode_properties,
-)
+from tallystick.rocketmq.wire.record import Message, encode_batch
 from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.send_form import SendForm
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, SysFlag
 
 TEMPLATE_TOPIC = "TBW102"  # a topic that does not exist yet is made after this one, where brokers allow it
-# The fields that differ from message to message, by their letters in SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE.
-QUEUE_ID, SYS_FLAG, BORN, FLAG, PROPERTIES, BROKER = "e", "f", "g", "h", "i", "n"
-
-Answered = Callable[["Envelope", Command | TallyError], None]
+_COMPRESSED = int(SysFlag.COMPRESSED | SysFlag.ZLIB)
 
 
-class Envelope:
+class Envelope(msgspec.Struct, eq=False):
     """``queue`` is that of the attempt under way, ``fixed_queue`` the only one that the caller wants."""
 
-    __slots__ = (
-        "_answered",
-        "_code",
-        "_fields",
-        "body",
-        "fixed_queue",
-        "future",
-        "queue",
-        "sending",
-        "topic",
-    )
-
-    def __init__(
-        self,
-        context: BrokerContext,
-        code: RequestCode,
-        topic: str,
-        fields: dict[str, str],
-        body: bytes,
-        message_id: str,
-        fixed_queue: MessageQueue | None,
-        answered: Answered,
-    ) -> None:
-        self.topic, self.body, self.fixed_queue, self._answered = topic, body, fixed_queue, answered
-        self._code, self._fields = code, fields
-        self.queue: MessageQueue | None = None
-        self.sending = Sending(message_id, 1 + context.settings.send_retries)
-        self.future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+    future: asyncio.Future[SendResult]
+    sending: Sending
+    group: str
+    topic: str
+    batch: bool
+    new_topic_queues: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    properties: str
+    body: bytes
+    fixed_queue: MessageQueue | None
+    queue: MessageQueue | None = None
 
     def command(self, queue: MessageQueue, *, one_way: bool = False) -> Command:
-        fields = self._fields | {QUEUE_ID: str(queue.queue_id), BROKER: queue.broker}
-        return request(self._code, fields, self.body, one_way=one_way)
+        form = _form(self.group, self.topic, self.batch, self.new_topic_queues, queue.queue_id, queue.broker)
+        code = RequestCode.SEND_BATCH_MESSAGE if self.batch else RequestCode.SEND_MESSAGE_V2
+        fields = form.filled(self.sys_flag, self.born_timestamp, self.flag, self.properties)
+        return request(code, fields, self.body, one_way=one_way)
 
-    def answered(self, result: Command | TallyError) -> None:
-        self._answered(self, result)
 
-
-def message_envelope(
-    context: BrokerContext, group: str, message: Message, queue: MessageQueue | None, answered: Answered
-) -> Envelope:
+def message_envelope(context: BrokerContext, group: str, message: Message, queue: MessageQueue | None) -> Envelope:
     """Raises UsageError for a body or properties that no broker takes."""
     settings, body, sys_flag = context.settings, bytes(message.body), 0
     if not 0 < len(body) <= settings.max_message_bytes:
         raise UsageError("a body has 1 byte to max_message_bytes", bytes=len(body))
     if 0 < settings.compress_above_bytes <= len(body):
-        body, sys_flag = zlib.compress(body), int(SysFlag.COMPRESSED | SysFlag.ZLIB)
-    properties, message_id = _properties(context, message)
-    fields = _template(group, message.topic, False, settings.new_topic_queues) | {
-        SYS_FLAG: str(sys_flag),
-        BORN: str(context.clock.wall_ms()),
-        FLAG: str(message.flag),
-        PROPERTIES: properties.decode(),
-    }
-    code = RequestCode.SEND_MESSAGE_V2
-    return Envelope(context, code, message.topic, fields, body, message_id, queue, answered)
+        body, sys_flag = zlib.compress(body), _COMPRESSED
+    return _envelope(context, group, message, False, sys_flag, context.clock.wall_ms(), body, queue)
 
 
 def batch_envelope(
-    context: BrokerContext,
-    group: str,
-    topic: str,
-    members: Sequence[Message],
-    queue: MessageQueue | None,
-    answered: Answered,
+    context: BrokerContext, group: str, topic: str, members: Sequence[Message], queue: MessageQueue | None
 ) -> Envelope:
     """Raises UsageError for a member, or a sum of them, that no broker takes."""
+    now_ms, next_id = context.clock.wall_ms(), context.ids.next
     contents = []
     for member in members:
         if not member.body:
             raise UsageError("a body has at least 1 byte", topic=topic)
-        contents.append((member.flag, member.body, _properties(context, member)[0]))
+        contents.append((member.flag, member.body, member.identified(next_id(now_ms))[0].encode()))
     body = encode_batch(contents)
     if len(body) > context.settings.max_message_bytes:
         raise UsageError("a batch has at most max_message_bytes", bytes=len(body))
     # Its own properties hold for the request alone: whether to wait for disk and slaves.
-    waits = any(member.wait_stored for member in members)
-    properties, message_id = _properties(context, Message(topic, b"", wait_stored=waits))
-    fields = _template(group, topic, True, context.settings.new_topic_queues) | {
-        BORN: str(context.clock.wall_ms()),
-        PROPERTIES: properties.decode(),
-    }
-    return Envelope(context, RequestCode.SEND_BATCH_MESSAGE, topic, fields, body, message_id, queue, answered)
+    whole = Message(topic, b"", wait_stored=any(member.wait_stored for member in members))
+    return _envelope(context, group, whole, True, 0, now_ms, body, queue)
 
 
-@functools.lru_cache(maxsize=1024)
-def _template(group: str, topic: str, batch: bool, new_topic_queues: int) -> dict[str, str]:
-    """The fields that all messages of a producer to a topic share, and places for the others."""
-    return SendHeader(
+def _envelope(
+    context: BrokerContext,
+    group: str,
+    message: Message,
+    batch: bool,
+    sys_flag: int,
+    now_ms: int,
+    body: bytes,
+    queue: MessageQueue | None,
+) -> Envelope:
+    settings = context.settings
+    properties, message_id = message.identified(context.ids.next(now_ms))
+    return Envelope(
+        asyncio.get_running_loop().create_future(), Sending(message_id, 1 + settings.send_retries),
+        group, message.topic, batch, settings.new_topic_queues, sys_flag, now_ms, message.flag, properties, body, queue,
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=4096)
+def _form(group: str, topic: str, batch: bool, new_topic_queues: int, queue_id: int, broker: str) -> SendForm:
+    return SendForm(
         producer_group=group,
         topic=topic,
         default_topic=TEMPLATE_TOPIC,
         default_topic_queue_nums=new_topic_queues,
-        queue_id=0,
-        sys_flag=0,
-        born_timestamp=0,
-        flag=0,
-        reconsume_times=0,
-        unit_mode=False,
+        queue_id=queue_id,
         batch=batch,
-    ).to_letters()
-
-
-def _properties(context: BrokerContext, message: Message) -> tuple[bytes, str]:
-    """In their stored form, with the unique key."""
-    properties = message.all_properties()
-    message_id = properties.get(UNIQ_KEY) or context.ids.next()
-    properties[UNIQ_KEY] = message_id
-    encoded = encode_properties(properties)
-    if len(encoded) > MAX_PROPERTIES_BYTES:
-        raise UsageError("the properties are too long", bytes=len(encoded), limit=MAX_PROPERTIES_BYTES)
-    # Their separators cannot be escaped. As many as there should be means none in a name or value.
-    if encoded.count(b"\x01") != len(properties) or encoded.count(b"\x02") != len(properties) or "" in properties:
-        raise UsageError("names and values of properties must not have the bytes 1 and 2; names must not be empty")
-    return encoded, message_id
+        broker=broker,
+    )

@@ -8,6 +8,7 @@ is ``ambiguous``.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import deque
 from collections.abc import Mapping, Sequence
 
@@ -88,10 +89,10 @@ class Producer:
         Together they may be as long as one message. Raises as ``send``.
         """
         members = [each if isinstance(each, Message) else Message(topic, each) for each in messages]
-        if not members or any(member.topic != topic for member in members):
+        if not members or any([member.topic != topic for member in members]):
             raise UsageError("a batch has at least one message, and all are of its topic", topic=topic)
         self._check(topic)
-        envelope = batch_envelope(self._context, self.group, topic, members, queue, self._answered)
+        envelope = batch_envelope(self._context, self.group, topic, members, queue)
         await self._wait_for_room()
         return await self._start(envelope)
 
@@ -121,7 +122,7 @@ class Producer:
 
     def _envelope(self, message: Message, queue: MessageQueue | None) -> Envelope:
         self._check(message.topic)
-        return message_envelope(self._context, self.group, message, queue, self._answered)
+        return message_envelope(self._context, self.group, message, queue)
 
     def _check(self, topic: str) -> None:
         if self._closed:
@@ -132,26 +133,29 @@ class Producer:
     # On the way
 
     def _start(self, envelope: Envelope) -> asyncio.Future[SendResult]:
-        envelope.sending.deadline = self._context.clock.now() + self._settings.send_timeout_s
+        now = self._context.clock.now()
+        envelope.sending.deadline = now + self._settings.send_timeout_s
         self._sendings[envelope] = None
         self._inflight_bytes += len(envelope.body)
         topic = self._context.routes.cached(envelope.topic)
         if topic is not None and topic.writable and envelope.topic not in self._unrouted:
-            self._attempt(envelope)
+            self._attempt(envelope, topic, now)
         else:
             self._await_route(envelope)
         return envelope.future
 
-    def _attempt(self, envelope: Envelope) -> None:
+    def _attempt_again(self, envelope: Envelope) -> None:
+        self._attempt(envelope, self._context.routes.cached(envelope.topic), self._context.clock.now())
+
+    def _attempt(self, envelope: Envelope, topic: Topic | None, now: float) -> None:
         """Send it to the next queue."""
-        topic = self._context.routes.cached(envelope.topic)
-        left = envelope.sending.deadline - self._context.clock.now()
         try:
             if topic is None:
                 raise NoSuchTopic(topic=envelope.topic)
             envelope.queue, address = self._target(envelope, topic)
+            left, answered = envelope.sending.deadline - now, functools.partial(self._answered, envelope)
             command = envelope.command(envelope.queue)
-            self._context.remoting.ask_nowait(address, command, max(left, MIN_TIMEOUT_S), envelope.answered)
+            self._context.remoting.ask_nowait(address, command, max(left, MIN_TIMEOUT_S), answered)
         except TallyError as error:  # nowhere to send it, now or at all
             self._settle(envelope, envelope.sending.failure or error)
 
@@ -177,7 +181,7 @@ class Producer:
         assert failure is not None
         if envelope.sending.may_retry and not self._closed:
             self._context.events.emit("send retried", topic=envelope.topic, reason=str(failure))
-            self._attempt(envelope)
+            self._attempt_again(envelope)
         else:
             self._settle(envelope, failure)
 
@@ -225,7 +229,7 @@ class Producer:
             if failure is not None:
                 self._settle(envelope, failure)
             else:
-                self._attempt(envelope)
+                self._attempt_again(envelope)
 
     # Room
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -14,12 +15,14 @@ from tallystick.errors import BrokerError, NoSuchTopic, Unavailable
 from tallystick.rocketmq.client.answers import refusal
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.received import ReceivedMessage
+from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.subscription import TagFilter
 from tallystick.rocketmq.wire.headers import PullAnswer, PullHeader
 from tallystick.rocketmq.wire.record import decode_messages
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MASTER_ID, MessageQueue, PullFlag, RequestCode, ResponseCode
 
+QUEUE_OFFSET = "queueOffset"  # the field that differs from pull to pull
 PULL_FLAGS = int(PullFlag.SUSPEND | PullFlag.SUBSCRIPTION)
 REFUSED_PAUSE_S = 1.0
 EMPTY_PAUSE_S = 0.1  # after an answer that is empty although nothing was waited for
@@ -57,10 +60,11 @@ class Pull:
         # Decoded first: what cannot be read is not passed over.
         stored = decode_messages(bytes(answer.body)) if answer.code == ResponseCode.SUCCESS else []
         first, self.next_offset = self.next_offset, max(self.next_offset, header.next_begin_offset)
+        queue, everything, matches = self.queue, not self.filter.tags, self.filter.matches
         return [
-            ReceivedMessage(self.queue, message)
+            ReceivedMessage(queue, message)
             for message in stored
-            if message.queue_offset >= first and self.filter.matches(message.tags)
+            if message.queue_offset >= first and (everything or matches(message.tags))
         ]
 
 
@@ -127,22 +131,8 @@ async def ask(context: BrokerContext, group: str, pull: Pull) -> Command:
     address = context.brokers.choose(topic.addresses.get(queue.broker, {}), pull.broker_id, context.clock.now())
     if address is None:
         raise Unavailable("this queue's broker is gone", queue=queue)
-    header = PullHeader(
-        consumer_group=group,
-        topic=queue.topic,
-        queue_id=queue.queue_id,
-        queue_offset=pull.next_offset,
-        max_msg_nums=settings.pull_count,
-        sys_flag=PULL_FLAGS,
-        commit_offset=0,
-        suspend_timeout_millis=int(settings.pull_hold_s * 1000),
-        subscription=pull.filter.expression,
-        sub_version=0,
-        expression_type="TAG",
-        max_msg_bytes=settings.pull_bytes,
-        broker=queue.broker,
-    )
-    command = request(RequestCode.PULL_MESSAGE, header.to_fields())
+    fields = _fields(settings, group, queue, pull.filter.expression) | {QUEUE_OFFSET: str(pull.next_offset)}
+    command = request(RequestCode.PULL_MESSAGE, fields)
     try:
         answer = await context.remoting.ask(address, command, settings.pull_timeout_s)
     except Unavailable:
@@ -153,3 +143,23 @@ async def ask(context: BrokerContext, group: str, pull: Pull) -> Command:
     else:
         context.brokers.answered(address)
     return answer
+
+
+@functools.lru_cache(maxsize=1024)
+def _fields(settings: BrokerClientSettings, group: str, queue: MessageQueue, expression: str) -> dict[str, str]:
+    """The fields that all pulls of a reader share, and a place for the other one."""
+    return PullHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=0,
+        max_msg_nums=settings.pull_count,
+        sys_flag=PULL_FLAGS,
+        commit_offset=0,
+        suspend_timeout_millis=int(settings.pull_hold_s * 1000),
+        subscription=expression,
+        sub_version=0,
+        expression_type="TAG",
+        max_msg_bytes=settings.pull_bytes,
+        broker=queue.broker,
+    ).to_fields()

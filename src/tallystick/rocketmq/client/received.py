@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from tallystick.rocketmq.wire.record import StoredMessage
 from tallystick.rocketmq.wire.values import MessageQueue
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedMessage:
+class ReceivedMessage(msgspec.Struct, frozen=True):
     """``queue`` and ``offset`` are its place; ``stored`` has what else its record says."""
 
     queue: MessageQueue

@@ -8,7 +8,8 @@ left. The message keeps its unique key, so that a consumer can recognise the cop
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+import msgspec
 
 from tallystick.errors import BrokerError, RemoteProtocolError, TallyError, Unavailable
 from tallystick.rocketmq.client.answers import refusal
@@ -26,8 +27,8 @@ class SendStatus(enum.Enum):
     SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE  # no slave is near enough to wait for
 
 
-@dataclass(frozen=True, slots=True)
-class SendResult:
+# A struct is made in a tenth of the time of a dataclass, and there is one for each message.
+class SendResult(msgspec.Struct, frozen=True, gc=False):
     """The message is stored. ``offset_id`` tells where (of a batch: all of them, by commas), ``message_id`` is ours.
 
     ``maybe_twice``: an attempt before this one had no answer, so the message may be stored a second time.
@@ -54,8 +55,7 @@ _RETRIED = frozenset(
 )
 
 
-@dataclass(slots=True)
-class Sending:
+class Sending(msgspec.Struct):
     """``failure`` is what to raise if no attempt is left: the first that leaves doubt, else the last."""
 
     message_id: str
@@ -88,8 +88,9 @@ class Sending:
 
     def _result(self, queue: MessageQueue, status: SendStatus, answer: SendAnswer) -> SendResult:
         twice = self.failure is not None and self.failure.ambiguous
-        where = MessageQueue(queue.topic, queue.broker, answer.queue_id)
-        return SendResult(status, self.message_id, answer.msg_id, where, answer.queue_offset, twice)
+        if answer.queue_id != queue.queue_id:
+            queue = MessageQueue(queue.topic, queue.broker, answer.queue_id)
+        return SendResult(status, self.message_id, answer.msg_id, queue, answer.queue_offset, twice)
 
 
 def _curable(error: TallyError) -> bool:

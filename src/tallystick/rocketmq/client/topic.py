@@ -47,11 +47,12 @@ class QueueChoice:
 
     def choose(self, queues: Sequence[MessageQueue], avoid: str | None = None) -> MessageQueue:
         """``queues`` is not empty. A failed broker is chosen all the same when there is no other."""
+        queue = self._take(queues)
         for _ in queues:
-            queue = self._take(queues)
             if queue.broker != avoid:
-                return queue
-        return self._take(queues)
+                break
+            queue = self._take(queues)
+        return queue
 
     def _take(self, queues: Sequence[MessageQueue]) -> MessageQueue:
         self._next = (self._next + 1) % len(queues)

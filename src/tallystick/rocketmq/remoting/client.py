@@ -8,27 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tallystick.errors import ConnectionLost, RemoteProtocolError, RequestTimeout, TallyError, Unavailable, UsageError
 from tallystick.rocketmq.remoting.link import ARENA_BYTES, Link, Outbox, Surroundings
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import Flag
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 from tallystick.runtime.network import Network
 
 MIN_TIMER_S = 0.005
 MAX_OPAQUE = 2**31 - 1
+_ANSWER = int(Flag.ANSWER)
 
 Done = Callable[[Command | TallyError], None]
-
-
-@dataclass(slots=True)
-class _Question:
-    deadline: float
-    since: float
-    done: Done
+_Question = tuple[float, float, Done]  # its deadline, when it was asked, who wants the answer
 
 
 class _Peer:
@@ -101,7 +96,7 @@ class RemotingClient:
         command.opaque = opaque
         now = self._clock.now()
         deadline = now + within_s
-        peer.questions[opaque] = _Question(deadline, now, done)
+        peer.questions[opaque] = (deadline, now, done)
         peer.link.send(command)
         if self._timer is None or deadline < self._wake_at:
             self._set_timer(deadline)
@@ -173,8 +168,8 @@ class RemotingClient:
         self._loop.call_soon(self._report_lost, peer, kind, reason, questions)
 
     def _report_lost(self, peer: _Peer, kind: type[Unavailable], reason: str, questions: dict[int, _Question]) -> None:
-        for question in questions.values():
-            question.done(kind(reason, address=peer.address))
+        for _, _, done in questions.values():
+            done(kind(reason, address=peer.address))
         if self._on_lost is not None and not self._closed:
             self._on_lost(peer.address)
 
@@ -186,10 +181,10 @@ class RemotingClient:
     def _received(self, link: Link, commands: list[Command]) -> None:
         questions = self._of_link[link].questions
         for command in commands:
-            if command.is_answer:
+            if command.flag & _ANSWER:
                 question = questions.pop(command.opaque, None)  # None: it had timed out
                 if question is not None:
-                    question.done(command)
+                    question[2](command)
             elif self._on_request is not None:
                 self._on_request(link, command)
 
@@ -203,15 +198,15 @@ class RemotingClient:
         self._timer = None
         now = self._clock.now()
         for peer in tuple(self._of_link.values()):
-            late = [opaque for opaque, question in peer.questions.items() if question.deadline <= now]
+            late = [opaque for opaque, (deadline, _, _) in peer.questions.items() if deadline <= now]
             silent = False
             for opaque in late:
-                question = peer.questions.pop(opaque)
-                silent = silent or peer.link.heard <= question.since
-                question.done(RequestTimeout("no answer in time", address=peer.address))
+                _, since, done = peer.questions.pop(opaque)
+                silent = silent or peer.link.heard <= since
+                done(RequestTimeout("no answer in time", address=peer.address))
             if silent and peer.link.alive:
                 peer.link.abort("the peer is silent")
-        pending = [q.deadline for peer in self._of_link.values() for q in peer.questions.values()]
+        pending = [deadline for peer in self._of_link.values() for deadline, _, _ in peer.questions.values()]
         if pending and self._timer is None:
             self._set_timer(min(pending))
 

@@ -28,7 +28,8 @@ class Header(msgspec.Struct, frozen=True, rename="camel"):
         ext = command.ext
         if isinstance(ext, Raw):
             try:
-                return cast("Self", _decoder(cls)(ext))
+                found: Self = _decoder(cls)(ext)
+                return found
             except (msgspec.DecodeError, UnicodeDecodeError):
                 pass  # the tolerant way below succeeds or says what is wrong
         fields = command.fields

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import binascii
 import enum
+import functools
 import ipaddress
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
+from msgspec import field
 
 from tallystick.codec.checksum import crc32
+from tallystick.codec.pulled import scan_pulled
 from tallystick.codec.records import BORN_V6, CRC_MASK, STORE_V6, V1, V2, Buffer, Content, java_hash
 from tallystick.codec.uniform_records import split_uniform_batch
 from tallystick.errors import RemoteProtocolError, UsageError
 
 KEYS, TAGS, UNIQ_KEY, WAIT = "KEYS", "TAGS", "UNIQ_KEY", "WAIT"
 KEY_SEPARATOR = " "
+_IS, _END = "\x01", "\x02"
 MAX_PROPERTIES_BYTES = 32767  # their length is a signed short
 COMPRESSED = 1
 _COMPRESSION = 0x700
@@ -47,7 +52,16 @@ class IndexType(enum.Enum):
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
     """The stored form, in the mapping's order."""
-    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()]).encode()
+    return _text_of(properties).encode()
+
+
+def _text_of(properties: Mapping[str, str]) -> str:
+    return "".join([f"{name}{_IS}{value}{_END}" for name, value in properties.items()])
+
+
+_WAITS = {True: "true", False: "false"}
+# How the properties begin of a message without any of its own, by whether it waits; its id follows, and an end.
+_PLAIN = {wait: f"{WAIT}{_IS}{text}{_END}{UNIQ_KEY}{_IS}" for wait, text in _WAITS.items()}
 
 
 def decode_properties(stored: Buffer | str) -> dict[str, str]:
@@ -71,8 +85,7 @@ def decode_host(host: Buffer) -> tuple[str, int]:
     return str(ipaddress.ip_address(bytes(host[:-4]))), _PORT.unpack(host[-4:])[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """What a producer sends. ``wait_stored`` False: the broker answers without waiting for disk and slaves (H9)."""
 
     topic: str
@@ -90,12 +103,31 @@ class Message:
             properties[KEYS] = KEY_SEPARATOR.join(self.keys)
         if self.tags:
             properties[TAGS] = self.tags
-        properties[WAIT] = "true" if self.wait_stored else "false"
+        properties[WAIT] = _WAITS[self.wait_stored]
         return properties
 
+    def identified(self, message_id: str) -> tuple[str, str]:
+        """The stored form of all properties, with an id, and the id: this one unless they have one already.
 
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
+        Raises UsageError for properties that no broker takes.
+        """
+        if not (self.properties or self.keys or self.tags):
+            return _PLAIN[self.wait_stored] + message_id + _END, message_id
+        properties = self.all_properties()
+        message_id = properties.get(UNIQ_KEY) or message_id
+        properties[UNIQ_KEY] = message_id
+        text = _text_of(properties)
+        # Their separators cannot be escaped. As many as there should be means none in a name or value.
+        count = len(properties)
+        if text.count(_IS) != count or text.count(_END) != count or "" in properties:
+            raise UsageError("names and values of properties must not have the bytes 1 and 2; names must not be empty")
+        size = len(text) if text.isascii() else len(text.encode())
+        if size > MAX_PROPERTIES_BYTES:
+            raise UsageError("the properties are too long", bytes=size, limit=MAX_PROPERTIES_BYTES)
+        return text, message_id
+
+
+class StoredMessage(msgspec.Struct, frozen=True, dict=True):
     """A record, decoded. ``stored_body`` may be compressed, ``body()`` is not."""
 
     topic: str
@@ -111,9 +143,16 @@ class StoredMessage:
     reconsume_times: int
     prepared_offset: int
     body_crc: int
-    stored_body: bytes = field(repr=False)
-    properties: dict[str, str]
+    stored_body: bytes
+    stored_properties: bytes
     size: int
+
+    def __repr__(self) -> str:
+        return f"{self.topic}:{self.queue_id}:{self.queue_offset}, {self.size} bytes at {self.physical_offset}"
+
+    @functools.cached_property
+    def properties(self) -> dict[str, str]:
+        return decode_properties(self.stored_properties)
 
     @property
     def tags(self) -> str | None:
@@ -173,12 +212,20 @@ def sent_body(stored_body: bytes, sys_flag: int, physical_offset: int) -> bytes:
 
 def decode_messages(buffer: Buffer) -> list[StoredMessage]:
     """Records one after another, as a pull's answer has them. Raises RemoteProtocolError for anything else."""
-    data, position, messages = bytes(buffer), 0, []
-    while position < len(data):
-        message = decode_message(data, position)
-        messages.append(message)
-        position += message.size
-    return messages
+    run = scan_pulled(bytes(buffer), verify=False)
+    if run.end != len(buffer):
+        raise RemoteProtocolError("no record of the CommitLog", position=run.end)
+    try:
+        topics = {topic: topic.decode() for topic in set(run.topics)}
+    except UnicodeDecodeError as error:
+        raise RemoteProtocolError("a topic that is no text") from error
+    return list(
+        map(
+            StoredMessage, map(topics.__getitem__, run.topics), run.queue_ids, run.queue_offsets, run.physical_offsets,
+            run.flags, run.sys_flags, run.born_timestamps, run.born_hosts, run.store_timestamps, run.store_hosts,
+            run.reconsume_times, run.prepared_offsets, run.body_crcs, map(bytes, run.bodies), run.properties, run.sizes,
+        )
+    )  # fmt: skip
 
 
 def decode_message(data: bytes, position: int = 0) -> StoredMessage:
@@ -203,7 +250,7 @@ def decode_message(data: bytes, position: int = 0) -> StoredMessage:
             data[topic_at:topic_end].decode(), queue_id, queue_offset, physical, flag, sys_flag,
             born, data[born_at:stored_at], _LONG.unpack_from(data, stored_at)[0], data[store_host_at:times_at],
             reconsumed, prepared, crc, data[body_at : body_at + body_size],
-            decode_properties(data[topic_end + 2 : end]), size,
+            data[topic_end + 2 : end], size,
         )  # fmt: skip
     except (struct.error, ValueError) as error:
         raise RemoteProtocolError("no record of the CommitLog", position=position) from error
@@ -227,9 +274,12 @@ def decode_message_id(message_id: str) -> tuple[str, int, int]:
 def encode_batch(messages: Sequence[Content]) -> bytes:
     """The body of a batch: its members without topic, hosts and checksums."""
     parts: list[Buffer] = []
+    fixed = _BATCH_HEAD.size + _SHORT.size
+    head, short = _BATCH_HEAD.pack, _SHORT.pack
     for flag, body, properties in messages:
-        size = _BATCH_HEAD.size + len(body) + _SHORT.size + len(properties)
-        parts += (_BATCH_HEAD.pack(size, 0, 0, flag, len(body)), body, _SHORT.pack(len(properties)), properties)
+        body_size, properties_size = len(body), len(properties)
+        size = fixed + body_size + properties_size
+        parts += (head(size, 0, 0, flag, body_size), body, short(properties_size), properties)
     return b"".join(parts)
 
 
@@ -269,10 +319,14 @@ class UniqueKeys:
         self._prefix = prefix.hex().upper()
         self._month_start_ms = month_start_ms
         self._counter = 0
+        self._now_ms, self._of_now = -1, ""  # the last time for which an id was made, and how its ids begin
 
     def next(self, now_ms: int) -> str:
-        self._counter = (self._counter + 1) & 0xFFFF
-        return f"{self._prefix}{(now_ms - self._month_start_ms) & 0xFFFFFFFF:08X}{self._counter:04X}"
+        if now_ms != self._now_ms:
+            self._now_ms = now_ms
+            self._of_now = f"{self._prefix}{(now_ms - self._month_start_ms) & 0xFFFFFFFF:08X}"
+        self._counter = counter = (self._counter + 1) & 0xFFFF
+        return f"{self._of_now}{counter:04X}"
 
 
 def unique_key_time(unique_key: str, month_start_ms: int) -> int | None:

@@ -43,7 +43,8 @@ class HeaderError(RemoteProtocolError):
     code = 1
 
 
-class Command(msgspec.Struct):
+# What it holds never refers back to it, and a busy client or broker has thousands.
+class Command(msgspec.Struct, gc=False):
     """A request or an answer. ``parts`` follow ``body`` on the wire; a command that was read has none."""
 
     code: int
@@ -85,7 +86,7 @@ class Command(msgspec.Struct):
 
 def request(
     code: int,
-    fields: dict[str, str] | None = None,
+    fields: dict[str, str] | Raw | None = None,
     body: Buffer = b"",
     *,
     one_way: bool = False,
@@ -215,7 +216,8 @@ class FrameReader:
                 self._wanted = 4 + size
                 break
             body = at + 8 + header_size
-            commands.append(_decode(mark >> 24, bytes(view[at + 8 : body]), bytes(view[body:stop])))
+            content = view[body:stop].tobytes() if body < stop else b""
+            commands.append(_decode(mark >> 24, view[at + 8 : body].tobytes(), content))
             at = stop
         if at < end:
             self._kept += view[at:]

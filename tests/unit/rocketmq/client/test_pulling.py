@@ -40,6 +40,12 @@ def test_what_was_delivered_before_is_not_delivered_again() -> None:
     assert [message.offset for message in pull().answered(answer(FOUND, 8, (3, 4, 5, 6)))] == [5, 6]
 
 
+def test_the_properties_are_those_stored() -> None:
+    [message] = pull("A").answered(answer(FOUND, 6, (5,)))
+    assert (message.topic, message.tags, message.properties, message.body) == ("T", "A", {"TAGS": "A"}, b"x")
+    assert message.properties is message.properties  # read once
+
+
 def test_other_tags_are_passed_over() -> None:
     asked = pull("B")
     assert asked.answered(answer(FOUND, 8, (5, 6, 7))) == []

@@ -49,12 +49,55 @@ def test_what_a_producer_gives_becomes_properties() -> None:
     assert Message("Topic", b"x").all_properties() == {"WAIT": "true"}
 
 
+PROPERTIES = st.dictionaries(st.sampled_from(["p", "ä", "WAIT", "TAGS"]), st.text(min_size=1, max_size=3))
+
+
+@given(st.booleans(), st.none() | st.just("t"), st.lists(st.just("k"), max_size=2), PROPERTIES)
+def test_an_id_is_the_last_of_the_properties(
+    wait: bool, tags: str | None, keys: list[str], properties: dict[str, str]
+) -> None:
+    message = Message("Topic", b"x", tags, keys, properties, wait_stored=wait)
+    expected = encode_properties(message.all_properties() | {"UNIQ_KEY": "id"})
+    try:
+        stored, message_id = message.identified("id")
+    except UsageError:
+        assert any(end in value for value in properties.values() for end in "\x01\x02")
+        return
+    assert (stored.encode(), message_id) == (expected, "id")
+
+
+def test_an_id_of_its_own_is_kept() -> None:
+    assert Message("Topic", b"x", properties={"UNIQ_KEY": "own"}).identified("id")[1] == "own"
+
+
+@pytest.mark.parametrize("value", ["v" * 32767, "ä" * 16384])
+def test_properties_longer_than_a_record_can_hold(value: str) -> None:
+    with pytest.raises(UsageError, match="too long"):
+        Message("Topic", b"x", properties={"p": value}).identified("id")
+
+
 def test_a_record_decoded() -> None:
     message = decode_message(record(b"body", properties=b"TAGS\x01t\x02KEYS\x01a b\x02UNIQ_KEY\x01id\x02"))
     assert (message.topic, message.queue_id, message.queue_offset, message.physical_offset) == ("Topic", 1, 2, 4096)
     assert (message.tags, message.keys, message.unique_key, message.body()) == ("t", ["a", "b"], "id", b"body")
     assert message.offset_id == "7F00000100002A9F0000000000001000"
     message.verify()
+
+
+def test_many_records_are_read_as_one_by_one() -> None:
+    records = [record(b"1"), record(b"22", properties=b"TAGS\x01t\x02"), record(b"")]
+    assert decode_messages(b"".join(records)) == [decode_message(each) for each in records]
+
+
+def test_a_topic_that_is_no_text() -> None:
+    data = record(b"body").replace(b"Topic", b"Top\xffc")
+    for decode in (decode_messages, decode_message):
+        with pytest.raises(RemoteProtocolError):
+            decode(data)
+
+
+def test_a_message_is_shown_without_its_body() -> None:
+    assert repr(decode_message(record(b"body"))) == "Topic:1:2, 100 bytes at 4096"
 
 
 def test_compressed_bodies() -> None:
@@ -127,7 +170,8 @@ def test_a_clients_ids_differ_and_tell_when_they_were_made() -> None:
     made = [keys.next(1_234_567) for _ in range(1000)]
     assert len(set(made)) == 1000
     assert {len(key) for key in made} == {32}
-    assert unique_key_time(made[0], 1_000_000) == 1_234_567
+    assert unique_key_time(made[0], 1_000_000) == unique_key_time(made[-1], 1_000_000) == 1_234_567
+    assert unique_key_time(keys.next(1_234_568), 1_000_000) == 1_234_568
     assert unique_key_time("no id", 0) is None
     assert unique_key_time("x" * 32, 0) is None
 
