@@ -13,7 +13,8 @@ from tallystick.rocketmq.remoting.server import RemotingServer
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import ConsumerIds
-from tallystick.rocketmq.wire.record import decode_batch, decode_properties, encode_host, tags_code
+from tallystick.rocketmq.wire.message_ids import encode_host
+from tallystick.rocketmq.wire.record import decode_batch, decode_properties, tags_code
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import Heartbeat, PullFlag, RequestCode, ResponseCode, TopicConfig
 from tallystick.runtime.clock import SystemClock

@@ -9,7 +9,8 @@ from support.stores import SteppingClock
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.store.values import Draft, GetStatus, Put
-from tallystick.rocketmq.wire.record import StoredMessage, decode_messages, encode_host, encode_properties
+from tallystick.rocketmq.wire.message_ids import encode_host
+from tallystick.rocketmq.wire.record import StoredMessage, decode_messages, encode_properties
 from tallystick.runtime.events import Event, Events
 from tallystick.sim.disk import SimDisk
 

@@ -15,17 +15,8 @@ from tallystick.codec.records import encode_records, scan_records, topic_field
 from tallystick.rocketmq.store.check import check_store
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.store import MessageStore
-from tallystick.rocketmq.wire.record import (
-    IndexType,
-    decode_batch,
-    decode_host,
-    decode_message_id,
-    decode_messages,
-    encode_batch,
-    encode_host,
-    encode_message_id,
-    encode_properties,
-)
+from tallystick.rocketmq.wire.message_ids import decode_host, decode_message_id, encode_host, encode_message_id
+from tallystick.rocketmq.wire.record import IndexType, decode_batch, decode_messages, encode_batch, encode_properties
 from tallystick.runtime.disk import File
 from tallystick.runtime.events import Events
 from tallystick.sim.disk import SimDisk

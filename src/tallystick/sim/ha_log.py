@@ -16,7 +16,8 @@ from tallystick.errors import DiskFull, StorageError
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.store.values import Draft, Put
-from tallystick.rocketmq.wire.record import KEYS, TAGS, UNIQ_KEY, encode_host, encode_properties
+from tallystick.rocketmq.wire.message_ids import encode_host
+from tallystick.rocketmq.wire.record import KEYS, TAGS, UNIQ_KEY, encode_properties
 from tallystick.rocketmq.wire.values import PutStatus
 from tallystick.runtime.events import Events
 from tallystick.sim.disk import Crashed

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tallystick.codec.pulled import scan_pulled
 from tallystick.codec.records import Row, encode_records, topic_field
-from tallystick.rocketmq.wire.record import StoredMessage, decode_message, encode_host, encode_properties
+from tallystick.rocketmq.wire.message_ids import encode_host
+from tallystick.rocketmq.wire.record import StoredMessage, decode_message, encode_properties
 
 V4, V6 = encode_host("10.1.2.3", 5), encode_host("::1", 70_000)
 

@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from tallystick.pipeline.columns import BATCH_BYTES, BATCH_ROWS
 from tallystick.pipeline.topic.brokers import Pulled
-from tallystick.rocketmq.wire.record import COMPRESSED, KEYS, TAGS, UNIQ_KEY, decode_host, encode_message_id, sent_body
+from tallystick.rocketmq.wire.message_ids import decode_host, encode_message_id
+from tallystick.rocketmq.wire.record import COMPRESSED, KEYS, TAGS, UNIQ_KEY, sent_body
 
 TRANSACTIONAL = "TRAN_MSG"  # a property: "true" for a message of a transaction
 _TIME = pa.timestamp("us", tz="UTC")

@@ -41,7 +41,7 @@ from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.store.checkpoint import LOCK, LOCK_CONTENT
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.store.values import Arrival
-from tallystick.rocketmq.wire.record import UniqueKeys, encode_host
+from tallystick.rocketmq.wire.message_ids import UniqueKeys, encode_host
 from tallystick.runtime.disk import ByteLock
 from tallystick.runtime.health import HealthPages, serve_health
 from tallystick.runtime.outside import Outside

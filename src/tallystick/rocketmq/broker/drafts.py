@@ -16,7 +16,8 @@ from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import DLQ_PREFIX, NOT_FOR_CLIENTS, RETRY_PREFIX, Topics, refusal_of_topic
 from tallystick.rocketmq.store.values import Draft
 from tallystick.rocketmq.wire.headers import SendHeader, read_send
-from tallystick.rocketmq.wire.record import UNIQ_KEY, WAIT, UniqueKeys, decode_batch, decode_properties
+from tallystick.rocketmq.wire.message_ids import UniqueKeys
+from tallystick.rocketmq.wire.record import UNIQ_KEY, WAIT, decode_batch, decode_properties
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import (
     COMPRESSION_MASK,

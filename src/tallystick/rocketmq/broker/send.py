@@ -15,7 +15,7 @@ from tallystick.rocketmq.ha.acks import Settle, Settled, Ticket
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.values import Draft, Put
 from tallystick.rocketmq.wire.headers import SendAnswer
-from tallystick.rocketmq.wire.record import encode_host
+from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import Flag, PutStatus, RequestCode, ResponseCode
 from tallystick.runtime.events import Events

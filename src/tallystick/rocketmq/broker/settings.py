@@ -11,7 +11,7 @@ from tallystick.rocketmq.broker.topics import TopicDefaults, refusal_of_topic
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.store.settings import StoreSettings
-from tallystick.rocketmq.wire.record import encode_host
+from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.values import MASTER_ID, Perm
 
 FAST_PORT_BELOW = 2  # the second remoting port is so much below the first

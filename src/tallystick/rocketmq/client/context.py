@@ -9,7 +9,7 @@ from tallystick.rocketmq.client.routes import TopicRoutes
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.topic import BrokerChoice
 from tallystick.rocketmq.remoting.client import RemotingClient
-from tallystick.rocketmq.wire.record import UniqueKeys
+from tallystick.rocketmq.wire.message_ids import UniqueKeys
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 from tallystick.runtime.rng import Random

@@ -14,7 +14,7 @@ from tallystick.rocketmq.wire.values import PutStatus
 class Draft:
     """One message, or one batch, for one queue; the store gives it its offsets and its store time.
 
-    ``born_host`` is address and port as a record has them (8 or 20 bytes, ``wire.record.encode_host``); the bits of
+    ``born_host`` is address and port as a record has them (8 or 20 bytes, ``encode_host``); the bits of
     ``sys_flag`` that tell the width of the hosts are the store's business.
     """
 

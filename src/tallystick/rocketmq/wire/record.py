@@ -1,15 +1,13 @@
-"""Messages as producers give them, as the CommitLog stores them, and as a batch carries them; their ids.
+"""Messages as producers give them, as the CommitLog stores them, and as a batch carries them.
 
-Properties are ``name \\x01 value \\x02`` one after another, without escaping. A host is the address's 4 or 16 bytes and
-the port in 4. Sources: ``MessageDecoder``, ``MessageClientIDSetter``, ``MessageConst``; the record: codec/records.py.
+Properties are ``name \\x01 value \\x02`` one after another, without escaping. Sources: ``MessageDecoder``,
+``MessageConst``; the record: codec/records.py.
 """
 
 from __future__ import annotations
 
-import binascii
 import enum
 import functools
-import ipaddress
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
@@ -22,6 +20,7 @@ from tallystick.codec.pulled import scan_pulled
 from tallystick.codec.records import BORN_V6, CRC_MASK, STORE_V6, V1, V2, Buffer, Content, java_hash
 from tallystick.codec.uniform_records import split_uniform_batch
 from tallystick.errors import RemoteProtocolError, UsageError
+from tallystick.rocketmq.wire.message_ids import encode_message_id
 
 KEYS, TAGS, UNIQ_KEY, WAIT = "KEYS", "TAGS", "UNIQ_KEY", "WAIT"
 KEY_SEPARATOR = " "
@@ -36,8 +35,6 @@ MAX_BODY_BYTES = 64 * 1024 * 1024  # of one that was compressed: a few bytes may
 _HEAD = struct.Struct(">IIIiiqqiq")
 _TIMES = struct.Struct(">iqi")
 _LONG = struct.Struct(">q")
-_PORT = struct.Struct(">i")
-_ADDRESS_AND_OFFSET = struct.Struct(">iq")
 _BATCH_HEAD = struct.Struct(">iiiii")
 _SHORT = struct.Struct(">h")
 
@@ -74,15 +71,6 @@ def decode_properties(stored: Buffer | str) -> dict[str, str]:
 def tags_code(tags: str | None) -> int:
     """What a ConsumeQueue unit says about the tags; 0 for none."""
     return java_hash(tags) if tags else 0
-
-
-def encode_host(address: str, port: int) -> bytes:
-    """An IP address and a port, 8 or 20 bytes."""
-    return ipaddress.ip_address(address).packed + _PORT.pack(port)
-
-
-def decode_host(host: Buffer) -> tuple[str, int]:
-    return str(ipaddress.ip_address(bytes(host[:-4]))), _PORT.unpack(host[-4:])[0]
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -256,21 +244,6 @@ def decode_message(data: bytes, position: int = 0) -> StoredMessage:
         raise RemoteProtocolError("no record of the CommitLog", position=position) from error
 
 
-def encode_message_id(store_host: bytes, physical_offset: int) -> str:
-    """Upper-case hex of where a message is: 32 digits, 56 for an IPv6 host."""
-    return binascii.hexlify(store_host + _LONG.pack(physical_offset)).decode().upper()
-
-
-def decode_message_id(message_id: str) -> tuple[str, int, int]:
-    """Address, port and physical offset. Raises UsageError when it is no such id."""
-    try:
-        raw = bytes.fromhex(message_id)
-        port, offset = _ADDRESS_AND_OFFSET.unpack(raw[-12:])
-        return str(ipaddress.ip_address(raw[:-12])), port, offset
-    except (ValueError, struct.error) as error:
-        raise UsageError("this is no message id", id=message_id) from error
-
-
 def encode_batch(messages: Sequence[Content]) -> bytes:
     """The body of a batch: its members without topic, hosts and checksums."""
     parts: list[Buffer] = []
@@ -305,35 +278,3 @@ def decode_batch(body: Buffer) -> list[Content]:
     if not members:
         raise RemoteProtocolError("the batch is empty")
     return members
-
-
-class UniqueKeys:
-    """Ids for the messages of one client: address, process, a number of its own, time in the month, counter.
-
-    ``month_start_ms`` is the first moment of the current month, local time, when the ids begin. An id is good for a
-    month's time; the counter tells apart what is sent in one millisecond.
-    """
-
-    def __init__(self, address: bytes, process_id: int, number: int, month_start_ms: int) -> None:
-        prefix = address + (process_id & 0xFFFF).to_bytes(2, "big") + (number & 0xFFFFFFFF).to_bytes(4, "big")
-        self._prefix = prefix.hex().upper()
-        self._month_start_ms = month_start_ms
-        self._counter = 0
-        self._now_ms, self._of_now = -1, ""  # the last time for which an id was made, and how its ids begin
-
-    def next(self, now_ms: int) -> str:
-        if now_ms != self._now_ms:
-            self._now_ms = now_ms
-            self._of_now = f"{self._prefix}{(now_ms - self._month_start_ms) & 0xFFFFFFFF:08X}"
-        self._counter = counter = (self._counter + 1) & 0xFFFF
-        return f"{self._of_now}{counter:04X}"
-
-
-def unique_key_time(unique_key: str, month_start_ms: int) -> int | None:
-    """When an id was made, if it was in the month that begins at ``month_start_ms``; None when it is no such id."""
-    if len(unique_key) not in (32, 56):
-        return None
-    try:
-        return month_start_ms + int(unique_key[-12:-4], 16)
-    except ValueError:
-        return None

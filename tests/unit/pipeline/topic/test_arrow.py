@@ -16,7 +16,8 @@ from tallystick.pipeline.columns import BATCH_ROWS
 from tallystick.pipeline.topic.arrow import SCHEMA, arrays_of, batches_of
 from tallystick.pipeline.topic.brokers import Pulled
 from tallystick.pipeline.topic.schema import COLUMNS
-from tallystick.rocketmq.wire.record import decode_properties, encode_host, encode_properties
+from tallystick.rocketmq.wire.message_ids import encode_host
+from tallystick.rocketmq.wire.record import decode_properties, encode_properties
 from tallystick.rocketmq.wire.values import MessageQueue, SysFlag
 
 BORN, STORED = encode_host("10.0.0.1", 77), encode_host("::1", 10911)

@@ -16,7 +16,8 @@ from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import Topics
 from tallystick.rocketmq.store.values import Draft
-from tallystick.rocketmq.wire.record import UniqueKeys, decode_properties, encode_batch
+from tallystick.rocketmq.wire.message_ids import UniqueKeys
+from tallystick.rocketmq.wire.record import decode_properties, encode_batch
 from tallystick.rocketmq.wire.values import GroupConfig, MessageQueue, Perm, ResponseCode, TopicConfig
 from tallystick.runtime.clock import SystemClock
 

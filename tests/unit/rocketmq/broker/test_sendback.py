@@ -7,7 +7,8 @@ from typing import Any
 
 from support.brokers import TOPIC, Bench, Peer, benched, pull_command, send_command
 from tallystick.rocketmq.wire.headers import SendBackHeader
-from tallystick.rocketmq.wire.record import StoredMessage, decode_message_id, decode_messages
+from tallystick.rocketmq.wire.message_ids import decode_message_id
+from tallystick.rocketmq.wire.record import StoredMessage, decode_messages
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import GroupConfig, Perm, RequestCode, ResponseCode, TopicConfig
 

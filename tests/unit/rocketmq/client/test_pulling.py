@@ -7,7 +7,7 @@ from tallystick.errors import BrokerError, RemoteProtocolError
 from tallystick.rocketmq.client.pulling import Pull
 from tallystick.rocketmq.client.subscription import TagFilter
 from tallystick.rocketmq.wire.headers import PullAnswer
-from tallystick.rocketmq.wire.record import encode_host
+from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MessageQueue, ResponseCode
 
