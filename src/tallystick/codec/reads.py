@@ -1,25 +1,34 @@
 """Runs of READs, and entries as readers get them: many checked in one call, their fields by columns.
 
 An entry is a 32-byte header (ledger, entry, LAC, length), its digest, its payload (see ``bookkeeper.wire.digest``, the
-reference for one entry; ``bookkeeper.wire.v2`` is that for frames). Payloads are views of the answer's buffer.
+reference for one entry; ``bookkeeper.wire.v2`` is that for frames). Most entries of a run have one size: those are cut
+in one call too, with nothing done in Python for each.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hmac import compare_digest
-from itertools import pairwise
+from itertools import pairwise, takewhile
+from typing import overload
 
 Buffer = bytes | bytearray | memoryview
+_Column = Sequence[bytes | memoryview]
 
 PLAIN_READ = 0x02020000  # version 2, READ, no flags
 READ_PREFIX = 28  # length, header, code, ledger, entry: what stands before the entry's bytes in an answer
 
-_HEADER = struct.Struct(">qqqq")
+_LENGTH_BYTES = 4
+_HEADER_BYTES = 32
+_FEW = 4  # of fewer entries columns are not worth while
+_COPIED_BYTES = 8 * 1024  # up to this size a copy of an entry costs less than a view of it
 _READ = struct.Struct(">IIqq")
 _ANSWER = struct.Struct(">IIiqq")
+_ANSWER_HEAD = struct.Struct(">IIiq")  # all that good answers of one ledger and size have in common
 
 
 def encode_reads(ledger: int, entries: Sequence[int]) -> bytes:
@@ -28,14 +37,14 @@ def encode_reads(ledger: int, entries: Sequence[int]) -> bytes:
     return b"".join([pack(20, PLAIN_READ, ledger, entry) for entry in entries])
 
 
-def scan_reads(buffer: Buffer, start: int, end: int, ledger: int) -> tuple[list[int], list[memoryview], int]:
+def scan_reads(buffer: Buffer, start: int, end: int, ledger: int) -> tuple[list[int], list[bytes | memoryview], int]:
     """The good READ answers of one ledger from ``start``: entry ids, the entries' bytes, and where it stopped.
 
-    Stops at the first frame that is anything else or not whole. The bytes are copied once, all together.
+    Stops at the first frame that is anything else or not whole. The bytes are copies.
     """
-    entries: list[int] = []
-    bounds: list[int] = [start]
-    unpack, position, last = _ANSWER.unpack_from, start, end - READ_PREFIX
+    entries, parts, first = _even_answers(buffer, start, end, ledger)
+    bounds = [first]
+    unpack, position, last = _ANSWER.unpack_from, first, end - READ_PREFIX
     while position <= last:
         size, word, code, found, entry = unpack(buffer, position)
         stop = position + 4 + size
@@ -44,9 +53,76 @@ def scan_reads(buffer: Buffer, start: int, end: int, ledger: int) -> tuple[list[
         entries.append(entry)
         bounds.append(stop)
         position = stop
-    copied = memoryview(bytes(memoryview(buffer)[start:position]))
-    parts = [copied[first + READ_PREFIX - start : stop - start] for first, stop in pairwise(bounds)]
+    copied = memoryview(bytes(memoryview(buffer)[first:position]))
+    parts += [copied[left + READ_PREFIX - first : right - first] for left, right in pairwise(bounds)]
     return entries, parts, position
+
+
+def _even_answers(buffer: Buffer, start: int, end: int, ledger: int) -> tuple[list[int], list[bytes | memoryview], int]:
+    """As ``scan_reads`` where nothing but good answers of one size fits between ``start`` and ``end``, else nothing."""
+    size = int.from_bytes(buffer[start : start + _LENGTH_BYTES], "big")
+    step = _LENGTH_BYTES + size
+    count = (end - start) // step
+    if count >= _FEW and READ_PREFIX <= step <= _COPIED_BYTES:
+        head, stop = _ANSWER_HEAD.pack(size, PLAIN_READ, 0, ledger), start + count * step
+        if buffer[stop - step : stop - step + len(head)] == head:  # few others go on from here
+            rows = struct.iter_unpack(f">{len(head)}sq{step - READ_PREFIX}s", memoryview(buffer)[start:stop])
+            heads, entries, parts = zip(*rows, strict=True)
+            if heads.count(head) == count:
+                return list(entries), list(parts), stop
+    return [], [], start
+
+
+@dataclass(frozen=True, slots=True)
+class EvenEntries(Sequence[memoryview]):
+    """Entries of one size as they lie in a batch answer, each behind its length: no object each until asked."""
+
+    data: memoryview
+    size: int  # of an entry
+
+    def __len__(self) -> int:
+        return len(self.data) // (_LENGTH_BYTES + self.size)
+
+    @overload
+    def __getitem__(self, index: int) -> memoryview: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[memoryview]: ...
+
+    def __getitem__(self, index: int | slice) -> memoryview | Sequence[memoryview]:
+        step = _LENGTH_BYTES + self.size
+        place = range(0, len(self.data), step)[index]
+        if isinstance(place, int):
+            return self.data[place + _LENGTH_BYTES : place + step]
+        if place.step == step:
+            return EvenEntries(self.data[place.start : place.stop], self.size)
+        return [self.data[at + _LENGTH_BYTES : at + step] for at in place]
+
+
+def even_entries(data: memoryview) -> EvenEntries | None:
+    """The entries of a batch answer, where all lengths are the same one and fill it; None: look at each."""
+    size = int.from_bytes(data[:_LENGTH_BYTES], "big")
+    step = _LENGTH_BYTES + size
+    count = len(data) // step
+    if size > _COPIED_BYTES or count < _FEW or count * step != len(data):
+        return None
+    alike = all(data[at::step].tobytes() == bytes((data[at],)) * count for at in range(_LENGTH_BYTES))
+    return EvenEntries(data, size) if alike else None
+
+
+def answered_entries(frames: bytes, count: int) -> list[bytes]:
+    """The entries of ``count`` good READ answers, which fill the buffer. Lengths are not judged: they are our own."""
+    step, head = len(frames) // count, frames[:_LENGTH_BYTES]
+    if step <= _COPIED_BYTES and step * count == len(frames) and int.from_bytes(head, "big") == step - _LENGTH_BYTES:
+        lengths, entries = zip(*struct.iter_unpack(f"4s24x{step - READ_PREFIX}s", frames), strict=True)
+        if lengths.count(head) == count:
+            return list(entries)
+    found, position = [], 0
+    while position < len(frames):
+        stop = position + _LENGTH_BYTES + int.from_bytes(frames[position : position + _LENGTH_BYTES], "big")
+        found.append(frames[position + READ_PREFIX : stop])
+        position = stop
+    return found
 
 
 @dataclass(slots=True)
@@ -55,9 +131,9 @@ class EntryRun:
 
     ledger: int
     first: int
-    lacs: list[int] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
-    payloads: list[memoryview] = field(default_factory=list)
+    lacs: array[int] = field(default_factory=lambda: array("q"))
+    lengths: array[int] = field(default_factory=lambda: array("q"))
+    payloads: _Column = ()
 
     def __len__(self) -> int:
         return len(self.payloads)
@@ -68,26 +144,49 @@ class EntryRun:
 
 
 def open_entries(
-    entries: Sequence[Buffer], ledger: int, first: int, digest: Callable[[Buffer, Buffer], bytes], digest_bytes: int
+    entries: Sequence[Buffer],
+    ledger: int,
+    first: int,
+    digests: Callable[[Sequence[Buffer], Sequence[Buffer]], bytes],
+    digest_bytes: int,
 ) -> EntryRun:
     """The good entries from the front, up to the first that is too short, has another digest, or is not the next one.
 
-    ``digest`` maps (header, payload) to ``digest_bytes`` bytes.
+    ``digests`` maps headers and payloads to their digests, joined, ``digest_bytes`` bytes each. Payloads are copies, or
+    views where they are long.
     """
-    run = EntryRun(ledger, first)
-    lacs, lengths, payloads, unpack = run.lacs.append, run.lengths.append, run.payloads.append, _HEADER.unpack_from
-    start = 32 + digest_bytes
-    for expected, entry in enumerate(entries, first):
-        view = memoryview(entry)
-        if len(view) < start:
-            break
-        found_ledger, found_entry, lac, length = unpack(view)
-        payload = view[start:]
-        if found_ledger != ledger or found_entry != expected:
-            break
-        if not compare_digest(view[32:start], digest(view[:32], payload)):
-            break
-        lacs(lac)
-        lengths(length)
-        payloads(payload)
-    return run
+    headers, found, payloads = _columns(entries, digest_bytes)
+    computed, count = digests(headers, payloads), len(headers)
+    fields = array("q", b"".join(headers))
+    if sys.byteorder == "little":
+        fields.byteswap()
+    ledgers, ids = fields[0::4], fields[1::4]
+    if not (
+        compare_digest(b"".join(found), computed)
+        and ledgers.count(ledger) == count
+        and ids == array("q", range(first, first + count))
+    ):
+        for at, digest in enumerate(found):
+            expected = computed[at * digest_bytes : (at + 1) * digest_bytes]
+            if ledgers[at] != ledger or ids[at] != first + at or not compare_digest(digest, expected):
+                count = at
+                break
+    return EntryRun(ledger, first, fields[2 : 4 * count : 4], fields[3 : 4 * count : 4], payloads[:count])
+
+
+def _columns(entries: Sequence[Buffer], digest_bytes: int) -> tuple[_Column, _Column, _Column]:
+    """Headers, digests and payloads of the entries before the first that is too short to have them."""
+    start = _HEADER_BYTES + digest_bytes
+    if isinstance(entries, EvenEntries):
+        sizes, data, gap = {entries.size}, entries.data, _LENGTH_BYTES
+    else:
+        sizes, data, gap = set(map(len, entries)), None, 0
+    if len(sizes) == 1 and entries and start <= (size := sizes.pop()) <= _COPIED_BYTES:
+        rows = struct.iter_unpack(
+            f"{gap}x{_HEADER_BYTES}s{digest_bytes}s{size - start}s", b"".join(entries) if data is None else data
+        )
+        headers, found, payloads = zip(*rows, strict=True)
+        return headers, found, payloads
+    views = [memoryview(entry) for entry in takewhile(lambda entry: len(entry) >= start, entries)]
+    heads = [view[:_HEADER_BYTES] for view in views]
+    return heads, [view[_HEADER_BYTES:start] for view in views], [view[start:] for view in views]

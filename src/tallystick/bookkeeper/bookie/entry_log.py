@@ -45,7 +45,6 @@ _INDEX_HEADER = struct.Struct("<8sQQQIII")
 _PAGE = struct.Struct("<qqII")
 _SIZE = struct.Struct("<qQ")
 _IDENTITY = struct.Struct(">qq")
-_MIN_FRAME = 60  # of an entry without digest and payload
 _FLUSH_BYTES = 1024 * 1024
 
 
@@ -278,15 +277,21 @@ class EntryLogs:
     def frames(
         self, pages: index.Pages, ledger: LedgerId, first: EntryId, count: int, max_bytes: int
     ) -> tuple[bytes, int]:
-        """READ-answer frames of ``first`` and the entries after it, as many as one chunk has. Raises StorageError."""
+        """READ-answer frames of ``first`` and of entries after it that fit: all of its chunk, if they are as long.
+
+        Raises StorageError.
+        """
         location = index.get(pages, first)
         chunk, start = self._locate(location)
-        count = min(count, 1 + (len(chunk) - start) // _MIN_FRAME)
+        size = 4 + int.from_bytes(chunk[start : start + 4], "big")
+        count = min(count, 1 + (len(chunk) - start) // size)
         found = index.neighbours(pages, first, count, location - start + min(len(chunk), start + max_bytes))
         if found == 0 or chunk[start + 12 : start + 28] != _IDENTITY.pack(ledger, first):
             return b"", 0
         last = index.get(pages, first + found - 1) - location + start
         stop = last + 4 + int.from_bytes(chunk[last : last + 4], "big")
+        if stop > start + max_bytes and found > 1:
+            stop, found = last, found - 1
         return chunk[start:stop], found
 
     def _locate(self, location: index.Location) -> tuple[bytes, int]:

@@ -12,10 +12,13 @@ from tallystick.bookkeeper.bookie.ledgers import Ledgers
 from tallystick.bookkeeper.bookie.memtable import Tables
 from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
+from tallystick.codec.reads import answered_entries
 from tallystick.errors import StorageError
 from tallystick.runtime.clock import Clock
 
 _BATCH_HEAD = 36  # of a batch answer
+_LENGTH_BYTES = 4  # in front of each of its entries
+_ANY = 1 << 31
 _NONE = (b"", 0)
 
 
@@ -71,11 +74,20 @@ class Reads:
         code, data = self.read(ledger, first)
         if code != Code.OK:
             return code, []
-        entries, size = [data], _BATCH_HEAD + 4 + len(data)
+        entries, size = [data], _BATCH_HEAD + _LENGTH_BYTES + len(data)
         while size < max_bytes and len(entries) != max_count:
-            code, data = self.read(ledger, first + len(entries))
-            size += 4 + len(data)
-            if code != Code.OK or size > max_bytes:
+            following = self._following(ledger, first + len(entries), max_count - len(entries), max_bytes - size)
+            size += _LENGTH_BYTES * len(following) + sum(map(len, following))
+            if not following or size > max_bytes:
                 break
-            entries.append(data)
+            entries += following
         return Code.OK, entries
+
+    def _following(self, ledger: LedgerId, first: EntryId, count: int, max_bytes: int) -> list[bytes]:
+        """Some entries from ``first`` on, more than one only if they fit; none when ``first`` is not to be had."""
+        # A READ answer is longer than an entry in a batch: what fits as those fits.
+        frames, found = self.read_frames(ledger, first, count if count > 0 else _ANY, max_bytes)
+        if found:
+            return answered_entries(frames, found)
+        code, data = self.read(ledger, first)
+        return [data] if code == Code.OK else []

@@ -211,4 +211,4 @@ class Requests:
         self._counts.batch_reads += 1
         self._counts.batch_reads_failed += code != Code.OK
         self._counts.read_bytes += sum(map(len, entries))
-        served.answer(v2.encode_batch_answer(request, code, [*entries]), durable=request.master_key is not None)
+        served.answer(v2.encode_batch_answer(request, code, entries), durable=request.master_key is not None)

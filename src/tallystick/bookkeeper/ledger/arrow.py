@@ -14,7 +14,7 @@ from array import array
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
 import pyarrow as pa
@@ -127,17 +127,24 @@ def _entries(runs: list[EntryRun], rows: int) -> pa.Array:
 
 
 def _lacs(runs: list[EntryRun], rows: int) -> pa.Array:
-    return _int64(array("q", [lac for run in runs for lac in run.lacs]), rows)
+    return _int64(_joined([run.lacs for run in runs]), rows)
 
 
 def _lengths(runs: list[EntryRun], rows: int) -> pa.Array:
-    return _int64(array("q", [length for run in runs for length in run.lengths]), rows)
+    return _int64(_joined([run.lengths for run in runs]), rows)
+
+
+def _joined(columns: list[array[int]]) -> array[int]:
+    values = array("q")
+    for column in columns:
+        values.extend(column)
+    return values
 
 
 def _payloads(runs: list[EntryRun], rows: int) -> pa.Array:
-    views = [payload for run in runs for payload in run.payloads]
-    offsets = array("i", accumulate(map(len, views), initial=0))
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(views))]
+    payloads = list(chain.from_iterable(run.payloads for run in runs))
+    offsets = array("i", accumulate(map(len, payloads), initial=0))
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(payloads))]
     return pa.Array.from_buffers(pa.binary(), rows, buffers)
 
 

@@ -3,8 +3,9 @@
 ::
 
     ranges ──▶ pieces of consecutive entries, several in flight, delivered in order, as many bytes as the read window
-    piece, not striped   one batch read from one replica; what its answer leaves out is asked for again
-    piece, striped       single reads, all sent at once, each to a replica of its own write set
+    piece, not striped   one batch read from one replica, the one of the piece before; what its answer leaves out is
+                         asked for again
+    piece, striped       single reads, all sent at once, each to a replica of its own write set (see read_shares.py)
 
 Each entry's digest is checked. A replica that fails, answers "no", sends bad bytes or is silent for too long is
 followed by the next one of the write set, until one succeeds or all have failed; one that was silent or unreachable is
@@ -27,6 +28,7 @@ from typing import NoReturn
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.read_run import ReadRun
+from tallystick.bookkeeper.ledger.read_shares import first_slots
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.digest import Digest
@@ -47,7 +49,7 @@ MAX_PIECES = 8
 FIRST_PIECE_ENTRIES = 16  # their size tells how many the next piece may have
 MAX_GROWTH = 8
 MAX_PIECE_ENTRIES = 65_536
-MAX_SINGLE_READS = 64  # of one piece
+MAX_SINGLE_READS = 128  # of one piece
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,8 @@ class _Reading:
         self._count = FIRST_PIECE_ENTRIES
         self.depth = 1  # pieces in flight; more when the size of an entry is known
         self._shunned: dict[BookieId, None] = {}
+        # Batches go on at one replica: they arrive one after another, each opened while the next is on its way.
+        self._reading_from: BookieId | None = None
         self._digests: dict[tuple[DigestType, bytes], Digest] = {}
 
     def pieces(self, ranges: Iterable[Range]) -> Iterator[Range]:
@@ -144,7 +148,7 @@ class _Reading:
 
     def _learn(self, runs: list[EntryRun]) -> None:
         entries = sum(map(len, runs))
-        size = sum(len(payload) + 64 for run in runs for payload in run.payloads)
+        size = 64 * entries + sum(sum(map(len, run.payloads)) for run in runs)
         fitting = (
             self._piece_bytes * entries * 7 // (size * 8)
         )  # sizes vary: aim a little lower than the answer's limit
@@ -177,6 +181,7 @@ class _Reading:
         run = self._open(piece, answer.entries[: piece.last - piece.first + 1])
         if not len(run):
             raise DigestMismatch("a bookie answered with bad bytes", bookie=bookie, **_about(piece))
+        self._reading_from = bookie
         return run
 
     async def _ask_singles(self, piece: Range, bookie: BookieId) -> EntryRun:
@@ -195,9 +200,7 @@ class _Reading:
     async def _striped(self, piece: Range) -> list[EntryRun]:
         """At least one entry; up to as many as may be in flight, all asked for at once, each at its first replica."""
         entries = range(piece.first, min(piece.last, piece.first + MAX_SINGLE_READS - 1) + 1)
-        shares: dict[BookieId, list[EntryId]] = {}
-        for entry in entries:
-            shares.setdefault(self._order(piece, entry)[0], []).append(entry)
+        shares = self._shares(piece, entries)
         asked = {bookie: self._client.read_run(bookie, piece.ledger, share) for bookie, share in shares.items()}
         runs: list[EntryRun] = []
         try:
@@ -217,6 +220,16 @@ class _Reading:
             for reads in asked.values():
                 reads.close()
         return runs
+
+    def _shares(self, piece: Range, entries: Iterable[EntryId]) -> dict[BookieId, list[EntryId]]:
+        slots = first_slots(len(piece.bookies), piece.write_quorum)
+        shares: dict[BookieId, list[EntryId]] = {}
+        for entry in entries:
+            bookie = piece.bookies[slots[entry % len(slots)]]
+            if bookie in self._shunned:
+                bookie = self._order(piece, entry)[0]
+            shares.setdefault(bookie, []).append(entry)
+        return shares
 
     async def _elsewhere(self, piece: Range, asked: BookieId, reads: ReadRun) -> EntryRun:
         """A piece of one entry, whose first replica failed or has not answered yet."""
@@ -241,9 +254,11 @@ class _Reading:
     # One replica after another
 
     def _order(self, piece: Range, entry: EntryId) -> list[BookieId]:
-        """The entry's write set, those that were found wanting last."""
+        """The entry's write set: who answered the batch before first, those that were found wanting last."""
         bookies = [piece.bookies[slot] for slot in piece.striping.slots(entry)]
-        return sorted(bookies, key=self._shunned.__contains__) if self._shunned else bookies
+        if self._reading_from is None and not self._shunned:
+            return bookies
+        return sorted(bookies, key=lambda bookie: (bookie in self._shunned, bookie != self._reading_from))
 
     async def _first_good(
         self, order: Sequence[BookieId], ask: Callable[[BookieId], Awaitable[EntryRun]], at_once: bool = False
@@ -285,7 +300,7 @@ class _Reading:
         if digest is None:
             digest = Digest.of(piece.digest_type, piece.password)
             self._digests[piece.digest_type, piece.password] = digest
-        return open_entries(entries, piece.ledger, piece.first, digest.compute, digest.size)
+        return open_entries(entries, piece.ledger, piece.first, digest.compute_all, digest.size)
 
     def _failed(self, piece: Range, bookie: BookieId, reads: ReadRun) -> NoReturn:
         """Raise why this replica did not give the piece's first entry."""

@@ -221,13 +221,13 @@ class Link(asyncio.BufferedProtocol):
             size = int.from_bytes(self._buffer[position : position + 4], "big")
             if size > OWN_BUFFER_BYTES:
                 self._large, self._large_filled = bytearray(size), rest - 4
-                self._large[: rest - 4] = self._buffer[position + 4 : end]
+                self._large[: rest - 4] = memoryview(self._buffer)[position + 4 : end]
                 rest = 0
         if rest and position:
             self._buffer[:rest] = self._buffer[position:end]
         self._filled = rest
 
-    def _settle_run(self, op: v2.Op, ledger: LedgerId, entries: list[EntryId], data: Sequence[memoryview]) -> None:
+    def _settle_run(self, op: v2.Op, ledger: LedgerId, entries: list[EntryId], data: Sequence[v2.Buffer]) -> None:
         def report(owner: Owner, start: int, stop: int) -> None:
             if isinstance(owner, ReadRun):
                 owner.received(entries[start:stop], data[start:stop])
@@ -239,7 +239,8 @@ class Link(asyncio.BufferedProtocol):
             if settled == len(entries):
                 return
             # Not of a lane: then somebody asked for this one alone, or nobody did.
-            answer = v2.Answer(op, v2.Code.OK, ledger, entries[settled], data[settled] if data else memoryview(b""))
+            entry_bytes = memoryview(data[settled] if data else b"")
+            answer = v2.Answer(op, v2.Code.OK, ledger, entries[settled], entry_bytes)
             self._settle((op, ledger, entries[settled]), answer)
             entries, data = entries[settled + 1 :], data[settled + 1 :]
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from tallystick.bookkeeper.wire.values import DigestType, EntryId, LedgerId
-from tallystick.codec.checksum import crc32c
+from tallystick.codec.checksum import crc32, crc32c
 from tallystick.errors import DigestMismatch
 
 Buffer = bytes | bytearray | memoryview
@@ -46,22 +46,38 @@ class EntryHeader:
 
 @dataclass(frozen=True)
 class Digest:
-    """One ledger's digest: its size in bytes, and the function (header, payload) to digest bytes."""
+    """One ledger's digest: its size in bytes, and the function (header, payload) to digest bytes.
+
+    ``compute_all`` maps headers and payloads to all their digests, joined.
+    """
 
     type: DigestType
     size: int
     compute: Callable[[Buffer, Buffer], bytes]
+    compute_all: Callable[[Sequence[Buffer], Sequence[Buffer]], bytes]
 
     @classmethod
     def of(cls, kind: DigestType, password: bytes = b"") -> Digest:
         if kind is DigestType.CRC32C:
-            return cls(kind, 4, lambda header, payload: _CRC32C.pack(crc32c(payload, crc32c(header))))
+            return cls(
+                kind, 4,
+                lambda header, payload: _CRC32C.pack(crc32c(payload, crc32c(header))),
+                lambda headers, payloads: _pack_all("I", map(crc32c, payloads, map(crc32c, headers)), len(headers)),
+            )  # fmt: skip
         if kind is DigestType.CRC32:
-            return cls(kind, 8, lambda header, payload: _CRC32.pack(zlib.crc32(payload, zlib.crc32(header))))
+            return cls(
+                kind, 8,
+                lambda header, payload: _CRC32.pack(crc32(payload, crc32(header))),
+                lambda headers, payloads: _pack_all("Q", map(crc32, payloads, map(crc32, headers)), len(headers)),
+            )  # fmt: skip
         if kind is DigestType.HMAC:
             started = hmac.new(hashlib.sha1(b"mac" + password).digest(), digestmod="sha1")
-            return cls(kind, 20, lambda header, payload: _mac(started, header, payload))
-        return cls(kind, 0, lambda header, payload: b"")
+            return cls(
+                kind, 20,
+                lambda header, payload: _mac(started, header, payload),
+                lambda headers, payloads: b"".join(map(_mac, repeat(started), headers, payloads)),
+            )  # fmt: skip
+        return cls(kind, 0, lambda header, payload: b"", lambda headers, payloads: b"")
 
     def encode(self, header: EntryHeader, payload: Buffer) -> bytes:
         """The entry as it is sent, stored and read."""
@@ -89,6 +105,10 @@ class Digest:
                 got=f"{header.ledger}:{header.entry}",
             )
         return header, payload
+
+
+def _pack_all(kind: str, values: Iterable[int], count: int) -> bytes:
+    return struct.pack(f">{count}{kind}", *values)
 
 
 def _mac(started: hmac.HMAC, header: Buffer, payload: Buffer) -> bytes:

@@ -20,10 +20,13 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from tallystick.bookkeeper.wire.digest import MASTER_KEY_BYTES
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+from tallystick.codec.reads import even_entries
 from tallystick.errors import RemoteProtocolError
 
 Buffer = bytes | bytearray | memoryview
@@ -185,13 +188,15 @@ def encode_answer(request: Add | Read, code: int, entry: Buffer = b"") -> bytes:
     return _ANSWER_FRAME.pack(ANSWER_BYTES + len(entry), word, code, request.ledger, request.entry) + bytes(entry)
 
 
-def encode_batch_answer(request: BatchRead, code: int, entries: list[Buffer] | None = None) -> bytes:
+def encode_batch_answer(request: BatchRead, code: int, entries: Sequence[Buffer] = ()) -> bytes:
     """The frame that answers BATCH_READ."""
-    parts: list[Buffer] = [_BATCH_ANSWER.pack(code, request.ledger, request.first, request.request_id)]
-    for entry in entries or ():
-        parts += (len(entry).to_bytes(4, "big"), entry)
-    size = 4 + sum(map(len, parts))
-    return b"".join((_LENGTH_HEADER.pack(size, header(Op.BATCH_READ, 0, request.version)), *parts))
+    sizes = list(map(len, entries))
+    size = 4 + _BATCH_ANSWER.size + 4 * len(sizes) + sum(sizes)
+    head = _LENGTH_HEADER.pack(size, header(Op.BATCH_READ, 0, request.version))
+    answer = _BATCH_ANSWER.pack(code, request.ledger, request.first, request.request_id)
+    encoded = {size: size.to_bytes(4, "big") for size in set(sizes)}  # most entries are as long as others
+    lengths = map(encoded.__getitem__, sizes)
+    return b"".join((head, answer, *chain.from_iterable(zip(lengths, entries, strict=True))))
 
 
 @dataclass(frozen=True)
@@ -211,7 +216,7 @@ class BatchAnswer:
     ledger: LedgerId
     first: EntryId
     request_id: int
-    entries: tuple[memoryview, ...]
+    entries: Sequence[memoryview]
 
 
 @dataclass(frozen=True)
@@ -239,7 +244,9 @@ def decode_answer(body: Buffer) -> Answer | BatchAnswer | AuthAnswer:
     raise RemoteProtocolError("an answer has an unknown opcode", op=op)
 
 
-def _split(view: memoryview) -> tuple[memoryview, ...]:
+def _split(view: memoryview) -> Sequence[memoryview]:
+    if (even := even_entries(view)) is not None:
+        return even
     entries, position = [], 0
     while position < len(view):
         size = int.from_bytes(view[position : position + 4], "big")

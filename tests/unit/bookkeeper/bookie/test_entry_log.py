@@ -80,6 +80,8 @@ def test_a_run_of_reads_is_one_piece_of_the_file() -> None:
         assert frames == b"".join(answer(2, entry + step) for step in range(count))
         entry += count
     assert logs.frames(pages[2], 2, 0, 3, 1 << 20)[1] == 3
+    two = len(answer(2, 0) + answer(2, 1))
+    assert [logs.frames(pages[2], 2, 0, 3, room)[1] for room in (1, two - 1, two, two + 1)] == [1, 1, 2, 2]
     assert logs.frames(pages[7], 7, 2, 100, 1 << 20)[1] == 2, "2 and 3; 4 is missing"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from array import array
 from collections.abc import AsyncGenerator
 
 import pyarrow as pa
@@ -33,7 +34,8 @@ def random_runs(chance: random.Random) -> list[EntryRun]:
         ends = list(itertools.accumulate(sizes))
         payloads = [memoryview(data)[end - size : end] for size, end in zip(sizes, ends, strict=True)]
         first = chance.randint(0, 1 << 40)
-        runs.append(EntryRun(ledger, first, [first + i - 2 for i in range(count)], ends, payloads))
+        lacs = array("q", range(first - 2, first - 2 + count))
+        runs.append(EntryRun(ledger, first, lacs, array("q", ends), payloads))
     return runs
 
 
@@ -70,7 +72,7 @@ async def test_leaving_early_closes_the_runs() -> None:
 
 
 async def test_chosen_columns() -> None:
-    run = EntryRun(7, 0, [-1], [1], [memoryview(b"a")])
+    run = EntryRun(7, 0, array("q", [-1]), array("q", [1]), [memoryview(b"a")])
     [batch] = [batch async for batch in batches_of(generate([run]), Batching(("payload", "entry")))]
     assert batch.to_pylist() == [{"payload": b"a", "entry": 0}]
     [empty] = [batch async for batch in batches_of(generate([run]), Batching(()))]

@@ -70,6 +70,15 @@ async def test_q17_unstriped_ranges_are_read_in_few_round_trips(bench: Any) -> N
     assert len(requests) < 12
 
 
+async def test_a_read_in_batches_goes_on_at_one_replica(bench: Any) -> None:
+    await bench.bookie(*NAMES)
+    wanted = store(bench, NAMES, 3, 1, 999)
+    small = bench.client(read_window_bytes=8192)
+    assert await collect(small, wanted) == list(range(1, 1000))
+    b1, b2, b3 = (len(asked(bench.bookies[name], v2.BatchRead)) for name in NAMES)
+    assert b2 > 10 and b1 == b3 == 0, "entry 1 is on b2 first"
+
+
 @pytest.mark.rule("Q17")
 @pytest.mark.parametrize("quorum", [3, 2])
 async def test_q17_replicas_are_tried_until_one_succeeds(bench: Any, quorum: int) -> None:

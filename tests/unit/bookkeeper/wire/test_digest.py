@@ -93,3 +93,12 @@ def test_names() -> None:
     assert DigestType.parse(DigestType.DUMMY) is DigestType.DUMMY
     with pytest.raises(UsageError, match="unknown digest"):
         DigestType.parse("md5")
+
+
+@given(KINDS, st.binary(max_size=8), st.lists(st.tuples(st.binary(max_size=40), st.binary(max_size=90)), max_size=5))
+def test_all_at_once_is_one_after_another(kind: DigestType, password: bytes, parts: list[tuple[bytes, bytes]]) -> None:
+    digest = Digest.of(kind, password)
+    headers, payloads = [header for header, _ in parts], [memoryview(payload) for _, payload in parts]
+    one_by_one = b"".join(digest.compute(header, payload) for header, payload in parts)
+    assert digest.compute_all(headers, payloads) == one_by_one
+    assert len(one_by_one) == digest.size * len(parts)
