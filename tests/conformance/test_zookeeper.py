@@ -10,8 +10,9 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss, NoNodeError
 
+from support.ports import free_port
 from support.waiting import until
-from support.zookeeper import ZooKeeperServer, free_port, missing, running
+from support.zookeeper import ZooKeeperServer, missing, running
 from tallystick.bookkeeper.metadata import layout
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.metadata.zk_session import ZkSession

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import socket
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +12,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from support.java import SMALL, Java
-from support.peers import Driver, Server, free_port, tally
+from support.peers import Driver, Server, tally
+from support.ports import free_port
 from support.waiting import until
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.store.check import check_store
@@ -50,15 +50,8 @@ class Ports:
 
 
 def free_ports() -> Ports:
-    """A broker has a second port two below its own, which nobody may have."""
-    while True:
-        port = free_port()
-        with socket.socket() as below:
-            try:
-                below.bind(("127.0.0.1", port - 2))
-            except OSError:
-                continue
-        return Ports(free_port(), port, free_port())
+    """A broker has a second port two below its own."""
+    return Ports(free_port(), free_port(-2), free_port())
 
 
 def name_server_configuration(folder: Path, port: int) -> str:

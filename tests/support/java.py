@@ -56,7 +56,8 @@ def opened(*packages: str) -> tuple[str, ...]:
 
 
 def _train_bookkeeper(folder: Path) -> list[str]:
-    from support.peers import bookie_configuration, free_port
+    from support.peers import bookie_configuration
+    from support.ports import free_port
 
     configuration = folder / "bookie.conf"
     configuration.write_text(bookie_configuration("zk://unused/ledgers", free_port(), folder, {}))

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -21,18 +20,12 @@ from typing import IO
 from urllib.parse import quote, unquote_plus
 
 from support.java import SMALL, Java
+from support.ports import free_port
 
 START_TIMEOUT_S = 60.0
 _ABSENT_LEDGER = 0x7FFF_FFF0
 _READ = struct.Struct(">IIqq")  # length, version 2 and opcode READ, ledger, entry
 _READ_ANSWER = struct.Struct(">IIiqq")  # length, header, code, ledger, entry
-
-
-def free_port() -> int:
-    """A port that was free a moment ago: the original cannot be told to take any."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def tally(*words: str) -> list[str]:

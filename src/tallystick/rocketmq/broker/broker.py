@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -45,6 +44,7 @@ from tallystick.rocketmq.wire.message_ids import UniqueKeys, encode_host
 from tallystick.runtime.disk import ByteLock
 from tallystick.runtime.health import HealthPages, serve_health
 from tallystick.runtime.outside import Outside
+from tallystick.runtime.ports import ReservedPort
 
 Address = tuple[str, int]
 
@@ -74,7 +74,10 @@ class Broker:
         self._registrar: Registrar | None = None
         self.sync: MetadataSync | None = None  # a slave's
         self.counts = Counts()
-        self.address: Address = (settings.host, settings.port or _free_port(settings.host))
+        self._reserved = None if settings.port else ReservedPort(settings.host, -FAST_PORT_BELOW)
+        if self._reserved is not None:
+            self._stack.callback(self._reserved.close)
+        self.address: Address = (settings.host, self._reserved.port if self._reserved is not None else settings.port)
         self.fast_address: Address = (settings.host, self.address[1] - FAST_PORT_BELOW)
         self.ha_address: Address | None = None
         self.http_address: Address | None = None
@@ -169,6 +172,8 @@ class Broker:
         except OSError as error:
             ports = f"{self.address[1]} and {self.fast_address[1]}"
             raise UsageError(f"cannot listen for clients: {error.strerror}", ports=ports) from error
+        if self._reserved is not None:
+            self._reserved.close()
         if not settings.is_loopback:
             outside.events.emit(
                 "listening beyond this machine", host=self.address[0], port=self.address[1],
@@ -257,16 +262,3 @@ def _month_start_ms(now_ms: int) -> int:
     """The first moment of the current month, local time."""
     today = time.localtime(now_ms / 1000)
     return int(time.mktime((today.tm_year, today.tm_mon, 1, 0, 0, 0, 0, 0, -1))) * 1000
-
-
-def _free_port(host: str) -> int:
-    """One whose neighbour two below is free too."""
-    while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind((host, 0))
-            port = int(first.getsockname()[1])
-            try:
-                second.bind((host, port - FAST_PORT_BELOW))
-            except OSError:
-                continue
-            return port

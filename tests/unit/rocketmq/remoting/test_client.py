@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from support.ports import free_port
 from support.waiting import until
 from tallystick.errors import ConnectionLost, RequestTimeout, TallyError, Unavailable, UsageError
 from tallystick.rocketmq.remoting.client import MAX_OPAQUE, RemotingClient, parse_address
@@ -38,12 +38,6 @@ async def caller() -> AsyncIterator[Caller]:
     caller = Caller()
     yield caller
     await caller.client.close()
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 async def test_answers_find_their_questions_in_any_order(bench: Any, caller: Caller) -> None:

@@ -1,0 +1,49 @@
+"""Ports that are kept for a server until it listens on them."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from contextlib import ExitStack
+
+from tallystick.errors import UsageError
+
+TRIES = 100
+
+
+class ReservedPort:
+    """A free port of ``host``, and the ports at ``offsets`` from it.
+
+    They are bound and not listened on. So the system gives them to nobody who asks for any port, and who asks for this
+    one gets it: with SO_REUSEADDR, as servers do. ``close`` it when the server listens. Raises UsageError if there is
+    no such port.
+    """
+
+    def __init__(self, host: str, *offsets: int) -> None:
+        self._held = ExitStack()
+        error: OSError | None = None
+        for _ in range(TRIES):
+            with ExitStack() as held:
+                try:
+                    self.port = _bind(held, host, 0)
+                    for offset in offsets:
+                        _bind(held, host, self.port + offset)
+                except OSError as found:
+                    error = found
+                    continue
+                self._held = held.pop_all()
+                return
+        raise UsageError(f"cannot listen: {error.strerror if error else 'no port'}", host=host) from error
+
+    def close(self) -> None:
+        self._held.close()
+
+
+def _bind(held: ExitStack, host: str, port: int) -> int:
+    if not 0 <= port < 1 << 16:
+        raise OSError(errno.EADDRNOTAVAIL, "there is no such port")
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    bound = held.enter_context(socket.socket(family, kind, protocol))
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(address)
+    return int(bound.getsockname()[1])
