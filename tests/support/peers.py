@@ -23,6 +23,7 @@ from support.java import SMALL, Java
 from support.ports import free_port
 
 START_TIMEOUT_S = 60.0
+PAUSE_TIMEOUT_S = 30.0
 _ABSENT_LEDGER = 0x7FFF_FFF0
 _READ = struct.Struct(">IIqq")  # length, version 2 and opcode READ, ledger, entry
 _READ_ANSWER = struct.Struct(">IIiqq")  # length, header, code, ledger, entry
@@ -32,6 +33,13 @@ def tally(*words: str) -> list[str]:
     """A command of ours that ends with the process that started it, as the originals' wrappers do, also by SIGKILL."""
     leash = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
     return [*leash, sys.executable, "-m", "tallystick", *words]
+
+
+def _stands_still(process_id: int) -> bool:
+    states = [
+        path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{process_id}/task").glob("*/stat")
+    ]
+    return set(states) == {"T"}
 
 
 class Peer:
@@ -61,7 +69,13 @@ class Peer:
         self.process.send_signal(number)
 
     def pause(self) -> None:
+        """Every thread stands still when this returns; on a busy machine the signal alone takes its time."""
         self.signal(signal.SIGSTOP)
+        assert self.process is not None
+        deadline = time.monotonic() + PAUSE_TIMEOUT_S
+        while not _stands_still(self.process.pid):
+            assert time.monotonic() < deadline, f"{self.process.pid} did not stop"
+            time.sleep(0.001)
 
     def resume(self) -> None:
         self.signal(signal.SIGCONT)
