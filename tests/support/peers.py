@@ -36,10 +36,11 @@ def tally(*words: str) -> list[str]:
 
 
 def _stands_still(process_id: int) -> bool:
-    states = [
-        path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{process_id}/task").glob("*/stat")
-    ]
-    return set(states) == {"T"}
+    try:
+        threads = [path.read_text() for path in Path(f"/proc/{process_id}/task").glob("*/stat")]
+    except (FileNotFoundError, ProcessLookupError):  # one ended just now
+        return False
+    return {thread.rpartition(")")[2].split()[0] for thread in threads} == {"T"}
 
 
 class Peer:
