@@ -3,9 +3,10 @@
 Timed rounds come 3 s after the start and then every 10 s. An *early* round comes at once when the master is another one
 than before; when the slave follows it again, for it does not know what was committed here meanwhile (H13); and when
 records were dispatched of a topic that the slave's table lacks: a message that is acknowledged because the slave has it
-must be readable there should the master die now (H3, H13). Early rounds begin at least a
-second apart; what they do not bring is wanted again after 1, 2, 4, 8 s, and then left to the timed ones: the log may
-hold messages of topics that were deleted long ago.
+must be readable there should the master die now (H3, H13).
+
+Early rounds begin at least a second apart; what they do not bring is wanted again after 1, 2, 4, 8 s, and then left to
+the timed ones: the log may hold messages of topics that were deleted long ago.
 """
 
 from __future__ import annotations

@@ -316,6 +316,8 @@ async def test_h12_a_master_is_copied_as_soon_as_it_is_known_and_another_one_too
         other.tables.topics.put(TopicConfig(name))
     slave.sync.master = other.address
     await until(lambda: slave.tables.topics.get("U") is not None)
+    assert slave.tables.topics.version == other.tables.topics.version
+    assert slave.tables.topics.get("T") is None
 
 
 @pytest.mark.rule("H3", "H12")

@@ -52,6 +52,7 @@ async def test_no_master_there(house: Any) -> None:
 async def test_an_address_that_is_none(house: Any, address: str) -> None:
     slave = house.slave(address)
     await until(lambda: "cannot connect" in slave.link.status().why)
+    assert slave.link.status().state == "not connected"
 
 
 @pytest.mark.rule("H8")
@@ -111,3 +112,4 @@ async def test_a_slave_stops_at_once_in_any_state(house: Any) -> None:
         await asyncio.sleep(0.01)
         await asyncio.wait_for(slave.link.close(), 1.0)
         await asyncio.wait_for(slave.link.close(), 1.0)
+        assert slave.link.status().state == "not connected"
