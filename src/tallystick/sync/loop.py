@@ -84,7 +84,7 @@ class Loop:
 
     def iterate(self, start: Callable[[], AsyncIterator[T]], weigh: Callable[[T], float]) -> Iterator[T]:
         """Items cross threads together up to a weight of about 1. Closing the iterator ends what it reads from."""
-        items = self.call(start)
+        items = self.call(lambda: aiter(start()))
         try:
             while chunk := self.run(_take(items, weigh)):
                 yield from chunk
@@ -98,11 +98,13 @@ class Loop:
 async def _take(items: AsyncIterator[T], weigh: Callable[[T], float]) -> list[T]:
     taken: list[T] = []
     weight = 0.0
-    async for item in items:
+    while weight < 1:
+        try:
+            item = await anext(items)  # no new loop: to a consumer that would say that the last one was left
+        except StopAsyncIteration:
+            break
         taken.append(item)
         weight += weigh(item)
-        if weight >= 1:
-            break
     return taken
 
 

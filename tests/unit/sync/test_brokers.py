@@ -65,6 +65,21 @@ def test_send_and_read(address: str) -> None:
         del endless  # ends what it reads from, wherever that happens
 
 
+@pytest.mark.parametrize("kind", [ZeroDivisionError, KeyboardInterrupt])
+def test_a_message_whose_processing_failed_comes_again(address: str, kind: type[BaseException]) -> None:
+    queue = MessageQueue("T", "b", 0)
+    with sync.broker(address) as mq:
+        mq.producer("p").send_batch("T", [b"%d" % number for number in range(10)], queue=queue)
+    with pytest.raises(kind), sync.broker(address) as mq:
+        for message in mq.consumer("g", "T", start="first", queues=[queue]):
+            if message.offset == 4:
+                raise kind
+    with sync.broker(address) as mq:
+        consumer = mq.consumer("g", "T", queues=[queue])
+        seen = [next(iter(consumer)).offset, next(iter(consumer)).offset]  # two loops, each left at once
+        assert seen == [4, 4]
+
+
 def test_errors_come_through_and_a_closed_client_says_so(address: str) -> None:
     mq = sync.broker(address)
     with pytest.raises(NoSuchTopic):

@@ -8,6 +8,7 @@ import platform
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
 from typing import Self
+from weakref import WeakSet
 
 from tallystick.errors import UsageError
 from tallystick.rocketmq.client import offsets
@@ -60,7 +61,7 @@ class RocketMQ:
         )
         self._membership = Membership(self._context)
         self._producers: dict[str, Producer] = {}
-        self._consumers: list[Consumer] = []
+        self._consumers: WeakSet[Consumer] = WeakSet()  # one that is reading is held by its tasks
         upkeep = (self._context.routes.keep_fresh(), self._membership.keep_beating())
         self._tasks = [asyncio.create_task(work) for work in upkeep]
         self._closed = False
@@ -92,7 +93,7 @@ class RocketMQ:
         """
         self._require_open()
         consumer = Consumer(self._context, self._membership, _named(group), topic, tags, start, queues, alone)
-        self._consumers.append(consumer)
+        self._consumers.add(consumer)
         return consumer
 
     def read(
@@ -122,13 +123,13 @@ class RocketMQ:
         return await offsets.offset_at(self._context, queue, timestamp_ms)
 
     async def close(self) -> None:
-        """Wait for what was sent, commit what was consumed, take leave of the brokers. Repeated calls are one."""
+        """Wait for what was sent, commit what was finished, take leave of the brokers. Repeated calls are one."""
         if self._closed:
             return
         self._closed = True
         for producer in self._producers.values():
             await producer.close()
-        for consumer in self._consumers:
+        for consumer in tuple(self._consumers):
             await consumer.close()
         await self._membership.leave_all()
         for task in self._tasks:

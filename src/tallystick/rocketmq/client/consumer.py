@@ -1,7 +1,9 @@
 """Reads a topic for a group: its queues, or this member's share of them, in order within each queue.
 
-A message counts as consumed when the next one is asked for, or when ``commit`` is called while it is at hand. Positions
-are committed every few seconds and at the end: after a crash, messages since the last commit come again.
+A message counts as consumed when the loop asks for the next one, or when ``commit`` is called while it is at hand. A
+loop that is left, by an error, by cancelling or by ``break``, has not finished its last message: that one is not
+committed, and comes again. Positions are committed every few seconds and at the end: after a crash, messages since the
+last commit come again.
 """
 
 from __future__ import annotations
@@ -95,7 +97,10 @@ class Consumer:
         await self._commit_all(tuple(reader for reader, _ in self._readers.values()))
 
     async def close(self) -> None:
-        """Commit as ``commit`` does, stop reading, leave the group. What cannot be committed is an event."""
+        """Stop reading, commit what was finished, leave the group. What cannot be committed is an event.
+
+        The message at hand is not committed: whoever closes may be an error that its processing raised.
+        """
         if self._closed:
             return
         self._closed = True
@@ -105,7 +110,7 @@ class Consumer:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         try:
-            await self.commit()
+            await self._commit_all(tuple(reader for reader, _ in self._readers.values()))
         except TallyError as error:
             self._tell_uncommitted(error)
         self._readers.clear()
@@ -119,11 +124,14 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None:
-            self._at_hand = None  # whatever was done with it failed: it comes again
         await self.close()
 
     def __aiter__(self) -> Self:
+        """Begin a loop. The message at hand, which an earlier loop did not finish, is delivered again first."""
+        if self._at_hand is not None:
+            self._ready.appendleft(self._at_hand)
+            self._ready_bytes += self._at_hand[1].stored.size
+            self._at_hand = None
         return self
 
     async def __anext__(self) -> ReceivedMessage:
@@ -131,7 +139,7 @@ class Consumer:
         self._deal_with_the_one_at_hand()
         if not self._tasks:
             await self.start()
-        while not self._ready:
+        while not self._ready or self._closed:
             if self._failure is not None:
                 raise self._failure
             if self._closed:

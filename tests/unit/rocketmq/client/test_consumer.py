@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +39,7 @@ async def test_all_queues_are_read_in_order_and_positions_are_committed(cluster:
     async with mq.consumer("g", "T", start="first") as consumer:
         assert consumer.queues == [MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)]
         messages = await take(consumer, 170)
+        await consumer.commit()
     for queue, count in ((0, 100), (1, 70)):
         mine = [message for message in messages if message.queue.queue_id == queue]
         assert [message.offset for message in mine] == list(range(count))
@@ -95,6 +98,83 @@ async def test_the_message_at_hand_is_committed_only_when_it_is_dealt_with(clust
     assert fake.offsets["g", "T", 0] == 4
 
 
+class ProcessingFailed(Exception):
+    """What a loop's body raises."""
+
+
+async def consume(mq: RocketMQ, count: int, then: Callable[[], None]) -> None:
+    """A user's own loop: whatever comes of the message after ``count`` others, its processing does not end."""
+    async for message in mq.consumer("g", "T", start="first"):
+        if message.offset == count:
+            then()
+            await asyncio.Event().wait()
+
+
+async def test_a_message_whose_processing_failed_is_not_committed_and_comes_again(cluster: FakeCluster) -> None:
+    fake = await cluster.add(queues=1)
+    fill(fake, 10)
+
+    def fail() -> None:
+        raise ProcessingFailed
+
+    with pytest.raises(ProcessingFailed):
+        async with broker(cluster.address) as mq:
+            await consume(mq, 4, fail)
+    assert fake.offsets["g", "T", 0] == 4
+    async with broker(cluster.address) as mq:
+        assert [message.offset for message in await take(mq.consumer("g", "T"), 1)] == [4]
+
+
+async def test_a_message_is_not_committed_when_its_processing_is_cancelled(cluster: FakeCluster) -> None:
+    fake = await cluster.add(queues=1)
+    fill(fake, 10)
+    reached = asyncio.Event()
+
+    async def program() -> None:
+        async with broker(cluster.address) as mq:
+            await consume(mq, 4, reached.set)
+
+    running = asyncio.create_task(program())
+    async with asyncio.timeout(10):
+        await reached.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert fake.offsets["g", "T", 0] == 4
+
+
+async def test_a_loop_that_was_left_is_gone_on_with_at_the_message_it_did_not_finish(
+    cluster: FakeCluster, mq: RocketMQ
+) -> None:
+    fake = await cluster.add(queues=1)
+    fill(fake, 10)
+    consumer = mq.consumer("g", "T", start="first")
+    async for message in consumer:
+        if message.offset == 4:
+            break
+    assert [message.offset async for message in _until(consumer, 6)] == [4, 5, 6]
+    await consumer.close()
+    assert fake.offsets["g", "T", 0] == 6
+    assert [message async for message in consumer] == []
+
+
+async def _until(consumer: Consumer, offset: int) -> AsyncIterator[ReceivedMessage]:
+    async for message in consumer:
+        yield message
+        if message.offset == offset:
+            return
+
+
+async def test_a_client_forgets_its_closed_consumers(cluster: FakeCluster, mq: RocketMQ) -> None:
+    await cluster.add(queues=1)
+    for _ in range(3):
+        async with mq.consumer("g", "T"):
+            gc.collect()
+            assert len(mq._consumers) == 1
+    gc.collect()
+    assert len(mq._consumers) == 0
+
+
 async def test_positions_are_committed_as_time_goes_by(cluster: FakeCluster) -> None:
     fake = await cluster.add(queues=1)
     fill(fake, 10)
@@ -117,6 +197,7 @@ async def test_tags_are_compared_as_text_and_what_they_leave_out_counts_as_consu
     async with mq.consumer("g", "T", tags="Aa || D", start="first") as consumer:
         assert [message.body for message in await take(consumer, 2)] == [b"Aa", b"Aa"]
         await until(lambda: fake.count(PULL) == 2)
+        await consumer.commit()
     assert fake.offsets["g", "T", 0] == 6
 
 
