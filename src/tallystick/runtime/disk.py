@@ -27,10 +27,20 @@ _STAGING_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class Usage:
-    """Bytes of the file system that holds a folder."""
+    """Bytes of the file system that holds a folder.
+
+    ``free`` is what this process may still take. ``reserved`` is kept back for the administrator: neither in use nor
+    free (ext4 keeps 5 % unless told otherwise; a quota shows up here too).
+    """
 
     total: int
     free: int
+    reserved: int = 0
+
+    @property
+    def used(self) -> int:
+        """What files take."""
+        return self.total - self.free - self.reserved
 
 
 class File(Protocol):
@@ -242,7 +252,8 @@ class OsDisk:
     def usage(self, path: str) -> Usage:
         with _mapped("stat", path):
             found = os.statvfs(path)
-        return Usage(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
+        free, reserved = found.f_bavail, max(0, found.f_bfree - found.f_bavail)
+        return Usage(found.f_blocks * found.f_frsize, free * found.f_frsize, reserved * found.f_frsize)
 
 
 def _open_direct(path: str, flags: int) -> int | None:

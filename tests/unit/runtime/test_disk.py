@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tallystick.errors import DiskFull, StorageError
-from tallystick.runtime.disk import ByteLock, OsDisk
+from tallystick.runtime.disk import ByteLock, OsDisk, Usage
 
 
 def test_an_allocated_file_is_zeros_and_its_view_shows_later_writes(tmp_path: Path) -> None:
@@ -43,3 +45,12 @@ def test_another_process_cannot_take_the_lock(tmp_path: Path) -> None:
     lock.release()
     assert Path(path).read_bytes() == b"lock"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_usage_tells_reserved_blocks_from_used_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``df`` on the same file system: 1K-blocks 400,000, used 160,000, available 220,000."""
+    figures = SimpleNamespace(f_frsize=4096, f_blocks=100_000, f_bfree=60_000, f_bavail=55_000)
+    monkeypatch.setattr(os, "statvfs", lambda _: figures)
+    usage = OsDisk().usage("/anywhere")
+    assert usage == Usage(total=409_600_000, free=225_280_000, reserved=20_480_000)
+    assert usage.used == 163_840_000

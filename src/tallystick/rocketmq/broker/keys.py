@@ -7,7 +7,7 @@ named by whoever asked for the settings, in one warning: they change nothing her
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,8 +60,9 @@ def _hour(key: str, value: str) -> int:
     return keyfile.integer(key, hours[0])
 
 
-def _percent_used(key: str, value: str) -> int:
-    return min(max(keyfile.integer(key, value), 10), 95)  # the original takes no others either
+def _percent_used(at_least: int) -> Callable[[str, str], int]:
+    """A share of the disk, moved to what the original takes at the lower end, and to 95 at the upper one."""
+    return lambda key, value: min(max(keyfile.integer(key, value), at_least), 95)
 
 
 KEYS: Mapping[str, Key] = {
@@ -100,7 +101,9 @@ STORE_KEYS: Mapping[str, Key] = {
     "maxMessageSize": Key("max_message_bytes", keyfile.integer),
     "fileReservedTime": Key("file_reserved_hours", keyfile.integer),
     "deleteWhen": Key("delete_hour", _hour),
-    "diskMaxUsedSpaceRatio": Key("disk_delete_ratio", _percent_used),
+    "diskMaxUsedSpaceRatio": Key("disk_delete_ratio", _percent_used(10)),
+    "diskSpaceCleanForciblyRatio": Key("disk_clean_ratio", _percent_used(30)),
+    "diskSpaceWarningLevelRatio": Key("disk_refuse_ratio", _percent_used(35)),
     "maxTransferBytesOnMessageInMemory": Key("max_bytes_in_memory", keyfile.integer),
     "maxTransferCountOnMessageInMemory": Key("max_count_in_memory", keyfile.integer),
     "maxTransferBytesOnMessageInDisk": Key("max_bytes_on_disk", keyfile.integer),
@@ -157,12 +160,20 @@ def broker_settings(values: Mapping[str, str]) -> Loaded:
             raise UsageError(f"{name} is missing in the configuration")
     fields = _fields(KEYS, given)
     store = _fields(STORE_KEYS, given)
-    if "disk_delete_ratio" in store:  # a higher one lifts those that must not be below it
-        at_least = store["disk_delete_ratio"]
-        store.update(disk_clean_ratio=max(at_least, 85), disk_refuse_ratio=max(at_least, 90))
+    _make_room(store)
     settings = BrokerSettings(**fields, store=StoreSettings(**store), ha=HaSettings(**_fields(HA_KEYS, given)))
     known = {*KEYS, *STORE_KEYS, *HA_KEYS, *MUST_BE_FALSE, "storePathCommitLog", "storeType"}
     return Loaded(settings, tuple(sorted(name for name in given if name not in known and not SECURITY.fullmatch(name))))
+
+
+def _make_room(store: dict[str, Any]) -> None:
+    """Disk ratios that are not given make way for those that are: they must rise (delete, clean, refuse)."""
+    usual = StoreSettings()
+    highest = store.get("disk_refuse_ratio", 100)
+    lowest = min(store.get("disk_clean_ratio", highest), highest)
+    delete = store.setdefault("disk_delete_ratio", min(usual.disk_delete_ratio, lowest))
+    clean = store.setdefault("disk_clean_ratio", min(max(usual.disk_clean_ratio, delete), highest))
+    store.setdefault("disk_refuse_ratio", max(usual.disk_refuse_ratio, clean))
 
 
 def _fields(keys: Mapping[str, Key], given: Mapping[str, str]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Which of the CommitLog's files go: by age at a set hour, sooner when the disk fills, never the last one (§2.9).
 
-A file's age is that of its newest message. Source: ``DefaultMessageStore.CleanCommitLogService``.
+A file's age is that of its newest message. Sources: ``DefaultMessageStore.CleanCommitLogService``,
+``UtilAll.getDiskPartitionSpaceUsedPercent``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ HOUR_MS = 3_600_000
 
 
 def used_percent(usage: Usage) -> float:
-    return 100 * (usage.total - usage.free) / usage.total if usage.total else 0
+    """What is in use of what this process could ever use, as ``df`` shows it; 0 for a file system without size.
+
+    Reserved blocks count on neither side: nobody fills them, and no deleted file gives them back.
+    """
+    usable = usage.used + usage.free
+    return 100 * usage.used / usable if usable else 0
 
 
 def files_to_drop(newest_ms: Sequence[int], used: float, now_ms: int, settings: StoreSettings) -> int:

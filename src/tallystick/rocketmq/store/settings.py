@@ -52,7 +52,11 @@ class StoreSettings:
         if len(self.store_host) not in (8, 20):
             raise UsageError("store_host is an IP address and a port, 8 or 20 bytes", value=self.store_host)
         if not self.disk_delete_ratio <= self.disk_clean_ratio <= self.disk_refuse_ratio <= 100:
-            raise UsageError("the disk ratios must rise: delete, clean, refuse; at most 100")
+            raise UsageError(
+                "the disk ratios must rise, and none is above 100: diskMaxUsedSpaceRatio, diskSpaceCleanForciblyRatio, "
+                "diskSpaceWarningLevelRatio",
+                values=(self.disk_delete_ratio, self.disk_clean_ratio, self.disk_refuse_ratio),
+            )
 
     @property
     def recent_bytes(self) -> int:

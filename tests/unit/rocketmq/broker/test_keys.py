@@ -73,6 +73,28 @@ def test_the_originals_file_and_ours_say_the_same(tmp_path: Path) -> None:
     assert settings.ha_settings().slave_id == "b0:1"
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, (75, 85, 90)),
+        ({"diskMaxUsedSpaceRatio": "92"}, (92, 92, 92)),
+        ({"diskSpaceCleanForciblyRatio": "60"}, (60, 60, 90)),
+        ({"diskSpaceWarningLevelRatio": "50"}, (50, 50, 50)),
+        ({"diskSpaceWarningLevelRatio": "80", "diskMaxUsedSpaceRatio": "40"}, (40, 80, 80)),
+        ({"diskMaxUsedSpaceRatio": "1", "diskSpaceCleanForciblyRatio": "1", "diskSpaceWarningLevelRatio": "1"},
+         (10, 30, 35)),
+    ],
+)  # fmt: skip
+def test_disk_ratios_that_are_not_given_make_way(given: dict[str, str], expected: tuple[int, int, int]) -> None:
+    store = broker_settings({**NEEDED, **given}).broker.store
+    assert (store.disk_delete_ratio, store.disk_clean_ratio, store.disk_refuse_ratio) == expected
+
+
+def test_disk_ratios_that_do_not_rise_are_refused_by_their_names() -> None:
+    with pytest.raises(UsageError, match="diskSpaceCleanForciblyRatio"):
+        broker_settings({**NEEDED, "diskMaxUsedSpaceRatio": "80", "diskSpaceCleanForciblyRatio": "60"})
+
+
 def test_overrides_win(tmp_path: Path) -> None:
     (tmp_path / "broker.conf").write_text(CONF)
     assert load(str(tmp_path / "broker.conf"), {"listenPort": "0"}).broker.listen_ha_port == 0

@@ -10,6 +10,7 @@ from support.message_stores import ROOT, SMALL, Shelf
 from tallystick.errors import DiskFull, StorageError, UsageError
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.wire.values import PutStatus
+from tallystick.runtime.disk import Usage
 from tallystick.sim.disk import Crashed
 
 DAY_MS = 24 * 3_600_000
@@ -46,6 +47,18 @@ def test_h11_old_files_go_by_age_with_their_units_and_entries() -> None:
     shelf.disk.power_loss()
     shelf.open()
     assert (shelf.store.first, shelf.store.queue_range("Topic", 0)) == (first, (low, high))
+
+
+def test_a_disk_with_reserved_blocks_keeps_messages_that_are_seconds_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """57 % in use as ``df`` says; (blocks - available) / blocks is 86 %, above which files went whatever their age."""
+    shelf = Shelf()
+    monkeypatch.setattr(shelf.disk, "usage", lambda _: Usage(total=300_000, free=42_000, reserved=202_000))
+    fill(shelf)
+    shelf.settle()
+    assert shelf.store.first == 0
+    assert len(shelf.bodies()) == 80
+    assert shelf.store.writeable
+    assert round(shelf.store.disk_used_percent) == 57
 
 
 def deleting_at_three_days(shelf: Shelf) -> None:
