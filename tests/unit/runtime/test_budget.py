@@ -1,0 +1,113 @@
+"""What all peers of a server hold together: who is counted for how much, and who must go."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystick.runtime.budget import Budget, Excess, Reason
+
+LIMIT, PATIENCE = 1000, 60.0
+
+
+def budget() -> Budget[str]:
+    return Budget(LIMIT, PATIENCE)
+
+
+def test_the_largest_holder_of_unsent_bytes_goes_first_and_no_more_than_needed() -> None:
+    held = budget()
+    for peer, size in (("a", 300), ("b", 500), ("c", 200)):
+        held.unsent(peer, size, 0.0, written=size)
+    held.unfinished("d", 1)
+    assert held.over
+    assert held.excess(0.0) == [Excess("b", Reason.UNSENT, 500)]
+    assert (held.held_bytes, held.over, held.takers()) == (501, False, ("a", "c"))
+
+
+def test_exactly_the_limit_is_not_too_much() -> None:
+    held = budget()
+    held.unsent("a", LIMIT, 0.0, written=LIMIT)
+    assert not held.over
+    assert held.excess(PATIENCE - 1) == []
+
+
+def test_an_unfinished_request_does_not_cost_a_reader_when_requests_are_what_fills_memory() -> None:
+    held = budget()
+    held.unsent("reader", 300, 0.0, written=300)
+    for number in range(3):
+        held.unfinished(f"writer {number}", 250 + number)
+    assert [(found.peer, found.reason) for found in held.excess(0.0)] == [("writer 2", Reason.UNFINISHED)]
+
+
+def test_who_takes_nothing_for_a_time_goes_though_there_is_room() -> None:
+    held = budget()
+    held.unsent("stalled", 10, 0.0, written=10)
+    held.unsent("slow", 10, 0.0, written=10)
+    held.unsent("slow", 9, 30.0)
+    held.unsent("stalled", 10, 30.0)
+    assert held.excess(PATIENCE - 0.1) == []
+    assert held.excess(PATIENCE) == [Excess("stalled", Reason.STALLED, 10)]
+    assert held.takers() == ("slow",)
+    assert held.excess(30.0 + PATIENCE) == [Excess("slow", Reason.STALLED, 9)]
+
+
+def test_taking_shows_though_more_was_written_meanwhile() -> None:
+    held = budget()
+    held.unsent("a", 100, 0.0, written=100)
+    held.unsent("a", 150, 30.0, written=60)  # 10 were taken
+    assert held.excess(PATIENCE) == []
+    held.unsent("a", 160, 80.0, written=10)  # none was
+    assert [found.peer for found in held.excess(30.0 + PATIENCE)] == ["a"]
+
+
+def test_who_has_nothing_to_take_is_never_late() -> None:
+    held = budget()
+    held.unsent("a", 10, 0.0, written=10)
+    held.unsent("a", 0, 1.0)
+    assert held.excess(1e9) == []
+    held.unsent("a", 10, 1e9, written=10)
+    assert held.excess(1e9 + PATIENCE / 2) == []
+
+
+def test_nothing_held_is_nobody_s() -> None:
+    held = budget()
+    held.unsent("a", 0, 0.0, written=5)
+    held.unfinished("a", 0)
+    assert (held.largest(), held.takers(), held.held_bytes) == (None, (), 0)
+    held.forget("unknown")
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(("unsent", "unfinished", "forget", "excess")), st.integers(0, 4), st.integers(0, LIMIT // 2)
+    ),
+    max_size=60,
+)
+
+
+@given(EVENTS, st.integers(0, 1 << 30))
+def test_sums_are_those_of_a_recount(events: list[tuple[str, int, int]], seed: int) -> None:
+    held: Budget[int] = Budget(LIMIT, PATIENCE)
+    unsent: dict[int, int] = {}
+    unfinished: dict[int, int] = {}
+    now, chance = 0.0, random.Random(seed)
+    for event, peer, size in events:
+        now += chance.random() * PATIENCE / 2
+        if event == "unsent":
+            held.unsent(peer, size, now, written=chance.randrange(LIMIT))
+            unsent[peer] = size
+        elif event == "unfinished":
+            held.unfinished(peer, size)
+            unfinished[peer] = size
+        elif event == "forget":
+            held.forget(peer)
+            unsent.pop(peer, None), unfinished.pop(peer, None)
+        else:
+            for found in held.excess(now):
+                unsent.pop(found.peer, None), unfinished.pop(found.peer, None)
+            assert not held.over
+        assert held.unsent_bytes == sum(unsent.values())
+        assert held.unfinished_bytes == sum(unfinished.values())
+        assert sorted(held.takers()) == sorted(peer for peer, size in unsent.items() if size)
