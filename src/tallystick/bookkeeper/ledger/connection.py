@@ -2,7 +2,8 @@
 
 A bookie is named by its id; where it listens is asked again at each connect, since a restarted bookie may have moved.
 What has no answer (refused, lost, timed out, not registered) is unknown, never a "no" (Q15). A bookie whose connection
-could not be made is not tried again for a short, growing while: requests meanwhile fail at once.
+could not be made is not tried again for a short, growing while: requests meanwhile fail at once. Only an attempt that
+was really made lengthens that while; a request that came too early does not.
 """
 
 from __future__ import annotations
@@ -186,9 +187,10 @@ class _Peer:
         self._network, self._clock, self._resolve = network, clock, resolve
         self._settings, self._events = settings, events
         self._link: Link | None = None
-        self._connecting: asyncio.Task[None] | None = None
+        self._attempt: asyncio.Task[None] | None = None  # to connect the living link; None once it ended or succeeded
         self._backoff_s = 0.0
         self._retry_at = clock.now()
+        self._reason = ""  # why the last attempt failed
 
     def link(self) -> Link:
         """The living link, a new one that is being connected, or one that is about to fail."""
@@ -200,41 +202,44 @@ class _Peer:
         if self.closed:
             asyncio.get_running_loop().call_soon(link.end, "this client is closed")
         elif self._clock.now() < self._retry_at:
-            asyncio.get_running_loop().call_soon(link.end, "it could not be reached a moment ago")
+            asyncio.get_running_loop().call_soon(link.end, f"it could not be reached a moment ago: {self._reason}")
         else:
-            self._connecting = asyncio.create_task(self._connect(link))
+            self._attempt = asyncio.create_task(self._connect(link))
         return link
 
     async def _connect(self, link: Link) -> None:
-        # The next attempt may not follow this one too closely, however this one ends.
-        self._backoff_s = min(max(self._backoff_s * 2, FIRST_BACKOFF_S), MAX_BACKOFF_S)
         try:
             async with asyncio.timeout(self._settings.connect_timeout_s):
                 host, port = await self._resolve(self.bookie)
             await self._network.connect(host, port, lambda: link, self._settings.connect_timeout_s)
-        except (OSError, TallyError) as error:
-            reason = str(error) or type(error).__name__
-            self._events.emit("bookie not reached", bookie=self.bookie, reason=reason)
-            self._connecting = None
-            self._retry_at = self._clock.now() + self._backoff_s
-            link.end(f"the bookie cannot be reached: {reason}")
+        except Exception as error:  # whatever it is, those who wait on the link must hear of it
+            self._failed(str(error) or type(error).__name__)
+            link.end(f"the bookie cannot be reached: {self._reason}")
         else:
-            self._connecting = None
-            self._backoff_s = 0.0
+            if link.alive:
+                self._attempt, self._backoff_s = None, 0.0
+
+    def _failed(self, reason: str) -> None:
+        """An attempt came to nothing. Nothing else moves the back-off."""
+        self._attempt, self._reason = None, reason
+        self._backoff_s = min(max(self._backoff_s * 2, FIRST_BACKOFF_S), MAX_BACKOFF_S)
+        self._retry_at = self._clock.now() + self._backoff_s
+        if not self.closed:
+            self._events.emit("bookie not reached", bookie=self.bookie, reason=reason)
 
     def _ended(self, link: Link, reason: str) -> None:
-        if self._connecting is not None and link is self._link:  # nobody waits for the attempt any longer
-            self._connecting.cancel()
-            self._retry_at = self._clock.now() + self._backoff_s
+        if self._attempt is not None and link is self._link:  # nobody waits for it any longer
+            self._attempt.cancel()
+            self._failed(reason)
         elif not link.gone.is_set() and not self.closed:
             self._events.emit("bookie connection ended", bookie=self.bookie, reason=reason)
 
     async def close(self) -> None:
         self.closed = True
-        link, connecting = self._link, self._connecting
+        link, attempt = self._link, self._attempt
         if link is not None:
             link.end("this client is closed")
-        if connecting is not None:
-            await asyncio.gather(connecting, return_exceptions=True)
+        if attempt is not None:
+            await asyncio.gather(attempt, return_exceptions=True)
         if link is not None:
             await link.gone.wait()

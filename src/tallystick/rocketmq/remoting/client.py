@@ -69,6 +69,7 @@ class RemotingClient:
         self._peers: dict[str, _Peer] = {}
         self._of_link: dict[Link, _Peer] = {}
         self._unreached: set[str] = set()  # addresses of which that has been said
+        self._connecting: set[asyncio.Task[None]] = set()  # also those that were cancelled and have not ended yet
         self._opaque = 0
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at = 0.0
@@ -119,10 +120,7 @@ class RemotingClient:
         peers = list(self._of_link.values())
         for peer in peers:
             peer.link.close()
-        connecting = [peer.connecting for peer in peers if peer.connecting is not None]
-        for task in connecting:
-            task.cancel()
-        await asyncio.gather(*connecting, return_exceptions=True)
+        await asyncio.gather(*self._connecting, return_exceptions=True)  # cancelled with their links
         for peer in peers:
             await peer.link.gone.wait()
 
@@ -137,15 +135,18 @@ class RemotingClient:
         host, port = parse_address(address)
         peer = _Peer(address, Link(self._around))
         self._peers[address] = self._of_link[peer.link] = peer
-        peer.connecting = self._loop.create_task(self._connect(peer, host, port))
+        peer.connecting = attempt = self._loop.create_task(self._connect(peer, host, port))
+        self._connecting.add(attempt)
+        attempt.add_done_callback(self._connecting.discard)
         return peer
 
     async def _connect(self, peer: _Peer, host: str, port: int) -> None:
         try:
             await self._network.connect(host, port, lambda: peer.link, self._settings.connect_timeout_s)
-        except OSError as error:  # a time-out is one too
+        except Exception as error:  # whatever it is, those who wait on the link must hear of it
+            peer.connecting = None
             peer.link.abort(f"cannot be reached: {str(error) or type(error).__name__}")
-        finally:
+        else:
             peer.connecting = None
 
     def _opened(self, link: Link) -> None:
@@ -157,6 +158,8 @@ class RemotingClient:
         peer = self._of_link.pop(link)
         if self._peers.get(peer.address) is peer:
             del self._peers[peer.address]
+        if peer.connecting is not None:  # nobody waits for the attempt any longer; a later question makes its own
+            peer.connecting.cancel()
         questions, peer.questions = peer.questions, {}
         if peer.connected and not self._closed:
             self._events.emit("connection ended", peer=peer.address, reason=reason)

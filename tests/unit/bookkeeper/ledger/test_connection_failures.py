@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
 
+from support.black_hole import BlackHole
 from support.links import Heard, add_frame, ok, until
+from tallystick.bookkeeper.ledger.connection import FIRST_BACKOFF_S, BookieClient
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.wire import v2
 from tallystick.errors import BookieUnavailable, RequestTimeout
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.events import Events
 
 
 @pytest.mark.rule("Q15")
@@ -65,6 +70,79 @@ async def test_unreachable_bookies_fail_and_are_not_hammered(bench: Any) -> None
         with pytest.raises(BookieUnavailable):
             await client.read("b1", 1, 0)
     assert resolved < 20
+
+
+async def test_a_bookie_behind_a_black_hole_is_reached_again_however_much_is_asked_meanwhile(bench: Any) -> None:
+    """The attempt to connect hangs until the requests that wait for it time out, which cancels it."""
+    await bench.bookie("b1")
+    network = BlackHole()
+    client = BookieClient(
+        network, SystemClock(), bench.resolve, ClientSettings(add_timeout_s=0.05), Events(bench.events.append)
+    )
+    bench.clients.append(client)
+    heard = Heard()
+    client.adds("b1", 1, heard.on_acked, heard.on_failed).send([0], add_frame(bench, 1, 0))
+    await until(lambda: heard.failed == [([0], None)])  # by its time-out
+    assert "bookie not reached" in bench.kinds()
+    network.passes = True
+
+    async def answered() -> v2.Answer:
+        while True:
+            try:
+                return await client.read("b1", 1, 0)  # at once again, as a busy client asks
+            except BookieUnavailable:
+                await asyncio.sleep(0)
+
+    async with asyncio.timeout(20):
+        assert (await answered()).code == v2.Code.NO_LEDGER
+    assert network.attempts == 2
+
+
+async def test_only_a_real_attempt_moves_the_back_off(bench: Any) -> None:
+    class Clock(SystemClock):
+        at = 100.0
+
+        def now(self) -> float:
+            return self.at
+
+    [bookie] = await bench.bookie("b1")
+    host, port = bookie.address
+    await bookie.stop()
+    network, clock = BlackHole(passes=True), Clock()
+
+    async def resolve(name: str) -> tuple[str, int]:
+        return host, port
+
+    client = BookieClient(network, clock, resolve, ClientSettings(), Events(bench.events.append))
+    bench.clients.append(client)
+
+    async def ask() -> str:
+        with pytest.raises(BookieUnavailable) as caught:
+            await client.read("b1", 1, 0)
+        return str(caught.value)
+
+    first = await ask()
+    for _ in range(50):  # within the back-off: neither tried nor counted, and told why
+        clock.at += FIRST_BACKOFF_S / 100
+        assert "a moment ago" in await ask()
+    assert "Connect call failed" in first and "Connect call failed" in await ask()
+    assert network.attempts == 1
+    clock.at += FIRST_BACKOFF_S / 2 + 0.001
+    await ask()
+    assert network.attempts == 2
+    assert Counter(bench.kinds())["bookie not reached"] == 2
+
+
+async def test_a_client_that_is_closed_while_it_connects_leaves_nothing_behind(bench: Any) -> None:
+    await bench.bookie("b1")
+    client = BookieClient(BlackHole(), SystemClock(), bench.resolve, ClientSettings(), Events(bench.events.append))
+    read = asyncio.ensure_future(client.read("b1", 1, 0))
+    await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(BookieUnavailable, match="closed"):
+        await read
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert bench.kinds() == []
 
 
 async def test_an_unregistered_bookie_is_unavailable_until_it_is_back(bench: Any) -> None:

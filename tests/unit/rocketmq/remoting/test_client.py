@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from support.black_hole import BlackHole
 from support.ports import free_port
 from support.waiting import until
 from tallystick.errors import ConnectionLost, RequestTimeout, TallyError, Unavailable, UsageError
@@ -69,6 +70,37 @@ async def test_no_answer_in_time_is_ambiguous_and_a_silent_peer_is_disconnected(
         await caller.client.ask(bench.address, request(10), 0.05)
     assert caught.value.ambiguous
     await until(lambda: bench.server.connections == 0)
+
+
+async def test_an_attempt_to_connect_ends_with_the_questions_that_wait_for_it(bench: Any) -> None:
+    """Else each question that times out before a black hole leaves one more behind."""
+    network = BlackHole()
+    client = RemotingClient(network, SystemClock(), Events(lambda event: None), RemotingSettings())
+    for _ in range(3):
+        with pytest.raises(RequestTimeout):
+            await client.ask(bench.address, request(10), 0.02)
+    for _ in range(5):  # turns of the loop: the attempts were cancelled and end by themselves
+        await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    network.passes = True
+    assert (await client.ask(bench.address, request(10), 5)).code == 0
+    assert network.attempts == 4
+    await client.close()
+
+
+async def test_closing_while_connecting_leaves_nothing_behind(bench: Any) -> None:
+    client = RemotingClient(BlackHole(), SystemClock(), Events(lambda event: None), RemotingSettings())
+    asked = asyncio.ensure_future(client.ask(bench.address, request(10), 5))
+    await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(Unavailable):
+        await asked
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_host_that_no_name_can_be_is_unavailable_at_once(caller: Caller) -> None:
+    with pytest.raises(Unavailable, match="cannot be reached"):
+        await caller.client.ask(f"{'x' * 70}.example:1", request(10), 5)
 
 
 async def test_a_late_answer_is_dropped_and_a_peer_that_answers_others_stays(bench: Any, caller: Caller) -> None:
