@@ -74,6 +74,21 @@ HA_MUTANTS = (
         "sim ha", 150,
     ),
     Mutant(
+        "without a slave nobody waits for the disk (H10)",
+        HA + "acks.py",
+        "disk = flush and end > self._flushed",
+        "disk = flush and not lacking and end > self._flushed",
+        "sim ha", 150,
+    ),
+    Mutant(
+        "slaves that are late are told before the disk has it (H9)",
+        HA + "acks.py",
+        "                self._both[ticket] = status\n",
+        "                self._both[ticket] = status\n"
+        "                settles += [Settle(ticket, status)] * (status is PutStatus.FLUSH_SLAVE_TIMEOUT)\n",
+        UNIT + "test_acks.py",
+    ),
+    Mutant(
         "waits for slaves never end (H9)",
         HA + "acks.py",
         "            *self._end(self._replicas.expired(now), PutStatus.FLUSH_SLAVE_TIMEOUT),\n",

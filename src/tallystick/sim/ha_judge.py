@@ -39,9 +39,12 @@ class HaJudge:
         self._promises: list[_Promise] = []
         self._reach: dict[str, int] = {}  # how far a slave ever had the bytes that the master has now
 
-    def settled(self, end: int, flush: bool, replicas: bool, status: PutStatus) -> None:
-        """A sender was told."""
+    def settled(self, end: int, flush: bool, replicas: bool, since: float, status: PutStatus) -> None:
+        """A sender was told what became of its send at ``since``."""
         self.world.note("told", end, status.name)
+        late = self.world.now >= since + self.master.settings.sync_flush_timeout_ms / 1000
+        if flush and self.master.log.flushed < end and not late:
+            self._fail("flush", f"{status.name} was told before the disk had the send up to {end}")
         if status is not PutStatus.PUT_OK:
             if status in (PutStatus.SLAVE_NOT_AVAILABLE, PutStatus.FLUSH_SLAVE_TIMEOUT) and not replicas:
                 self._fail("H9", f"{status.name} for a send that wanted no slave")

@@ -23,7 +23,7 @@ PIECE_BYTES = 1000
 class SendJudge(Protocol):
     """Who checks what a sender is promised."""
 
-    def settled(self, end: int, flush: bool, replicas: bool, status: PutStatus) -> None: ...
+    def settled(self, end: int, flush: bool, replicas: bool, since: float, status: PutStatus) -> None: ...
 
 
 class SimMaster:
@@ -45,7 +45,7 @@ class SimMaster:
         self.up = True
         self.life += 1
         self.acks = AcksCore(self.settings, flushed=self.log.flushed)
-        self.waiting: dict[Ticket, tuple[int, bool, bool]] = {}
+        self.waiting: dict[Ticket, tuple[int, bool, bool, float]] = {}
         self._alarm = SimAlarm(self.world, self._tick)
         self._syncing = False
         Upkeep(self)
@@ -72,7 +72,7 @@ class SimMaster:
             self.world.note("put refused", self.log.store.refusal)
             return
         settled = self.acks.appended(end, self.world.now, flush=flush, replicas=replicas)
-        self.waiting[settled.ticket] = (end, flush, replicas)
+        self.waiting[settled.ticket] = (end, flush, replicas, self.world.now)
         self.world.note("put", end, flush, replicas)
         self.settle(list(settled.settles))
         for link in tuple(self.links):

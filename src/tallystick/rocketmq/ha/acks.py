@@ -1,4 +1,8 @@
-"""Who waits for the disk and for which slaves, and how it ends (H9, H10; ``GroupTransferService``).
+"""Who waits for the disk and for which slaves, and how it ends (H9, H10; ``GroupTransferService``,
+``CommitLog.handleDiskFlushAndHA``).
+
+A wait at both gates is over when both are: whatever the slaves do, nobody is told before the master's disk has the
+message or its time is up. The slaves' status wins over the disk's, unless it is OK.
 
 A wait is for all sends of one loop tick with the same wishes. Their ends ascend, so one comparison with the front of a
 deque settles all that an ack reaches, in order, whatever comes behind them. An ack is a slave's report of at most what
@@ -14,6 +18,13 @@ from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.wire.values import PutStatus
 
 Ticket = int
+
+
+# Which of two statuses a producer is told: the slaves' one, unless it is OK.
+_WEIGHTS = {
+    PutStatus.PUT_OK: 0, PutStatus.FLUSH_DISK_TIMEOUT: 1, PutStatus.FLUSH_SLAVE_TIMEOUT: 2,
+    PutStatus.SLAVE_NOT_AVAILABLE: 2,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -78,24 +89,25 @@ class AcksCore:
         self._disk = _Gate(settings.sync_flush_timeout_ms / 1000)
         self._replicas = _Gate(settings.slave_timeout_ms / 1000)
         self._slaves: dict[str, _Slave] = {}
-        self._both: dict[Ticket, PutStatus | None] = {}  # waits at both gates; the status that one of them gave
+        self._both: dict[Ticket, PutStatus | None] = {}  # waits for both; the status of the one that is done
         self._last_ticket: Ticket = 0
 
     def appended(self, end: int, now: float, *, flush: bool, replicas: bool) -> Settled:
         """Sends up to ``end`` were appended and want the master's disk, the slaves, both or none. Call it at most once
         a tick for each combination, with ends that never go back."""
         self._last_ticket = ticket = self._last_ticket + 1
-        if replicas and not self.available(end):
-            return Settled(ticket, (Settle(ticket, PutStatus.SLAVE_NOT_AVAILABLE),))
+        lacking = replicas and not self.available(end)  # "at once" (H10): no slave is waited for, the disk is
         disk = flush and end > self._flushed
-        slaves = replicas and end > self.replicated
+        slaves = replicas and not lacking and end > self.replicated
         if disk:
             self._disk.wait(end, now, ticket)
         if slaves:
             self._replicas.wait(end, now, ticket)
-        if disk and slaves:
-            self._both[ticket] = None
-        return Settled(ticket, () if disk or slaves else (Settle(ticket, PutStatus.PUT_OK),))
+        if disk and (slaves or lacking):
+            self._both[ticket] = PutStatus.SLAVE_NOT_AVAILABLE if lacking else None
+        if disk or slaves:
+            return Settled(ticket, ())
+        return Settled(ticket, (Settle(ticket, PutStatus.SLAVE_NOT_AVAILABLE if lacking else PutStatus.PUT_OK),))
 
     def flushed(self, offset: int, now: float) -> list[Settle]:
         """The master's disk has everything up to ``offset``."""
@@ -146,19 +158,14 @@ class AcksCore:
         return self.in_sync(end) >= self._settings.slaves_needed
 
     def _end(self, tickets: list[Ticket], status: PutStatus) -> list[Settle]:
-        """One gate is done with these. What the slaves say wins over what the disk says, unless it is OK."""
+        """One gate is done with these; a wait at both is over with the second one."""
         settles = []
         for ticket in tickets:
             if ticket not in self._both:
                 settles.append(Settle(ticket, status))
-                continue
-            other = self._both[ticket]
-            if other is None:
+            elif (other := self._both[ticket]) is None:
                 self._both[ticket] = status
-                if status is PutStatus.FLUSH_SLAVE_TIMEOUT:  # whatever becomes of the disk
-                    settles.append(Settle(ticket, status))
-                continue
-            del self._both[ticket]
-            if other is not PutStatus.FLUSH_SLAVE_TIMEOUT:
-                settles.append(Settle(ticket, other if status is PutStatus.PUT_OK else status))
+            else:
+                del self._both[ticket]
+                settles.append(Settle(ticket, max(status, other, key=_WEIGHTS.__getitem__)))
         return settles

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,6 +82,26 @@ async def test_with_sync_flush_a_slave_acknowledges_what_it_synced(tmp_path: Pat
         for _ in range(3):
             assert (await peer.ask(send_command())).code == 0
             assert slave.parts.store.flushed == master.parts.store.end
+
+
+@pytest.mark.rule("H9", "H10")
+async def test_h10_a_status_of_slaves_is_told_when_the_disk_has_the_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With SYNC_FLUSH "at once" means that no slave is waited for: the disk always is."""
+    async with benched(tmp_path) as bench:
+        settings = bench.settings(role=Role.SYNC_MASTER, store=replace(SMALL, sync_flush=True))
+        broker = await bench.broker(settings)
+        peer, store, syncing = await bench.peer(broker), broker.parts.store, threading.Event()
+        flush = store.flush
+        monkeypatch.setattr(store, "flush", lambda: (syncing.wait(10), flush())[1])
+        opaque = peer.send(send_command())
+        await peer.ask(pull_command())  # the send was handled before it
+        assert store.end > store.flushed
+        assert [command.code for command in peer.order] == [19]
+        syncing.set()
+        assert (await peer.answer(opaque)).code == 11
+        assert store.flushed == store.end
 
 
 async def _pair(bench: Bench, *, sync_flush: bool = False) -> tuple[Broker, Broker]:

@@ -70,8 +70,20 @@ def test_h9_the_default_is_five_seconds() -> None:
 
 @pytest.mark.rule("H10")
 def test_h10_no_slave_is_said_at_once() -> None:
-    settled = core().appended(10, 0.0, flush=True, replicas=True)
+    settled = core().appended(10, 0.0, flush=False, replicas=True)
     assert settled.settles == (Settle(settled.ticket, NO_SLAVE),)
+
+
+@pytest.mark.rule("H10")
+@pytest.mark.parametrize("synced", [True, False])
+def test_h10_no_slave_is_said_when_the_disk_has_it_and_not_before(synced: bool) -> None:
+    acks = core()
+    ticket = waits(acks, 10, flush=True)
+    assert acks.flushed(9, 0.1) == []
+    assert acks.tick(4.9) == []
+    assert (acks.flushed(10, 4.9) if synced else acks.tick(5.0)) == [Settle(ticket, NO_SLAVE)]
+    settled = acks.appended(10, 5.0, flush=True, replicas=True)
+    assert settled.settles == ((Settle(settled.ticket, NO_SLAVE),) if synced else ())
 
 
 @pytest.mark.rule("H10")
@@ -150,27 +162,30 @@ def test_the_disk() -> None:
         (["ack", "time"], DISK, 1),
         (["flush", "time"], SLAVE, 1),
         (["time"], SLAVE, 0),
-        (["slave time", "flush"], SLAVE, 0),
-        (["slave time", "time"], SLAVE, 0),
+        (["slave time", "flush"], SLAVE, 1),
+        (["slave time", "time"], SLAVE, 1),
+        (["slave time", "ack", "flush"], SLAVE, 2),
     ],
 )
-def test_both_the_slaves_word_wins_unless_it_is_ok(events: list[str], status: PutStatus, at: int) -> None:
+def test_h9_both_gates_are_waited_for_and_the_slaves_word_wins_unless_it_is_ok(
+    events: list[str], status: PutStatus, at: int
+) -> None:
     acks = core(0)
     ticket = waits(acks, 10, flush=True)
     told = []
     for event in events:
         match event:
             case "flush":
-                told.append(acks.flushed(10, 0.5))
+                told.append(acks.flushed(10, 3.0 if "slave time" in events else 0.5))
             case "ack":
-                told.append(acks.reported("a", 10, 0.5))
+                told.append(acks.reported("a", 10, 3.0 if "slave time" in events else 0.5))
             case "slave time":
                 told.append(acks.tick(3.0))
             case "time":
                 told.append(acks.tick(9.0))
     assert [settles for settles in told if settles] == [[Settle(ticket, status)]]
     assert told[at]
-    assert acks.wake_at() is None or events == ["time"] or status is SLAVE
+    assert acks.wake_at() is None or events[0] == "ack" or status is SLAVE
 
 
 @dataclasses.dataclass
@@ -187,9 +202,9 @@ class Wait:
             self.disk = OK if disk >= self.end else DISK if now >= self.since + 5.0 else None
         if self.slaves is None:
             self.slaves = OK if copies >= needs else SLAVE if now >= self.since + 3.0 else None
-        if self.slaves is SLAVE:
-            return SLAVE
-        return None if self.disk is None or self.slaves is None else self.disk
+        if self.disk is None or self.slaves is None:
+            return None
+        return self.disk if self.slaves is OK else self.slaves
 
 
 @given(st.integers(0, 1 << 32))
@@ -211,11 +226,8 @@ def test_the_core_and_its_dumb_twin_agree(seed: int) -> None:
                 flush, replicas = rng.random() < 0.5, rng.random() < 0.7
                 settled = acks.appended(end, now, flush=flush, replicas=replicas)
                 settles += settled.settles
-                if replicas and len(acked) < needs:
-                    assert settled.settles == (Settle(settled.ticket, NO_SLAVE),)
-                    settles.pop()
-                else:
-                    waiting[settled.ticket] = Wait(end, now, None if flush else OK, None if replicas else OK)
+                slaves = OK if not replicas else NO_SLAVE if len(acked) < needs else None
+                waiting[settled.ticket] = Wait(end, now, None if flush else OK, slaves)
             case "flush":
                 disk = rng.randint(disk, end)
                 settles = acks.flushed(disk, now)
