@@ -36,10 +36,14 @@ def test_a_seed_gives_the_same_run_in_every_process() -> None:
 
 
 def test_the_schedules_meet_what_they_should() -> None:
-    """Every kind of answer, refusals, and slaves that come back."""
-    traces = "\n".join(line for seed in range(60) for line in ha.run(seed, keep_trace=True).trace)
-    for met in (
+    """Every kind of answer, refusals, and slaves that come back: sooner or later, a full disk at a slave rarely."""
+    missing = {
         "PUT_OK", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE", "FLUSH_DISK_TIMEOUT", "logs differ", "lost its end",
         "original=True", "dies power", "proven=True", "acknowledged", "no space left", "put refused",
-    ):  # fmt: skip
-        assert met in traces, met
+    }  # fmt: skip
+    for seed in range(400):
+        trace = "\n".join(ha.run(seed, keep_trace=True).trace)
+        missing = {met for met in missing if met not in trace}
+        if not missing:
+            break
+    assert not missing

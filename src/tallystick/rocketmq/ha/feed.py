@@ -6,7 +6,8 @@
      └──the report -1──→ GREETED ──a hello──→ CHECKED ──the logs agree──→ FED
 
 A slave of ours that has waited too long for the greeting goes on as with an original master, and reports. It is not fed
-for that: the greeting is on its way, and its hello will come.
+for that: the greeting is on its way, and its hello will come. Whoever does not get to FED within ``greeting_ms`` is
+closed, whatever else it sends meanwhile.
 
 Where the original sends heartbeats for ever, to a slave that is ahead of the master or asks for what was deleted,
 this one closes the link and says why. An original slave connects again after 5 s and is closed again; had it
@@ -91,6 +92,7 @@ class Feed:
         self._stage = _Stage.NEW
         self._received = b""  # what is not yet a whole unit, or a whole hello
         self._last_read = self._last_write = now
+        self._greeting_ends = now + settings.greeting_ms / 1000
 
     @property
     def feeding(self) -> bool:
@@ -140,6 +142,8 @@ class Feed:
         """``writable``: the slave takes what it is sent."""
         if now >= self._silence_at():
             return self._close("heard nothing from the slave for too long")
+        if not self.feeding and now >= self._greeting_ends:
+            return self._close("it did not say in time where its log ends")
         if not self.feeding or now < self._heartbeat_at():
             return []
         if self.position < log.first:  # there is nothing to send it, now or ever
@@ -148,7 +152,7 @@ class Feed:
         return [Heartbeat(self.position)] if writable else []
 
     def wake_at(self) -> float:
-        return min(self._silence_at(), self._heartbeat_at()) if self.feeding else self._silence_at()
+        return min(self._silence_at(), self._heartbeat_at() if self.feeding else self._greeting_ends)
 
     def _silence_at(self) -> float:
         return self._last_read + self._settings.housekeeping_ms / 1000

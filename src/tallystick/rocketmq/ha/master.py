@@ -10,6 +10,7 @@ import asyncio
 from typing import cast
 
 from tallystick.rocketmq.ha import feed as feeds
+from tallystick.rocketmq.ha.admission import Admission
 from tallystick.rocketmq.ha.alarm import Alarm
 from tallystick.rocketmq.ha.feed import Feed
 from tallystick.rocketmq.ha.log import Log, range_of
@@ -21,10 +22,10 @@ from tallystick.rocketmq.wire.ha import HEAD, MasterHello
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 from tallystick.runtime.network import Listener, Network, no_delay
+from tallystick.runtime.once import Once
 
 WAKE_BYTES = 1024 * 1024  # to one slave in one turn of the loop
 WRITE_HIGH_BYTES = 1024 * 1024
-_REMEMBERED_HOSTS = 1000
 
 
 class HaMaster:
@@ -39,7 +40,8 @@ class HaMaster:
         self.clock, self.log, self.waits, self.settings, self.file_bytes = clock, log, waits, settings, file_bytes
         self._links: dict[SlaveLink, None] = {}
         self._slaves: dict[str, SlaveLink] = {}  # by name, each slave once
-        self._warned: set[str] = set()
+        self._admission: Admission[SlaveLink] = Admission(settings.max_slaves, settings.max_strangers)
+        self._said = Once()  # of strangers: by host, what an operator was told
         self._ages = Ages(log.end, clock.now())
         self._listener: Listener | None = None
 
@@ -68,37 +70,51 @@ class HaMaster:
 
     # What links tell.
 
-    def opened(self, link: SlaveLink) -> bool:
-        """Whether there is room for one more."""
-        if len(self._links) >= self.settings.max_links:
-            self.events.emit("slave refused", peer=link.peer, reason="too many connections", links=len(self._links))
-            return False
+    def opened(self, link: SlaveLink) -> None:
         self._links[link] = None
-        return True
+        self._make_room(self._admission.arrived(link, link.host), "its place is needed: it has not said where it is")
 
-    def started(self, link: SlaveLink, start: feeds.Start) -> None:
+    def started(self, link: SlaveLink, start: feeds.Start, *, compared: bool) -> None:
         """It said where it is. A second link of one slave replaces the first (R2)."""
         link.name = start.slave_id or link.peer
+        self._make_room(
+            self._admission.started(link, start.slave_id, compared=compared),
+            "its place is needed: it has not shown to be a slave",
+        )
+        if link.closing:
+            return
         older = self._slaves.get(link.name)
         self._slaves[link.name] = link
         self.events.emit("slave follows", slave=link.name, peer=link.peer, end=start.end, position=start.position)
         if older is not None:
             self.events.emit("slave replaced", slave=link.name, peer=older.peer, reason="it connected again")
-            older.abort()
-        if not start.proven and link.host not in self._warned and len(self._warned) < _REMEMBERED_HOSTS:
-            self._warned.add(link.host)
+            older.abort("the slave connected again")
+        if not start.proven and self._said.is_new((link.host, "unproven")):
             self.events.emit(
                 "slave is unproven", slave=link.name, reason="an original slave: the logs were not compared"
             )
         self.waits.connected(link.name, start.end)
 
+    def acked(self, link: SlaveLink, offset: int, *, took: bool) -> None:
+        """It has everything up to here; ``took``: bytes among it that it was sent over this link."""
+        if took:
+            self._admission.took(link)
+        self.waits.reported(link.name, offset)
+
     def closed(self, link: SlaveLink, reason: str) -> None:
-        if self._links.pop(link, link) is not None:  # never had room
-            return
-        if self._slaves.get(link.name) is link:
+        self._links.pop(link, None)
+        self._admission.left(link)
+        followed = self._slaves.get(link.name) is link
+        if followed:
             del self._slaves[link.name]
             self.waits.disconnected(link.name)
-        self.events.emit("slave link closed", peer=link.peer, slave=link.name or None, reason=reason)
+        if followed or link.said_hello or self._said.is_new((link.host, reason)):
+            self.events.emit("slave link closed", peer=link.peer, slave=link.name or None, reason=reason)
+
+    def _make_room(self, link: SlaveLink | None, reason: str) -> None:
+        if link is not None:
+            self._admission.left(link)
+            link.abort(reason)
 
 
 class SlaveLink(asyncio.Protocol):
@@ -110,6 +126,8 @@ class SlaveLink(asyncio.Protocol):
         self._speed = Speed()
         self._start: feeds.Start | None = None
         self._paused = self._pumping = False
+        self._compared = False  # bytes of its log with those of the master's
+        self.said_hello = False
         self._reason = "the slave closed it"
         self.name = self.peer = self.host = ""
 
@@ -122,10 +140,8 @@ class SlaveLink(asyncio.Protocol):
         master = self._master
         self._feed = Feed(master.settings, master.file_bytes, master.clock.now())
         self._alarm = Alarm(master.clock, self._tick)
-        if not master.opened(self):
-            self._transport.abort()
-            return
         self._alarm.set(self._feed.wake_at())
+        master.opened(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._alarm.cancel()
@@ -142,8 +158,12 @@ class SlaveLink(asyncio.Protocol):
         self._paused = False
         self.pump()
 
-    def abort(self) -> None:
-        self._reason = "closed here"
+    @property
+    def closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def abort(self, reason: str = "closed here") -> None:
+        self._reason = reason
         self._transport.abort()
 
     def pump(self) -> None:
@@ -201,12 +221,15 @@ class SlaveLink(asyncio.Protocol):
                     self._transport.write(hello.encode())
                 case feeds.Verify(hello):
                     found = objection(master.log, hello)
+                    self.said_hello, self._compared = True, bool(hello.spans)
                     self._do(self._feed.verified(hello, found, range_of(master.log), master.clock.now()))
                 case feeds.Start():
                     self._start = action
-                    master.started(self, action)
+                    master.started(self, action, compared=self._compared)
                 case feeds.Acked(offset):
-                    master.waits.reported(self.name, offset)
+                    if not self.closing:
+                        start = self._start.position if self._start is not None else offset
+                        master.acked(self, offset, took=offset > start)
                 case feeds.Heartbeat(offset):
                     self._transport.write(HEAD.pack(offset, 0))
                 case feeds.Close(reason):

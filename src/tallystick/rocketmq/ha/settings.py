@@ -28,7 +28,9 @@ class HaSettings:
     housekeeping_ms: int = 20_000  # of hearing nothing before a link is given up (haHousekeepingInterval)
     retry_ms: int = 5000  # before a slave tries again
     handshake_ms: int = 1000  # how long a slave waits for a sign that the master knows our extension
-    max_links: int = 128  # connections to the HA port; more are closed at once
+    greeting_ms: int = 10_000  # how long a connection may take to say where its log ends; originals take up to 5 s
+    max_slaves: int = 128  # that are told apart by their ids and always get in
+    max_strangers: int = 32  # connections that have not yet shown to be a slave's, and as many that only greet
 
     def __post_init__(self) -> None:
         for field in fields(self):

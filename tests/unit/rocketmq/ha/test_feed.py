@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tallystick.rocketmq.ha.feed import Acked, Action, Close, Feed, Greet, Heartbeat, Start, Verify
 from tallystick.rocketmq.ha.log import LogRange
 from tallystick.rocketmq.ha.settings import HaSettings
-from tallystick.rocketmq.wire.ha import HEAD, MAX_HELLO_BYTES, REPORT, SlaveHello, Span
+from tallystick.rocketmq.wire.ha import ASK, HEAD, MAX_HELLO_BYTES, REPORT, SlaveHello, Span
 
 FILE = 1 << 24
 LOG = LogRange(first=FILE, end=3 * FILE + 100, flushed=0)
@@ -49,13 +49,22 @@ def test_h4_an_empty_slave_begins_at_the_newest_file() -> None:
 def test_nothing_is_sent_before_a_report() -> None:
     silent = feed()
     assert not silent.feeding
-    assert silent.tick(LOG, 19.0, writable=True) == []
-    assert silent.wake_at() == 20.0
+    assert silent.tick(LOG, 9.0, writable=True) == []
+    assert silent.wake_at() == 10.0
+
+
+def test_who_only_greets_is_closed_whatever_it_sends() -> None:
+    """Eight bytes now and then kept a link open for ever."""
+    greeting = feed()
+    assert greeting.received(report(ASK), LOG, 0.0) == [Greet()]
+    assert greeting.received(report(0), LOG, 9.0) == []
+    assert greeting.wake_at() == 10.0
+    assert "did not say in time" in reason(greeting.tick(LOG, 10.0, writable=True))
 
 
 @pytest.mark.rule("H6")
 def test_h6_a_silent_slave_is_given_up() -> None:
-    assert "heard nothing" in reason(feed().tick(LOG, 20.0, writable=True))
+    assert "heard nothing" in reason(Feed(HaSettings(greeting_ms=60_000), FILE, 0.0).tick(LOG, 20.0, writable=True))
     link = fed()
     link.received(report(2 * FILE), LOG, 15.0)
     assert "heard nothing" not in str(link.tick(LOG, 34.9, writable=True))

@@ -10,7 +10,7 @@ from support.ha_log import MemoryLog
 from support.waiting import until
 from tallystick.rocketmq.ha.acks import Settle
 from tallystick.rocketmq.ha.master import WAKE_BYTES
-from tallystick.rocketmq.wire.ha import REPORT
+from tallystick.rocketmq.wire.ha import ASK, REPORT
 from tallystick.rocketmq.wire.values import PutStatus
 
 
@@ -146,14 +146,44 @@ async def test_random_bytes_end_their_link_and_nothing_else(house: Any, data: by
     await until(lambda: master.settles == [Settle(ticket, PutStatus.PUT_OK)])
 
 
-async def test_more_connections_than_allowed_are_closed(house: Any) -> None:
-    master = await house.master(max_links=1)
-    kept = await house.peer(master.address)
-    await until(lambda: len(master.port.status()) == 1)
-    assert await (await house.peer(master.address)).closed() == b""
-    assert len(master.port.status()) == 1
-    kept.report(0)
-    assert await kept.frame() == (0, b"")
+async def test_links_that_only_greet_do_not_keep_a_slave_out(house: Any) -> None:
+    """128 of them, a unit each 10 s, once kept every slave out."""
+    master = await house.master(MemoryLog(b"old"), max_strangers=8)
+    for _ in range(40):
+        (await house.peer(master.address)).report(ASK)
+    await until(lambda: len(master.port.status()) == 8)
+    slave = house.slave(master.address, MemoryLog(b"old"))
+    await until(lambda: slave.followed == 1)
+    assert len(master.port.status()) == 8
+    assert master.waits.core.available(3)
+
+
+async def test_strangers_that_claim_to_be_slaves_do_not_keep_one_out(house: Any) -> None:
+    master = await house.master(MemoryLog(b"old"), max_strangers=4)
+    known = house.slave(master.address, MemoryLog(b"old"), slave_id="b:1")
+    await until(lambda: known.followed == 1)
+    for _ in range(20):
+        (await house.peer(master.address)).report(3)
+    await until(lambda: len(master.port.status()) == 5)
+    known.link.follow(None)
+    await until(lambda: master.waits.core.in_sync(3) == 4)
+    known.link.follow(master.address)
+    await until(lambda: known.followed == 2)
+    end = master.put(b"new")
+    await until(lambda: known.log.end == end)
+
+
+async def test_a_stranger_that_took_something_keeps_its_place(house: Any) -> None:
+    master = await house.master(MemoryLog(b"old"), max_strangers=1)
+    original = await house.peer(master.address)
+    original.report(0)
+    assert await original.frame() == (0, b"old")
+    original.report(3)
+    await until(lambda: master.waits.core.replicated == 3)
+    late = await house.peer(master.address)
+    late.report(3)
+    await late.closed()
+    assert [status.acked for status in master.port.status()] == [3]
 
 
 async def test_an_original_slave_is_warned_about_once(house: Any) -> None:

@@ -29,7 +29,9 @@ def test_copies_count_the_masters_own(in_sync: int, slaves: int) -> None:
         {"batch_bytes": MAX_BODY_BYTES + 1},
         {"slave_id": ""},
         {"slave_id": "a" * 256},
-        {"max_links": 0},
+        {"max_slaves": 0},
+        {"max_strangers": 0},
+        {"greeting_ms": 0},
     ],
 )
 def test_what_cannot_work_is_refused(wrong: dict[str, Any]) -> None:

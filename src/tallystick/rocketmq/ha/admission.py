@@ -1,0 +1,88 @@
+"""Who may use the HA port: a slave that has shown what it is always gets in, strangers share some places.
+
+A connection is of one of three kinds, and each kind has places of its own:
+
+greeting   it has not yet said where its log ends. A newcomer takes the place of the oldest of the host that has most.
+stranger   it said so, and nothing more: an original slave, which has no id, or an id that has shown nothing yet. A
+           newcomer takes the place of the oldest that has taken nothing of the log; without one it is refused.
+known      an id that has shown to be a slave: its log has bytes that are the master's, or it acknowledged bytes that it
+           was sent. Such an id is remembered, and has one place, however often it connects (R2).
+
+So connections that only greet, or only claim, never keep a slave out. A peer that knows the id and the end of the log
+of a slave is taken for it: this port has no secrets.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Link = TypeVar("Link", bound=Hashable)
+
+
+@dataclass
+class _Stranger:
+    slave_id: str | None
+    took: bool = False  # it acknowledged bytes that it was sent
+
+
+class Admission(Generic[Link]):
+    """Each event returns the link that has to go, the new one itself perhaps; None: all may stay. Then ``left``."""
+
+    def __init__(self, max_known: int, max_strangers: int) -> None:
+        """At most ``max_strangers`` greet and as many are strangers; ``max_known`` ids are remembered."""
+        self._max_known, self._max_strangers = max_known, max_strangers
+        self._greeting: dict[Link, str] = {}  # by link its host, oldest first
+        self._strangers: dict[Link, _Stranger] = {}
+        self._known: dict[str, Link | None] = {}  # None: it is away
+
+    def __len__(self) -> int:
+        return len(self._greeting) + len(self._strangers) + sum(link is not None for link in self._known.values())
+
+    def arrived(self, link: Link, host: str) -> Link | None:
+        """A connection was accepted."""
+        self._greeting[link] = host
+        if len(self._greeting) <= self._max_strangers:
+            return None
+        crowded, _ = Counter(self._greeting.values()).most_common(1)[0]
+        return next(greeting for greeting, of_host in self._greeting.items() if of_host == crowded)
+
+    def started(self, link: Link, slave_id: str | None, *, compared: bool) -> Link | None:
+        """It said where its log ends; ``compared``: its log has bytes, and they are the master's."""
+        self._greeting.pop(link, None)
+        if slave_id is not None and (compared or slave_id in self._known) and self._make_known(link, slave_id):
+            return None
+        self._strangers[link] = _Stranger(slave_id)
+        if len(self._strangers) <= self._max_strangers:
+            return None
+        return next((old for old, stranger in self._strangers.items() if not stranger.took and old != link), link)
+
+    def took(self, link: Link) -> None:
+        """It acknowledged bytes that it was sent."""
+        stranger = self._strangers.get(link)
+        if stranger is None:
+            return
+        stranger.took = True
+        if stranger.slave_id is not None and self._make_known(link, stranger.slave_id):
+            del self._strangers[link]
+
+    def left(self, link: Link) -> None:
+        """Its connection ended."""
+        self._greeting.pop(link, None)
+        self._strangers.pop(link, None)
+        for slave_id, current in self._known.items():
+            if current == link:
+                self._known[slave_id] = None
+
+    def _make_known(self, link: Link, slave_id: str) -> bool:
+        """False: there is no place for one more."""
+        if slave_id not in self._known and len(self._known) >= self._max_known:
+            away = next((other for other, current in self._known.items() if current is None), None)
+            if away is None:
+                return False
+            del self._known[away]
+        self._known.pop(slave_id, None)  # remembered as the newest
+        self._known[slave_id] = link
+        return True

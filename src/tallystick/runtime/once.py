@@ -1,0 +1,27 @@
+"""What is worth a line the first time, and none after that: a bounded memory of what was said."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+MAX_REMEMBERED = 1000
+
+
+class Once:
+    """Remembers the ``capacity`` things that were asked about last; what it forgot is new again."""
+
+    def __init__(self, capacity: int = MAX_REMEMBERED) -> None:
+        self._capacity = capacity
+        self._seen: dict[Hashable, None] = {}  # the one asked about last stands last
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def is_new(self, key: Hashable) -> bool:
+        """Whether ``key`` was not asked about before, as far as this remembers."""
+        known = key in self._seen
+        self._seen.pop(key, None)
+        self._seen[key] = None
+        if len(self._seen) > self._capacity:
+            del self._seen[next(iter(self._seen))]
+        return not known
