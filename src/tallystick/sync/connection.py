@@ -1,15 +1,19 @@
-"""What the blocking clients of both kinds share: they connect when first used, once for each process."""
+"""What the blocking clients of both kinds share: they connect when first used, once for each process.
+
+A process may be forked at any time, while another of its threads connects or uses a client: the child connects anew.
+"""
 
 from __future__ import annotations
 
 import os
-import threading
+import weakref
 from collections.abc import Hashable
 from types import TracebackType
-from typing import Generic, Self
+from typing import Any, Generic, Self
 
 from tallystick.errors import UsageError
 from tallystick.runtime.connecting import Client, Connecting
+from tallystick.runtime.fork import ProcessLock
 from tallystick.sync.loop import Loop
 
 
@@ -18,23 +22,28 @@ class Connection(Generic[Client]):
 
     def __init__(self, connecting: Connecting[Client], settings: Hashable) -> None:
         self._connecting, self._settings = connecting, settings
-        self._connected: tuple[int, Loop, Client] | None = None
+        self._connected: tuple[Loop, Client] | None = None
         self._closed = False
-        self._guard = threading.Lock()
+        self._guard = ProcessLock()
+        _made.add(self)
 
     def _client(self) -> tuple[Loop, Client]:
         with self._guard:
             if self._closed:
                 raise UsageError("this client is closed")
-            if self._connected is None or self._connected[0] != os.getpid():
+            if self._connected is None:
                 loop = Loop.acquire(self._settings)
                 try:
                     connected = loop.run(self._connect())
                 except BaseException:
                     loop.release()
                     raise
-                self._connected = (os.getpid(), loop, connected)
-            return self._connected[1:]
+                self._connected = loop, connected
+            return self._connected
+
+    def in_child(self) -> None:
+        """This process was forked: what is connected belongs to the parent, and stays on the stacks of its threads."""
+        self._connected = None
 
     async def _connect(self) -> Client:
         return await self._connecting
@@ -43,8 +52,8 @@ class Connection(Generic[Client]):
         with self._guard:
             self._closed = True
             connected, self._connected = self._connected, None
-        if connected is not None and connected[0] == os.getpid():
-            _, loop, client = connected
+        if connected is not None:
+            loop, client = connected
             loop.run(client.close())
             loop.release()
 
@@ -55,3 +64,14 @@ class Connection(Generic[Client]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+_made: weakref.WeakSet[Connection[Any]] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for connection in list(_made):
+        connection.in_child()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -16,11 +16,12 @@ from typing import Any, TypeVar
 import uvloop
 
 from tallystick.errors import UsageError
+from tallystick.runtime.fork import ProcessLock
 
 T = TypeVar("T")
 
 _loops: dict[tuple[int, Hashable], Loop] = {}
-_guard = threading.Lock()
+_guard = ProcessLock()
 
 
 class Loop:
@@ -124,3 +125,6 @@ async def _close(items: AsyncGenerator[Any, None]) -> None:
 def alone(item: object) -> float:
     """The weight of an item that crosses threads by itself."""
     return 1
+
+
+os.register_at_fork(after_in_child=_loops.clear)  # they are the parent's

@@ -6,7 +6,6 @@ Clusters have names; drivers of one name share one, on whatever threads and even
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -19,6 +18,7 @@ from tallystick.bookkeeper.wire import metadata as wire
 from tallystick.bookkeeper.wire.registration import check_bookie_id
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, LedgerMetadata
 from tallystick.errors import LedgerExists, MetadataConflict, MetadataError, NoSuchLedger, UsageError
+from tallystick.runtime.fork import ProcessLock
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class _Place:
 class MemoryCluster:
     """What the drivers of one name share; every access holds ``lock``."""
 
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: ProcessLock = field(default_factory=ProcessLock)
     watchers: Watchers = field(default_factory=Watchers)
     instance: str | None = None
     next_id: LedgerId = 0
@@ -49,7 +49,7 @@ class MemoryCluster:
 
 
 _clusters: dict[str, MemoryCluster] = {}
-_clusters_lock = threading.Lock()
+_clusters_lock = ProcessLock()
 
 
 class MemoryDriver:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.metadata.driver import Watch
 from tallystick.errors import MetadataConflict
+from tallystick.runtime.fork import ProcessLock
 
 BOOKIES = "bookies"  # the key of the registrations; a ledger's key is its id
 
@@ -18,7 +18,7 @@ class Watchers:
     """Who is to be told of what."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ProcessLock()
         self._watches: list[_Watch] = []
 
     def add(self, key: Hashable, changed: Callable[[], None]) -> Watch:

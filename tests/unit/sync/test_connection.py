@@ -1,0 +1,142 @@
+"""A blocking client and the forks of its process."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from support.forking import in_child
+from tallystick import sync
+from tallystick.errors import UsageError
+from tallystick.runtime.connecting import Connecting
+from tallystick.sync.connection import Connection
+
+
+class Echo:
+    """A client whose transport is registered with its loop."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def say(self, line: bytes) -> bytes:
+        self._writer.write(line)
+        return await self._reader.readline()
+
+    async def close(self) -> None:
+        self._writer.close()
+        await self._writer.wait_closed()
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Of a server that answers each line with itself."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            writer.write(line)
+        writer.close()
+
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    server = asyncio.run_coroutine_threadsafe(asyncio.start_server(answer, "127.0.0.1", 0), loop).result()
+    yield server.sockets[0].getsockname()[1]
+    loop.call_soon_threadsafe(server.close)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+class Blocking(Connection[Echo]):
+    def say(self, line: bytes) -> bytes:
+        loop, client = self._client()
+        return loop.run(client.say(line))
+
+
+def test_a_fork_while_another_thread_connects(port: int) -> None:
+    parent, connecting, go_on = os.getpid(), threading.Event(), threading.Event()
+
+    async def start() -> Echo:
+        if os.getpid() == parent:
+            connecting.set()
+            await asyncio.to_thread(go_on.wait)
+        return Echo(*await asyncio.open_connection("127.0.0.1", port))
+
+    with Blocking(Connecting(start), "fork") as client:
+        first = threading.Thread(target=client.say, args=(b"first\n",))
+        first.start()
+        connecting.wait()
+
+        def child() -> None:
+            assert client.say(b"child\n") == b"child\n"
+            client.close()
+
+        try:
+            assert in_child(child) == 0
+        finally:
+            go_on.set()
+            first.join()
+        assert client.say(b"parent\n") == b"parent\n"
+
+
+@pytest.mark.parametrize("of_all", [False, True], ids=["one client's lock", "the lock of all loops"])
+def test_a_lock_of_the_parents_threads_is_free_in_the_child(port: int, of_all: bool) -> None:
+    held, go_on = threading.Event(), threading.Event()
+
+    async def start() -> Echo:
+        return Echo(*await asyncio.open_connection("127.0.0.1", port))
+
+    with Blocking(Connecting(start), "locks") as client:
+
+        def hold() -> None:
+            with sync.loop._guard if of_all else client._guard:
+                held.set()
+                go_on.wait()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        try:
+            assert in_child(lambda: client.say(b"x\n")) == 0
+        finally:
+            go_on.set()
+            thread.join()
+
+
+def test_a_child_that_drops_what_it_inherited_does_not_disturb_the_parent(port: int) -> None:
+    async def start() -> Echo:
+        return Echo(*await asyncio.open_connection("127.0.0.1", port))
+
+    clients = [Blocking(Connecting(start), "drop")]
+    try:
+        assert clients[0].say(b"before\n") == b"before\n"
+
+        def child() -> None:
+            clients.clear()
+            sys.modules["tallystick.sync.loop"]._loops.clear()
+            gc.collect()
+
+        assert in_child(child) == 0
+        assert clients[0].say(b"after\n") == b"after\n"
+    finally:
+        clients[0].close()
+
+
+def test_a_child_connects_anew_and_knows_its_parents_handles(tmp_path: object) -> None:
+    with sync.connect(f"sqlite://{tmp_path}/metadata.db") as bk:
+        loop, _ = bk._client()
+
+        def child() -> None:
+            assert bk._client()[0] is not loop
+            with pytest.raises(UsageError, match="another process"):
+                loop.run(asyncio.sleep(0))
+            bk.close()
+
+        assert in_child(child) == 0
+        assert bk._client()[0] is loop
