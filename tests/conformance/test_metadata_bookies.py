@@ -16,7 +16,13 @@ INFO = BookieInfo.at("127.0.0.1", 3181)
 
 async def test_without_a_cluster_everything_says_so(place):
     driver = await place.connect()
-    for call in (driver.instance_id(), driver.bookies(), driver.cookies(), driver.register("bookie-1", INFO)):
+    for call in (
+        driver.instance_id(),
+        driver.sync(),
+        driver.bookies(),
+        driver.cookies(),
+        driver.register("bookie-1", INFO),
+    ):
         with pytest.raises(MetadataError, match="there is no cluster"):
             await call
     with pytest.raises(MetadataError, match="there is no cluster"):
@@ -205,3 +211,21 @@ async def test_cookies_are_compared_and_set(cluster):
     assert await one.cookies() == ["bookie-0"]
     with pytest.raises(MetadataConflict):
         await one.write_cookie("bookie-1", b"fifth", 1)
+
+
+async def test_a_cookie_made_again_has_another_creation(cluster):
+    one, other = await cluster.connect(), await cluster.connect()
+    assert await other.bookie_creation("bookie-1") is None
+    creations = []
+    for _ in range(3):
+        await one.write_cookie("bookie-1", b"same", None)
+        creations.append(await other.bookie_creation("bookie-1"))
+        found = await one.read_cookie("bookie-1")
+        await one.write_cookie("bookie-1", b"changed", found.version)
+        assert await other.bookie_creation("bookie-1") == creations[-1], "a change is no creation"
+        await one.delete_cookie("bookie-1")
+        assert await other.bookie_creation("bookie-1") is None
+    assert None not in creations
+    assert len(set(creations)) == 3
+    await one.write_cookie("bookie-0", b"same", None)
+    assert await other.bookie_creation("bookie-0") not in creations

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from support.waiting import until
-from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.metadata.driver import MetadataDriver, Record
 from tallystick.bookkeeper.wire.values import MAX_ID, DigestType, Fragment, LedgerMetadata, LedgerState
 from tallystick.errors import LedgerExists, MetadataConflict, NoSuchLedger, UsageError
 
@@ -199,3 +199,44 @@ async def test_a_cancelled_watch_is_silent(cluster):
     async with asyncio.timeout(20):
         await second.wait()
     assert not first
+
+
+async def test_a_synced_listing_and_synced_reads_see_what_others_did(cluster):
+    one, other = await cluster.connect(), await cluster.connect()
+    states = {}
+    for turn in range(5):
+        made = [(await one.create_ledger(METADATA)).value for _ in range(4)]
+        await one.write_ledger(made[1], METADATA.in_recovery(), 0)
+        await one.write_ledger(made[2], METADATA.closed(7, 70), 0)
+        await one.delete_ledger(made[3])
+        states |= dict(zip(made, (LedgerState.OPEN, LedgerState.IN_RECOVERY, LedgerState.CLOSED, None), strict=True))
+        before = await other.sync()
+        assert await listed(other) == [ledger for ledger, state in states.items() if state is not None], turn
+        found = await other.look_up(list(states))
+        assert await other.sync() == before
+        assert before.instance == await one.instance_id()
+        assert {ledger: record and record.state for ledger, record in found.items()} == states
+
+
+async def test_a_ledger_made_again_has_another_creation(cluster):
+    one, other = await cluster.connect(), await cluster.connect()
+    creations = []
+    for _ in range(3):
+        await one.create_ledger(METADATA, 5)
+        first = await one.look_up([5])
+        await one.write_ledger(5, METADATA.closed(0, 1), 0)
+        await other.sync()
+        found = (await other.look_up([5]))[5]
+        assert isinstance(found, Record)
+        assert found.creation == first[5].creation, "a change is no creation"
+        creations.append(found.creation)
+        await other.delete_ledger(5)
+    assert len(set(creations)) == 3
+
+
+async def test_looking_up_many_and_none(cluster):
+    driver = await cluster.connect()
+    made = [(await driver.create_ledger(METADATA)).value for _ in range(150)]
+    found = await driver.look_up([*made, 10**12])
+    assert [ledger for ledger, record in found.items() if record is None] == [10**12]
+    assert await driver.look_up([]) == {}

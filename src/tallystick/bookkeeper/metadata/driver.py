@@ -8,14 +8,15 @@ MetadataUncertain when a change was asked for and the answer did not come: it ma
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, LedgerMetadata
+from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, LedgerMetadata, LedgerState
 
 T = TypeVar("T")
 Version = int
+Creation = int  # tells a thing from a later one of the same name: no two creations in one service have the same number
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,23 @@ class Versioned(Generic[T]):
 
     value: T
     version: Version
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What ``sync`` returns. Reads between two equal moments saw everything that was stored before the first of them:
+    the cluster was the same, and so was the connection."""
+
+    instance: str
+    generation: int  # of the connection: grows with each break
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a look at a ledger's metadata found. ``state`` is None when the stored bytes cannot be read."""
+
+    state: LedgerState | None
+    creation: Creation
 
 
 @dataclass(frozen=True)
@@ -80,6 +98,18 @@ class MetadataDriver(Protocol):
         """All ledger ids, ascending. Raises rather than leaving any out."""
         ...
 
+    async def sync(self) -> Moment:
+        """Catch up with the service: reads that follow on this connection see all that was stored before this call.
+
+        A follower of ZooKeeper may lag; SQLite and memory never do. Raises MetadataError when another file took the
+        place of the SQLite file that is open here: that is another cluster.
+        """
+        ...
+
+    async def look_up(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Record | None]:
+        """Each ledger's record, None where there is none. As new as the connection: call ``sync`` before and after."""
+        ...
+
     def watch_ledger(self, ledger: LedgerId, changed: Callable[[], None]) -> Watch:
         """Call ``changed`` after the metadata was written or deleted."""
         ...
@@ -103,6 +133,13 @@ class MetadataDriver(Protocol):
         ...
 
     async def delete_cookie(self, bookie: BookieId) -> None: ...
+
+    async def bookie_creation(self, bookie: BookieId) -> Creation | None:
+        """When the bookie's cookie was made, as of now (synced); None when it has none.
+
+        This is the identity of a bookie: an empty one that took over an id and an address has another.
+        """
+        ...
 
     async def cookies(self) -> list[BookieId]:
         """Ids of all bookies that ever joined, sorted."""

@@ -8,11 +8,20 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tallystick.bookkeeper.metadata import ctoken
-from tallystick.bookkeeper.metadata.driver import Bookies, Registration, Version, Versioned, Watch
+from tallystick.bookkeeper.metadata.driver import (
+    Bookies,
+    Creation,
+    Moment,
+    Record,
+    Registration,
+    Version,
+    Versioned,
+    Watch,
+)
 from tallystick.bookkeeper.metadata.watch import BOOKIES, Watchers, take_place
 from tallystick.bookkeeper.wire import metadata as wire
 from tallystick.bookkeeper.wire.registration import check_bookie_id
@@ -26,6 +35,7 @@ class _Ledger:
     data: bytes
     version: Version
     ctime_ms: int
+    creation: Creation
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,12 @@ class MemoryCluster:
     ledgers: dict[LedgerId, _Ledger] = field(default_factory=dict)
     places: dict[BookieId, _Place] = field(default_factory=dict)
     cookies: dict[BookieId, Versioned[bytes]] = field(default_factory=dict)
+    creations: dict[BookieId, Creation] = field(default_factory=dict)  # of the cookies
+    created: Creation = 0  # the last one
+
+    def create(self) -> Creation:
+        self.created += 1
+        return self.created
 
 
 _clusters: dict[str, MemoryCluster] = {}
@@ -78,7 +94,7 @@ class MemoryDriver:
             chosen = ctoken.check_ledger_id(self._new_id(cluster) if ledger is None else ledger)
             found = cluster.ledgers.get(chosen)
             if found is None:
-                cluster.ledgers[chosen] = _Ledger(wire.encode(stored), 0, time.time_ns() // 1_000_000)
+                cluster.ledgers[chosen] = _Ledger(wire.encode(stored), 0, time.time_ns() // 1_000_000, cluster.create())
             elif not ctoken.is_own(found.data, stored):
                 raise LedgerExists(ledger=chosen)
         cluster.watchers.notify(chosen)
@@ -125,6 +141,18 @@ class MemoryDriver:
         for ledger in found:
             yield ledger
 
+    async def sync(self) -> Moment:
+        return Moment(await self.instance_id(), 0)
+
+    async def look_up(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Record | None]:
+        cluster = await self._cluster()
+        with cluster.lock:
+            found = {ledger: cluster.ledgers.get(ctoken.check_ledger_id(ledger)) for ledger in ledgers}
+        return {
+            ledger: None if each is None else Record(wire.state_of(each.data), each.creation)
+            for ledger, each in found.items()
+        }
+
     def watch_ledger(self, ledger: LedgerId, changed: Callable[[], None]) -> Watch:
         return self._shared.watchers.add(ctoken.check_ledger_id(ledger), changed)
 
@@ -166,11 +194,19 @@ class MemoryDriver:
             if stored != version:
                 raise MetadataConflict("another process changed this cookie first", bookie=bookie)
             cookies[bookie] = Versioned(cookie, 0 if version is None else version + 1)
+            if version is None:
+                cluster.creations[bookie] = cluster.create()
 
     async def delete_cookie(self, bookie: BookieId) -> None:
         cluster = await self._cluster()
         with cluster.lock:
             cluster.cookies.pop(bookie, None)
+            cluster.creations.pop(bookie, None)
+
+    async def bookie_creation(self, bookie: BookieId) -> Creation | None:
+        cluster = await self._cluster()
+        with cluster.lock:
+            return cluster.creations.get(bookie)
 
     async def cookies(self) -> list[BookieId]:
         cluster = await self._cluster()

@@ -10,11 +10,20 @@ import asyncio
 import contextlib
 import dataclasses
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 
 from tallystick.bookkeeper.metadata import ctoken
-from tallystick.bookkeeper.metadata.driver import Bookies, Registration, Version, Versioned, Watch
+from tallystick.bookkeeper.metadata.driver import (
+    Bookies,
+    Creation,
+    Moment,
+    Record,
+    Registration,
+    Version,
+    Versioned,
+    Watch,
+)
 from tallystick.bookkeeper.metadata.sqlite_store import PAGE, Lease, SqliteStore
 from tallystick.bookkeeper.metadata.sqlite_thread import SqliteThread
 from tallystick.bookkeeper.metadata.watch import BOOKIES, Watchers, take_place
@@ -55,6 +64,13 @@ class SqliteDriver:
                 yield ledger
             last, page = found[-1] if found else last, len(found)
 
+    async def sync(self) -> Moment:
+        return await self._thread.call(self._store.sync)
+
+    async def look_up(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Record | None]:
+        asked = [ctoken.check_ledger_id(ledger) for ledger in ledgers]
+        return await self._thread.call(partial(self._store.look_up, asked))
+
     def watch_ledger(self, ledger: LedgerId, changed: Callable[[], None]) -> Watch:
         return self._watch(ctoken.check_ledger_id(ledger), changed)
 
@@ -91,6 +107,9 @@ class SqliteDriver:
 
     async def delete_cookie(self, bookie: BookieId) -> None:
         await self._thread.call(partial(self._store.delete_cookie, bookie))
+
+    async def bookie_creation(self, bookie: BookieId) -> Creation | None:
+        return await self._thread.call(partial(self._store.bookie_creation, bookie))
 
     async def cookies(self) -> list[BookieId]:
         return await self._thread.call(self._store.cookies)

@@ -1,14 +1,8 @@
 """The statements behind ``sqlite://``: plain synchronous calls on one connection, each one transaction.
 
-::
-
-    cluster        one row: instance id, next ledger id
-    ledgers        id, version, creation time, metadata (format 3 bytes, as in ZooKeeper)
-    registrations  bookie, read only, info, owner, boot id, expiry on the boot clock
-    cookies        bookie, version, text
-
-A registration lives until its expiry unless renewed. Expiries are on the clock that all processes of a machine share
-and nobody can set; rows of another boot are expired, as all that wrote them are gone.
+The tables are in ``sqlite_schema.py``. A registration lives until its expiry unless renewed. Expiries are on the clock
+that all processes of a machine share and nobody can set; rows of another boot are expired, as all that wrote them are
+gone.
 """
 
 from __future__ import annotations
@@ -18,12 +12,12 @@ import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tallystick.bookkeeper.metadata import ctoken
-from tallystick.bookkeeper.metadata.driver import Bookies, Version, Versioned
+from tallystick.bookkeeper.metadata import ctoken, sqlite_schema
+from tallystick.bookkeeper.metadata.driver import Bookies, Creation, Moment, Record, Version, Versioned
 from tallystick.bookkeeper.metadata.mounts import refuse_network
 from tallystick.bookkeeper.wire import metadata as wire
 from tallystick.bookkeeper.wire import registration
@@ -38,18 +32,9 @@ from tallystick.errors import (
     UsageError,
 )
 
-SCHEMA_VERSION = 1
 BUSY_TIMEOUT_S = 10.0  # how long a transaction waits for another process's
 PAGE = 10_000  # ledger ids of one listing query
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-_SCHEMA = """
-CREATE TABLE cluster (one INTEGER PRIMARY KEY CHECK (one = 1), instance TEXT NOT NULL, next_ledger INTEGER NOT NULL);
-CREATE TABLE ledgers (id INTEGER PRIMARY KEY, version INTEGER NOT NULL, ctime_ms INTEGER NOT NULL, data BLOB NOT NULL);
-CREATE TABLE registrations (bookie TEXT PRIMARY KEY, read_only INTEGER NOT NULL, info BLOB NOT NULL,
-                            owner TEXT NOT NULL, boot TEXT NOT NULL, expires REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE cookies (bookie TEXT PRIMARY KEY, version INTEGER NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;
-"""
 
 
 def boot_now() -> float:
@@ -83,6 +68,7 @@ class SqliteStore:
     def __init__(self, path: str) -> None:
         self.path = path
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None  # device and inode of what is open
         try:
             self._boot = BOOT_ID.read_text().strip()
         except OSError as error:
@@ -99,19 +85,31 @@ class SqliteStore:
             if not os.path.exists(self.path):
                 raise MetadataError("there is no cluster here; make one with `tally cluster init`", path=self.path)
             refuse_network(self.path)
+            self._file = _file_id(self.path)
             self._connection = self._open()
         return self._connection
+
+    def _require_same_file(self) -> None:
+        """Raises MetadataError when the open file is no longer the one of its name: nobody else would see a change."""
+        if _file_id(self.path) != self._file:
+            raise MetadataError(
+                "the metadata file was replaced or removed while it was in use: what is there now is another cluster; "
+                "restart to use it",
+                path=self.path,
+            )
 
     def _open(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         try:
             connection.execute("PRAGMA synchronous = FULL")  # a commit is on the disk when it returns
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            version = sqlite_schema.version(connection)
+            if version == 1:
+                version = sqlite_schema.upgrade(connection)
             tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         except sqlite3.Error:
             connection.close()
             raise
-        if version != SCHEMA_VERSION:
+        if version != sqlite_schema.VERSION:
             connection.close()
             kind = (
                 "there is no cluster in this file" if not tables else "this file was made by another program or version"
@@ -142,6 +140,7 @@ class SqliteStore:
     def _writing(self) -> Iterator[sqlite3.Connection]:
         with self._mapped():
             connection = self._connect()
+            self._require_same_file()
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -177,12 +176,15 @@ class SqliteStore:
             connection.execute("BEGIN IMMEDIATE")
             if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 raise UsageError("there is a cluster here already", path=self.path)
-            for statement in _SCHEMA.split(";\n"):
-                connection.execute(statement)
-            connection.execute("INSERT INTO cluster VALUES (1, ?, 0)", (instance,))
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            sqlite_schema.create(connection, instance)
             connection.execute("COMMIT")
         return instance
+
+    def sync(self) -> Moment:
+        """Reads of the file are never late, as long as it is the file of that name."""
+        instance = self.instance_id()
+        self._require_same_file()
+        return Moment(instance, 0)
 
     def instance_id(self) -> str:
         with self._reading() as connection:
@@ -195,8 +197,14 @@ class SqliteStore:
             chosen = self._new_id(connection) if ledger is None else ctoken.check_ledger_id(ledger)
             row = connection.execute("SELECT data, version FROM ledgers WHERE id = ?", (chosen,)).fetchone()
             if row is None:
-                values = (chosen, time.time_ns() // 1_000_000, wire.encode(metadata))
-                connection.execute("INSERT INTO ledgers (id, version, ctime_ms, data) VALUES (?, 0, ?, ?)", values)
+                values = (
+                    chosen,
+                    time.time_ns() // 1_000_000,
+                    wire.encode(metadata),
+                    sqlite_schema.new_creation(connection),
+                )
+                statement = "INSERT INTO ledgers (id, version, ctime_ms, data, creation) VALUES (?, 0, ?, ?, ?)"
+                connection.execute(statement, values)
             elif not ctoken.is_own(row[0], metadata):
                 raise LedgerExists(ledger=chosen)
             return Versioned(chosen, row[1] if row else 0)
@@ -231,6 +239,12 @@ class SqliteStore:
         with self._writing() as connection:
             if not connection.execute("DELETE FROM ledgers WHERE id = ?", (ledger,)).rowcount:
                 raise NoSuchLedger(ledger=ledger)
+
+    def look_up(self, ledgers: Sequence[LedgerId]) -> dict[LedgerId, Record | None]:
+        query = "SELECT data, creation FROM ledgers WHERE id = ?"
+        with self._reading() as connection:
+            rows = {ledger: connection.execute(query, (ledger,)).fetchone() for ledger in ledgers}
+        return {ledger: row and Record(wire.state_of(row[0]), int(row[1])) for ledger, row in rows.items()}
 
     def ledgers_after(self, ledger: LedgerId) -> list[LedgerId]:
         """The next page of ids, ascending; short at the end."""
@@ -279,8 +293,10 @@ class SqliteStore:
     def write_cookie(self, bookie: BookieId, cookie: bytes, version: Version | None) -> None:
         with self._writing() as connection:
             if version is None:
-                statement, values = "INSERT OR IGNORE INTO cookies VALUES (?, 0, ?)", (bookie, cookie)
-                written = connection.execute(statement, values).rowcount
+                statement = "INSERT OR IGNORE INTO cookies (bookie, version, data, creation) VALUES (?, 0, ?, ?)"
+                written = connection.execute(
+                    statement, (bookie, cookie, sqlite_schema.new_creation(connection))
+                ).rowcount
             else:
                 statement = "UPDATE cookies SET data = ?, version = version + 1 WHERE bookie = ? AND version = ?"
                 written = connection.execute(statement, (cookie, bookie, version)).rowcount
@@ -290,6 +306,12 @@ class SqliteStore:
     def delete_cookie(self, bookie: BookieId) -> None:
         with self._writing() as connection:
             connection.execute("DELETE FROM cookies WHERE bookie = ?", (bookie,))
+
+    def bookie_creation(self, bookie: BookieId) -> Creation | None:
+        with self._reading() as connection:
+            self._require_same_file()
+            row = connection.execute("SELECT creation FROM cookies WHERE bookie = ?", (bookie,)).fetchone()
+        return None if row is None else int(row[0])
 
     def cookies(self) -> list[BookieId]:
         with self._reading() as connection:
@@ -316,3 +338,11 @@ class SqliteStore:
             )
             rows = connection.execute(query, (self._boot, boot_now())).fetchall()
         return Sight(versions, tuple(row[:4] for row in rows), min((row[4] for row in rows), default=None))
+
+
+def _file_id(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -72,6 +72,7 @@ class ZkSession:
         self.servers, self.timeout_s = uri.servers, timeout_s
         self._loop = asyncio.get_running_loop()
         self._connected, self.closed = asyncio.Event(), False
+        self.generation = 0  # grows with each break of the connection and each new one
         self._watches: list[_ZkWatch] = []
         reconnect = KazooRetry(max_tries=-1, delay=RETRY_S, max_delay=RETRY_S)
         self._client = KazooClient(
@@ -113,6 +114,18 @@ class ZkSession:
         there is no answer for the session time: whatever the call would change may be changed.
         """
         return await self._call(_request(name, arguments, options), repeatable)
+
+    async def sync(self, path: str) -> int:
+        """Let the server that we are connected to catch up with its leader; the generation of this connection.
+
+        Reads that follow while ``generation`` stays the same see all that was stored before this call. Raises as
+        ``call``.
+        """
+        while True:
+            generation = self.generation
+            await self.call("sync", path)
+            if generation == self.generation:
+                return generation
 
     async def transaction(self, fill: Callable[[Any], None]) -> list[Any]:
         """Commit what ``fill`` puts into kazoo's transaction; a result for each part, errors among them."""
@@ -200,6 +213,7 @@ class ZkSession:
         self._on_loop(self._state_changed, connected[0] if connected else None)
 
     def _state_changed(self, session_id: int | None) -> None:
+        self.generation += 1
         if session_id is None:
             self._connected.clear()
             return

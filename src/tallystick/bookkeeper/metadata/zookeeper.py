@@ -10,14 +10,23 @@ import asyncio
 import contextlib
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
 
 from tallystick.bookkeeper.metadata import ctoken, layout
-from tallystick.bookkeeper.metadata.driver import Bookies, Registration, Version, Versioned, Watch
+from tallystick.bookkeeper.metadata.driver import (
+    Bookies,
+    Creation,
+    Moment,
+    Record,
+    Registration,
+    Version,
+    Versioned,
+    Watch,
+)
 from tallystick.bookkeeper.metadata.uri import ZooKeeperUri
 from tallystick.bookkeeper.metadata.watch import take_place
 from tallystick.bookkeeper.metadata.zk_ids import LedgerIds
@@ -28,6 +37,7 @@ from tallystick.bookkeeper.wire import registration
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, LedgerMetadata
 from tallystick.errors import LedgerExists, MetadataConflict, MetadataError, NoSuchLedger, UsageError
 
+READS_AT_ONCE = 64
 LIST_ATTEMPTS = 5  # to see the lists of bookies without a bookie that is just moving
 
 
@@ -161,6 +171,29 @@ class ZooKeeperDriver:
             elif depth == 1 and re.fullmatch(r"L\d{4}", name, re.ASCII):
                 yield int(digits + name[1:])
 
+    async def sync(self) -> Moment:
+        session = await self._cluster()
+        while True:
+            generation = await session.sync(self._root)
+            instance = await self.instance_id()
+            if generation == session.generation:
+                return Moment(instance, generation)
+
+    async def look_up(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Record | None]:
+        await self._cluster()
+        found: dict[LedgerId, Record | None] = {}
+        for at in range(0, len(ledgers), READS_AT_ONCE):
+            part = ledgers[at : at + READS_AT_ONCE]
+            found.update(zip(part, await asyncio.gather(*map(self._look_up, part)), strict=True))
+        return found
+
+    async def _look_up(self, ledger: LedgerId) -> Record | None:
+        try:
+            data, stat = await self._session.call("get", layout.ledger_path(self._root, ctoken.check_ledger_id(ledger)))
+        except NoNodeError:
+            return None
+        return Record(wire.state_of(data), int(stat.czxid))
+
     def watch_ledger(self, ledger: LedgerId, changed: Callable[[], None]) -> Watch:
         return self._session.watch_node(layout.ledger_path(self._root, ctoken.check_ledger_id(ledger)), changed)
 
@@ -248,6 +281,15 @@ class ZooKeeperDriver:
         session, path = await self._cluster(), self._cookie_path(bookie)
         with contextlib.suppress(NoNodeError):
             await session.call("delete", path)
+
+    async def bookie_creation(self, bookie: BookieId) -> Creation | None:
+        """The transaction that made the cookie: the original's bookies have it too."""
+        session, path = await self._cluster(), self._cookie_path(bookie)
+        while True:
+            generation = await session.sync(path)
+            stat = await session.call("exists", path)
+            if generation == session.generation:
+                return None if stat is None else int(stat.czxid)
 
     async def cookies(self) -> list[BookieId]:
         session = await self._cluster()

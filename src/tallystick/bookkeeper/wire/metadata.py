@@ -65,6 +65,14 @@ def decode(data: bytes, *, where: str = "", ctime_ms: int | None = None) -> Ledg
     return metadata
 
 
+def state_of(data: bytes) -> LedgerState | None:
+    """The state that stored metadata has; None when it cannot be read."""
+    try:
+        return decode(data).state
+    except MetadataError:
+        return None
+
+
 def _split_header(data: bytes, where: str) -> tuple[int, bytes]:
     line, _, body = data.partition(b"\n")
     number = line.removeprefix(HEADER)

@@ -221,3 +221,50 @@ async def test_listings_of_several_pages(driver, monkeypatch):
     for count in range(5):
         assert [ledger async for ledger in driver.ledgers()] == list(range(count))
         await driver.create_ledger(METADATA)
+
+
+async def test_a_replaced_file_is_another_cluster(driver, path):
+    """What is open has no name any more: nobody else would see a change, and what it lacks says nothing."""
+    await driver.create_ledger(METADATA)
+    copy = path.with_name("restored.db")
+    with sqlite3.connect(path) as source, sqlite3.connect(copy) as target:
+        source.backup(target)
+    source.close()
+    target.close()
+    assert (await driver.sync()).instance == await driver.instance_id()
+    os.replace(copy, path)
+    calls = (driver.sync, lambda: driver.create_ledger(METADATA), lambda: driver.bookie_creation("b1"))
+    for call in calls:
+        with pytest.raises(MetadataError, match="replaced or removed"):
+            await call()
+    os.unlink(path)
+    for call in calls:
+        with pytest.raises(MetadataError, match="replaced or removed"):
+            await call()
+
+
+SCHEMA_1 = """
+CREATE TABLE cluster (one INTEGER PRIMARY KEY CHECK (one = 1), instance TEXT NOT NULL, next_ledger INTEGER NOT NULL);
+CREATE TABLE ledgers (id INTEGER PRIMARY KEY, version INTEGER NOT NULL, ctime_ms INTEGER NOT NULL, data BLOB NOT NULL);
+CREATE TABLE registrations (bookie TEXT PRIMARY KEY, read_only INTEGER NOT NULL, info BLOB NOT NULL,
+                            owner TEXT NOT NULL, boot TEXT NOT NULL, expires REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE cookies (bookie TEXT PRIMARY KEY, version INTEGER NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;
+INSERT INTO cluster VALUES (1, 'an-instance', 3);
+INSERT INTO cookies VALUES ('b1', 0, x'35');
+PRAGMA user_version = 1;
+"""
+
+
+async def test_a_file_of_schema_1_is_brought_up_to_date(tmp_path):
+    path = tmp_path / "metadata.db"
+    connection = sqlite3.connect(path)
+    connection.executescript(SCHEMA_1)
+    connection.close()
+    drivers = [SqliteDriver(str(path)) for _ in range(4)]
+    assert await asyncio.gather(*(driver.instance_id() for driver in drivers)) == ["an-instance"] * 4
+    assert await drivers[0].bookie_creation("b1") == 0
+    assert (await drivers[1].create_ledger(METADATA)).value == 3
+    await drivers[2].write_cookie("b2", b"5", None)
+    assert await drivers[3].bookie_creation("b2") > 0
+    for driver in drivers:
+        await driver.close()
