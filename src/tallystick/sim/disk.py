@@ -159,7 +159,7 @@ class SimDisk:
         self.operations = 0
         self.crash_at: int | None = None
         self.fault: Callable[[str, str], StorageError | None] | None = None
-        self.life = 0
+        self.life = self._losses = 0
         self._stopped = False
         self._names: dict[str, _Node] = {"/": None}
         self._durable: dict[str, _Node] = {"/": None}
@@ -178,6 +178,7 @@ class SimDisk:
     def power_loss(self) -> None:
         """The machine died: what was not synced is lost, kept or torn."""
         self.kill()
+        self._losses += 1
         for changes in self._pending.values():
             for change in changes:
                 if self.random.random() < 0.5:
@@ -268,6 +269,11 @@ class SimDisk:
         self._step("list", path)
         return sorted(os.path.basename(name) for name in self._names if os.path.dirname(name) == path and name != "/")
 
+    def sizes(self, path: str) -> dict[str, int]:
+        self._step("list", path)
+        files = ((name, node) for name, node in self._names.items() if os.path.dirname(name) == path)
+        return {os.path.basename(name): len(node.cached) for name, node in sorted(files) if node is not None}
+
     def makedirs(self, path: str) -> None:
         self._step("makedirs", path)
         missing = []
@@ -290,6 +296,15 @@ class SimDisk:
         self._step("sync_dir", path)
         for change in self._pending.pop(path, []):
             _apply_name(self._durable, change)
+
+    def sync_all(self, path: str) -> None:
+        for inode in self._inodes:
+            SimFile(self, path, inode, False).sync()
+        for folder in tuple(self._pending):
+            self.sync_dir(folder)
+
+    def epoch(self) -> str:
+        return str(self._losses)
 
     def usage(self, path: str) -> Usage:
         return Usage(self.capacity, max(0, self.capacity - self._used()))

@@ -48,6 +48,7 @@ from tallystick.runtime.ports import ReservedPort
 
 Address = tuple[str, int]
 
+STORE_SHARE = 4  # this part of the process's open files is the store's, at most
 OTHER_FILES = 512  # of the process's open files: the log, queues, slaves; a broker that cannot open those stops
 
 
@@ -91,8 +92,10 @@ class Broker:
         settings, outside = self.settings, self._outside
         outside.disk.makedirs(settings.store_dir)
         self._stack.callback(ByteLock(os.path.join(settings.store_dir, LOCK), LOCK_CONTENT).release)
+        wanted = settings.store_settings(self.address[1])
         store = await asyncio.to_thread(
-            MessageStore.open, outside.disk, settings.store_dir, settings.store_settings(self.address[1]),
+            MessageStore.open, outside.disk, settings.store_dir,
+            replace(wanted, max_open_files=min(wanted.max_open_files, outside.open_files // STORE_SHARE)),
             outside.clock, outside.events,
         )  # fmt: skip
         listeners = Listeners(self._settled, self._awaited, self._arrived, self._following, self._fail)

@@ -15,6 +15,7 @@ from tallystick.errors import StorageError, UsageError
 from tallystick.rocketmq.store.checkpoint import read_synced
 from tallystick.rocketmq.store.consume_queue import FILLER_SIZE, UNIT, list_queues
 from tallystick.rocketmq.store.files import FileQueue
+from tallystick.rocketmq.store.handles import Handles
 from tallystick.rocketmq.store.index_file import IndexFile
 from tallystick.rocketmq.store.keys import KeyHashes
 from tallystick.rocketmq.store.reput import COMMITTED, TRANSACTION
@@ -78,6 +79,7 @@ class _QueueState:
 class _Check:
     def __init__(self, disk: Disk, directory: str, settings: StoreSettings) -> None:
         self._disk, self._directory, self._settings = disk, directory, settings
+        self._handles = Handles(disk, settings.max_open_files)
         self._hashes = KeyHashes()
         self._queues: dict[tuple[str, int], _QueueState] = {}
         self.report = Report()
@@ -107,7 +109,7 @@ class _Check:
 
     def _load(self, name: str, file_bytes: int) -> FileQueue | None:
         path = self._path(name)
-        files = FileQueue(self._disk, path, file_bytes)
+        files = FileQueue(self._disk, path, file_bytes, self._handles)
         try:
             files.load(tail=None)
         except (UsageError, StorageError) as error:
@@ -182,7 +184,7 @@ class _Check:
             if (expected := IndexFile.size_of(self._settings)) != (size := _size(self._disk, path)):
                 self.report.add(Finding(Problem.FILES, path, 0, f"{size} bytes, the settings say {expected}"))
                 continue
-            file = IndexFile(self._disk, path, self._settings)
+            file = IndexFile(self._handles, path, self._settings)
             for number in range(1, file.header.count):
                 self._check_entry(log, file, number)
             self.report.entries += file.header.count - 1

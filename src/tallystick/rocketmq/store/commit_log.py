@@ -23,7 +23,7 @@ class CommitLog:
     """``end`` is after the last byte, ``flushed`` after the last synced one, ``start`` where it began, if mid-file."""
 
     def __init__(self, files: FileQueue, end: int, start: int) -> None:
-        """All up to ``end`` is durable. ``files`` are loaded and mapped."""
+        """All up to ``end`` is durable. ``files`` are loaded."""
         self.files, self.end, self.flushed, self.start = files, end, end, start
         self.failed = False  # a write or a sync failed: nobody knows what is on the disk
 
@@ -96,10 +96,10 @@ class CommitLog:
     def slice(self, offset: int, limit: int) -> memoryview:
         """At most ``limit`` bytes from ``offset`` in one file; empty at the end and outside the log."""
         file = self.files.find(offset) if self.first <= offset < self.end else None
-        if file is None or file.view is None:
+        if file is None or (view := file.view or self.files.view_of(file)) is None:
             return _EMPTY
         at = offset - file.start
-        return file.view[at : min(at + limit, self.end - file.start, self.files.file_bytes)]
+        return view[at : min(at + limit, self.end - file.start, self.files.file_bytes)]
 
     def record(self, offset: int, size: int = 0) -> memoryview | None:
         """The record at ``offset``; None when there is none (or none of that ``size``, if given)."""

@@ -20,6 +20,7 @@ from itertools import starmap
 from tallystick.codec.records import RecordRun, scan_records
 from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.files import FileQueue
+from tallystick.rocketmq.store.handles import Handles
 from tallystick.runtime.disk import Disk
 
 UNIT = struct.Struct(">qiq")
@@ -34,12 +35,14 @@ Unit = tuple[int, int, int]  # physical offset, record size, tags code
 class ConsumeQueue:
     """One queue. ``first`` and ``end`` are queue offsets: of the oldest message still in the log, and of the next."""
 
-    def __init__(self, disk: Disk, root: str, topic: str, queue_id: int, file_units: int) -> None:
+    def __init__(
+        self, disk: Disk, root: str, topic: str, queue_id: int, file_units: int, handles: Handles | None = None
+    ) -> None:
         self.topic, self.queue_id, self._root, self._disk = topic, queue_id, root, disk
         self._directory = os.path.join(root, topic, str(queue_id))
         self._named = False  # whether its folders are known to be durable: a process that was killed may have made them
         disk.makedirs(self._directory)
-        self._files = FileQueue(disk, self._directory, file_units * UNIT.size)
+        self._files = FileQueue(disk, self._directory, file_units * UNIT.size, handles)
         self.first = self.end = 0
         self.last_physical = -1  # of the last message
         self._synced = 0
@@ -191,15 +194,15 @@ class ConsumeQueue:
 class ConsumeQueues:
     """All queues of a store."""
 
-    def __init__(self, disk: Disk, root: str, file_units: int) -> None:
-        self._disk, self._root, self._file_units = disk, root, file_units
+    def __init__(self, disk: Disk, root: str, file_units: int, handles: Handles | None = None) -> None:
+        self._disk, self._root, self._file_units, self._handles = disk, root, file_units, handles
         self._queues: dict[Queue, ConsumeQueue] = {}
         self._dirty: deque[ConsumeQueue] = deque()
 
     def load(self, dispatched: int, log: CommitLog, *, repair: bool) -> None:
         """All that are on the disk; see ``ConsumeQueue.load``."""
         for topic, queue_id in list_queues(self._disk, self._root):
-            queue = ConsumeQueue(self._disk, self._root, topic, queue_id, self._file_units)
+            queue = ConsumeQueue(self._disk, self._root, topic, queue_id, self._file_units, self._handles)
             queue.load(dispatched, log, repair=repair)
             self._queues[topic, queue_id] = queue
 
@@ -213,7 +216,7 @@ class ConsumeQueues:
         """The queue, made if it is missing."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            queue = ConsumeQueue(self._disk, self._root, topic, queue_id, self._file_units)
+            queue = ConsumeQueue(self._disk, self._root, topic, queue_id, self._file_units, self._handles)
             self._queues[topic, queue_id] = queue
         return queue
 

@@ -12,14 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tallystick.errors import CorruptRecord, DiskFull, StorageError, UsageError
-from tallystick.runtime.disk import Buffer, Disk, File
+from tallystick.rocketmq.store.handles import CachedFile, Handles
+from tallystick.runtime.disk import Buffer, Disk
 
 NAME_DIGITS = 20
 _CHUNK_BYTES = 1024 * 1024
 _ZEROS = bytes(_CHUNK_BYTES)
+_OWN_HANDLES = 64  # of files that share no bound with others
 
 
-def sync_for_good(file: File) -> None:
+def sync_for_good(file: CachedFile) -> None:
     """Raises StorageError and never DiskFull, after which one tries again: what a sync that failed left behind may
     count as written, and no later one makes it durable."""
     try:
@@ -30,11 +32,11 @@ def sync_for_good(file: File) -> None:
 
 @dataclass(eq=False)
 class StoreFile:
-    """One file. ``view`` shows its bytes if the queue is mapped; ``named`` when its name is known to be durable."""
+    """One file. ``view`` shows its bytes while it is mapped; ``named`` when its name is known to be durable."""
 
     start: int
     path: str
-    file: File
+    file: CachedFile
     view: memoryview | None = None
     named: bool = False
 
@@ -42,9 +44,15 @@ class StoreFile:
 class FileQueue:
     """Files without a gap between them. Only one thread writes; ``prepare`` and ``drop_before`` may run on another."""
 
-    def __init__(self, disk: Disk, directory: str, file_bytes: int, *, mapped: bool = False) -> None:
-        """``mapped`` files have space on the disk for all of their bytes, and views; others are sparse."""
+    def __init__(
+        self, disk: Disk, directory: str, file_bytes: int, handles: Handles | None = None, *, mapped: bool = False
+    ) -> None:
+        """``mapped`` files have space on the disk for all of their bytes, and views; others are sparse.
+
+        ``handles``: the bound of open files that they share with others.
+        """
         self._disk, self.directory, self.file_bytes, self._mapped = disk, directory, file_bytes, mapped
+        self._handles = handles or Handles(disk, _OWN_HANDLES)
         self.files: list[StoreFile] = []  # replaced, never changed, once others may read it
         self._making = threading.Lock()
 
@@ -58,26 +66,25 @@ class FileQueue:
         return self.files[-1].start + self.file_bytes if self.files else 0
 
     def load(self, *, tail: int | None) -> None:
-        """Open what is there. From the offset ``tail`` on files may be short or missing, as a crash leaves them.
+        """Find what is there. From the offset ``tail`` on files may be short or missing, as a crash leaves them.
 
         With ``tail`` None all must be whole. Raises UsageError when the files have another size, CorruptRecord when one
         is missing.
         """
-        names = [name for name in self._disk.listdir(self.directory) if name.isdecimal() and len(name) == NAME_DIGITS]
+        sizes = self._disk.sizes(self.directory)
+        names = [name for name in sizes if name.isdecimal() and len(name) == NAME_DIGITS]
         for number, name in enumerate(names):
-            path, start = os.path.join(self.directory, name), int(name)
+            path, start, size = os.path.join(self.directory, name), int(name), sizes[name]
             if start % self.file_bytes or (self.files and start != self.limit):
                 if tail is None or self.limit < tail or start % self.file_bytes:
                     raise CorruptRecord("a file of the store is missing before this one", path=path)
                 for lost in names[number:]:
                     self._disk.unlink(os.path.join(self.directory, lost))
                 return
-            file = self._disk.open(path)
-            size = file.size()
+            file = self._handles.open(path)
             if size < self.file_bytes and tail is not None:
                 file.truncate(self.file_bytes)
             elif not size and name == names[-1]:  # made, and not yet given its length: as if it were not there
-                file.close()
                 return
             elif size != self.file_bytes:
                 raise UsageError(
@@ -86,10 +93,14 @@ class FileQueue:
                 )  # fmt: skip
             self.files.append(StoreFile(start, path, file))
 
-    def map(self) -> None:
-        """Views of all files. None of them is cut from now on."""
-        for file in self.files:
-            file.view = file.file.map()
+    def view_of(self, file: StoreFile) -> memoryview | None:
+        """All bytes of a mapped file, which is not cut from now on; None when it was deleted a moment ago."""
+        try:
+            return file.view or self._handles.map(file, file.file)
+        except StorageError:
+            if self.find(file.start) is file:
+                raise
+            return None
 
     def find(self, offset: int) -> StoreFile | None:
         files = self.files
@@ -113,11 +124,13 @@ class FileQueue:
 
     def _make(self, start: int) -> StoreFile:
         path = os.path.join(self.directory, f"{start:0{NAME_DIGITS}}")
-        file = self._disk.open(path, create=True)
+        file = self._handles.open(path, create=True)
         try:
             if self._mapped:
                 file.allocate(self.file_bytes)
-                return StoreFile(start, path, file, file.map())
+                return StoreFile(start, path, file)
+            if file.size():
+                file.truncate(0)  # nobody knows it: what is in it belongs to nothing
             file.truncate(self.file_bytes)
             return StoreFile(start, path, file)
         except DiskFull:
@@ -167,7 +180,7 @@ class FileQueue:
         """
         kept = [file for file in self.files if file.start < end]
         for file in reversed(self.files[len(kept) :]):
-            file.file.close()
+            self._close(file)
             self._disk.unlink(file.path)
         self.files = kept
         if kept and end < self.limit:
@@ -179,7 +192,7 @@ class FileQueue:
             last.sync()
         self._disk.sync_dir(self.directory)
 
-    def _reserve(self, file: File) -> None:
+    def _reserve(self, file: CachedFile) -> None:
         try:
             file.allocate(self.file_bytes)
         except DiskFull:
@@ -193,7 +206,7 @@ class FileQueue:
         for file in dropped:
             self._disk.unlink(file.path)
             self._disk.sync_dir(self.directory)  # one by one: a crash must not leave a gap
-            file.file.close()
+            self._close(file)
         return dropped
 
     def clear(self) -> None:
@@ -204,7 +217,10 @@ class FileQueue:
         self.close()
 
     def close(self) -> None:
-        for file in self.files:
-            file.view = None
-            file.file.close()
-        self.files = []
+        files, self.files = self.files, []
+        for file in files:
+            self._close(file)
+
+    def _close(self, file: StoreFile) -> None:
+        self._handles.unmap(file)
+        file.file.close()

@@ -25,8 +25,9 @@ from dataclasses import dataclass, replace
 
 from tallystick.errors import StorageError
 from tallystick.rocketmq.store.files import sync_for_good
+from tallystick.rocketmq.store.handles import Handles
 from tallystick.rocketmq.store.settings import StoreSettings
-from tallystick.runtime.disk import Disk, File
+from tallystick.runtime.disk import Disk
 
 _HEADER = struct.Struct(">4q2i")
 HEADER_BYTES = _HEADER.size
@@ -66,9 +67,9 @@ def index_hashes(codes: Sequence[int]) -> list[int]:
 class IndexFile:
     """One file. ``put`` runs on the loop, ``sync`` on a thread."""
 
-    def __init__(self, disk: Disk, path: str, settings: StoreSettings) -> None:
+    def __init__(self, handles: Handles, path: str, settings: StoreSettings) -> None:
         self.path, self._slot_count, self._capacity = path, settings.index_slots, settings.index_entries
-        self._file: File = disk.open(path, create=True)
+        self._file = handles.open(path, create=True)
         self._entries_at = HEADER_BYTES + self._slot_count * SLOT_BYTES
         if self._file.size() < self.size_of(settings):
             self._file.truncate(self.size_of(settings))
@@ -228,8 +229,9 @@ class IndexFile:
 class Index:
     """All files, oldest first. ``enabled`` False: nothing is added, nothing found."""
 
-    def __init__(self, disk: Disk, directory: str, settings: StoreSettings) -> None:
+    def __init__(self, disk: Disk, directory: str, settings: StoreSettings, handles: Handles | None = None) -> None:
         self._disk, self._directory, self._settings = disk, directory, settings
+        self._handles = handles or Handles(disk, settings.max_open_files)
         self._files: list[IndexFile] = []
         self._unsynced: deque[IndexFile] = deque()
 
@@ -237,7 +239,7 @@ class Index:
         """Keep the entries of records before ``dispatched``. Files with later times than ``discard_after_ms`` go."""
         for name in self._disk.listdir(self._directory):
             path = os.path.join(self._directory, name)
-            file = IndexFile(self._disk, path, self._settings)
+            file = IndexFile(self._handles, path, self._settings)
             late = _is_late(file, discard_after_ms)
             if not late:
                 file.cut(dispatched)
@@ -252,7 +254,7 @@ class Index:
         """Where the first record is whose entries ``load`` would discard; None: it would keep all."""
         lost = []
         for name in self._disk.listdir(self._directory):
-            file = IndexFile(self._disk, os.path.join(self._directory, name), self._settings)
+            file = IndexFile(self._handles, os.path.join(self._directory, name), self._settings)
             if _is_late(file, discard_after_ms):
                 lost.append(file.header.begin_offset)
             file.close()
@@ -295,7 +297,7 @@ class Index:
         while self._disk.exists(os.path.join(self._directory, name)):
             now_ms += 1
             name = index_name(now_ms)
-        self._files = [*self._files, IndexFile(self._disk, os.path.join(self._directory, name), self._settings)]
+        self._files = [*self._files, IndexFile(self._handles, os.path.join(self._directory, name), self._settings)]
 
     def select(self, key_hash: int, max_count: int, begin_ms: int, end_ms: int) -> list[int]:
         """Physical offsets of candidates, newest first."""

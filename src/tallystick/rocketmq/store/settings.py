@@ -40,6 +40,7 @@ class StoreSettings:
     memory_bytes: int = 0  # of the machine; 0 asks it
     memory_percent: int = 40  # how much of it holds new messages (accessMessageInMemoryMaxRatio)
     max_query_count: int = 64  # messages of one query by key (maxMsgsNumBatch)
+    max_open_files: int = 1024  # files and views of the log, of queues and index together, open at a time
     offset_check_in_slave: bool = False  # a slave corrects the offsets of readers too (offsetCheckInSlave)
 
     def __post_init__(self) -> None:

@@ -30,6 +30,7 @@ from tallystick.rocketmq.store.checkpoint import (
 from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.consume_queue import UNIT, ConsumeQueues
 from tallystick.rocketmq.store.files import FileQueue
+from tallystick.rocketmq.store.handles import Handles
 from tallystick.rocketmq.store.index_file import Index
 from tallystick.rocketmq.store.reads import Reads
 from tallystick.rocketmq.store.recovery import recover_log
@@ -88,9 +89,10 @@ class MessageStore:
         clean = stopped_in_order(disk, directory)
         sidecar, checkpoint = SyncedFile(disk, directory), CheckpointFile(disk, directory)
         ours = sidecar.value is not None
-        files = FileQueue(disk, folders[COMMIT_LOG], settings.commit_log_file_bytes, mapped=True)
+        handles = Handles(disk, settings.max_open_files)
+        files = FileQueue(disk, folders[COMMIT_LOG], settings.commit_log_file_bytes, handles, mapped=True)
         files.load(tail=sidecar.value.synced if sidecar.value else None)
-        index = Index(disk, folders[INDEX], settings) if settings.index else None
+        index = Index(disk, folders[INDEX], settings, handles) if settings.index else None
         discard = None if clean or ours else checkpoint.value.index_ms
         lost_from = index.lost_from(discard) if index is not None and discard is not None else None
         recovered = recover_log(
@@ -98,9 +100,8 @@ class MessageStore:
             sidecar, checkpoint.value, lost_from, clean=clean, events=events,
         )  # fmt: skip
         mark_running(disk, directory)
-        files.map()
         log = CommitLog(files, recovered.end, recovered.start)
-        queues = ConsumeQueues(disk, folders[CONSUME_QUEUES], settings.consume_queue_file_units)
+        queues = ConsumeQueues(disk, folders[CONSUME_QUEUES], settings.consume_queue_file_units, handles)
         queues.load(recovered.dispatch_from, log, repair=not clean)
         if index is not None:
             index.load(recovered.dispatch_from, discard_after_ms=discard)

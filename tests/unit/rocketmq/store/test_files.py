@@ -91,14 +91,13 @@ def test_no_space_for_a_file(disk: SimDisk) -> None:
         files.prepare(0)
     assert disk.listdir("/log") == []
     disk.capacity = 5000
-    assert len(files.prepare(0).view or b"") == SIZE
+    assert len(files.view_of(files.prepare(0)) or b"") == SIZE
 
 
 def test_old_files_go_and_held_views_stay(disk: SimDisk) -> None:
     filled(disk, 3)
     files = files_on(disk)
-    files.map()
-    view = files.files[0].view
+    view = files.view_of(files.files[0])
     assert view is not None
     assert [file.start for file in files.drop_before(2500)] == [0, 1000]
     assert (files.first, files.limit) == (2000, 3000)
