@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
+import warnings
 from typing import TYPE_CHECKING
 
 from tallystick.errors import UsageError
@@ -54,11 +56,39 @@ def session(master: str = "local[*]", app_name: str = "tallystick", **conf: obje
 
 
 def register(spark: SparkSession) -> SparkSession:
-    """Make the formats known to a session of one's own. Ledgers take filters if the session's setting lets them."""
-    from tallystick.pipeline.ledger.source import LedgerDataSource, PushdownLedgerDataSource
+    """Make the formats known to a session of one's own.
+
+    Spark's Python workers must find tallystick. On one machine they are made to run this interpreter if theirs lacks
+    it; on a cluster a warning says what to set.
+    """
+    from tallystick.pipeline.ledger.source import LedgerDataSource
     from tallystick.pipeline.topic.source import TopicDataSource
 
-    pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
-    spark.dataSource.register(PushdownLedgerDataSource if pushes else LedgerDataSource)
+    _check_workers(spark)
+    spark.dataSource.register(LedgerDataSource)
     spark.dataSource.register(TopicDataSource)
     return spark
+
+
+def _check_workers(spark: SparkSession) -> None:
+    context = getattr(spark, "_sc", None)  # a session of Spark Connect has none: its server chose the interpreter
+    if context is None or _finds_us(context.pythonExec):
+        return
+    if context.master.startswith("local"):
+        context.pythonExec = sys.executable
+    else:
+        warnings.warn(
+            f"Spark's Python workers run {context.pythonExec}, which does not find tallystick on this machine: set "
+            "PYSPARK_PYTHON to an interpreter that has it on every machine, before the session is made",
+            stacklevel=3,
+        )
+
+
+def _finds_us(interpreter: str) -> bool:
+    if interpreter == sys.executable:
+        return True
+    find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tallystick') is None)"
+    try:
+        return subprocess.run([interpreter, "-c", find], check=False, capture_output=True, timeout=60).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support.listening import open_to_others
+from support.spark_failures import failure_of
 from tallystick import sync
 from tallystick.admin.dev import DevCluster
 from tallystick.bookkeeper.metadata.open import open_driver
@@ -37,14 +38,6 @@ def closed(bk: sync.BookKeeper) -> int:
 
 def payloads_of(frame: DataFrame) -> list[bytes]:
     return [bytes(row.payload) for row in frame.select("payload").collect()]
-
-
-def failure_of(action: Callable[[], Any]) -> str:
-    from pyspark.errors import PySparkException
-
-    with pytest.raises(PySparkException) as failed:
-        action()
-    return str(failed.value)
 
 
 @pytest.mark.parametrize(("ensemble", "write_quorum", "ack_quorum"), [(3, 3, 2), (3, 2, 2), (4, 3, 2), (1, 1, 1)])
@@ -182,7 +175,7 @@ def test_bytes_that_match_no_digest_are_an_error(bk: sync.BookKeeper, read: Read
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"ledger": "1"}, "[TALLY-USAGE-ERROR] unknown option: ledger; known: uri, ledgers"),
+        ({"ledger": "1"}, "[TALLY-USAGE-ERROR] unknown option: ledger (did you mean ledgers?); known: path, uri, "),
         ({"columns": "value"}, "[TALLY-USAGE-ERROR] columns are some of ledger, entry, lac, length, payload"),
         ({"ledgers": "123456789"}, "[TALLY-NO-SUCH-LEDGER]"),
     ],
@@ -208,13 +201,13 @@ def test_spark_listens_on_loopback_only(spark: SparkSession) -> None:
     assert gateway is not None and open_to_others(gateway.proc.pid) == []
 
 
-def test_a_session_without_pushdown_reads_all_the_same(spark: SparkSession, read: Read, closed: int) -> None:
+def test_push_down_can_be_set_and_unset_in_a_session(spark: SparkSession, read: Read, closed: int) -> None:
     import tallystick.spark
 
-    spark.conf.set(tallystick.spark.PUSHDOWN, "false")
-    try:
-        tallystick.spark.register(spark)
+    last = read(ledgers=closed).where("entry >= 998")
+    for setting in ("false", "true"):
+        spark.conf.set(tallystick.spark.PUSHDOWN, setting)
         assert read(ledgers=closed).where("entry >= 998").count() == 2
-    finally:
-        spark.conf.set(tallystick.spark.PUSHDOWN, "true")
-        tallystick.spark.register(spark)
+        assert last.count() == 2
+        pushed = "PushedFilters" in last.select("entry").where("entry >= 999")._jdf.queryExecution().toString()
+        assert pushed in (setting == "true", False)

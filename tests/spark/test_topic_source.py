@@ -8,10 +8,11 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from support.spark_failures import failure_of
 from support.topics import BROKER, QUEUES, make_topic, send
 from tallystick import sync
 from tallystick.admin.dev import DevCluster
@@ -68,14 +69,6 @@ async def slave_serves(brokers: DevCluster, topic: str) -> None:
                 break
             await asyncio.sleep(0.1)
     await client.close()
-
-
-def failure_of(action: Callable[[], Any]) -> str:
-    from pyspark.errors import PySparkException
-
-    with pytest.raises(PySparkException) as failed:
-        action()
-    return str(failed.value)
 
 
 def test_rows_are_the_messages_in_the_order_of_their_queues(read_topic: Read, topic: str) -> None:

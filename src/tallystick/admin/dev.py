@@ -83,7 +83,9 @@ def find_uri(environment: Mapping[str, str] = os.environ) -> str:
     found = environment.get("TALLY_URI") or running_uri(directory)
     if not found:
         raise UsageError(
-            "which cluster? Give --uri, set TALLY_URI, or start one with: tally dev up --bookies 4", looked_in=directory
+            "which cluster? Give its uri (--uri; in Spark the option uri), set TALLY_URI, or start one with: "
+            "tally dev up --bookies 4",
+            looked_in=directory,
         )
     return found
 
@@ -94,7 +96,8 @@ def find_name_server(environment: Mapping[str, str] = os.environ) -> str:
     found = environment.get("TALLY_NAMESRV") or running_name_server(directory)
     if not found:
         raise UsageError(
-            "which name server? Give --name-server, set TALLY_NAMESRV, or start one with: tally dev up --brokers 1+1",
+            "which name server? Give it (--name-server; in Spark the option nameServer), set TALLY_NAMESRV, or start "
+            "one with: tally dev up --brokers 1+1",
             looked_in=directory,
         )
     return found

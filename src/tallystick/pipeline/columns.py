@@ -44,9 +44,21 @@ class Columns:
             raise UsageError(f"columns are some of {', '.join(self.types)}, each once", columns=",".join(names))
         return tuple(found)
 
-    def ddl(self, names: Sequence[str]) -> str:
-        """The columns as Spark writes a schema."""
-        return ", ".join(f"{name} {self.types[name]}{'' if name in self.nullable else ' not null'}" for name in names)
+    def struct(self, names: Sequence[str], metadata: Mapping[str, str] | None = None) -> StructType:
+        """The columns as Spark's schema. The first one carries ``metadata``, which is stored wherever the schema is."""
+        from pyspark.sql import types
+
+        spark = {
+            "bigint": types.LongType(),
+            "binary": types.BinaryType(),
+            "int": types.IntegerType(),
+            "map<string,string>": types.MapType(types.StringType(), types.StringType()),
+            "string": types.StringType(),
+            "timestamp": types.TimestampType(),
+        }
+        fields = [types.StructField(name, spark[self.types[name]], name in self.nullable) for name in names]
+        fields[0].metadata = dict(metadata or {})
+        return types.StructType(fields)
 
     def of_schema(self, schema: StructType) -> tuple[str, ...]:
         """The columns that a schema asks for. Raises UsageError for one that this format cannot fill."""

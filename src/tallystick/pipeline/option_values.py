@@ -3,6 +3,7 @@ other rows."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 
 from tallystick.errors import UsageError
@@ -24,8 +25,20 @@ class OptionValues:
         shown = {name.lower(): name for name in known}
         unknown = sorted(name for name in given if name.lower() not in shown)
         if unknown:
-            raise UsageError(f"unknown option: {', '.join(unknown)}; known: {', '.join(known)}")
+            near = [shown[name] for one in unknown for name in difflib.get_close_matches(one.lower(), shown, n=1)]
+            meant = f" (did you mean {', '.join(near)}?)" if near else ""
+            raise UsageError(f"unknown option: {', '.join(unknown)}{meant}; known: {', '.join(known)}")
         self._values = {shown[name.lower()]: value for name, value in given.items()}
+
+    def with_path(self, name: str) -> OptionValues:
+        """These values where ``load(path)`` stands for the option ``name``. Raises UsageError when both are given."""
+        if "path" in self._values:
+            if name in self._values:
+                raise UsageError(
+                    f"load(path) and the option {name} say the same thing: give one", path=self._values["path"]
+                )
+            self._values[name] = self._values.pop("path")
+        return self
 
     def __contains__(self, name: str) -> bool:
         return name in self._values

@@ -6,12 +6,13 @@ Spark's short planner processes, and reading them contacts nobody.
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import StructType
 
 from tallystick.errors import UsageError
+from tallystick.pipeline.codes import coded
 from tallystick.pipeline.columns import Columns
 
 PlanT = TypeVar("PlanT")
@@ -29,3 +30,24 @@ def check_schema(columns: Columns, asked: tuple[str, ...] | None, schema: Struct
     found = columns.of_schema(schema)
     if asked is not None and asked != found:
         raise UsageError("the option columns and the schema differ: give one", schema=",".join(found))
+
+
+class BatchSource(DataSource):
+    """A format that Spark reads as a finished table, and neither follows nor writes."""
+
+    instead_of_following: str
+    instead_of_writing: str
+
+    def streamReader(self, schema: StructType) -> Any:
+        with coded():
+            raise UsageError(
+                f"{self.name()} cannot be followed by a streaming query: read it with spark.read, again when there is "
+                f"more. {self.instead_of_following}"
+            )
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        with coded():
+            raise UsageError(f"{self.name()} cannot be written by Spark. {self.instead_of_writing}")
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+        return self.writer(schema, overwrite)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from tallystick.errors import UsageError
 from tallystick.pipeline.columns import Columns
@@ -22,7 +22,11 @@ def test_other_names_are_refused(text: str) -> None:
 
 
 def test_only_some_columns_may_be_null() -> None:
-    assert COLUMNS.ddl(COLUMNS.names) == "queueOffset bigint not null, keys string"
+    schema = COLUMNS.struct(COLUMNS.names, {"kept": "with the schema"})
+    assert schema == StructType(
+        [StructField("queueOffset", LongType(), False, {"kept": "with the schema"}), StructField("keys", StringType())]
+    )
+    assert COLUMNS.of_schema(schema) == COLUMNS.names
 
 
 def test_a_schema_keeps_its_spelling_and_order() -> None:

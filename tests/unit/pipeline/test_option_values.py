@@ -17,7 +17,9 @@ def test_names_come_in_any_case() -> None:
 
 
 def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"unknown option: some; known: someName, other"):
+    with pytest.raises(
+        UsageError, match=r"unknown option: some( \(did you mean someName\?\))?; known: someName, other"
+    ):
         OptionValues({"some": "1"}, KNOWN)
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tallystick.admin.dev import find_uri
 from tallystick.bookkeeper.wire.values import MAX_ID, LedgerId
 from tallystick.errors import UsageError
 from tallystick.pipeline.cuts import Limits
@@ -15,10 +16,11 @@ from tallystick.pipeline.ledger.selection import Selection
 from tallystick.pipeline.option_values import CUTTING, OptionValues
 
 PASSWORD_VARIABLE = "TALLY_PASSWORD"
-URI_VARIABLE = "TALLY_URI"
 
 OPTIONS = {
-    "uri": "where the metadata is: sqlite:///path or zk+hierarchical://host:port;host:port/ledgers (else TALLY_URI)",
+    "path": "what load(path) says: which ledgers, or with :// in it the uri",
+    "uri": "where the metadata is: sqlite:///path or zk+hierarchical://host:port;host:port/ledgers (else TALLY_URI, "
+    "else the running development cluster)",
     "ledgers": 'which ledgers: "all" (the default) or ids and ranges such as "1,2,5-9"',
     "columns": "which columns, in which order (default: ledger,entry,lac,length,payload)",
     "firstEntry": "the first entry of each ledger to read (default 0)",
@@ -43,10 +45,8 @@ class LedgerOptions:
     @classmethod
     def parse(cls, given: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> LedgerOptions:
         """From Spark's options. Raises UsageError."""
-        values = OptionValues(given, OPTIONS)
-        uri = values.text("uri") or environment.get(URI_VARIABLE, "")
-        if not uri:
-            raise UsageError("the option uri is missing, and TALLY_URI is not set")
+        values = OptionValues(given, OPTIONS).with_path("uri" if "://" in given.get("path", "") else "ledgers")
+        uri = values.text("uri") or find_uri(environment)
         if uri.startswith("memory:"):
             raise UsageError(
                 "memory:// is seen by one process only, and Spark plans in another: use sqlite:// or zk://"

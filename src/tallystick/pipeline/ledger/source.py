@@ -11,46 +11,39 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from tallystick.pipeline.codes import coded
+from tallystick.pipeline.given_options import given, to_store
 from tallystick.pipeline.ledger.options import LedgerOptions
 from tallystick.pipeline.ledger.plan import Partition, plan
 from tallystick.pipeline.ledger.pushdown import push
 from tallystick.pipeline.ledger.schema import COLUMNS
-from tallystick.pipeline.source import TaskPartition, check_schema
+from tallystick.pipeline.source import BatchSource, TaskPartition, check_schema
 
 FORMAT = "tally-ledger"
 
 
-class LedgerDataSource(DataSource):
-    """For sessions in which Spark pushes no filters down to Python, as is its default."""
+class LedgerDataSource(BatchSource):
+    instead_of_following = "Outside of Spark, LedgerReader.tail and tally ledger tail follow a ledger."
+    instead_of_writing = "Write with tallystick.sync.connect(uri).create_ledger() in foreachPartition."
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         with coded():
-            return COLUMNS.ddl(LedgerOptions.parse(self.options).columns)
+            columns = LedgerOptions.parse(given(self.options)).columns
+            return COLUMNS.struct(columns, to_store(self.options))
 
     def reader(self, schema: StructType) -> LedgerSourceReader:
         with coded():
-            return LedgerSourceReader(self._wanted(schema), schema)
-
-    def _wanted(self, schema: StructType) -> LedgerOptions:
-        options = LedgerOptions.parse(self.options)
-        check_schema(COLUMNS, options.columns if "columns" in self.options else None, schema)
-        return options
-
-
-class PushdownLedgerDataSource(LedgerDataSource):
-    """For sessions with ``spark.sql.python.filterPushdown.enabled``; Spark refuses such a reader in other sessions."""
-
-    def reader(self, schema: StructType) -> PushdownLedgerSourceReader:
-        with coded():
-            return PushdownLedgerSourceReader(self._wanted(schema), schema)
+            options = given(self.options, schema)
+            wanted = LedgerOptions.parse(options)
+            check_schema(COLUMNS, wanted.columns if "columns" in options else None, schema)
+            return LedgerSourceReader(wanted, schema)
 
 
 class LedgerSourceReader(DataSourceReader):
@@ -75,11 +68,26 @@ class LedgerSourceReader(DataSourceReader):
         assert isinstance(partition, TaskPartition)
         return read_partition(partition.partition, COLUMNS.arrow_schema(self.row_schema, SCHEMA))
 
+    @property
+    def pushFilters(self) -> _Push:
+        return _Push(self)
 
-class PushdownLedgerSourceReader(LedgerSourceReader):
-    """Takes filters on ledger and entry ids into the plan."""
 
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        selection, left = push(self.options.selection, filters)
-        self.options = replace(self.options, selection=selection)
+class _Push:
+    """Takes filters on ledger and entry ids into a reader's plan.
+
+    Spark refuses a reader that overrides ``pushFilters`` while the session's setting forbids push-down, and knows one
+    by the function behind the method. It calls the method only where the setting permits. So one reader serves both:
+    the function shown is the one of the base class.
+    """
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: LedgerSourceReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> list[Filter]:
+        options = self._reader.options
+        selection, left = push(options.selection, filters)
+        self._reader.options = replace(options, selection=selection)
         return left

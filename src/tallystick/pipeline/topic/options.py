@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tallystick.admin.dev import find_name_server
 from tallystick.errors import UsageError
 from tallystick.pipeline.cuts import Limits
 from tallystick.pipeline.option_values import CUTTING, OptionValues
@@ -13,12 +14,13 @@ from tallystick.pipeline.topic.bounds import EARLIEST, LATEST, Bound
 from tallystick.pipeline.topic.schema import COLUMNS
 from tallystick.rocketmq.remoting.client import parse_address
 
-NAMESRV_VARIABLE = "TALLY_NAMESRV"
 # Every broker has this group from its start, so reading makes none. Nothing is ever committed for it.
 GROUP = "TOOLS_CONSUMER"
 
 OPTIONS = {
-    "nameServer": "where brokers are known: host:port, several parted by ; (else TALLY_NAMESRV)",
+    "path": "what load(path) says: the topic",
+    "nameServer": "where brokers are known: host:port, several parted by ; (else TALLY_NAMESRV, else the running "
+    "development cluster)",
     "topic": "the topic to read",
     "columns": "which columns, in which order (default: all)",
     "startingOffsets": 'earliest (the default), latest, or by queue as JSON: {"topic": {"broker": {"0": 12, "1": -2}}}',
@@ -49,7 +51,7 @@ class TopicOptions:
     @classmethod
     def parse(cls, given: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> TopicOptions:
         """From Spark's options. Raises UsageError."""
-        values = OptionValues(given, OPTIONS)
+        values = OptionValues(given, OPTIONS).with_path("topic")
         topic = values.text("topic")
         if not topic:
             raise UsageError("the option topic is missing")
@@ -58,7 +60,7 @@ class TopicOptions:
         if start.timestamp_ms is not None and end.timestamp_ms is not None and start.timestamp_ms > end.timestamp_ms:
             raise UsageError("startingTimestamp is after endingTimestamp")
         return cls(
-            name_servers=_name_servers(values.text("nameServer") or environment.get(NAMESRV_VARIABLE, "")),
+            name_servers=_name_servers(values.text("nameServer") or find_name_server(environment)),
             topic=topic,
             columns=COLUMNS.parse(values.text("columns")) if "columns" in values else COLUMNS.names,
             start=start,
@@ -73,7 +75,7 @@ class TopicOptions:
 def _name_servers(text: str) -> tuple[str, ...]:
     addresses = tuple(address.strip() for address in text.split(";") if address.strip())
     if not addresses:
-        raise UsageError(f"the option nameServer is missing, and {NAMESRV_VARIABLE} is not set")
+        raise UsageError("nameServer is host:port, several parted by ;", nameServer=text)
     for address in addresses:
         parse_address(address)
     return addresses

@@ -11,11 +11,12 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tallystick.pipeline.codes import coded
-from tallystick.pipeline.source import TaskPartition, check_schema
+from tallystick.pipeline.given_options import given, to_store
+from tallystick.pipeline.source import BatchSource, TaskPartition, check_schema
 from tallystick.pipeline.topic.options import TopicOptions
 from tallystick.pipeline.topic.plan import Partition, plan
 from tallystick.pipeline.topic.schema import COLUMNS
@@ -23,20 +24,25 @@ from tallystick.pipeline.topic.schema import COLUMNS
 FORMAT = "tally-topic"
 
 
-class TopicDataSource(DataSource):
+class TopicDataSource(BatchSource):
+    instead_of_following = "Outside of Spark, RocketMQ.consumer and tally message read --follow follow a topic."
+    instead_of_writing = "Send with tallystick.sync.broker(name_server).producer(group) in foreachPartition."
+
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         with coded():
-            return COLUMNS.ddl(TopicOptions.parse(self.options).columns)
+            columns = TopicOptions.parse(given(self.options)).columns
+            return COLUMNS.struct(columns, to_store(self.options))
 
     def reader(self, schema: StructType) -> TopicSourceReader:
         with coded():
-            options = TopicOptions.parse(self.options)
-            check_schema(COLUMNS, options.columns if "columns" in self.options else None, schema)
-            return TopicSourceReader(options, schema)
+            options = given(self.options, schema)
+            wanted = TopicOptions.parse(options)
+            check_schema(COLUMNS, wanted.columns if "columns" in options else None, schema)
+            return TopicSourceReader(wanted, schema)
 
 
 class TopicSourceReader(DataSourceReader):

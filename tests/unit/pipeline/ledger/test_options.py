@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tallystick.errors import UsageError
@@ -31,14 +33,24 @@ def test_names_come_in_any_case() -> None:
 
 
 def test_an_unknown_option_is_refused_by_name() -> None:
-    with pytest.raises(UsageError, match=r"unknown option: ledger; known: .*ledgers"):
+    with pytest.raises(UsageError, match=r"unknown option: ledger \(did you mean ledgers\?\); known: .*ledgers"):
         parse(ledger="1")
 
 
-def test_a_missing_uri_is_named() -> None:
-    with pytest.raises(UsageError, match="uri"):
-        LedgerOptions.parse({}, {})
+def test_a_missing_uri_is_that_of_the_environment_or_of_the_running_development_cluster(tmp_path: Path) -> None:
+    empty = {"TALLY_DEV_DIR": str(tmp_path)}
+    with pytest.raises(UsageError, match="the option uri"):
+        LedgerOptions.parse({}, empty)
     assert LedgerOptions.parse({}, {"TALLY_URI": URI}).uri == URI
+
+
+def test_a_path_names_the_ledgers_or_the_cluster() -> None:
+    assert parse(path="3-4").selection.ledgers == (Span(3, 4),)
+    assert LedgerOptions.parse({"path": URI, "ledgers": "7"}, {}).uri == URI
+    with pytest.raises(UsageError, match="say the same thing"):
+        parse(path="3", ledgers="3")
+    with pytest.raises(UsageError, match="say the same thing"):
+        parse(path=URI)
 
 
 def test_memory_is_seen_by_one_process_only() -> None:

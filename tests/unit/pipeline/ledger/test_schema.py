@@ -8,19 +8,13 @@ from tallystick.pipeline.ledger.schema import COLUMNS
 
 
 def test_the_whole_schema() -> None:
-    assert COLUMNS.ddl(COLUMNS.names) == ", ".join(
-        [
-            "ledger bigint not null",
-            "entry bigint not null",
-            "lac bigint not null",
-            "length bigint not null",
-            "payload binary not null",
-        ]
-    )
+    schema = COLUMNS.struct(COLUMNS.names)
+    assert schema.simpleString() == "struct<ledger:bigint,entry:bigint,lac:bigint,length:bigint,payload:binary>"
+    assert not any(field.nullable or field.metadata for field in schema)
 
 
 def test_a_projection_is_a_schema_too() -> None:
-    assert COLUMNS.ddl(COLUMNS.parse("payload,ledger")) == "payload binary not null, ledger bigint not null"
+    assert COLUMNS.struct(COLUMNS.parse("payload,ledger")).simpleString() == "struct<payload:binary,ledger:bigint>"
 
 
 def test_any_part_of_our_columns_in_any_order_is_honoured() -> None:

@@ -39,7 +39,7 @@ def test_several_name_servers_and_the_environment() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"nameServer": ""}, "nameServer is missing"),
+        ({"nameServer": " ; "}, "nameServer is host:port"),
         ({"nameServer": "h"}, "an address is host:port"),
         ({"topic": ""}, "topic is missing"),
         ({"topics": "T"}, "unknown option: topics"),

@@ -1,0 +1,109 @@
+"""What a newcomer tries first: SQL tables, load(path), no options at all, streams and sinks that are not there yet."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.spark_failures import failure_of
+from tallystick import sync
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from conftest import Write
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def ledger(write: Write, bk: sync.BookKeeper) -> Iterator[int]:
+    made = write([b"%d" % number for number in range(10)])
+    yield made
+    bk.delete_ledger(made)
+
+
+def test_a_table_of_the_catalog_keeps_its_options(spark: SparkSession, uri: str, ledger: int) -> None:
+    spark.sql(
+        f"CREATE TABLE entries USING `tally-ledger` OPTIONS (uri '{uri}', ledgers '{ledger}', firstEntry '4', "
+        "columns 'entry,payload') COMMENT 'the last ones' TBLPROPERTIES ('mine' = 'yes')"
+    )
+    try:
+        rows = spark.sql("SELECT * FROM entries WHERE entry < 6").collect()
+        assert [(row.entry, bytes(row.payload)) for row in rows] == [(4, b"4"), (5, b"5")]
+        assert spark.read.option("firstEntry", "8").table("entries").count() == 2
+    finally:
+        spark.sql("DROP TABLE entries")
+
+
+def test_a_table_keeps_no_password(spark: SparkSession, uri: str) -> None:
+    statement = f"CREATE TABLE secrets USING `tally-ledger` OPTIONS (uri '{uri}', password 'not-for-all')"
+    text = failure_of(lambda: spark.sql(statement))
+    assert "[TALLY-USAGE-ERROR] a table keeps no password" in text and "not-for-all" not in text
+
+
+def test_a_temporary_view(spark: SparkSession, uri: str, ledger: int) -> None:
+    spark.sql(f"CREATE TEMPORARY VIEW seen USING `tally-ledger` OPTIONS (uri '{uri}', ledgers '{ledger}')")
+    assert spark.sql("SELECT count(*) FROM seen").first()[0] == 10  # type: ignore[index]  # there is always a row
+
+
+def test_a_path_and_a_development_cluster(
+    spark: SparkSession, uri: str, ledger: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert spark.read.format("tally-ledger").option("uri", uri).load(str(ledger)).count() == 10
+    assert spark.read.format("tally-ledger").option("ledgers", ledger).load(uri).count() == 10
+    text = failure_of(lambda: spark.read.format("tally-ledger").option("ledger", ledger).load(uri))
+    assert "did you mean ledgers?" in text
+
+
+@pytest.mark.parametrize("name", ["tally-ledger", "tally-topic"])
+def test_following_and_writing_say_what_to_do_instead(
+    spark: SparkSession, uri: str, name_server: str, name: str, tmp_path: Path
+) -> None:
+    options = {"uri": uri} if name == "tally-ledger" else {"nameServer": name_server, "topic": "T"}
+    followed = spark.readStream.format(name).options(**options).load()
+    rows = spark.range(3)
+    rate: Any = spark.readStream.format("rate").load()
+
+    def run(frame: Any, format: str) -> None:
+        writer = frame.writeStream.format(format).options(**options).option("checkpointLocation", str(tmp_path))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    assert f"{name} cannot be followed by a streaming query" in failure_of(lambda: run(followed, "noop"))
+    for mode in ("append", "overwrite"):
+        text = failure_of(lambda mode=mode: rows.write.format(name).options(**options).mode(mode).save())  # type: ignore[misc]
+        assert f"[TALLY-USAGE-ERROR] {name} cannot be written by Spark" in text
+    assert f"{name} cannot be written by Spark" in failure_of(lambda: run(rate, name))
+
+
+PROGRAM = """
+import sys, warnings
+from pyspark.sql import SparkSession
+import tallystick.spark
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+tallystick.spark.register(spark)
+print("rows", spark.read.format("tally-ledger").load(sys.argv[1]).count())
+"""
+
+
+def test_a_session_of_one_s_own_outside_of_an_activated_environment(
+    uri: str, ledger: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``python3`` is an interpreter without tallystick there, and PYSPARK_PYTHON is not set."""
+    venv.create(tmp_path / "bare", symlinks=True)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bare' / 'bin'}:/usr/bin:/bin")
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "VIRTUAL_ENV"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.setenv("TALLY_URI", uri)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(ledger)], capture_output=True, text=True, timeout=300, cwd=tmp_path
+    )
+    assert "rows 10" in done.stdout, done.stderr[-3000:]
