@@ -148,7 +148,10 @@ def test_h13_a_dead_master_s_messages_come_from_its_slave(
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"topic": "rows", "topics": "rows"}, "[TALLY-USAGE-ERROR] unknown option: topics; known: nameServer, topic"),
+        (
+            {"topic": "rows", "topics": "rows"},
+            "[TALLY-USAGE-ERROR] unknown option: topics (did you mean topic?); known: path, nameS",
+        ),
         ({"topic": "rows", "columns": "payload"}, "[TALLY-USAGE-ERROR] columns are some of topic, brokerName"),
         ({"topic": "rows", "startingOffsets": '{"rows": {"broker-a": {"0": 999}}}'}, "[TALLY-NO-SUCH-MESSAGE]"),
         ({"topic": "absent"}, "[TALLY-NO-SUCH-TOPIC]"),
