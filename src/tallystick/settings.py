@@ -48,6 +48,7 @@ KEYS: Mapping[str, Key] = {
     "maxBatchReadSize": Key("max_batch_read_bytes", keyfile.integer),
     "gcWaitTime": Key("gc_wait_s", keyfile.seconds),
     "diskUsageThreshold": Key("disk_usage_threshold", keyfile.number),
+    "minUsableSizeForHighPriorityWrites": Key("high_priority_spare_bytes", keyfile.integer),
     "httpServerEnabled": Key("http_enabled", keyfile.flag),
     "httpServerHost": Key("http_host", keyfile.text),
     "httpServerPort": Key("http_port", keyfile.integer),

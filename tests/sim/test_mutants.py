@@ -21,7 +21,7 @@ SIM = (
     "sys.exit({2} if run_many(tier.run, range({1}), stop_at=1).failed else 0)"
 )
 FOUND = 3  # a broken promise; 1 would also be any exception
-TIERS = {"sim": "cores", "sim ha": "ha", "sim metadata": "metadata"}
+TIERS = {"sim": "cores", "sim ha": "ha", "sim metadata": "metadata", "sim storage": "storage"}
 ALL = (*MUTANTS, *HA_MUTANTS)
 
 

@@ -149,7 +149,7 @@ async def talking(bookie: Bookie) -> AsyncIterator[Peer]:
 
 @dataclass
 class SpyDisk:
-    """The machine's disk with a hook before each write and sync of a file."""
+    """The machine's disk with a hook before each read, write, sync and close of a file."""
 
     before: Callable[[str, str], None]  # (action, path); raises what the disk shall raise
     real: Disk = field(default_factory=OsDisk)
@@ -170,9 +170,18 @@ class _SpyFile:
         written: int = self._real.write(buffers, offset)
         return written
 
+    def read(self, size: int, offset: int) -> bytes:
+        self._before("read", self._path)
+        data: bytes = self._real.read(size, offset)
+        return data
+
     def sync(self) -> None:
         self._before("sync", self._path)
         self._real.sync()
+
+    def close(self) -> None:
+        self._before("close", self._path)
+        self._real.close()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)

@@ -1,8 +1,8 @@
 """One simulated life of a bookie's storage: adds, fences, checkpoints, collections, crashes; checked all along.
 
 The promises: what a commit made durable is there after any crash with equal bytes, fences included; a "no" said after a
-restart stays a "no"; a deleted ledger never comes back half. The model in ``storage_model.py`` has for each entry
-the versions that were sent, and which of them was promised.
+restart stays a "no"; a deleted ledger never comes back half; a full disk does not keep what deleted ledgers have. The
+model in ``storage_model.py`` has for each entry the versions that were sent, and which of them was promised.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie.checkpoint import Checkpoint
 from tallystick.bookkeeper.bookie.journal import Commit
+from tallystick.bookkeeper.bookie.state_file import SPARE_FILE
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.digest import ENTRY_HEADER, master_key
@@ -36,6 +37,8 @@ from tallystick.sim.storage_model import (
 )
 
 STEPS = 120
+PLENTY = 1 << 40  # bytes of the disk, unless it is full
+SPARE = f"{LEDGER_DIR}/{SPARE_FILE}"
 
 
 @dataclass
@@ -52,7 +55,7 @@ class Life:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.disk = SimDisk(random.Random(seed + 1))
+        self.disk = SimDisk(random.Random(seed + 1), capacity=PLENTY)
         self.clock = Clock()
         self.books = {ledger: Book() for ledger in IDS}
         self.promised = 0
@@ -89,7 +92,7 @@ class Life:
     def live(self) -> None:
         steps: list[tuple[Callable[[], None], int]] = [
             (self.add_run, 30), (self.add_one, 10), (self.fence, 4), (self.wrong_key, 2), (self.commit, 30),
-            (self.upkeep, 25), (self.look, 10), (self.crash_soon, 3), (self.restart, 2),
+            (self.upkeep, 25), (self.look, 10), (self.crash_soon, 3), (self.restart, 2), (self.fill_up, 2),
         ]  # fmt: skip
         actions, weights = [step for step, _ in steps], [weight for _, weight in steps]
         for _ in range(STEPS):
@@ -199,19 +202,29 @@ class Life:
     def upkeep(self) -> None:
         """One step of a checkpoint or a collection."""
         if self._plan is None:
-            if self.random.random() < 0.6:
-                self._plan = self.storage.begin_checkpoint()
+            step = self.random.choices((self.storage.begin_checkpoint, self.storage.begin_compaction, None), (5, 2, 3))[
+                0
+            ]
+            if step is not None:
+                self._plan = step()
             else:
                 self._begin_collect()
         elif not self._written:
             try:
                 self.storage.write(self._plan)
-            except StorageError:
+            except StorageError as error:
+                self._judge_refusal(self._plan, error)
                 self._plan = None
                 return
             self._written = True
         else:
             self._finish(self._plan)
+
+    def _judge_refusal(self, plan: Checkpoint, error: StorageError) -> None:
+        with self.disk.undisturbed():
+            kept = self.disk.open(SPARE).size() if self.disk.exists(SPARE) else 0
+        if plan.table is None and isinstance(error, DiskFull) and not self._flaky and kept >= len(plan.state.encode()):
+            raise Violation("a full disk refused to delete ledgers, though room was kept for it")
 
     def _begin_collect(self) -> None:
         known = self.storage.ledger_ids()
@@ -254,9 +267,14 @@ class Life:
         self._reboot()
         self._again()
 
+    def fill_up(self) -> None:
+        """The disk is full, or has space again."""
+        usage = self.disk.usage(LEDGER_DIR)
+        self.disk.capacity = usage.total - usage.free if usage.total == PLENTY else PLENTY
+
     def restart(self) -> None:
-        """An orderly stop."""
-        self.disk.fault = None
+        """An orderly stop, with space for the checkpoint."""
+        self.disk.fault, self.disk.capacity = None, PLENTY
         if self._flight is not None:
             self.commit()
         self.storage.close()

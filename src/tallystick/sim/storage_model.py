@@ -20,6 +20,7 @@ LEDGER_DIR = "/bookie/ledgers"
 SETTINGS = StorageSettings(
     journal_segment_bytes=16 * 1024, journal_spare_segments=2, journal_bytes=64 * 1024, memtable_bytes=16 * 1024,
     chunk_bytes=512, read_cache_bytes=4096, open_logs=2, merge_logs=3, deleted_memory_ledgers=100,
+    state_spare_bytes=4096,
 )  # fmt: skip
 IDS = (0, 1, 7, 1 << 60)
 
@@ -105,7 +106,8 @@ def _answer(ledger: int, entry: int, book: Book) -> bytes:
 
 def check_rot(books: Mapping[int, Book], disk: SimDisk, rng: random.Random, reopen: Callable[[], Storage]) -> None:
     """A bit flips in a file of the ledgers: refused, an I/O error, or harmless; never "no" and never other bytes."""
-    path = f"{LEDGER_DIR}/{rng.choice(disk.listdir(LEDGER_DIR))}"
+    files = [path for name in disk.listdir(LEDGER_DIR) if disk.open(path := f"{LEDGER_DIR}/{name}").size()]
+    path = rng.choice(files)
     disk.flip(path, rng.randrange(disk.open(path).size()), rng.randrange(8))
     try:
         storage = reopen()

@@ -61,7 +61,8 @@ class Bookie:
         self._stack = AsyncExitStack()  # what to undo, newest first
         self._tasks: list[asyncio.Task[None]] = []
         self._listing: Listing | None = None
-        self.counts, self.guard = Counts(), DiskGuard(settings.disk_usage_threshold)
+        self.counts = Counts()
+        self.guard = DiskGuard(settings.disk_usage_threshold, settings.high_priority_spare_bytes)
         self.address: Address = (self._addresses.listen_host, settings.port)
         self.http_address: Address | None = None
         self.failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
@@ -102,9 +103,9 @@ class Bookie:
 
     async def _open_storage(self) -> None:
         settings, outside = self._settings, self._outside
-        self._worker, journal_worker = Worker("tally-upkeep"), Worker("tally-journal")
+        self._worker, self._journal_worker = Worker("tally-upkeep"), Worker("tally-journal")
         self._stack.callback(self._worker.close)
-        self._stack.callback(journal_worker.close)
+        self._stack.callback(self._journal_worker.close)
         journal = os.path.join(folder_of(settings.journal_dir), "journal")
         ledgers = os.path.join(folder_of(settings.ledger_dir), "ledgers")
         self.storage = await self._worker.run(
@@ -112,7 +113,7 @@ class Bookie:
         )
         self._stack.push_async_callback(self._close_storage)
         self.committer = Committer(
-            self.storage, journal_worker, outside.clock, self.counts,
+            self.storage, self._journal_worker, outside.clock, self.counts,
             full=self._space, committed=lambda: self.upkeep.committed(), failed=self._fail,
         )  # fmt: skip
         self.upkeep = Upkeep(
@@ -125,6 +126,9 @@ class Bookie:
         """After a failed or stuck commit nothing more is written: the next start replays the journal."""
         clean = self.committer.idle.is_set() and not self.failure.done()
         self.committer.close()
+        # A commit may be under way. Its journal must not be closed before: the number of a closed file is soon that of
+        # another one, and the commit would be written into that.
+        await self._journal_worker.run(lambda: None)
         try:
             await self._worker.run(lambda: self.storage.close(clean=clean))
         except StorageError as error:

@@ -5,26 +5,29 @@ The order of the durable steps is what keeps a crash harmless at any point::
     new entry logs and their indexes, synced ─► state file (names the logs that count, and the mark) ─► journal segments
     up to the mark are free ─► log files that no longer count are deleted
 
-Deleting ledgers and rewriting logs that are mostly dead takes the same steps with more logs (``collector.py``).
+Rewriting logs that are mostly dead takes the same steps with more logs (``collector.py``). Deleting ledgers, and logs
+that nothing else is in, takes them without a table: it writes the state alone and leaves the mark where it was, so a
+full disk cannot keep the space that deleted ledgers have.
 """
 
 from __future__ import annotations
 
-import os
+import contextlib
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from tallystick.bookkeeper.bookie.collector import compact
-from tallystick.bookkeeper.bookie.entry_log import EntryLog, LogWriter, Piece
+from tallystick.bookkeeper.bookie.collector import Damaged, Unreadable, compact
+from tallystick.bookkeeper.bookie.entry_log import EntryLog, LogWriter, Piece, remove_log
 from tallystick.bookkeeper.bookie.ledgers import Ledger, State
 from tallystick.bookkeeper.bookie.memtable import MemTable, Rows
 from tallystick.bookkeeper.bookie.settings import StorageSettings
+from tallystick.bookkeeper.bookie.state_file import StateFile
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import StorageError
-from tallystick.runtime.disk import Disk, write_atomic
+from tallystick.runtime.disk import Disk
 
-STATE_FILE = "state"
 _BATCH_BYTES = 64 * 1024  # runs below it are joined for the log writer
 
 
@@ -32,51 +35,84 @@ _BATCH_BYTES = 64 * 1024  # runs below it are joined for the log writer
 class Checkpoint:
     """What one checkpoint will do, decided on the loop; nothing in it changes while it is written."""
 
-    table: MemTable = field(repr=False)
+    table: MemTable | None = field(repr=False)  # None: no entry is written, and the state keeps its mark
     state: State = field(repr=False)  # to be stored; the logs that the checkpoint writes are added to its own
-    log_id: int  # and the one after it are for the logs of this checkpoint
+    log_id: int = 0  # and the one after it are for the logs of this checkpoint
     rewrite: tuple[int, ...] = ()  # logs whose live entries move to a new log
     gone: tuple[int, ...] = ()  # logs that nothing refers to
     deleted: tuple[LedgerId, ...] = ()
+
+
+NewLog = tuple[EntryLog, list[Piece]]
 
 
 @dataclass(frozen=True)
 class Written:
     """What became of a checkpoint that is durable."""
 
-    logs: tuple[tuple[EntryLog, list[Piece]], ...]
-    removed: tuple[int, ...]
+    logs: tuple[NewLog, ...] = ()
+    removed: tuple[int, ...] = ()
+    damaged: tuple[Damaged, ...] = ()  # logs that should have been rewritten and stay as they are
 
 
-def write_checkpoint(
-    disk: Disk, directory: str, settings: StorageSettings, plan: Checkpoint, alive: Mapping[LedgerId, Ledger]
-) -> Written:
-    """Make a checkpoint durable. After a StorageError the old state holds, and the same table can be written again."""
-    writers = [LogWriter(disk, directory, plan.log_id + at, settings.chunk_bytes) for at in range(2)]
-    try:
+class CheckpointWriter:
+    """``write`` checkpoints one after another, on a thread."""
+
+    def __init__(self, disk: Disk, directory: str, settings: StorageSettings, state_file: StateFile) -> None:
+        self._disk, self._directory, self._settings, self._state_file = disk, directory, settings, state_file
+
+    def write(self, plan: Checkpoint, alive: Mapping[LedgerId, Ledger]) -> Written:
+        """Make a checkpoint durable. After a StorageError the old state holds, and the same table can be written
+        again."""
         # The higher id is the newer log: where both have an entry, the one from memory is the newer version.
-        rewritten = compact(disk, directory, plan.rewrite, alive, writers[0])
-        _write_table(writers[1], plan)
-        logs = tuple((writer.finish(), writer.pieces) for writer in writers if writer.pieces)
-    except StorageError:
-        for writer in writers:
-            writer.abandon()
-        raise
-    for writer in writers:
-        if not writer.pieces:
-            writer.abandon()
-    removed = (*plan.gone, *rewritten)
-    kept = (log for log in plan.state.logs if log not in removed)
-    state = replace(plan.state, logs=(*kept, *(log.id for log, _ in logs)))
-    # From here on a failure leaves it open which state holds, so the new logs must stay.
-    write_atomic(disk, os.path.join(directory, STATE_FILE), state.encode())
-    return Written(logs, removed)
+        logs, rewritten, damaged = self._rewrite(plan, alive)
+        try:
+            if plan.table is not None:
+                logs += self._write_table(plan.table, plan)
+        except StorageError:
+            for log, _ in logs:
+                with contextlib.suppress(StorageError):
+                    remove_log(self._disk, self._directory, log.id)
+            raise
+        removed = (*plan.gone, *rewritten)
+        kept = (log for log in plan.state.logs if log not in removed)
+        # From here on a failure leaves it open which state holds, so the new logs must stay.
+        self._state_file.write(replace(plan.state, logs=(*kept, *(log.id for log, _ in logs))))
+        return Written(logs, removed, damaged)
 
+    def _rewrite(
+        self, plan: Checkpoint, alive: Mapping[LedgerId, Ledger]
+    ) -> tuple[tuple[NewLog, ...], tuple[int, ...], tuple[Damaged, ...]]:
+        """The new log, the logs that it replaces, and those that could not be read: without them it is begun anew."""
+        damaged = list[Damaged]()
+        while victims := tuple(log for log in plan.rewrite if log not in [found.log for found in damaged]):
+            fill = partial(compact, self._disk, self._directory, victims, alive)
+            try:
+                return self._new_log(plan.log_id, fill), victims, tuple(damaged)
+            except Unreadable as found:
+                damaged.append(found.damaged)
+        return (), (), tuple(damaged)
 
-def _write_table(writer: LogWriter, plan: Checkpoint) -> None:
-    for ledger in sorted(plan.table.ledgers):
-        if ledger in plan.state.ledgers:
-            _write_rows(writer, ledger, plan.table.ledgers[ledger])
+    def _write_table(self, table: MemTable, plan: Checkpoint) -> tuple[NewLog, ...]:
+        def fill(writer: LogWriter) -> None:
+            for ledger in sorted(table.ledgers):
+                if ledger in plan.state.ledgers:
+                    _write_rows(writer, ledger, table.ledgers[ledger])
+
+        return self._new_log(plan.log_id + 1, fill)
+
+    def _new_log(self, log_id: int, fill: Callable[[LogWriter], None]) -> tuple[NewLog, ...]:
+        """A log with what ``fill`` adds; none if that is nothing."""
+        writer = LogWriter(self._disk, self._directory, log_id, self._settings.chunk_bytes)
+        try:
+            fill(writer)
+            if writer.pieces:
+                return ((writer.finish(), writer.pieces),)
+        except (StorageError, Unreadable):
+            writer.abandon()
+            raise
+        writer.abandon()
+        return ()
 
 
 def _write_rows(writer: LogWriter, ledger: LedgerId, rows: Rows) -> None:

@@ -2,13 +2,14 @@
 
 A ledger is deleted only when it was here before the metadata was listed and the whole listing does not name it: its
 metadata is created before its first entry. What a rewritten log still holds is decided entry by entry by the index; the
-index changes only after the new log is durable.
+index changes only after the new log is durable. A log that cannot be read stays: the rest of its entries may be sound.
 """
 
 from __future__ import annotations
 
+import contextlib
 from array import array
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie import index
@@ -16,7 +17,7 @@ from tallystick.bookkeeper.bookie.entry_log import EntryLog, LogWriter, Piece, l
 from tallystick.bookkeeper.bookie.ledgers import Ledger, holds
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
-from tallystick.errors import CorruptRecord
+from tallystick.errors import StorageError
 from tallystick.runtime.disk import Disk, File
 
 _SMALL = 8  # a log with less than the memtable's size / 8 of live bytes is a small one
@@ -24,71 +25,92 @@ _BATCH_FRAMES = 1024
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What to do with the entry logs."""
+class Damaged:
+    """A log that could not be read, and why."""
 
-    rewrite: tuple[int, ...]
-    gone: tuple[int, ...]
+    log: int
+    reason: str
 
 
-def choose_logs(logs: Collection[EntryLog], alive: Mapping[LedgerId, Ledger], settings: StorageSettings) -> Choice:
-    """By the bytes of live ledgers in each log; overwritten entries count as live until their log is rewritten."""
-    live = {log.id: sum(size for ledger, size in log.by_ledger.items() if holds(alive, ledger, log.id)) for log in logs}
-    gone = tuple(log.id for log in logs if not live[log.id])
-    rest = [log for log in logs if live[log.id]]
-    rewrite = {log.id for log in rest if live[log.id] < settings.compact_below * log.size}
-    small = [log.id for log in rest if live[log.id] < settings.memtable_bytes / _SMALL]
+class Unreadable(Exception):
+    """A log could not be read while it was rewritten. Nothing else failed: the others can still be rewritten."""
+
+    def __init__(self, damaged: Damaged) -> None:
+        super().__init__(damaged.reason)
+        self.damaged = damaged
+
+
+def _live_bytes(log: EntryLog, alive: Mapping[LedgerId, Ledger]) -> int:
+    """Of live ledgers; overwritten entries count until their log is rewritten."""
+    return sum(size for ledger, size in log.by_ledger.items() if holds(alive, ledger, log.id))
+
+
+def logs_without_a_ledger(logs: Collection[EntryLog], alive: Mapping[LedgerId, Ledger]) -> tuple[int, ...]:
+    """The logs to delete as they are."""
+    return tuple(log.id for log in logs if not _live_bytes(log, alive))
+
+
+def logs_to_rewrite(
+    logs: Collection[EntryLog], alive: Mapping[LedgerId, Ledger], settings: StorageSettings
+) -> tuple[int, ...]:
+    """The logs that are mostly dead, and the small ones if there are many."""
+    live = {log.id: _live_bytes(log, alive) for log in logs}
+    rewrite = {log.id for log in logs if live[log.id] < settings.compact_below * log.size}
+    small = [log.id for log in logs if live[log.id] < settings.memtable_bytes / _SMALL]
     if len(small) >= settings.merge_logs:
         rewrite.update(small)
-    return Choice(tuple(sorted(rewrite)), gone)
+    return tuple(sorted(rewrite))
+
+
+@contextlib.contextmanager
+def _reading(log_id: int) -> Iterator[None]:
+    """Tell errors of a log that is read apart from those of the log that is written."""
+    try:
+        yield
+    except StorageError as error:
+        raise Unreadable(Damaged(log_id, str(error))) from error
 
 
 class _Source:
-    """A log that is being rewritten, read chunk by chunk."""
+    """A log that is being rewritten, read chunk by chunk. All methods raise Unreadable."""
 
-    def __init__(self, disk: Disk, directory: str, log: EntryLog) -> None:
-        self.log = log
-        self.file: File = disk.open(log_path(directory, log.id))
+    def __init__(self, disk: Disk, directory: str, log_id: int) -> None:
+        with _reading(log_id):
+            self.log, self.pieces = load_index(disk, directory, log_id)
+            self.file: File = disk.open(log_path(directory, log_id))
         self._number, self._chunk = -1, b""
 
-    def check(self) -> bool:
-        """Whether each chunk matches its checksum."""
-        try:
+    def check(self) -> None:
+        """Read each chunk and compare it with its checksum."""
+        with _reading(self.log.id):
             for number in range(len(self.log.chunks)):
                 self.log.read_chunk(self.file, number)
-        except CorruptRecord:
-            return False
-        return True
 
     def frame(self, location: index.Location) -> bytes:
         offset = location & index.OFFSET_MASK
         number = self.log.chunk_of(offset)
         if number != self._number:
-            self._number, self._chunk = number, self.log.read_chunk(self.file, number)
+            with _reading(self.log.id):
+                self._number, self._chunk = number, self.log.read_chunk(self.file, number)
         start = offset - self.log.chunks[number]
         return self._chunk[start : start + 4 + int.from_bytes(self._chunk[start : start + 4], "big")]
 
 
 def compact(
     disk: Disk, directory: str, victims: Iterable[int], alive: Mapping[LedgerId, Ledger], writer: LogWriter
-) -> tuple[int, ...]:
-    """Copy the live entries of the victims to a new log; which victims can go. A damaged one stays as it is."""
+) -> None:
+    """Copy the live entries of the victims to a new log. Raises Unreadable, and StorageError of the new log."""
     sources: dict[int, _Source] = {}
     pieces: dict[LedgerId, list[Piece]] = {}
     try:
         for log_id in victims:
-            log, found = load_index(disk, directory, log_id)
-            source = sources[log_id] = _Source(disk, directory, log)
-            if not source.check():
-                source.file.close()
-                del sources[log_id]
-                continue
-            for piece in found:
+            source = sources[log_id] = _Source(disk, directory, log_id)
+            source.check()
+            for piece in source.pieces:
                 if holds(alive, piece.ledger, log_id):
                     pieces.setdefault(piece.ledger, []).append(piece)
         for ledger in sorted(pieces):
             _copy(sources, writer, ledger, _live_entries(pieces[ledger], alive[ledger].pages))
-        return tuple(sources)
     finally:
         for source in sources.values():
             source.file.close()

@@ -35,6 +35,7 @@ class BookieSettings:
     max_batch_read_bytes: int = 5 * MIB
     gc_wait_s: float = 600.0  # between two looks at which ledgers were deleted
     disk_usage_threshold: float = 0.95  # a fuller disk makes the bookie read-only
+    high_priority_spare_bytes: int | None = None  # recovery writes while so much is free; else a share of the disk
     http_enabled: bool = False
     http_host: str = "127.0.0.1"
     http_port: int = 8080
@@ -54,6 +55,8 @@ class BookieSettings:
                 raise UsageError("journal and ledger folders are absolute paths", folder=folder)
         if not 0 < self.disk_usage_threshold < 1:
             raise UsageError("diskUsageThreshold lies between 0 and 1", value=self.disk_usage_threshold)
+        if self.high_priority_spare_bytes is not None and self.high_priority_spare_bytes < 0:
+            raise UsageError("minUsableSizeForHighPriorityWrites is not below 0", value=self.high_priority_spare_bytes)
         for name, number in (
             ("zkTimeout", self.session_timeout_s), ("gcWaitTime", self.gc_wait_s),
             ("maxBatchReadSize", self.max_batch_read_bytes),

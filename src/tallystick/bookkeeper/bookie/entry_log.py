@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import string
 import struct
 import sys
 from array import array
@@ -54,6 +55,12 @@ def log_path(directory: str, log_id: int) -> str:
 
 def index_path(directory: str, log_id: int) -> str:
     return os.path.join(directory, f"{log_id:010x}.index")
+
+
+def log_of(name: str) -> int | None:
+    """The log that a file of this name belongs to; None if it is not named so."""
+    stem, _, ending = name.partition(".")
+    return int(stem, 16) if ending in ("log", "index") and set(stem) <= set(string.hexdigits) else None
 
 
 def remove_log(disk: Disk, directory: str, log_id: int) -> None:

@@ -108,7 +108,7 @@ class Ledgers:
         self.next_log = state.next_log
         self.alive = {number: Ledger(r.key, r.born, r.fenced) for number, r in state.ledgers.items()}
         self.deleted = dict(state.deleted)
-        self._last_commits: dict[LedgerId, int] = {}  # of deleted ledgers; none that was deleted before the restart
+        self._last_commits: dict[LedgerId, int] = {}  # of deleted ledgers: those that the journal may still have
 
     def admit(self, ledger: LedgerId, key: bytes, now_ms: int, *, recovery: bool = False) -> Code:
         """May entries be added? Knows the ledger from now on if it did not, by this key (Q11)."""
@@ -148,6 +148,14 @@ class Ledgers:
         del self.alive[ledger]
         self.deleted[ledger] = now_ms
         self._last_commits[ledger] = commit
+
+    def skipped(self, ledger: LedgerId, commit: int) -> bool:
+        """Whether a ledger was deleted after this commit of the journal, which has adds to it or its fence, was
+        written: a replay skips them."""
+        if ledger not in self.deleted:
+            return False
+        self._last_commits[ledger] = commit
+        return True
 
     def enter(self, log_id: int, pieces: Iterable[Piece]) -> None:
         """Put a log's entries into the index. Logs come by ascending id: the newest version of an entry wins."""

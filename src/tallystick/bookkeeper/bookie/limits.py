@@ -7,16 +7,18 @@ from collections.abc import Sequence
 from tallystick.runtime.disk import Usage
 
 CHECK_EVERY_S = 10.0  # diskCheckInterval
-SPARE_BYTES = (
-    1024 * 1024 * 1024
-)  # recovery may still write while this much is free (minUsableSizeForHighPriorityWrites)
+
+_SPARE_SHARE = 0.01  # of a disk
+_SPARE_BYTES = 1024 * 1024 * 1024  # and no more than the original's default (minUsableSizeForHighPriorityWrites)
 
 
 class DiskGuard:
     """Decides whether the bookie is read-only, from what was measured and from writes that found the disk full."""
 
-    def __init__(self, threshold: float) -> None:
-        self._threshold = threshold
+    def __init__(self, threshold: float, spare_bytes: int | None = None) -> None:
+        """A disk of which more than ``threshold`` is used is too full. Recovery may write while ``spare_bytes`` are
+        free; None means a hundredth of the disk, at most 1 GiB."""
+        self._threshold, self._spare_bytes = threshold, spare_bytes
         self._over = False  # by the last measurement
         self._blocked: list[str] = []  # what found no space and is tried again
         self._spare = True
@@ -33,8 +35,11 @@ class DiskGuard:
         """The file systems were looked at. True: ``read_only`` changed."""
         before = self.read_only
         self._over = any(usage.total - usage.free > usage.total * self._threshold for usage in usages)
-        self._spare = all(usage.free >= SPARE_BYTES for usage in usages)
+        self._spare = all(usage.free >= self._spare_of(usage) for usage in usages)
         return self.read_only != before
+
+    def _spare_of(self, usage: Usage) -> int:
+        return min(_SPARE_BYTES, int(usage.total * _SPARE_SHARE)) if self._spare_bytes is None else self._spare_bytes
 
     def filled(self, what: str) -> bool:
         """A commit or checkpoint found no space. True: ``read_only`` changed."""

@@ -115,6 +115,7 @@ def _storage(view: View) -> Iterator[Metric]:
         ("bookie_journal_bytes", "Journal bytes since the last checkpoint", stats.journal_bytes),
         ("bookie_entry_logs", "Entry log files", stats.entry_logs),
         ("bookie_entry_log_bytes", "Bytes of entry logs", stats.entry_log_bytes),
+        ("bookie_damaged_entry_logs", "Entry logs that could not be read when they were rewritten", stats.damaged_logs),
     ):
         yield GaugeMetricFamily(name, text, value)
     yield CounterMetricFamily("bookie_checkpoints_total", "Checkpoints written", view.counts.checkpoints)

@@ -11,35 +11,37 @@ import os
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie import records
-from tallystick.bookkeeper.bookie.checkpoint import STATE_FILE
-from tallystick.bookkeeper.bookie.entry_log import EntryLogs, index_path, log_path
+from tallystick.bookkeeper.bookie.entry_log import EntryLogs, index_path, log_of, log_path
 from tallystick.bookkeeper.bookie.files import make_folder
 from tallystick.bookkeeper.bookie.journal import Journal
 from tallystick.bookkeeper.bookie.ledgers import Ledgers, State
 from tallystick.bookkeeper.bookie.memtable import Tables
 from tallystick.bookkeeper.bookie.settings import StorageSettings
-from tallystick.errors import CorruptRecord, DiskFull
-from tallystick.runtime.disk import Disk, read_file, write_atomic
+from tallystick.bookkeeper.bookie.state_file import StateFile
+from tallystick.errors import CorruptRecord, DiskFull, StorageError
+from tallystick.runtime.disk import Disk
 from tallystick.runtime.rng import Random
 
 
 @dataclass(frozen=True)
 class Restarted:
-    """The parts of a storage, and the number of the last commit."""
+    """The parts of a storage."""
 
     journal: Journal
+    state_file: StateFile
     ledgers: Ledgers
     logs: EntryLogs
     tables: Tables
-    number: int
+    mark: int  # of the state
+    number: int  # of the last commit
 
 
 def restart(disk: Disk, journal_dir: str, ledger_dir: str, settings: StorageSettings, random: Random) -> Restarted:
     """Read everything, or begin anew in empty folders. Raises CorruptRecord."""
     make_folder(disk, journal_dir)
     make_folder(disk, ledger_dir)
-    path = os.path.join(ledger_dir, STATE_FILE)
-    stored = State.decode(read_file(disk, path)) if disk.exists(path) else None
+    state_file = StateFile(disk, ledger_dir, settings.state_spare_bytes)
+    stored, path = state_file.read(), state_file.path
     state = stored or State()
     journal = Journal(disk, journal_dir, settings, random)
     if stored is not None and not journal.reaches(stored.generation):
@@ -55,10 +57,11 @@ def restart(disk: Disk, journal_dir: str, ledger_dir: str, settings: StorageSett
         if number:
             raise CorruptRecord("the state file is missing beside a journal", path=path)
         journal.prepare()
-        write_atomic(disk, path, State(generation=journal.generation).encode())
+        state_file.write(State(generation=journal.generation))
+    state_file.reserve()
     with contextlib.suppress(DiskFull):  # reading works without; the first commit will say so
         journal.prepare()
-    return Restarted(journal, ledgers, logs, tables, number)
+    return Restarted(journal, state_file, ledgers, logs, tables, state.mark, number)
 
 
 def _delete_leftovers(disk: Disk, directory: str, state: State) -> None:
@@ -66,7 +69,12 @@ def _delete_leftovers(disk: Disk, directory: str, state: State) -> None:
     known = {os.path.basename(path(directory, log)) for log in state.logs for path in (log_path, index_path)}
     for name in disk.listdir(directory):
         if name.endswith((".log", ".index", ".new")) and name not in known:
-            disk.unlink(os.path.join(directory, name))
+            try:
+                disk.unlink(os.path.join(directory, name))
+            except StorageError:
+                # It takes space and does no harm, unless a log that is to be written has its name.
+                if log_of(name) not in range(state.next_log):
+                    raise
 
 
 def _replay(journal: Journal, mark: int, ledgers: Ledgers, tables: Tables) -> int:
@@ -74,9 +82,11 @@ def _replay(journal: Journal, mark: int, ledgers: Ledgers, tables: Tables) -> in
     last = mark
     for number, payload in journal.replay(mark):
         for record in records.decode(bytes(payload)):
+            if ledgers.skipped(record.ledger, number):
+                continue
             if isinstance(record, records.Fence):
                 ledgers.fence(record.ledger, record.key, 0)
-            elif record.ledger not in ledgers.deleted:  # else it was deleted after this was written
+            else:
                 found = ledgers.alive.get(record.ledger) or ledgers.create(record.ledger, record.key)
                 # The fence is not asked: the entry was accepted.
                 found.last = max(found.last, tables.active.add(record.ledger, record.run))

@@ -22,6 +22,9 @@ class StorageSettings:
     open_logs: int = 256  # entry log files kept open
     compact_below: float = 0.2  # an entry log with a smaller part of live bytes is rewritten (minorCompactionThreshold)
     merge_logs: int = 8  # this many small entry logs are merged into one
+    state_spare_bytes: int = (
+        MIB  # room kept for the state that a full disk must still take; twice its size comes on top
+    )
     deleted_memory_ms: int = 7 * 24 * 3600 * 1000  # how long a deleted ledger refuses adds after its last access
     deleted_memory_ledgers: int = 100_000  # and how many deleted ledgers are remembered
 

@@ -20,8 +20,8 @@ from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, replace
 
 from tallystick.bookkeeper.bookie import records
-from tallystick.bookkeeper.bookie.checkpoint import Checkpoint, Written, write_checkpoint
-from tallystick.bookkeeper.bookie.collector import choose_logs
+from tallystick.bookkeeper.bookie.checkpoint import Checkpoint, CheckpointWriter, Written
+from tallystick.bookkeeper.bookie.collector import Damaged, logs_to_rewrite, logs_without_a_ledger
 from tallystick.bookkeeper.bookie.entry_log import remove_log
 from tallystick.bookkeeper.bookie.journal import Commit
 from tallystick.bookkeeper.bookie.ledgers import State
@@ -34,6 +34,7 @@ from tallystick.bookkeeper.wire.digest import MASTER_KEY_BYTES
 from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 from tallystick.codec.frames import AddRun
+from tallystick.errors import StorageError
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.disk import Buffer, Disk
 from tallystick.runtime.rng import Random, system_random
@@ -51,6 +52,7 @@ class StorageStats:
     journal_bytes: int  # what a restart would replay
     entry_logs: int
     entry_log_bytes: int
+    damaged_logs: int  # entry logs that could not be read when they were to be rewritten
 
 
 class Storage:
@@ -59,13 +61,17 @@ class Storage:
     def __init__(self, disk: Disk, directory: str, settings: StorageSettings, clock: Clock, parts: Restarted) -> None:
         self._disk, self._directory, self._settings, self._clock = disk, directory, settings, clock
         self._journal, self._ledgers, self._logs, self._tables = parts.journal, parts.ledgers, parts.logs, parts.tables
+        self._state_file = parts.state_file
+        self._checkpoints = CheckpointWriter(disk, directory, settings, parts.state_file)
         self._reads = Reads(self._ledgers, self._tables, self._logs, clock)
         self._staged: list[Buffer] = []
         self.staged_bytes = 0
         self._number = parts.number  # of the last commit taken
         self._durable = parts.number  # and of the last one that is on the disk
-        self._written = Written((), ())  # by the checkpoint that is between ``write`` and ``finish``
+        self._mark = parts.mark  # of the state that is on the disk
+        self._written = Written()  # by the checkpoint that is between ``write`` and ``finish``
         self._garbage: list[int] = []  # logs whose files can be deleted
+        self._damaged: list[int] = []  # logs that could not be read: they are not rewritten before the next start
 
     @classmethod
     def open(
@@ -169,6 +175,7 @@ class Storage:
             journal_bytes=self._journal.used_bytes,
             entry_logs=len(logs),
             entry_log_bytes=sum(log.size for log in logs),
+            damaged_logs=len(self._damaged),
         )
 
     # Loop: commits and checkpoints begin and end.
@@ -194,46 +201,58 @@ class Storage:
 
     def begin_checkpoint(self) -> Checkpoint:
         """Set apart what is in memory; then ``write`` on a thread, then ``finish``. Begin anew after a failed one."""
-        return self._begin(self._ledgers.deleted)
+        log = self._ledgers.next_log
+        self._ledgers.next_log += 2
+        frozen = self._tables.freeze(self._number)
+        return Checkpoint(frozen, self._state(self._tables.mark, self._ledgers.deleted), log)
+
+    def begin_compaction(self) -> Checkpoint:
+        """A checkpoint that also rewrites the logs that are mostly dead, and merges small ones."""
+        logs = [log for log in self._logs.logs.values() if log.id not in self._damaged]
+        return replace(self.begin_checkpoint(), rewrite=logs_to_rewrite(logs, self._ledgers.alive, self._settings))
 
     def begin_collect(self, known: Collection[LedgerId], live: Container[LedgerId]) -> Checkpoint:
-        """A checkpoint that also deletes the ledgers of ``known`` that are not in ``live``, and gives their space back.
+        """Delete the ledgers of ``known`` that are not in ``live``, and the logs that nothing else is in.
 
-        ``known`` is what ``ledger_ids`` said before the metadata was listed, ``live`` the whole listing.
+        ``known`` is what ``ledger_ids`` said before the metadata was listed, ``live`` the whole listing. Only the state
+        is written, for which room is kept: a full disk does not hinder it.
         """
         now, settings = self._clock.wall_ms(), self._settings
         deleted = tuple(ledger for ledger in known if ledger in self._ledgers.alive and ledger not in live)
         for ledger in deleted:
             self._ledgers.delete(ledger, now, self._number + self.staged)
-        self._tables.freeze(self._number)
         remembered = self._ledgers.remembered(
-            live, now - settings.deleted_memory_ms, settings.deleted_memory_ledgers, self._tables.mark
+            live, now - settings.deleted_memory_ms, settings.deleted_memory_ledgers, self._mark
         )
-        choice = choose_logs(self._logs.logs.values(), self._ledgers.alive, settings)
-        return replace(self._begin(remembered), rewrite=choice.rewrite, gone=choice.gone, deleted=deleted)
+        gone = logs_without_a_ledger(self._logs.logs.values(), self._ledgers.alive)
+        return Checkpoint(None, self._state(self._mark, remembered), gone=gone, deleted=deleted)
 
-    def _begin(self, deleted: Mapping[LedgerId, int]) -> Checkpoint:
-        frozen = self._tables.freeze(self._number)
-        log = self._ledgers.next_log
-        self._ledgers.next_log += 2
-        state = State(
-            self._tables.mark, self._journal.generation, self._ledgers.next_log,
+    def _state(self, mark: int, deleted: Mapping[LedgerId, int]) -> State:
+        return State(
+            mark, self._journal.generation, self._ledgers.next_log,
             tuple(self._logs.logs), self._ledgers.records(), dict(deleted),
         )  # fmt: skip
-        return Checkpoint(frozen, state, log)
 
-    def finish(self, plan: Checkpoint) -> None:
-        """``write`` returned: read from what it wrote from now on. Then ``sweep`` on a thread."""
-        written, self._written = self._written, Written((), ())
+    def finish(self, plan: Checkpoint) -> tuple[Damaged, ...]:
+        """``write`` returned: read from what it wrote from now on. Then ``sweep`` on a thread.
+
+        Returns the logs that should have been rewritten and could not be read: they stay as they are.
+        """
+        written, self._written = self._written, Written()
         for log, pieces in written.logs:
             self._logs.logs[log.id] = log
             self._ledgers.enter(log.id, pieces)
-        self._tables.drop_frozen()
+        if plan.table is not None:
+            self._tables.drop_frozen()
+        self._mark = plan.state.mark
         for log_id in written.removed:
             self._logs.remove(log_id)
         self._garbage += written.removed
+        self._damaged = [log for log in self._damaged if log not in written.removed]
+        self._damaged += [damaged.log for damaged in written.damaged]
         # Only now: an add to a ledger that is no longer remembered as deleted must not be dropped by a replay.
         self._ledgers.remember_deleted(plan.state.deleted)
+        return written.damaged
 
     # Thread.
 
@@ -244,13 +263,25 @@ class Storage:
 
     def write(self, plan: Checkpoint) -> None:
         """Make a checkpoint durable, then give its part of the journal free."""
-        self._written = write_checkpoint(self._disk, self._directory, self._settings, plan, self._ledgers.alive)
+        self._written = self._checkpoints.write(plan, self._ledgers.alive)
         self._journal.release(plan.state.mark)
 
-    def sweep(self) -> None:
-        """Delete the entry logs that nothing refers to any more."""
+    def sweep(self) -> tuple[str, ...]:
+        """Delete the entry logs that nothing refers to any more, and keep room for the next state.
+
+        Returns what could not be deleted and why; it is tried again at the next sweep.
+        """
+        kept, reasons = list[int](), list[str]()
         while self._garbage:
-            remove_log(self._disk, self._directory, self._garbage.pop())
+            log = self._garbage.pop()
+            try:
+                remove_log(self._disk, self._directory, log)
+            except StorageError as error:
+                kept.append(log)
+                reasons.append(str(error))
+        self._garbage = kept
+        self._state_file.reserve()
+        return tuple(reasons)
 
     # Blocking, for when nothing else runs.
 
@@ -262,6 +293,7 @@ class Storage:
         """All steps of a collection at once; how many ledgers were deleted."""
         plan = self.begin_collect(known, live)
         self._run(plan)
+        self._run(self.begin_compaction())
         return len(plan.deleted)
 
     def _run(self, plan: Checkpoint) -> None:

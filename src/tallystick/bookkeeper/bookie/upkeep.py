@@ -6,7 +6,7 @@ Checkpoints and deletions share one thread and never overlap. A listing of the m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 
 from tallystick.bookkeeper.bookie.checkpoint import Checkpoint
 from tallystick.bookkeeper.bookie.limits import CHECK_EVERY_S, DiskGuard
@@ -14,6 +14,7 @@ from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Registration
+from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import DiskFull, MetadataError
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events
@@ -75,8 +76,10 @@ class Upkeep:
 
     async def _write(self, plan: Checkpoint) -> None:
         await self._worker.run(lambda: self._storage.write(plan))
-        self._storage.finish(plan)
-        await self._worker.run(self._storage.sweep)
+        for damaged in self._storage.finish(plan):
+            self._events.emit("entry log not rewritten", log=damaged.log, reason=damaged.reason)
+        for reason in await self._worker.run(self._storage.sweep):
+            self._events.emit("entry log not deleted", reason=reason)
 
     async def collections(self, driver: MetadataDriver, wait_s: float) -> None:
         while True:
@@ -91,12 +94,21 @@ class Upkeep:
         # Taken first: a ledger created during the listing may be missing in it, and must not be missing here.
         known = self._storage.ledger_ids()
         live = {ledger async for ledger in driver.ledgers()}
+        return await self._delete(known, live)
+
+    async def _delete(self, known: Collection[LedgerId], live: Container[LedgerId]) -> int:
+        """Delete ledgers and give their space back: whole logs first, which works on a full disk, too."""
         async with self._turn:
             plan = self._storage.begin_collect(known, live)
             await self._write(plan)
         if plan.deleted:
             self._counts.ledgers_deleted += len(plan.deleted)
             self._events.emit("ledgers deleted", count=len(plan.deleted), reason="their metadata is gone")
+        try:
+            async with self._turn:
+                await self._write(self._storage.begin_compaction())
+        except DiskFull as error:
+            self._events.emit("entry logs not rewritten", reason=str(error))
         return len(plan.deleted)
 
     async def disks(self, disk: Disk, folders: Sequence[str]) -> None:

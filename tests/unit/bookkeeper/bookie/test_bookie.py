@@ -141,6 +141,34 @@ async def test_p1_a_failed_sync_stops_the_bookie_without_an_answer(home: Home) -
         assert await peer.code(read(1, 0)) == Code.OK
 
 
+async def test_stopping_waits_for_the_commit_under_way_before_it_closes_the_journal(home: Home) -> None:
+    syncing, go_on, closed_early = threading.Event(), threading.Event(), list[str]()
+    armed = False
+
+    def before(action: str, path: str) -> None:
+        if armed and ".segment" in path:
+            if action == "sync":
+                syncing.set()
+                assert go_on.wait(20)
+            elif action == "close" and not go_on.is_set():
+                closed_early.append(path)
+
+    home.disk = SpyDisk(before)
+    bookie = await home.start()
+    async with talking(bookie) as peer:
+        armed = True
+        peer.writer.write(adds(1, [0]))
+        assert await asyncio.to_thread(syncing.wait, 20)
+        stopping = asyncio.create_task(bookie.stop())
+        await until(lambda: bool(home.heard("stopped with unanswered requests")))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not stopping.done()
+        go_on.set()
+        await stopping
+    assert closed_early == []
+
+
 async def test_a_full_disk_makes_it_read_only_until_there_is_space(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(committer, "RETRY_S", 0.01)
     full = False

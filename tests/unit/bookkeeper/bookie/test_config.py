@@ -24,6 +24,7 @@ def settings(**changes: Any) -> BookieSettings:
         ({"bookie_id": "readonly"}, "bookieId"),
         ({"journal_dir": "relative"}, "absolute"),
         ({"disk_usage_threshold": 1.5}, "diskUsageThreshold"),
+        ({"high_priority_spare_bytes": -1}, "minUsableSizeForHighPriorityWrites"),
         ({"session_timeout_s": 0}, "zkTimeout"),
         ({"gc_wait_s": -1}, "gcWaitTime"),
         ({"max_batch_read_bytes": 0}, "maxBatchReadSize"),

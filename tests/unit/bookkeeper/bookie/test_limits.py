@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystick.bookkeeper.bookie.limits import SPARE_BYTES, DiskGuard
+from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.runtime.disk import Usage
 
 GIB = 1024**3
@@ -16,10 +16,21 @@ def test_a_disk_over_the_threshold_makes_it_read_only_and_below_it_writable_agai
     assert guard.read_only
     assert not guard.accepts(high_priority=False)
     assert guard.accepts(high_priority=True)
-    assert not guard.measured([Usage(100 * GIB, SPARE_BYTES - 1)])
+    assert not guard.measured([Usage(100 * GIB, GIB - 1)])
     assert not guard.accepts(high_priority=True)
     assert guard.measured([Usage(100 * GIB, 6 * GIB)])
     assert guard.accepts(high_priority=False)
+
+
+def test_recovery_needs_a_share_of_a_small_disk_a_gib_of_a_large_one_or_what_is_set() -> None:
+    for total, spare, setting in (
+        (10 * GIB, GIB // 10, None), (100 * GIB, GIB, None), (8000 * GIB, GIB, None), (10 * GIB, 7, 7), (GIB, 0, 0),
+    ):  # fmt: skip
+        guard = DiskGuard(0.9, setting)
+        for free, accepted in ((spare, True), (spare - 1, False)):
+            guard.measured([Usage(total, free)])
+            assert guard.accepts(high_priority=True) is accepted, (total, free)
+            assert not guard.accepts(high_priority=False)
 
 
 def test_what_found_no_space_keeps_it_read_only_until_it_was_written() -> None:

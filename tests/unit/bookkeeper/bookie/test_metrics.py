@@ -12,7 +12,9 @@ def test_a_scrape_has_the_originals_names_and_ours() -> None:
     counts = Counts(
         adds=10, adds_failed=3, add_bytes=77, commits=2, commit_seconds=0.004, v3_refused=5, connections_refused=6
     )
-    stats = StorageStats(ledgers=4, entries=9, memtable_bytes=100, journal_bytes=200, entry_logs=1, entry_log_bytes=300)
+    stats = StorageStats(
+        ledgers=4, entries=9, memtable_bytes=100, journal_bytes=200, entry_logs=1, entry_log_bytes=300, damaged_logs=2
+    )
     text = generate_latest(registry(View(counts, lambda: stats, lambda: False, lambda: 12))).decode()
     for line in (
         'bookkeeper_server_ADD_ENTRY_count{success="true"} 7.0',
