@@ -12,6 +12,7 @@ from tallystick.rocketmq.broker.admin import Admin
 from tallystick.rocketmq.broker.clients import Clients
 from tallystick.rocketmq.broker.config_files import ConfigFiles
 from tallystick.rocketmq.broker.locks import QueueLocks
+from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPages
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.registration import Identity
 from tallystick.rocketmq.broker.settings import BrokerSettings, Role
@@ -43,6 +44,7 @@ class Desk:
         self.events = Events(self.shelf.events.append)
         self.files = ConfigFiles(self.disk, "/store")
         self.topics_changed = 0
+        self.instance = "first"  # of the process
         self.ends: dict[tuple[str, int], int] = {}  # of queues that are not as long as consumers say
         self.restart()
 
@@ -51,11 +53,11 @@ class Desk:
         self.tables = Tables(self.files, defaults, self.clock, self.events, self._changed, self._end_of, slave=slave)
         self.shelf.store.slave = slave
         tables = self.tables
-        identity = Identity("c0", "b0", self.settings.broker_id, "127.0.0.1:22500", "127.0.0.1:22501")
+        identity = Identity("c0", "b0", self.settings.broker_id, "127.0.0.1:22500", "127.0.0.1:22501", self.instance)
         self.parts = Parts(
             self.settings, identity, self.clock, self.events, self.shelf.store, tables.topics, tables.groups,
             tables.offsets, tables.delays, Clients[Link](), QueueLocks(),
-            lambda: HaStatus(master=not slave, end=self.shelf.store.end),
+            lambda: HaStatus(master=not slave, end=self.shelf.store.end), {OFFSETS: OffsetPages(tables.offsets)},
         )  # fmt: skip
         self.admin = Admin(self.parts)
 

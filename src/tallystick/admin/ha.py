@@ -121,7 +121,10 @@ def _why(master: _Answer | None, slave: _Answer, link: SlaveLink | None) -> str:
         return f"it does not answer: {slave.problem}"
     if link is None:
         return slave.status.link.why or "it is not connected to its master's HA port"
-    return link.why or ("" if link.in_sync else "it is too far behind")
+    if not link.in_sync:
+        return link.why or "it is too far behind"
+    tables = slave.status.link.tables_why
+    return f"its tables are not copied: {tables}" if tables else link.why or ""
 
 
 async def _messages_behind(operator: Operator, master: _Answer | None, slave: _Answer) -> int | None:

@@ -4,7 +4,8 @@ The slave runs the production copy (``MetadataSync``, ``Rounds``) against the pr
 that crash, and power loss takes the end of the master's log where the slave does not have it yet. Promises (H12, H13):
 nobody ever sees a table that the master never had; what was saved is there after a crash; what a consumer committed on
 the slave is not set back by a master that comes back; the master's offset is never beyond what was consumed of its log;
-a topic whose messages the slave has is soon known there; in the end both have the same tables.
+a topic whose messages the slave has is soon known there; nothing is copied from another broker that answers at the
+master's address while the master is away; in the end both have the same tables.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from tallystick.errors import RequestTimeout, StorageError
 from tallystick.rocketmq.broker.metadata_sync import MetadataSync
 from tallystick.rocketmq.broker.rounds import Rounds
 from tallystick.rocketmq.broker.settings import BrokerSettings, Role
+from tallystick.rocketmq.ha.status import FollowStatus
 from tallystick.rocketmq.remoting.client import RemotingClient
+from tallystick.rocketmq.wire.ha import MasterHello
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import GroupConfig, TopicConfig
 from tallystick.runtime.events import Events
@@ -33,7 +36,7 @@ MAX_STEPS = 20_000
 STEPS = 90
 REPLICATE_S = 8.0  # a slow link
 SOON_S = 6.0  # a round that runs, the distance to the next one, and that one
-LATE = "Late"
+LATE, FOREIGN = "Late", "Foreign"
 _MASTER = BrokerSettings(ROOT, "b0", "c0", port=22500)
 _SLAVE = replace(_MASTER, broker_id=1, role=Role.SLAVE)
 
@@ -68,7 +71,12 @@ class Life:
         self.lost, self.deaths = rng.choice((0.0, 0.1, 0.4)), rng.choice((0, 2, 6))
         self.power, self.flaky = rng.choice((0.0, 0.5)), rng.choice((0.0, 0.0, 0.02))
         world.note(self.lost, self.deaths, self.power, self.flaky)
+        self.strange = rng.choice((False, True))
         self.master, self.slave = Node(world, _MASTER), Node(world, _SLAVE)
+        self.stranger: Node | None = None
+        self.link = self.links = 0
+        self.proved = ""
+        self._relink_soon()
         self.promised = 0
         self.known: list[Mapping[str, object]] = [*_tables(self.slave)]  # all that a slave may show
         self.saved: list[Mapping[str, object]] = [*_tables(self.master)]  # what the master's changes ended in
@@ -202,8 +210,29 @@ class Life:
             return  # it is not due any more: what comes then is planned
         self.copying = True
         self.rounds.began(max(due, self.world.now))
-        sync = MetadataSync(cast("RemotingClient", _Client()), WorldClock(self.world), Events(), self.slave.tables)
+        client, clock = cast("RemotingClient", _Client()), WorldClock(self.world)
+        sync = MetadataSync(client, clock, Events(), self.slave.tables, self._followed)
         self._go_on(sync, life, sync.sync("master"), None)
+
+    def _followed(self) -> FollowStatus:
+        """The slave's HA link: which process proved its log, as far as the slave has noticed."""
+        end = sum(self.slave.ends)
+        hello = MasterHello(0, end, end, instance=self.proved)
+        return FollowStatus("master", "", self.link > 0, end, end, end, 0, 0, 0, hello, "", self.link)
+
+    def _relink(self) -> None:
+        """The slave notices whom it is linked to: a master of another log is none that it follows."""
+        instance = self.master.instance if self.master.up and self.stranger is None else ""
+        if instance == self.proved:
+            return
+        self.links += 1
+        self.link, self.proved = self.links if instance else 0, instance
+        if instance:
+            self.rounds.followed(self.world.now)
+            self._plan()
+
+    def _relink_soon(self) -> None:
+        self.world.after(self.world.random.random(), self._relink)
 
     def _go_on(self, sync: MetadataSync, life: int, copy: Copy, answer: Command | RequestTimeout | None) -> None:
         if not self.slave.up or life != self.slave.life:
@@ -224,7 +253,9 @@ class Life:
     def _arrive(self, sync: MetadataSync, life: int, copy: Copy, asked: _Asked) -> None:
         """At the master, which may do what it is told although nobody hears its answer."""
         answer: Command | RequestTimeout = RequestTimeout("no answer")
-        if self.master.up and not self.world.chance(self.lost):
+        if self.stranger is not None:
+            answer = self.stranger.answer(asked.command)
+        elif self.master.up and not self.world.chance(self.lost):
             told = self.master.answer(asked.command)
             self._forget_told()
             answer = answer if self.world.chance(self.lost) else told
@@ -245,8 +276,19 @@ class Life:
         elif node.up:  # in the middle of a save
             node.disk.crash_at = node.disk.operations + self.world.random.randint(1, 25)
 
+    def _come(self) -> None:
+        """Another broker answers at the master's address: with an empty disk, or one of somebody else."""
+        if not self.master.up and any(self.slave.ends):
+            self.world.note("a stranger comes")
+            self.stranger = Node(self.world, _MASTER, "stranger")
+            self.stranger.tables.topics.put(TopicConfig(FOREIGN))
+            self.stranger.tables.groups.put(GroupConfig(FOREIGN))
+
     def _die(self, node: Node) -> None:
         node.up = False
+        if node is self.master and self.strange:
+            self.world.after(self.world.random.random(), self._come)
+        self._relink_soon()
         lost_power = self.world.chance(self.power)
         self.world.note(node.name, "dies", lost_power)
         if lost_power:
@@ -261,6 +303,9 @@ class Life:
     def _start(self, node: Node) -> None:
         if node.up:
             return
+        if node is self.master:
+            self.stranger = None
+        self._relink_soon()
         fault, node.disk.fault = node.disk.fault, None
         try:
             node.start()

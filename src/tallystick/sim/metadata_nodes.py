@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import cast
 
-from tallystick.errors import BrokerError, StorageError
-from tallystick.rocketmq.broker.broker_requests import BrokerRequests
+from tallystick.errors import StorageError
+from tallystick.rocketmq.broker.admin import Admin
 from tallystick.rocketmq.broker.clients import Clients
 from tallystick.rocketmq.broker.config_files import ConfigFiles
-from tallystick.rocketmq.broker.group_requests import GroupRequests
 from tallystick.rocketmq.broker.locks import QueueLocks
-from tallystick.rocketmq.broker.offset_requests import OffsetRequests
+from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPages
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.registration import Identity
 from tallystick.rocketmq.broker.saver import PERIOD_S as SAVE_S
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.tables import Tables
-from tallystick.rocketmq.broker.topic_requests import TopicRequests
+from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.wire.bodies import HaStatus
 from tallystick.rocketmq.wire.headers import UpdateOffsetHeader
@@ -40,9 +39,9 @@ class Node:
     that a crash may not take back either.
     """
 
-    def __init__(self, world: World, settings: BrokerSettings) -> None:
+    def __init__(self, world: World, settings: BrokerSettings, name: str = "") -> None:
         self.world, self.settings, self.disk = world, settings, SimDisk(world.random)
-        self.name = settings.role.value
+        self.name = name or settings.role.value
         self.life = 0
         self.up = False
         self.ends, self.synced = [0] * QUEUES, [0] * QUEUES
@@ -60,13 +59,15 @@ class Node:
         self.tables = tables = Tables(
             self.files, self.settings.topic_defaults(), clock, events, lambda: None, self._end_of, slave=slave
         )
-        parts = Parts(
-            self.settings, Identity("c0", "b0", int(slave), "127.0.0.1:22500", "127.0.0.1:22501"), clock, events,
-            cast("MessageStore", None), tables.topics, tables.groups, tables.offsets, tables.delays, Clients(),
-            QueueLocks(), lambda: HaStatus(not slave, 0),
+        self.instance = f"{self.name}-{self.life}"
+        identity = Identity("c0", "b0", int(slave), "127.0.0.1:22500", "127.0.0.1:22501", self.instance)
+        self.admin = Admin(
+            Parts(
+                self.settings, identity, clock, events, cast("MessageStore", None), tables.topics, tables.groups,
+                tables.offsets, tables.delays, Clients(), QueueLocks(), lambda: HaStatus(not slave, 0),
+                {OFFSETS: OffsetPages(tables.offsets)},
+            )
         )  # fmt: skip
-        rooms = (TopicRequests, GroupRequests, OffsetRequests, BrokerRequests)
-        self.answers = {code: answer for room in rooms for code, answer in room(parts).answers.items()}
         self.up = True
         # Of several commits to a queue an earlier one may be what was saved.
         self.own = {queue: min(self.own[queue], offset) for queue, offset in self.sure_own.items()}
@@ -115,7 +116,10 @@ class Node:
         self.sure_own.pop(queue_id, None)
 
     def answer(self, command: Command) -> Command:
-        try:
-            return self.answers[command.code]("127.0.0.1:1", command)
-        except BrokerError as error:
-            return command.answer(error.response_code, error.message)
+        return self.admin.handle(cast("Link", _Caller()), command)
+
+
+class _Caller:
+    """As much of a link as the answers look at."""
+
+    peer = "127.0.0.1:1"

@@ -26,6 +26,7 @@ from tallystick.rocketmq.broker.locks import QueueLocks
 from tallystick.rocketmq.broker.log import BrokerLog, Listeners
 from tallystick.rocketmq.broker.metadata_sync import MetadataSync
 from tallystick.rocketmq.broker.metrics import Counts, View, registry
+from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPages
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.pull import Pulls
 from tallystick.rocketmq.broker.registration import Identity, Masters, Registrar
@@ -40,6 +41,7 @@ from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.store.checkpoint import LOCK, LOCK_CONTENT
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.store.values import Arrival
+from tallystick.rocketmq.wire.bodies import HaStatus
 from tallystick.rocketmq.wire.message_ids import UniqueKeys, encode_host
 from tallystick.runtime.disk import ByteLock
 from tallystick.runtime.health import HealthPages, serve_health
@@ -99,7 +101,8 @@ class Broker:
             outside.clock, outside.events,
         )  # fmt: skip
         listeners = Listeners(self._settled, self._awaited, self._arrived, self._following, self._fail)
-        self.log = BrokerLog(outside, store, settings, listeners)
+        self._instance = f"{os.getpid():x}-{outside.clock.wall_ms():x}"
+        self.log = BrokerLog(outside, store, settings, listeners, self._instance)
         self._stack.push_async_callback(self.log.close)
         self._load_tables(store)
         self.ha_address = await self._listen_ha()
@@ -135,12 +138,13 @@ class Broker:
         ha_port = self.ha_address[1] if self.ha_address is not None else settings.listen_ha_port
         identity = Identity(
             settings.cluster, settings.name, settings.broker_id, f"{settings.client_host}:{self.address[1]}",
-            f"{settings.slave_host}:{ha_port}",
+            f"{settings.slave_host}:{ha_port}", self._instance,
         )  # fmt: skip
         return Parts(
             settings, identity, self._outside.clock, self._outside.events, store, tables.topics, tables.groups,
             tables.offsets, tables.delays, Clients(), QueueLocks(),
-            lambda: self.log.ha_status(self._metadata_age_s()),
+            self._ha_status,
+            {OFFSETS: OffsetPages(tables.offsets)},
         )  # fmt: skip
 
     def _build_requests(self) -> None:
@@ -189,7 +193,7 @@ class Broker:
         client = RemotingClient(outside.network, outside.clock, outside.events, settings.remoting)
         self._stack.push_async_callback(client.close)
         if settings.is_slave:
-            self.sync = MetadataSync(client, outside.clock, outside.events, self.tables)
+            self.sync = MetadataSync(client, outside.clock, outside.events, self.tables, self.log.followed)
             self._stack.push_async_callback(self.sync.close)
             self.sync.arrived(self.parts.store.queues())
             self.sync.start()
@@ -220,6 +224,9 @@ class Broker:
             "healthy": not self.failure.done(), "broker": settings.name, "id": settings.broker_id,
             "role": settings.role.value, "writeable": not settings.is_slave and self.parts.store.writeable,
         }  # fmt: skip
+
+    def _ha_status(self) -> HaStatus:
+        return self.log.ha_status(self._metadata_age_s(), self.sync.status.why if self.sync is not None else None)
 
     def _metadata_age_s(self) -> float | None:
         """None: it was never copied, or need not be."""

@@ -24,6 +24,7 @@ from tallystick.rocketmq.ha.acks import Settle, Settled
 from tallystick.rocketmq.ha.master import HaMaster
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.ha.slave import HaSlave
+from tallystick.rocketmq.ha.status import FollowStatus
 from tallystick.rocketmq.ha.waits import Waits
 from tallystick.rocketmq.store.flusher import Flusher
 from tallystick.rocketmq.store.store import MessageStore
@@ -49,7 +50,10 @@ class Listeners:
 class BrokerLog:
     """``listen``, ``start``, and at the end ``close``: that closes the store too."""
 
-    def __init__(self, outside: Outside, store: MessageStore, settings: BrokerSettings, listeners: Listeners) -> None:
+    def __init__(
+        self, outside: Outside, store: MessageStore, settings: BrokerSettings, listeners: Listeners, instance: str
+    ) -> None:  # fmt: skip
+        """``instance`` names this process to its slaves."""
         self.store, self._settings, self._listeners = store, settings, listeners
         self._loop = asyncio.get_running_loop()
         self._sync_flush, self._sync_replicas = settings.store.sync_flush, settings.role is Role.SYNC_MASTER
@@ -59,19 +63,23 @@ class BrokerLog:
         self._flusher = Flusher(
             store, outside.clock, settings.store.flush_interval_ms, flushed=self._flushed, failed=listeners.failed
         )
-        self._master, self._slave = self._replication(outside, ha)
+        self._master, self._slave = self._replication(outside, ha, instance)
         self._due: asyncio.TimerHandle | None = None  # the next dispatch
         self._retrying = False  # it is one that the disk made wait
 
-    def _replication(self, outside: Outside, ha: HaSettings) -> tuple[HaMaster | None, HaSlave | None]:
+    def _replication(
+        self, outside: Outside, ha: HaSettings, instance: str
+    ) -> tuple[HaMaster | None, HaSlave | None]:  # fmt: skip
         store = self.store
         store.slave = self._settings.is_slave
         if store.slave:
             told = self._appended, self._listeners.following
             return None, HaSlave(outside.network, outside.clock, outside.events, store, ha, *told)
         file_bytes = self._settings.store.commit_log_file_bytes
-        master = HaMaster(outside.network, outside.clock, outside.events, store, self._waits, ha, file_bytes=file_bytes)
-        return master, None
+        return HaMaster(
+            outside.network, outside.clock, outside.events, store, self._waits, ha, file_bytes=file_bytes,
+            instance=instance,
+        ), None  # fmt: skip
 
     async def listen(self) -> tuple[str, int] | None:
         """Where slaves connect; None: it is one itself. Raises OSError."""
@@ -157,14 +165,19 @@ class BrokerLog:
 
     # How replication stands
 
-    def ha_status(self, metadata_age_s: float | None = None) -> HaStatus:
-        """As GET_BROKER_HA_STATUS shows it. ``metadata_age_s``: of a slave's copy of its master's tables."""
+    def followed(self) -> FollowStatus:
+        """How a slave follows its master; not of a master."""
+        assert self._slave is not None, "a master follows nobody"
+        return self._slave.status()
+
+    def ha_status(self, metadata_age_s: float | None = None, tables_why: str | None = None) -> HaStatus:
+        """As GET_BROKER_HA_STATUS shows it. Of a slave: how old its copy of the master's tables is, and why."""
         end = self.store.end
         if self._slave is not None:
             told = self._slave.status()
             link = MasterLink(
                 told.master, told.bytes_per_s, told.end, told.last_read_ms, told.last_write_ms,
-                state=told.state, why=told.why, metadata_age_s=metadata_age_s,
+                state=told.state, why=told.why, metadata_age_s=metadata_age_s, tables_why=tables_why,
             )  # fmt: skip
             return HaStatus(False, end, link=link)
         slaves = self._master.status() if self._master is not None else []

@@ -57,6 +57,7 @@ class Offsets:
         self._pulled = _copy(saved.pull_offsets) if saved else {}
         self._own = _copy(saved.own) if saved and saved.own and slave else {}
         self._commits = 0
+        self.removals = 0  # how often keys went, so that those behind them have other places
         self.dirty = False
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
@@ -74,6 +75,15 @@ class Offsets:
         """How far a group has asked for messages; only shown, never resumed from."""
         self._pulled.setdefault(f"{topic}@{group}", {})[queue_id] = offset
         self.dirty = True
+
+    @property
+    def committed(self) -> Mapping[str, dict[int, int]]:
+        """By ``topic@group`` and queue id, in the order in which the keys came."""
+        return self._offsets
+
+    @property
+    def pulled_to(self) -> Mapping[str, dict[int, int]]:
+        return self._pulled
 
     def get(self, topic: str, group: str, queue_id: int) -> int | None:
         return self._offsets.get(f"{topic}@{group}", {}).get(queue_id)
@@ -102,6 +112,7 @@ class Offsets:
             for key in [key for key in table if gone(key)]:
                 del table[key]
                 self.dirty = True
+                self.removals += 1
 
     def cut(self) -> list[Commit]:
         """When the log is recovered: no offset (of a slave: none of its own) is beyond its queue. What they were."""
@@ -131,11 +142,15 @@ class Offsets:
         return SavedOffsets(table.version, table.offsets, table.pull_offsets, table.group_topics, own)
 
     def replace(self, table: OffsetTable) -> None:
-        """A slave takes its master's numbers verbatim, but for commits of its own that the master lacks."""
+        """A slave takes its master's numbers verbatim, but for commits of its own that the master lacks.
+
+        The table is the slave's from now on: nobody else may change it.
+        """
         before = self._offsets, self._pulled, self._own, self.version
         own = self.lacking(table)
         self._own = {}
-        self._offsets, self._pulled, self.version = _copy(table.offsets), _copy(table.pull_offsets), table.version
+        self._offsets, self._pulled, self.version = table.offsets, table.pull_offsets, table.version
+        self.removals += 1
         for commit in own:
             key = f"{commit.topic}@{commit.group}"
             self._own.setdefault(key, {})[commit.queue_id] = commit.offset

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tallystick.rocketmq.broker.clients import Clients
@@ -10,6 +10,7 @@ from tallystick.rocketmq.broker.delays import Delays
 from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.locks import QueueLocks
 from tallystick.rocketmq.broker.offsets import Offsets
+from tallystick.rocketmq.broker.pages import PagedTable
 from tallystick.rocketmq.broker.registration import Identity
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import Topics
@@ -37,4 +38,5 @@ class Parts:
     clients: Clients[Link]
     locks: QueueLocks
     ha_status: Callable[[], HaStatus]
+    paged: Mapping[str, PagedTable]  # what slaves of ours copy by pages, by name
     traffic: Traffic = field(default_factory=Traffic)

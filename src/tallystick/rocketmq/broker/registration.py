@@ -36,6 +36,7 @@ class Identity:
     id: int
     address: str
     ha_address: str
+    instance: str = ""  # of its process
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,10 @@ class HaMaster:
 
     def __init__(
         self, network: Network, clock: Clock, events: Events, log: Log, waits: Waits, settings: HaSettings, *,
-        file_bytes: int,
+        file_bytes: int, instance: str = "",
     ) -> None:  # fmt: skip
-        """``file_bytes`` is the size of a file of the CommitLog."""
+        """``file_bytes`` is the size of a file of the CommitLog; ``instance`` names this process to its slaves."""
+        self.instance = instance
         self._network, self.events = network, events
         self.clock, self.log, self.waits, self.settings, self.file_bytes = clock, log, waits, settings, file_bytes
         self._links: dict[SlaveLink, None] = {}
@@ -217,7 +218,8 @@ class SlaveLink(asyncio.Protocol):
             match action:
                 case feeds.Greet(refused):
                     log = range_of(master.log)
-                    hello = MasterHello(log.first, log.end, log.flushed, master.settings.sync_flush, refused)
+                    sync_flush = master.settings.sync_flush
+                    hello = MasterHello(log.first, log.end, log.flushed, sync_flush, refused, master.instance)
                     self._transport.write(hello.encode())
                 case feeds.Verify(hello):
                     found = objection(master.log, hello)

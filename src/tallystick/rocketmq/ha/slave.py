@@ -50,6 +50,7 @@ class HaSlave:
         self.last_read_ms = self.last_write_ms = 0
         self._master: str | None = None
         self._link: MasterLink | None = None
+        self._links = 0  # how many have fed it
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._why = "no master is known"
@@ -73,10 +74,12 @@ class HaSlave:
 
     def status(self) -> FollowStatus:
         core = self._link.core if self._link is not None else None
+        feeds = core is not None and core.stage is Stage.FOLLOWING
         return FollowStatus(
             self._master, STATES[core.stage] if core else "not connected", bool(core and core.proven), self.log.end,
             self.log.flushed, core.reported if core else -1, self.speed.per_second(self.clock.now()),
             self.last_read_ms, self.last_write_ms, core.master if core else None, self._why,
+            self._links if feeds else 0,
         )  # fmt: skip
 
     async def close(self) -> None:
@@ -115,6 +118,7 @@ class HaSlave:
 
     def following(self, master: str, *, proven: bool) -> None:
         self._why = ""
+        self._links += 1
         self._events.emit("follows master", master=master, end=self.log.end, proven=proven)
         if not proven:
             self._events.emit(

@@ -45,6 +45,7 @@ class FollowStatus:
     last_write_ms: int
     told: MasterHello | None  # what the master said about itself at the start of this link
     why: str  # why it does not follow; empty when it does
+    link: int = 0  # which of its links feeds it now, counted from 1; 0: none does
 
 
 class Speed:

@@ -245,7 +245,7 @@ class SlaveLink(msgspec.Struct, frozen=True):
 
 
 class MasterLink(msgspec.Struct, frozen=True):
-    """The master, as its slave sees it; a master says zeros. The last three are ours."""
+    """The master, as its slave sees it; a master says zeros. The last four are ours."""
 
     master_address: str | None = field(default=None, name="masterAddr")
     bytes_per_second: Int64 = field(default=0, name="transferredByteInSecond")
@@ -256,6 +256,7 @@ class MasterLink(msgspec.Struct, frozen=True):
     state: str | None = None
     why: str | None = None  # it does not follow; empty: it does
     metadata_age_s: float | None = field(default=None, name="metadataAgeSeconds")
+    tables_why: str | None = field(default=None, name="tablesWhy")  # they are not copied; empty: they are
 
 
 class HaStatus(msgspec.Struct, frozen=True):

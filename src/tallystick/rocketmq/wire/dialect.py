@@ -31,14 +31,17 @@ MAX_DEPTH = 64
 # Reading
 
 
-def read_as(data: bytes | memoryview | str, kind: type[T]) -> T:
+def read_as(data: bytes | memoryview | str, kind: type[T], *, bounded: bool = True) -> T:
     """A text as a value of a type. Raises RemoteProtocolError.
+
+    ``bounded=False`` is for what no stranger wrote: a file of our own, a master's table. It may have any size.
 
     Strict JSON takes the first way. The tables with integer keys take the second: put the keys into quotes. That cannot
     turn one text into another one: inside a string the new quote ends it, and a digit after a string is an error.
     """
     raw = data.encode() if isinstance(data, str) else bytes(data)
-    _check_bounds(raw, MAX_VALUES)
+    if bounded:
+        _check_bounds(raw, MAX_VALUES)
     wanted: Any = kind
     decode: Callable[[bytes], T] = _decoder(wanted)
     with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -46,7 +49,7 @@ def read_as(data: bytes | memoryview | str, kind: type[T]) -> T:
     with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return decode(_BARE_KEY.sub(rb'\1"\2"', raw))
     try:
-        return msgspec.convert(read(raw), kind, strict=False, str_keys=True)
+        return msgspec.convert(read(raw, bounded=bounded), kind, strict=False, str_keys=True)
     except msgspec.ValidationError as error:
         raise RemoteProtocolError(f"not what was expected: {error}") from error
 
@@ -59,13 +62,14 @@ def _decoder(kind: Any) -> Callable[[bytes], Any]:
     return msgspec.json.Decoder(kind, strict=False).decode
 
 
-def read(data: bytes | str) -> Any:
+def read(data: bytes | str, *, bounded: bool = True) -> Any:
     """A text as dicts, lists, strings, numbers, booleans. Raises RemoteProtocolError.
 
     Keys are strings, bare numbers too; an object as key becomes a tuple of its (name, value) pairs.
     """
     raw = data.encode() if isinstance(data, str) else data
-    _check_bounds(raw, MAX_LOOSE_VALUES)
+    if bounded:
+        _check_bounds(raw, MAX_LOOSE_VALUES)
     try:
         parser = _Parser(raw.decode())
     except UnicodeDecodeError as error:
@@ -183,6 +187,14 @@ def write_pretty(value: Any) -> str:
     out: list[str] = []
     _write(value, out.append, "", "\n\t")
     return "".join(out)
+
+
+def write_strict(value: Any) -> bytes:
+    """A value as strict JSON: all keys in quotes, members in their struct's order, nulls written.
+
+    It takes a thirtieth of the time of ``write``: for tables of many entries, whose readers take either.
+    """
+    return msgspec.json.encode(value)
 
 
 def _write(value: Any, put: Any, quote: str, line: str | None) -> None:

@@ -52,6 +52,7 @@ class MasterHello:
     flushed: int
     sync_flush: bool = False
     refused: str | None = None
+    instance: str = ""  # of the master's process: who copies its tables names it; empty: an older one of ours
 
     def encode(self) -> bytes:
         """The whole frame."""

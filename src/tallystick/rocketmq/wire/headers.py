@@ -328,6 +328,24 @@ class GroupPageAnswer(Header, frozen=True):
     total_group_num: Int32
 
 
+class TablePageHeader(Header, frozen=True, kw_only=True):
+    """Of GET_TABLE_PAGE, ours alone: the entries of a table from place ``start`` on.
+
+    ``snapshot`` is that of the page before; under another one the answer begins at the first entry again.
+    """
+
+    table: str
+    start: Int64 = 0
+    snapshot: str | None = None
+
+
+class TablePageAnswer(Header, frozen=True, kw_only=True):
+    """``next``: where the next page begins; None: this one is the last."""
+
+    snapshot: str
+    next: Int64 | None = None
+
+
 # Name servers
 
 

@@ -90,6 +90,7 @@ class RequestCode(enum.IntEnum):
     GET_BROKER_MEMBER_GROUP = 901
     BROKER_HEARTBEAT = 904
     GET_BROKER_HA_STATUS = 907
+    GET_TABLE_PAGE = 31_001  # ours alone; binary headers have two bytes for a code
 
 
 class ResponseCode(enum.IntEnum):

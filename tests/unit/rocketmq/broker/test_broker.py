@@ -20,6 +20,8 @@ from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.broker.metadata_sync import MetadataSync
 from tallystick.rocketmq.broker.settings import Role
 from tallystick.rocketmq.ha.settings import HaSettings
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import HaStatus
 from tallystick.rocketmq.wire.record import decode_messages
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import PullFlag, RequestCode
@@ -204,12 +206,34 @@ async def test_h1_messages_and_tables_replicate_apart(tmp_path: Path) -> None:
         await fill(peer, 2)
         assert slave.parts.store.end == master.parts.store.end
         assert slave.tables.topics.get(TOPIC) is None, "the log came, the tables did not"
-        slave.log.follow(None)
-        await peer.ask(send_command(properties="WAIT\x01false\x02"))
         assert slave.sync is not None
         await slave.sync.sync("{}:{}".format(*master.address))
         assert slave.tables.topics.get(TOPIC) == master.tables.topics.get(TOPIC)
-        assert slave.parts.store.end < master.parts.store.end, "the tables came, the log did not"
+
+
+@pytest.mark.rule("H12")
+async def test_h12_a_master_with_an_empty_disk_wipes_no_tables_of_its_slave(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        master, slave = await pair(bench)
+        await fill(await bench.peer(master), 2)
+        sync, events = slave.sync, bench.told
+        assert sync is not None
+        await sync.sync("{}:{}".format(*master.address))
+        before = dict(slave.tables.topics.all)
+        assert TOPIC in before
+        await master.stop()
+        empty = await bench.broker(bench.settings("empty", broker_id=0))
+        slave.log.follow("{}:{}".format(*empty.ha_address or ()))
+        await until(lambda: "the master lost its end" in slave.log.followed().why)
+        for _ in range(2):
+            await sync.sync("{}:{}".format(*empty.address))
+        assert dict(slave.tables.topics.all) == before
+        [event] = [event for event in events if event.kind == "metadata not copied"]
+        assert "the master lost its end" in event.fields["reason"]
+        status = dialect.read_as(
+            bytes((await (await bench.peer(slave)).code(RequestCode.GET_BROKER_HA_STATUS)).body), HaStatus
+        )
+        assert "the master lost its end" in (status.link.tables_why or "")
 
 
 @pytest.mark.rule("H3", "H13")
@@ -249,6 +273,7 @@ async def test_h12_a_message_on_the_slave_brings_its_topic_and_a_restart_makes_g
         again = await bench.broker(slave.settings)
         assert again.sync is not None
         again.sync.master = "{}:{}".format(*master.address)
+        again.log.follow("{}:{}".format(*master.ha_address or ()))
         await until(lambda: again.tables.topics.get("Later") is not None)
 
 

@@ -1,97 +1,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from support.admin_desk import SLAVE, Desk
+from support.table_peers import Master, Slave
 from support.waiting import until
-from tallystick.rocketmq.broker import answers, metadata_sync, rounds
-from tallystick.rocketmq.broker.metadata_sync import MetadataSync
-from tallystick.rocketmq.remoting.client import RemotingClient
-from tallystick.rocketmq.remoting.link import Link
-from tallystick.rocketmq.remoting.server import RemotingServer
-from tallystick.rocketmq.remoting.settings import RemotingSettings
+from tallystick.rocketmq.broker import answers, master_tables, rounds
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import TopicTableAnswer
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, RequestCode, TopicConfig
-from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.network import TcpNetwork
-
-React = Callable[[Command], Command | None]
-
-
-class Master(Desk):
-    """With a port. ``react`` by request code goes first; None from it means that the broker answers itself."""
-
-    async def start(self) -> None:
-        self.react: dict[int, React] = {}
-        self.asked: list[int] = []
-        self._server = RemotingServer(TcpNetwork(), SystemClock(), self.events, self, RemotingSettings())
-        host, port = await self._server.start("127.0.0.1", 0)
-        self.address = f"{host}:{port}"
-
-    async def stop(self) -> None:
-        await self._server.close()
-
-    def received(self, requests: list[tuple[Link, Command]]) -> None:
-        for link, command in requests:
-            self.asked.append(command.code)
-            react = self.react.get(command.code)
-            link.send((react(command) if react else None) or self.admin.handle(link, command))
-
-    def closed(self, link: Link) -> None:
-        pass
-
-    def refuse(self, code: int) -> None:
-        self.react[code] = lambda command: command.answer(1, "not now")
-
-
-class Slave(Desk):
-    """Copies what it is told to."""
-
-    def __init__(self) -> None:
-        super().__init__(SLAVE)
-        network, clock, settings = TcpNetwork(), SystemClock(), RemotingSettings()
-        self.client = RemotingClient(network, clock, self.events, settings)
-        self.sync = MetadataSync(self.client, clock, self.events, self.tables, first_s=0.001, period_s=0.01)
-
-    def run_seldom(self) -> None:
-        """As it is when no timed round is near."""
-        clock = SystemClock()
-        self.sync = MetadataSync(self.client, clock, self.events, self.tables, first_s=600.0, period_s=600.0)
-        self.sync.start()
-
-    async def copy(self, master: Master) -> dict[str, str]:
-        """One round; what failed."""
-        await self.sync.sync(master.address)
-        return self.sync.status.failures
-
-
-@pytest.fixture
-async def master() -> AsyncIterator[Master]:
-    master = Master()
-    await master.start()
-    yield master
-    await master.stop()
-
-
-@pytest.fixture
-async def other() -> AsyncIterator[Master]:
-    other = Master()
-    await other.start()
-    yield other
-    await other.stop()
-
-
-@pytest.fixture
-async def slave() -> AsyncIterator[Slave]:
-    slave = Slave()
-    yield slave
-    await slave.sync.close()
-    await slave.client.close()
 
 
 @pytest.mark.rule("H12")
@@ -140,7 +59,7 @@ async def test_h12_nobody_sees_half_a_table(master: Master, slave: Slave) -> Non
     master.tables.topics.put(*(TopicConfig(f"T{number}") for number in range(50)))
     await slave.copy(master)
     master.tables.topics.put(TopicConfig("more"))
-    for code in (21, 43, 201):
+    for code in (21, 31001, 201):
         master.react[code] = look
     await slave.copy(master)
     assert [len(table) for table in seen] == [65, 66, 66]
@@ -148,7 +67,7 @@ async def test_h12_nobody_sees_half_a_table(master: Master, slave: Slave) -> Non
 
 @pytest.mark.rule("H12")
 @pytest.mark.parametrize(
-    ("code", "part"), [(21, "topics"), (43, "consumer offsets"), (45, "delay offsets"), (201, "groups")]
+    ("code", "part"), [(21, "topics"), (31001, "consumer offsets"), (45, "delay offsets"), (201, "groups")]
 )
 async def test_h12_each_part_fails_alone(master: Master, slave: Slave, code: int, part: str) -> None:
     master.tables.topics.put(TopicConfig("T"))
@@ -161,7 +80,7 @@ async def test_h12_each_part_fails_alone(master: Master, slave: Slave, code: int
     assert slave.sync.status.synced_ms == 0
     copied = {
         21: slave.tables.topics.get("T") is not None,
-        43: slave.tables.offsets.get("T", "g", 0) == 7,
+        31001: slave.tables.offsets.get("T", "g", 0) == 7,
         45: 45 in master.asked,
         201: "g" in slave.tables.groups.all,
     }
@@ -200,7 +119,7 @@ async def test_a_table_that_never_stands_still_is_left_for_the_next_round(
     master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answers, "PAGE_ENTRIES", 7)
-    monkeypatch.setattr(metadata_sync, "PAGES_S", 0.05)
+    monkeypatch.setattr(master_tables, "PAGES_S", 0.05)
     master.react[21] = lambda command: master.tables.topics.put(TopicConfig("T"))
     assert await slave.copy(master) == {"topics": "the master's table kept changing (request=GET_ALL_TOPIC_CONFIG)"}
 
@@ -344,9 +263,9 @@ async def test_h12_never_two_rounds_at_a_time(master: Master, slave: Slave, monk
     def arrive(command: Command) -> None:
         slave.sync.arrived([f"U{len(master.asked)}"])
 
-    master.react = dict.fromkeys((21, 43, 45, 201), arrive)
+    master.react = dict.fromkeys((21, 31001, 45, 201), arrive)
     slave.run_seldom()
     slave.sync.master = master.address
     await until(lambda: len(master.asked) >= 20)
     await slave.sync.close()
-    assert master.asked[:20] == [21, 43, 45, 201] * 5
+    assert master.asked[:20] == [21, 31001, 45, 201] * 5

@@ -1,0 +1,167 @@
+"""What a slave asks its master for: tables whole or in pages, where its log ends; and what it tells it (H12).
+
+Tables are not parsed as a stranger's text: their size is bounded by frames and pages alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+from tallystick.errors import BrokerError, RemoteProtocolError, RequestTimeout
+from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPage
+from tallystick.rocketmq.broker.offsets import Commit
+from tallystick.rocketmq.remoting.client import RemotingClient
+from tallystick.rocketmq.wire import dialect, headers
+from tallystick.rocketmq.wire.bodies import DelayTable, GroupTable, KvTable, OffsetTable, TopicTableAnswer
+from tallystick.rocketmq.wire.headers import Header
+from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.values import DataVersion, PullFlag, RequestCode, ResponseCode
+from tallystick.runtime.clock import Clock
+
+ANSWER_S = 3.0
+PAGES_S = 60.0  # for all pages of one table
+PAGE_ENTRIES = 2000
+INSTANCE = "tallyInstance"  # the field that names the process whose log was proven; an original passes over it
+TOTALS = {
+    RequestCode.GET_ALL_TOPIC_CONFIG: "totalTopicNum",
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: "totalGroupNum",
+}
+
+Body = bytes | bytearray | memoryview
+Table = TypeVar("Table", TopicTableAnswer, GroupTable)
+
+
+class MasterTables:
+    """Of the master at one address. ``instance`` is what its hello said: a master of ours that is another process by
+    now refuses all of this. Every method raises TallyError."""
+
+    def __init__(self, client: RemotingClient, clock: Clock, address: str, instance: str) -> None:
+        self._client, self._clock, self._address, self._instance = client, clock, address, instance
+
+    async def topics(self, known: DataVersion) -> TopicTableAnswer | None:
+        """Returns None if the version is ``known``."""
+
+        def wanted(start: int, version: str) -> Header:
+            return headers.TopicPageHeader(topic_seq=start, data_version=version, max_topic_num=PAGE_ENTRIES)
+
+        code = RequestCode.GET_ALL_TOPIC_CONFIG
+        return await self._table(code, TopicTableAnswer, wanted, lambda page: page.topics, known)
+
+    async def groups(self, known: DataVersion) -> GroupTable | None:
+        """Returns None if the version is ``known``."""
+
+        def wanted(start: int, version: str) -> Header:
+            return headers.GroupPageHeader(group_seq=start, data_version=version, max_group_num=PAGE_ENTRIES)
+
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        return await self._table(code, GroupTable, wanted, lambda page: page.groups, known)
+
+    async def offsets(self) -> OffsetTable:
+        """All of them, by pages where the master has those."""
+        try:
+            whole = OffsetTable(DataVersion(), {})
+            async for is_first, body in self.pages(OFFSETS):
+                page = dialect.read_as(bytes(body), OffsetPage, bounded=False)
+                if is_first:
+                    whole = OffsetTable(page.version, {})
+                whole.offsets.update(page.offsets)
+                whole.pull_offsets.update(page.pull_offsets)
+            return whole
+        except BrokerError as error:
+            if error.response_code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+        answer = await self._good(request(RequestCode.GET_ALL_CONSUMER_OFFSET))
+        return dialect.read_as(bytes(answer.body), OffsetTable, bounded=False)
+
+    async def delays(self) -> tuple[bytes, DelayTable]:
+        """As the master wrote it, and what that says."""
+        text = bytes((await self._good(request(RequestCode.GET_ALL_DELAY_OFFSET))).body)
+        return text, dialect.read_as(text, DelayTable)
+
+    async def log_end(self) -> int:
+        """The offset at which the master's log ends, as it tells anybody."""
+        answer = await self._good(request(RequestCode.GET_BROKER_RUNTIME_INFO))
+        end = dialect.read_as(bytes(answer.body), KvTable).table.get("commitLogMaxOffset", "")
+        if not end.isdecimal():
+            raise RemoteProtocolError("the master does not say where its log ends", address=self._address)
+        return int(end)
+
+    async def tell(self, commit: Commit) -> int:
+        """A commit that was made at this slave; the code of the answer."""
+        header = headers.UpdateOffsetHeader(
+            consumer_group=commit.group, topic=commit.topic, queue_id=commit.queue_id, commit_offset=commit.offset
+        )
+        answer = await self._ask(request(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_fields()))
+        if answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+            # A group that began here: as any consumer's, its first pull makes it, if the master likes.
+            await self._ask(request(RequestCode.PULL_MESSAGE, _pull_at(commit).to_fields()))
+            answer = await self._ask(request(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_fields()))
+        return answer.code
+
+    async def pages(self, table: str) -> AsyncIterator[tuple[bool, Body]]:
+        """The bodies of a table's pages in order; with each, whether it begins the table (again).
+
+        Raises BrokerError with code 3 if the master has no pages of it.
+        """
+        ends_at = self._clock.now() + PAGES_S
+        start: int | None = 0
+        snapshot: str | None = None
+        while start is not None:
+            if self._clock.now() >= ends_at:
+                raise RequestTimeout("the master's table kept changing", table=table)
+            header = headers.TablePageHeader(table=table, start=start, snapshot=snapshot)
+            answer = await self._good(request(RequestCode.GET_TABLE_PAGE, header.to_fields()))
+            told = headers.TablePageAnswer.of(answer)
+            is_first, snapshot = told.snapshot != snapshot, told.snapshot
+            if told.next is not None and told.next <= (0 if is_first else start):
+                raise RemoteProtocolError("the pages of the master's table go back", table=table, next=told.next)
+            yield is_first, answer.body
+            start = told.next
+
+    async def _table(
+        self, code: RequestCode, kind: type[Table], wanted: Callable[[int, str], Header],
+        entries: Callable[[Table], dict[str, Any]], known: DataVersion,
+    ) -> Table | None:  # fmt: skip
+        """The whole table; None: its version is ``known``. When it changes between two pages, from the start again."""
+        ends_at = self._clock.now() + PAGES_S
+        whole: Table | None = None
+        while self._clock.now() < ends_at:
+            start = len(entries(whole)) if whole is not None else 0
+            version = dialect.write(whole.version).decode() if whole is not None else ""
+            answer = await self._good(request(code, wanted(start, version).to_fields()))
+            page = dialect.read_as(bytes(answer.body), kind, bounded=False)
+            if page.version == known:
+                return None
+            if whole is None:
+                whole = page
+            elif page.version != whole.version:
+                whole = None
+                continue
+            else:
+                entries(whole).update(entries(page))
+            total = answer.fields.get(TOTALS[code])  # none: an old master, which sends all at once
+            if total is None or not total.isdecimal() or len(entries(whole)) >= int(total):
+                return whole
+            if not entries(page):
+                raise RemoteProtocolError("the master's table ends early", request=code.name, total=total)
+        raise RequestTimeout("the master's table kept changing", request=code.name)
+
+    async def _good(self, command: Command) -> Command:
+        answer = await self._ask(command)
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError(answer.remark or "refused", response_code=answer.code, request=command.code)
+        return answer
+
+    async def _ask(self, command: Command) -> Command:
+        if self._instance:
+            command.ext = {**command.fields, INSTANCE: self._instance}
+        return await self._client.ask(self._address, command, ANSWER_S)
+
+
+def _pull_at(commit: Commit) -> headers.PullHeader:
+    return headers.PullHeader(
+        consumer_group=commit.group, topic=commit.topic, queue_id=commit.queue_id, queue_offset=commit.offset,
+        max_msg_nums=1, sys_flag=PullFlag.SUBSCRIPTION, commit_offset=0, suspend_timeout_millis=0, subscription="*",
+        sub_version=0,
+    )  # fmt: skip

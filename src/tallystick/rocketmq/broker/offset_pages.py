@@ -1,0 +1,53 @@
+"""The pages of the consumer offsets that a slave of ours copies (``pages.PagedTable``)."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import msgspec
+from msgspec import field
+
+from tallystick.rocketmq.broker.offsets import Offsets
+from tallystick.rocketmq.broker.pages import Page
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.values import DataVersion, Int32, Int64
+
+OFFSETS = "consumerOffsets"
+PAGE_OFFSETS = 8192  # a page ends with the group and topic that reaches so many
+PAGE_KEYS = 1024
+_PULLED = 1 << 40  # the place of the first that pulled: whoever commits first meanwhile moves none of them
+
+
+class OffsetPage(msgspec.Struct, frozen=True):
+    """Some of ``OffsetTable``."""
+
+    version: DataVersion
+    offsets: dict[str, dict[Int32, Int64]] = field(default_factory=dict)
+    pull_offsets: dict[str, dict[Int32, Int64]] = field(default_factory=dict)
+
+
+class OffsetPages:
+    """First the groups that committed, by topic, then those that pulled: each in the order in which it came."""
+
+    def __init__(self, offsets: Offsets) -> None:
+        self._offsets = offsets
+
+    @property
+    def snapshot(self) -> int:
+        return self._offsets.removals
+
+    def page(self, start: int) -> Page:
+        offsets, first = self._offsets, 0 if start < _PULLED else _PULLED
+        table = offsets.pulled_to if first else offsets.committed
+        entries: dict[str, dict[int, int]] = {}
+        count = 0
+        for key, queues in islice(table.items(), start - first, start - first + PAGE_KEYS):
+            entries[key] = queues
+            count += len(queues)
+            if count >= PAGE_OFFSETS:
+                break
+        at: int | None = start + len(entries)
+        if start - first + len(entries) >= len(table):
+            at = None if first or not offsets.pulled_to else _PULLED
+        page = OffsetPage(offsets.version, {}, entries) if first else OffsetPage(offsets.version, entries)
+        return Page(dialect.write_strict(page), at)

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from support.table_peers import PROVEN, Master, Slave
+from tallystick.rocketmq.broker import master_tables, offset_pages
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import TopicConfig
+
+# Whose tables (``copy_proof``)
+
+
+@pytest.mark.rule("H12")
+async def test_h12_another_process_at_the_masters_address_is_not_copied(master: Master, slave: Slave) -> None:
+    master.tables.topics.put(TopicConfig("T"))
+    master.instance = "second"  # it was restarted, and the slave has not noticed yet
+    master.restart()
+    assert "another process is the master here by now" in (await slave.copy(master))["topics"]
+    assert slave.sync.status.failures.keys() == {"topics", "consumer offsets", "delay offsets", "groups"}
+    assert slave.tables.topics.get("T") is None
+
+
+@pytest.mark.rule("H12")
+async def test_h12_without_a_link_that_feeds_the_log_nothing_is_asked(master: Master, slave: Slave) -> None:
+    slave.link = replace(PROVEN, link=0, why="cannot connect to m:1")
+    failures = [await slave.copy(master) for _ in range(3)][-1]
+    assert failures == {"all tables": slave.sync.status.failures["all tables"]}
+    assert failures["all tables"].endswith("continuation: cannot connect to m:1")
+    assert master.asked == []
+    assert len(slave.said("metadata not copied")) == 1
+
+
+@pytest.mark.rule("H12")
+async def test_h12_what_came_while_the_link_was_lost_replaces_nothing(master: Master, slave: Slave) -> None:
+    master.tables.topics.put(TopicConfig("T"))
+
+    def lose(command: Command) -> None:
+        slave.link = replace(PROVEN, link=2)
+
+    master.react[21] = lose
+    assert "lost sight of" in (await slave.copy(master))["topics"]
+    assert slave.tables.topics.get("T") is None
+
+
+@pytest.mark.rule("H12")
+@pytest.mark.parametrize(("end", "taken"), [(399, False), (400, True)])
+async def test_h12_an_original_master_is_copied_when_its_log_is_no_shorter(
+    master: Master, slave: Slave, end: int, taken: bool
+) -> None:
+    master.tables.topics.put(TopicConfig("T"))
+    body = dialect.write({"table": {"commitLogMaxOffset": str(end)}})
+    master.react[28] = lambda command: command.answer(0, body=body)
+    master.react[31001] = lambda command: command.answer(3, "request type 31001 not supported")
+    slave.link = replace(PROVEN, proven=False, told=None)
+    failures = await slave.copy(master)
+    assert (slave.tables.topics.get("T") is not None) is taken
+    assert (failures == {}) is taken
+    assert master_tables.INSTANCE not in master.fields
+    assert taken or "it lost messages" in failures["topics"]
+
+
+@pytest.mark.rule("H12")
+async def test_h12_a_slave_without_a_message_takes_tables_at_once(master: Master, slave: Slave) -> None:
+    master.tables.topics.put(TopicConfig("T"))
+    slave.link = replace(PROVEN, link=0, end=0, told=None)
+    assert await slave.copy(master) == {}
+    assert slave.tables.topics.get("T") is not None
+
+
+# Pages
+
+
+async def test_offsets_come_in_pages(master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_pages, "PAGE_KEYS", 3)
+    for number in range(10):
+        master.tables.offsets.commit("T", f"g{number}", 0, number)
+        master.tables.offsets.pulled("U", f"g{number}", 0, number)
+    assert await slave.copy(master) == {}
+    assert slave.tables.offsets.table() == master.tables.offsets.table()
+    assert master.asked.count(31001) == 8
+
+
+@pytest.mark.parametrize("group", ["g1", "new"])
+async def test_offsets_that_change_between_two_pages_are_all_there(
+    master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    monkeypatch.setattr(offset_pages, "PAGE_KEYS", 3)
+    for number in range(10):
+        master.tables.offsets.commit("T", f"g{number}", 0, number)
+        master.tables.offsets.pulled("U", f"g{number}", 0, number)
+
+    def change(command: Command) -> None:
+        if master.asked.count(31001) == 3:
+            master.tables.offsets.commit("T", group, 0, 99)
+            master.tables.offsets.forget_group("g0") if group == "g1" else None
+
+    master.react[31001] = change
+    assert await slave.copy(master) == {}
+    assert slave.tables.offsets.table() == master.tables.offsets.table()
+
+
+async def test_a_master_without_pages_sends_all_offsets_at_once(master: Master, slave: Slave) -> None:
+    master.react[31001] = lambda command: command.answer(3, "request type 31001 not supported")
+    master.tables.offsets.commit("T", "g", 0, 7)
+    assert await slave.copy(master) == {}
+    assert slave.tables.offsets.get("T", "g", 0) == 7
