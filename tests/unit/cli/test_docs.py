@@ -42,7 +42,13 @@ def test_no_command_is_documented_that_is_not_there():
 
 
 SETTINGS = {
-    "a broker": [broker_keys.KEYS, broker_keys.STORE_KEYS, broker_keys.HA_KEYS, broker_keys.MUST_BE_FALSE],
+    "a broker": [
+        broker_keys.KEYS,
+        broker_keys.STORE_KEYS,
+        broker_keys.HA_KEYS,
+        broker_keys.REMOTING_KEYS,
+        broker_keys.MUST_BE_FALSE,
+    ],
     "a name server": [name_server_keys.KEYS, name_server_keys.MUST_BE_FALSE],
 }
 

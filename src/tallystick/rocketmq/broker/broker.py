@@ -208,7 +208,8 @@ class Broker:
         view = View(
             self.counts, lambda: (store.first, store.flushed, store.end), lambda: store.reput_offset,
             lambda: store.writeable, lambda: store.disk_used_percent, lambda: self._server.connections,
-            lambda: self._pulls.held, lambda: self._server.malformed, self.log.lags, self._metadata_age_s,
+            lambda: self._pulls.held, lambda: self._server.malformed, self._server.memory, self.log.lags,
+            self._metadata_age_s,
         )  # fmt: skip
         try:
             pages = HealthPages(registry(view), self._state)

@@ -108,7 +108,10 @@ class BrokerRequests:
 
 def _keys_of(settings: BrokerSettings) -> dict[str, str]:
     """The keys of a file that would give these settings."""
-    tables = ((keys.KEYS, settings), (keys.STORE_KEYS, settings.store), (keys.HA_KEYS, settings.ha))
+    tables = (
+        (keys.KEYS, settings), (keys.STORE_KEYS, settings.store), (keys.HA_KEYS, settings.ha),
+        (keys.REMOTING_KEYS, settings.remoting),
+    )  # fmt: skip
     values = {name: getattr(owner, key.field) for table, owner in tables for name, key in table.items()}
     values["flushDiskType"] = "SYNC_FLUSH" if settings.store.sync_flush else "ASYNC_FLUSH"
     values["mappedFileSizeConsumeQueue"] = settings.store.consume_queue_file_units * UNIT.size

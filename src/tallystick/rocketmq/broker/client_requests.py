@@ -23,6 +23,7 @@ from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, RequestCod
 
 SCAN_S = 10.0  # how often silent clients are looked for
 _MAX_OPAQUE = 2**31 - 1
+_BEAT_BYTES = 8  # that a byte of a heartbeat takes when it is a table
 
 
 class ClientRequests:
@@ -31,6 +32,7 @@ class ClientRequests:
     def __init__(self, parts: Parts) -> None:
         self._parts, self._clients = parts, parts.clients
         self._opaque = 0
+        self._beats: dict[Link, int] = {}  # what is kept of each link's last heartbeat, in bytes
         self._scanner: asyncio.TimerHandle | None = None
         self.answers: dict[int, Callable[[Link, Command], Command]] = {
             RequestCode.HEART_BEAT: self._heartbeat,
@@ -50,6 +52,7 @@ class ClientRequests:
             self._scanner.cancel()
 
     def closed(self, link: Link) -> None:
+        self._beats.pop(link, None)
         self._notify(self._clients.closed(link))
 
     def _scan(self) -> None:
@@ -61,6 +64,9 @@ class ClientRequests:
 
     def _heartbeat(self, link: Link, command: Command) -> Command:
         beat = dialect.read_as(bytes(command.body), Heartbeat)
+        kept = _BEAT_BYTES * len(command.body)
+        link.keep(kept - self._beats.get(link, 0))
+        self._beats[link] = kept
         wanted = beat.fingerprint == 0 or self._clients.wants_subscriptions(beat)
         groups = [group for group in beat.consumers if self._may_consume(group)]
         now = self._parts.clock.now()

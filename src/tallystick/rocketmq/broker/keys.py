@@ -14,6 +14,7 @@ from typing import Any
 from tallystick.errors import UsageError
 from tallystick.rocketmq.broker.settings import BrokerSettings, Role
 from tallystick.rocketmq.ha.settings import HaSettings
+from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.store.consume_queue import UNIT
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.runtime import keyfile
@@ -122,6 +123,9 @@ HA_KEYS: Mapping[str, Key] = {
     "inSyncReplicas": Key("in_sync_replicas", keyfile.integer),
     "copyWholeLog": Key("copy_whole_log", keyfile.flag),  # ours only
 }
+REMOTING_KEYS: Mapping[str, Key] = {
+    "maxHeldBytes": Key("held_limit_bytes", keyfile.integer),  # ours only
+}
 NEEDED = ("storePathRootDir", "brokerName")
 MUST_BE_FALSE: Mapping[str, str] = {
     "enableControllerMode": "the master is who the settings say, there is no controller",
@@ -161,8 +165,11 @@ def broker_settings(values: Mapping[str, str]) -> Loaded:
     fields = _fields(KEYS, given)
     store = _fields(STORE_KEYS, given)
     _make_room(store)
-    settings = BrokerSettings(**fields, store=StoreSettings(**store), ha=HaSettings(**_fields(HA_KEYS, given)))
-    known = {*KEYS, *STORE_KEYS, *HA_KEYS, *MUST_BE_FALSE, "storePathCommitLog", "storeType"}
+    settings = BrokerSettings(
+        **fields, store=StoreSettings(**store), ha=HaSettings(**_fields(HA_KEYS, given)),
+        remoting=RemotingSettings(**_fields(REMOTING_KEYS, given)),
+    )  # fmt: skip
+    known = {*KEYS, *STORE_KEYS, *HA_KEYS, *REMOTING_KEYS, *MUST_BE_FALSE, "storePathCommitLog", "storeType"}
     return Loaded(settings, tuple(sorted(name for name in given if name not in known and not SECURITY.fullmatch(name))))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.wire.values import PutStatus
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class View:
     connections: Callable[[], int]
     held_pulls: Callable[[], int]
     malformed: Callable[[], int]
+    memory: Memory  # of the server
     slaves: Callable[[], list[SlaveLag]]
     metadata_age_s: Callable[[], float | None]  # of a slave's copy of its master's tables; None: a master
 
@@ -106,6 +108,15 @@ def _connections(view: View) -> Iterator[Metric]:
     yield GaugeMetricFamily("broker_connections", "Open connections of clients", view.connections())
     yield GaugeMetricFamily("broker_held_pulls", "Pulls that wait for a message", view.held_pulls())
     yield CounterMetricFamily("broker_malformed_total", "Connections closed for garbage", view.malformed())
+    held = GaugeMetricFamily(
+        "broker_held_bytes", "Held in memory for clients: of answers, of requests", labels=["kind"]
+    )
+    held.add_metric(["unsent"], view.memory.unsent_bytes)
+    held.add_metric(["unfinished"], view.memory.unfinished_bytes)
+    yield held
+    yield CounterMetricFamily(
+        "broker_connections_dropped_total", "Connections closed for what they made it hold", view.memory.dropped
+    )
 
 
 def _replication(view: View) -> Iterator[Metric]:

@@ -1,7 +1,14 @@
-"""Pulls: read at once, or held until a message comes; the shell of ``pull_rules`` and ``HoldCore`` (H13)."""
+"""Pulls: read at once, or held until a message comes; the shell of ``pull_rules`` and ``HoldCore`` (H13).
+
+A turn of the loop reads for ``TURN_S`` or ``TURN_BYTES``; pulls beyond that wait for the next one, in their order, and
+who sent them is not read meanwhile. So sends, acknowledgements and slaves have their turn however many read. The memory
+of a pull that waits counts as unfinished for its connection.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -23,12 +30,23 @@ _COMMIT_OFFSET, _SUSPEND = int(PullFlag.COMMIT_OFFSET), int(PullFlag.SUSPEND)  #
 _ANY_BYTES = 128 * 1024 * 1024
 _MAX_HOLD_MS = 10 * 60 * 1000
 
+TURN_S = 0.01
+TURN_BYTES = 8 * 1024 * 1024
+_PULL_BYTES = 2048  # that one takes which waits
+_TAG_BYTES = 16  # for each byte of its expression
+
 
 @dataclass(frozen=True)
 class _Pull:
+    """``command`` is the request without its header and body."""
+
     link: Link
     command: Command
     header: PullHeader
+
+    @property
+    def kept_bytes(self) -> int:
+        return _PULL_BYTES + _TAG_BYTES * len(self.header.subscription or "")
 
 
 class Pulls:
@@ -38,6 +56,10 @@ class Pulls:
         self._parts, self._counts = parts, counts
         self._hold: HoldCore[_Pull] = HoldCore()
         self._alarm = Alarm(parts.clock, self._tick)
+        self._loop = asyncio.get_running_loop()
+        self._late: deque[tuple[_Pull, bool]] = deque()  # put off to a later turn; whether for the first time here
+        self._turn_ends: float | None = None  # None: none was read in this turn
+        self._turn_bytes = 0
 
     @property
     def held(self) -> int:
@@ -45,7 +67,17 @@ class Pulls:
 
     def handle(self, link: Link, command: Command) -> None:
         """Raises RemoteProtocolError for a header that is none."""
-        self._run(_Pull(link, command, PullHeader.of(command)), first=True)
+        pull = _Pull(link, Command(command.code, command.opaque, command.flag), PullHeader.of(command))
+        allowed = self._allowed(pull)
+        if allowed is None:
+            return
+        header = pull.header
+        if header.sys_flag & _COMMIT_OFFSET and header.commit_offset >= 0:
+            self._parts.offsets.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
+        if self._late or not self._has_time():
+            self._put_off(pull, first=True)
+        else:
+            self._serve(pull, allowed, first=True)
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Messages became readable: who waited for one of them gets it."""
@@ -54,7 +86,7 @@ class Pulls:
             self._parts.traffic.stored(arrival.topic, len(arrival.tags), now_ms)
             woken = self._hold.arrived(arrival.topic, arrival.queue_id, arrival.next_offset, arrival.tags)
             for pull in woken:
-                self._run_again(pull)
+                self._wake(pull)
 
     def closed(self, link: Link) -> None:
         self._hold.closed(link)
@@ -62,41 +94,82 @@ class Pulls:
     def close(self) -> None:
         """Whoever waits gets no answer any more."""
         self._alarm.cancel()
+        self._late.clear()
 
     def _tick(self) -> None:
         for pull in self._hold.tick(self._parts.clock.now()):
-            self._run_again(pull)
+            self._wake(pull)
         self._alarm.set(self._hold.wake_at())
 
-    def _run_again(self, pull: _Pull) -> None:
-        try:
+    def _wake(self, pull: _Pull) -> None:
+        """It was held, and is over."""
+        pull.link.keep(-pull.kept_bytes)
+        if self._late or not self._has_time():
+            self._put_off(pull, first=False)
+        else:
             self._run(pull, first=False)
+
+    # Turns
+
+    def _has_time(self) -> bool:
+        """Whether one more may be read in this turn of the loop."""
+        now = self._parts.clock.now()
+        if self._turn_ends is None:
+            self._turn_ends, self._turn_bytes = now + TURN_S, 0
+            self._loop.call_soon(self._next_turn)
+        return now < self._turn_ends and self._turn_bytes < TURN_BYTES
+
+    def _put_off(self, pull: _Pull, *, first: bool) -> None:
+        self._late.append((pull, first))
+        pull.link.keep(pull.kept_bytes)
+        pull.link.busy(+1)
+
+    def _next_turn(self) -> None:
+        self._turn_ends = None
+        while self._late and self._has_time():
+            pull, first = self._late.popleft()
+            pull.link.keep(-pull.kept_bytes)
+            pull.link.busy(-1)
+            if pull.link.alive:
+                self._run(pull, first=first)
+
+    def _run(self, pull: _Pull, *, first: bool) -> None:
+        try:
+            allowed = self._allowed(pull)
+            if allowed is not None:
+                self._serve(pull, allowed, first=first)
         except Exception as error:  # a bug of ours: whoever woke it, a send for example, is not to blame
             self._parts.events.emit("request failed", code=pull.command.code, reason=repr(error))
             pull.link.send(pull.command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
 
-    def _run(self, pull: _Pull, *, first: bool) -> None:
+    # One pull
+
+    def _allowed(self, pull: _Pull) -> Allowed | None:
+        """None: it was refused."""
         parts, header = self._parts, pull.header
         allowed = check(
             header, pull.command.code, pull.link.peer, parts.settings, parts.topics, parts.groups, parts.clients
         )
         if isinstance(allowed, Refusal):
             pull.link.send(pull.command.answer(allowed.code, allowed.remark))
-            return
-        answer = self._read(pull, allowed, first=first)
+            return None
+        return allowed
+
+    def _serve(self, pull: _Pull, allowed: Allowed, *, first: bool) -> None:
+        """Answer it, or ``first`` hold it when there is nothing to read."""
+        answer = self._read(pull, allowed)
         if first and answer.code == ResponseCode.PULL_NOT_FOUND and self._held(pull, allowed):
             return
         self._counts.pulls += 1
         pull.link.send(answer)
 
-    def _read(self, pull: _Pull, allowed: Allowed, *, first: bool) -> Command:
+    def _read(self, pull: _Pull, allowed: Allowed) -> Command:
         parts, header = self._parts, pull.header
         topic, queue_id, group = header.topic, header.queue_id, header.consumer_group
         max_bytes = _ANY_BYTES if header.max_msg_bytes is None else header.max_msg_bytes
         found = parts.store.get(topic, queue_id, header.queue_offset, header.max_msg_nums, max_bytes, allowed.tags)
         parts.offsets.pulled(topic, group, queue_id, found.next_offset)
-        if first and header.sys_flag & _COMMIT_OFFSET and header.commit_offset >= 0:
-            parts.offsets.commit(topic, group, queue_id, header.commit_offset)
+        self._turn_bytes += found.size
         code, said = outcome(found, header, allowed, parts.settings)
         if found.count:
             self._counts.messages_out += found.count
@@ -114,5 +187,6 @@ class Pulls:
         held = Held(header.topic, header.queue_id, header.queue_offset, allowed.tags, deadline, pull.link, pull)
         if not self._hold.hold(held):
             return False
+        pull.link.keep(pull.kept_bytes)
         self._alarm.set(self._hold.wake_at())
         return True

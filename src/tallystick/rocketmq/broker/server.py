@@ -15,6 +15,7 @@ from tallystick.rocketmq.broker.pull import PULLS, Pulls
 from tallystick.rocketmq.broker.send import SENDS, Sends
 from tallystick.rocketmq.broker.settings import FAST_PORT_BELOW
 from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.remoting.server import RemotingServer
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command
@@ -86,8 +87,11 @@ class BrokerServer:
     """Both ports: ``start``, then ``close``."""
 
     def __init__(self, outside: Outside, requests: Requests, settings: RemotingSettings) -> None:
+        clock, events = outside.clock, outside.events
+        self.memory = Memory(clock, events, settings.held_limit_bytes, settings.stalled_s)
+
         def server(handler: Requests | FastRequests) -> RemotingServer:
-            return RemotingServer(outside.network, outside.clock, outside.events, handler, settings)
+            return RemotingServer(outside.network, clock, events, handler, settings, self.memory)
 
         self._main, self._fast = server(requests), server(FastRequests(requests))
 
@@ -108,3 +112,4 @@ class BrokerServer:
         """Answers that are due go out; then all connections are closed."""
         await self._main.close()
         await self._fast.close()
+        self.memory.close()

@@ -1,6 +1,8 @@
 """One TCP connection that speaks remoting, either end: whole commands in, commands out once per loop tick.
 
-A server's link stops reading a peer that does not take its answers. A client's never does: then both sides would wait.
+Commands are encoded as the peer takes them, a piece at a time: until then the answer to a pull is some views of the
+log, and a peer that takes nothing costs ``write_high_bytes``, whatever it asked for. A server's link stops reading such
+a peer. A client's never does: then both sides would wait.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from tallystick.errors import LocalProtocolError, RemoteProtocolError
+from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command, FrameReader, encode, encode_many
 from tallystick.rocketmq.wire.values import ResponseCode
@@ -18,6 +21,8 @@ from tallystick.runtime.clock import Clock
 from tallystick.runtime.network import no_delay
 
 ARENA_BYTES = 1024 * 1024
+_COMMAND_BYTES = 512  # that a queued command takes beside its body: on the wire not quite, in memory about
+_TELL_BYTES = 1024 * 1024  # queued within one tick, before the server's memory hears of it
 
 
 class Outbox:
@@ -58,6 +63,7 @@ class Surroundings:
     received: Callable[[Link, list[Command]], None]
     closed: Callable[[Link, str], None]  # once, also when it was never connected
     refused: Callable[[Link, RemoteProtocolError], None]  # the peer broke the protocol; ``closed`` follows
+    memory: Memory | None = None  # a server's
 
 
 class Link(asyncio.BufferedProtocol):
@@ -74,21 +80,44 @@ class Link(asyncio.BufferedProtocol):
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._out: list[Command] = []
-        self._unsent = False  # the peer does not take what we send
+        self._out_wire = self._out_held = 0  # bytes of these on the wire, and in memory
+        self._more_held = 0  # since the memory was told, had the peer taken nothing
+        self._waiting = 0  # bytes of requests that were read and wait to be served
+        self._late = 0  # requests that a server puts off
+        self._unfinished = 0  # as the memory was told
+        self._full = False  # the peer does not take what we send
+        self._ended = False
 
     def send(self, command: Command) -> None:
         """Queue an answer or a request; it leaves at the end of this loop tick. Dropped when the link has ended."""
-        if self.alive:
-            if not self._out:
-                self._around.outbox.put(self)
-            self._out.append(command)
+        if not self.alive:
+            return
+        if not self._out:
+            self._around.outbox.put(self)
+        self._out.append(command)
+        wire, held = _sizes(command)
+        self._out_wire += wire
+        self._out_held += held
+        self._more_held += held
+        if self._more_held >= _TELL_BYTES:
+            self.tell_unsent()
 
     def unsent_answers(self) -> set[int]:
         """Opaques of the answers queued in this tick."""
         return {command.opaque for command in self._out if command.is_answer}
 
+    def keep(self, size: int) -> None:
+        """``size`` bytes more, or less if it is negative, are kept of requests that wait to be served."""
+        self._waiting += size
+        self._tell_unfinished()
+
+    def busy(self, change: int) -> None:
+        """A server put off one request more, or one less: until all are served it reads no more of this peer."""
+        self._late += change
+        self._read_or_not()
+
     def close(self) -> None:
-        """Send what is queued, then close."""
+        """Send what is queued, as far as the peer takes it, then close."""
         self.flush()
         if self._transport is not None:
             self._transport.close()
@@ -100,19 +129,61 @@ class Link(asyncio.BufferedProtocol):
             self._transport.abort()
         self._end(reason)
 
+    def condemn(self, reason: str) -> None:
+        """Drop what is queued and take nothing more; close in the next turn of the loop."""
+        self.alive = False
+        self._drop_queued()
+        asyncio.get_running_loop().call_soon(self.abort, reason)
+
     def flush(self) -> None:
+        """Write what is queued, as far as the peer takes it."""
         transport = self._transport
-        if not self._out or transport is None or not self.alive or (self._unsent and self._around.reads_on):
+        if not self._out or transport is None or not self.alive:
             return
-        out, self._out = self._out, []
+        while self._out and not self._full:
+            transport.write(self._encode_some())
+        self.touched = self._around.clock.now()
+        self.tell_unsent()
+
+    def tell_unsent(self) -> None:
+        """Tell the server's memory what the peer has not taken."""
+        memory = self._around.memory
+        if memory is not None and self.alive:
+            written, self._more_held = self._more_held, 0
+            inside = self._transport.get_write_buffer_size() if self._transport is not None else 0
+            memory.unsent(self, inside + self._out_held, written=written)
+
+    def _encode_some(self) -> bytes:
+        """The frames of the queued commands, or of so many of the first that they fill the transport."""
+        out, held = self._out, self._out_held
+        high = self._around.settings.write_high_bytes
+        if self._out_wire <= high:
+            self._drop_queued()
+        else:
+            count = wire = held = 0
+            while count < len(out) and wire < high:
+                sizes = _sizes(out[count])
+                wire, held, count = wire + sizes[0], held + sizes[1], count + 1
+            self._out = out[count:]
+            out = out[:count]
+            self._out_wire -= wire
+            self._out_held -= held
         try:
             data = encode_many(out)
         except LocalProtocolError:
             data = b"".join([_encode_or_refuse(command) for command in out])
-        transport.write(data)
-        self.touched = self._around.clock.now()
-        if transport.get_write_buffer_size() > self._around.settings.write_limit_bytes:
-            self.abort("the peer does not take its answers")
+        self._more_held += len(data) - held
+        return data
+
+    def _drop_queued(self) -> None:
+        self._out = []
+        self._out_wire = self._out_held = 0
+
+    def _tell_unfinished(self) -> None:
+        memory, size = self._around.memory, self._reader.kept_bytes + self._waiting
+        if memory is not None and self.alive and size != self._unfinished:
+            self._unfinished = size
+            memory.unfinished(self, size)
 
     # asyncio's side
 
@@ -149,28 +220,44 @@ class Link(asyncio.BufferedProtocol):
             self._around.refused(self, error)
             self.abort(f"broke the protocol: {error}")
             return
-        if commands:
+        self._tell_unfinished()
+        if commands and self.alive:
             self._around.received(self, commands)
 
     def pause_writing(self) -> None:
-        self._unsent = True
-        if self._transport is not None and not self._around.reads_on:
-            self._transport.pause_reading()
+        self._full = True
+        self._read_or_not()
 
     def resume_writing(self) -> None:
-        self._unsent = False
-        if self._transport is None or not self.alive:
+        self._full = False
+        self.flush()
+        self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        if self._transport is None or self._transport.is_closing() or self._around.reads_on:
             return
-        if self._around.reads_on:
-            self.flush()
+        if self._full or self._late:
+            self._transport.pause_reading()
         else:
             self._transport.resume_reading()
 
     def _end(self, reason: str) -> None:
-        if self.alive:
-            self.alive = False
-            self._out.clear()
+        if not self._ended:
+            self._ended, self.alive = True, False
+            self._drop_queued()
+            if self._around.memory is not None:
+                self._around.memory.forget(self)
             self._around.closed(self, reason)
+
+
+def _sizes(command: Command) -> tuple[int, int]:
+    """About how many bytes it has on the wire, and in memory: a view shows bytes that are there anyway."""
+    size = held = len(command.body) + _COMMAND_BYTES
+    for part in command.parts:
+        size += len(part)
+        if not isinstance(part, memoryview):
+            held += len(part)
+    return size, held
 
 
 def _encode_or_refuse(command: Command) -> bytes:

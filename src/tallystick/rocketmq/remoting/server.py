@@ -12,14 +12,15 @@ from typing import Protocol
 
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.remoting.link import ARENA_BYTES, Link, Outbox, Surroundings
+from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import ResponseCode
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 from tallystick.runtime.network import Listener, Network
+from tallystick.runtime.once import Once
 
-_REMEMBERED_PEERS = 1000
 _DRAIN_S = 0.5  # for answers to leave when the server stops
 
 
@@ -42,15 +43,19 @@ class RemotingServer:
     """``start`` it on a running loop, then ``close`` it."""
 
     def __init__(
-        self, network: Network, clock: Clock, events: Events, handler: Handler, settings: RemotingSettings
-    ) -> None:
+        self, network: Network, clock: Clock, events: Events, handler: Handler, settings: RemotingSettings,
+        memory: Memory | None = None,
+    ) -> None:  # fmt: skip
+        """``memory``: of a server with more ports than this one; whoever made it closes it."""
+        self.memory = memory or Memory(clock, events, settings.held_limit_bytes, settings.stalled_s)
+        self._owns_memory = memory is None
         self.malformed = 0  # connections closed for garbage
         self.refused = 0  # connections above the limit
         self._network, self._clock, self._events = network, clock, events
         self._handler, self._settings = handler, settings
         self._links: dict[Link, None] = {}
         self._inbox: list[tuple[Link, Command]] = []
-        self._told: set[str] = set()  # hosts whose garbage was already reported
+        self._told = Once()  # of which hosts what was reported
         self._listener: Listener | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -72,6 +77,7 @@ class RemotingServer:
             self._received,
             self._closed,
             self._garbage,
+            self.memory,
         )
         self._listener = await self._network.listen(host, port, lambda: Link(self._around))
         self._sweep()
@@ -92,12 +98,15 @@ class RemotingServer:
                     await link.gone.wait()
         for link in links:
             link.abort("the server stops")
+        if self._owns_memory:
+            self.memory.close()
 
     def _opened(self, link: Link) -> None:
         self._links[link] = None
         if len(self._links) > self._settings.max_connections:
             self.refused += 1
-            self._events.emit("connection refused", peer=link.peer, reason="too many connections")
+            if self._told.is_new(("refused", _host_of(link))):
+                self._events.emit("connection refused", peer=link.peer, reason="too many connections")
             link.abort("too many connections")
 
     def _closed(self, link: Link, reason: str) -> None:
@@ -107,9 +116,7 @@ class RemotingServer:
 
     def _garbage(self, link: Link, error: RemoteProtocolError) -> None:
         self.malformed += 1
-        host = link.peer.rpartition(":")[0]
-        if host not in self._told and len(self._told) < _REMEMBERED_PEERS:
-            self._told.add(host)
+        if self._told.is_new(("garbage", _host_of(link))):
             self._events.emit("connection closed", peer=link.peer, reason=str(error))
 
     def _received(self, link: Link, commands: list[Command]) -> None:
@@ -139,3 +146,7 @@ class RemotingServer:
             if link.touched < oldest:
                 link.abort("idle")
         self._sweeper = self._loop.call_later(self._settings.idle_s / 4, self._sweep)
+
+
+def _host_of(link: Link) -> str:
+    return link.peer.rpartition(":")[0]

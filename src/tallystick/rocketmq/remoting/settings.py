@@ -14,12 +14,11 @@ class RemotingSettings:
     connect_timeout_s: float = 3.0  # connectTimeoutMillis
     idle_s: float = 120.0  # a connection without a byte either way is closed (serverChannelMaxIdleTimeSeconds)
     max_connections: int = 4096  # of one server; one more is closed at once
-    write_high_bytes: int = 1024 * 1024  # unsent answers above which a connection is not read
-    write_limit_bytes: int = 64 * 1024 * 1024  # unsent answers above which a connection is closed
+    write_high_bytes: int = 256 * 1024  # encoded and unsent, above which no more is encoded and a server reads no more
+    held_limit_bytes: int = 256 * 1024 * 1024  # unsent answers and unfinished requests of all connections of a server
+    stalled_s: float = 60.0  # who takes none of its answers for so long is closed by a server
 
     def __post_init__(self) -> None:
         for field in fields(self):
             if getattr(self, field.name) <= 0:
                 raise UsageError(f"{field.name} must be above 0", value=getattr(self, field.name))
-        if self.write_limit_bytes < self.write_high_bytes:
-            raise UsageError("write_limit_bytes must not be below write_high_bytes", value=self.write_limit_bytes)

@@ -194,6 +194,11 @@ class FrameReader:
         self._kept = bytearray()  # of a frame that is not whole yet
         self._wanted = 0  # so many bytes are needed before it makes sense to look again
 
+    @property
+    def kept_bytes(self) -> int:
+        """Of a frame that is not whole yet."""
+        return len(self._kept)
+
     def take(self, data: Buffer) -> list[Command]:
         """The commands that are whole now, in order; none refers to ``data``. Raises RemoteProtocolError."""
         if self._kept:

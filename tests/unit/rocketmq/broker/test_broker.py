@@ -16,14 +16,16 @@ from support.brokers import SMALL, TOPIC, Bench, Peer, benched, pull_command, se
 from support.waiting import until
 from tallystick.errors import StorageError, UsageError
 from tallystick.rocketmq.broker import broker as broker_module
+from tallystick.rocketmq.broker import pull
 from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.broker.metadata_sync import MetadataSync
 from tallystick.rocketmq.broker.settings import Role
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import HaStatus
+from tallystick.rocketmq.wire.headers import UpdateOffsetHeader
 from tallystick.rocketmq.wire.record import decode_messages
-from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import PullFlag, RequestCode
 
 WAITING = PullFlag.SUBSCRIPTION | PullFlag.SUSPEND
@@ -126,6 +128,59 @@ async def test_a_pull_that_waited_in_vain_is_answered_at_its_deadline(tmp_path: 
         answer = await peer.ask(pull_command(offset=1, flags=WAITING, suspend_ms=100))
         assert (answer.code, answer.remark) == (19, "OFFSET_OVERFLOW_ONE")
         assert time.monotonic() - started >= 0.1
+
+
+async def test_sends_have_their_turn_among_many_pulls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull, "TURN_BYTES", 1)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        reader, sender = await bench.peer(broker), await bench.peer(broker)
+        await fill(sender, 3)
+        opaques = [reader.send(pull_command()) for _ in range(300)]
+        late = []
+        await until(lambda: late.append(len(broker._pulls._late)) or late[-1] > 0, pause=0)
+        await sender.ask(send_command())
+        assert broker._pulls._late, "one message a turn is read, and the send did not wait for all of them"
+        assert broker._server.memory.unfinished_bytes > 0
+        await reader.answer(opaques[-1])
+        assert [answer.opaque for answer in reader.order] == opaques
+        assert broker._server.memory.unfinished_bytes == 0
+
+
+async def test_a_put_off_pull_commits_when_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would set back what its client commits meanwhile."""
+    monkeypatch.setattr(pull, "TURN_S", 0.0)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        await fill(peer, 3)
+        flags = PullFlag.SUBSCRIPTION | PullFlag.COMMIT_OFFSET
+        opaque = peer.send(pull_command(flags=flags, commit_offset=1))
+        update = UpdateOffsetHeader(consumer_group="G", topic=TOPIC, queue_id=0, commit_offset=2)
+        committed = peer.send(request(RequestCode.UPDATE_CONSUMER_OFFSET, update.to_fields()))
+        await peer.answer(committed)
+        assert broker._pulls._late
+        monkeypatch.setattr(pull, "TURN_S", 1.0)
+        await peer.answer(opaque)
+        assert broker.parts.offsets.get(TOPIC, "G", 0) == 2
+
+
+async def test_pulls_that_wait_count_for_their_connection(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        await fill(peer, 1)
+        tags = "||".join(f"tag{number}" for number in range(1000))
+        peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000, tags=tags))
+        waiting = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
+        await until(lambda: broker._pulls.held == 2)
+        held = broker._server.memory.unfinished_bytes
+        assert held > 16 * len(tags)
+        await peer.ask(send_command())
+        await peer.answer(waiting)
+        assert 0 < broker._server.memory.unfinished_bytes < held
+        peer.writer.close()
+        await until(lambda: broker._server.memory.unfinished_bytes == 0)
 
 
 async def test_who_is_gone_waits_no_more(tmp_path: Path) -> None:

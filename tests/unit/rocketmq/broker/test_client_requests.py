@@ -63,6 +63,19 @@ async def test_who_leaves_is_gone_at_once(tmp_path: Path) -> None:
         assert await ids(peer) == "no consumer for this group, G"
 
 
+async def test_what_a_heartbeat_leaves_counts_for_its_connection(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        await beat(peer, "c1" * 10_000)
+        once = broker._server.memory.unfinished_bytes
+        assert once > 20_000
+        await beat(peer, "c1" * 10_000)
+        assert broker._server.memory.unfinished_bytes == once, "the last one counts"
+        peer.writer.close()
+        await until(lambda: broker._server.memory.unfinished_bytes == 0)
+
+
 @pytest.mark.parametrize("where", ["settings", "group"])
 async def test_nobody_is_told_where_that_is_off(tmp_path: Path, where: str) -> None:
     async with benched(tmp_path) as bench:

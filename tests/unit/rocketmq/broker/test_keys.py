@@ -11,6 +11,7 @@ from tallystick.rocketmq.broker.keys import (
     HA_KEYS,
     KEYS,
     MUST_BE_FALSE,
+    REMOTING_KEYS,
     STORE_KEYS,
     broker_settings,
     load,
@@ -125,7 +126,8 @@ def test_what_is_needed_is_asked_for(missing: str) -> None:
 
 
 def test_no_key_is_in_two_tables() -> None:
-    assert len({*KEYS, *STORE_KEYS, *HA_KEYS, *MUST_BE_FALSE}) == len([*KEYS, *STORE_KEYS, *HA_KEYS, *MUST_BE_FALSE])
+    names = [*KEYS, *STORE_KEYS, *HA_KEYS, *REMOTING_KEYS, *MUST_BE_FALSE]
+    assert len(set(names)) == len(names)
 
 
 def test_a_slave_needs_an_id_and_a_master_has_none() -> None:

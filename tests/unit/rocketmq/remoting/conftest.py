@@ -90,6 +90,10 @@ class Bench:
         self.peers.append(peer)
         return peer
 
+    async def restart(self, **settings: float) -> None:
+        await self.stop()
+        await self.start(RemotingSettings(**settings))  # type: ignore[arg-type]
+
     async def stop(self) -> None:
         await self.server.close()
         for peer in self.peers:

@@ -9,9 +9,10 @@ import pytest
 
 from support.waiting import until
 from tallystick.rocketmq.remoting.link import Link
-from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command, encode, request
 from tallystick.rocketmq.wire.values import ResponseCode
+
+MIB = 1024 * 1024
 
 
 def asked(opaque: int, code: int = 34, **fields: str) -> Command:
@@ -175,20 +176,99 @@ async def test_a_peer_that_takes_no_answers_is_not_read_any_more(bench: Any) -> 
     assert len(await peer.answers(wanted)) == wanted
 
 
-async def test_a_peer_with_too_much_unsent_is_closed(bench: Any) -> None:
-    await bench.stop()
-    await bench.start(RemotingSettings(write_high_bytes=64 * 1024, write_limit_bytes=1024 * 1024))
-    bench.heard.react = lambda link, command: link.send(command.answer(0, body=bytes(12 * 1024 * 1024)))
+async def test_a_peer_that_takes_nothing_costs_what_one_piece_does(bench: Any) -> None:
+    """200 pulls of a reader that took none of the answers once held 46 MB for ever."""
+    log = memoryview(bytes(64 * 1024))
+    bench.heard.react = lambda link, command: link.send(command.answer(0, parts=[log] * 16))
+    peer = await bench.peer()
+    peer.reader._transport.pause_reading()
+    peer.send(*(asked(number) for number in range(200)))
+    await until(lambda: len(bench.heard.requests) == 200)
+    await asyncio.sleep(0)
+    assert 0 < bench.server.memory.unsent_bytes < 8 * bench.settings.write_high_bytes
+    peer.reader._transport.resume_reading()
+    assert [answer.opaque for answer in await peer.answers(200)] == list(range(200))
+    await until(lambda: bench.server.memory.unsent_bytes == 0)
+
+
+async def test_who_holds_most_is_closed_and_the_others_are_served(bench: Any) -> None:
+    await bench.restart(held_limit_bytes=24 * MIB)
+    bench.heard.react = lambda link, command: link.send(command.answer(0, body=bytes(int(command.fields["size"]))))
+    small, large, good = await bench.peer(), await bench.peer(), await bench.peer()
+    for peer, size in ((small, 8 * MIB), (large, 12 * MIB)):
+        peer.reader._transport.pause_reading()
+        peer.send(*(asked(number, size=str(size)) for number in range(1 if peer is small else 3)))
+        good.send(asked(1, size="1"))
+        await good.answers(1)
+    await until(lambda: bench.server.connections == 2)
+    assert bench.server.memory.dropped == 1
+    large.reader._transport.resume_reading()
+    assert await large.ended()
+    small.reader._transport.resume_reading()
+    await small.answers(1)
+    [event] = bench.told
+    assert (event.kind, "this peer has most of them" in event.fields["reason"]) == ("connection closed", True)
+
+
+async def test_many_large_answers_of_one_read_stop_at_the_limit(bench: Any) -> None:
+    await bench.restart(held_limit_bytes=40 * MIB)
+    held = []
+
+    def react(link: Link, command: Command) -> None:
+        link.send(command.answer(0, body=bytes(8 * MIB)))
+        held.append(bench.server.memory.unsent_bytes)
+
+    bench.heard.react = react
+    peer = await bench.peer()
+    peer.reader._transport.pause_reading()
+    peer.send(*(asked(number) for number in range(20)))
+    await until(lambda: bench.heard.closed_links)
+    assert max(held) <= 40 * MIB
+    assert bench.server.memory.unsent_bytes == 0
+
+
+async def test_unfinished_frames_of_all_connections_have_one_bound(bench: Any) -> None:
+    """60 connections with 15 of 16 MiB of a frame once took 900 MB."""
+    await bench.restart(held_limit_bytes=4 * MIB)
+    good = await bench.peer()
+    part = encode(request(34, {}, bytes(MIB)))[:-1]
+    peers = [await bench.peer() for _ in range(12)]
+    for peer in peers:
+        peer.writer.write(part)
+        await peer.writer.drain()
+    await until(lambda: bench.server.memory.dropped >= 8)
+    assert bench.server.memory.unfinished_bytes <= 4 * MIB
+    good.send(asked(1))
+    await good.answers(1)
+    peers[-1].writer.write(b"x")
+    assert len(await peers[-1].answers(1)) == 1, "whoever is not the largest goes on"
+
+
+async def test_who_takes_nothing_for_a_time_is_closed(bench: Any) -> None:
+    await bench.restart(stalled_s=0.2)
+    bench.heard.react = lambda link, command: link.send(command.answer(0, body=bytes(12 * MIB)))
     peer = await bench.peer()
     peer.reader._transport.pause_reading()
     peer.send(asked(1))
     await until(lambda: bench.heard.closed_links)
-    assert bench.server.connections == 0
+    assert bench.server.memory.unsent_bytes == 0
+    assert "took none of its answers" in bench.told[0].fields["reason"]
+
+
+async def test_what_waits_to_be_served_counts_until_it_is_or_its_connection_ends(bench: Any) -> None:
+    bench.heard.react = lambda link, command: link.keep(1000)
+    peer = await bench.peer()
+    peer.send(asked(1), asked(2))
+    await until(lambda: bench.server.memory.unfinished_bytes == 2000)
+    peer.writer.close()
+    await until(lambda: bench.heard.closed_links)
+    assert bench.server.memory.unfinished_bytes == 0
+    bench.heard.closed_links[0].keep(-1000)
+    assert bench.server.memory.unfinished_bytes == 0
 
 
 async def test_connections_beyond_the_limit_are_refused(bench: Any) -> None:
-    await bench.stop()
-    await bench.start(RemotingSettings(max_connections=2))
+    await bench.restart(max_connections=2)
     first, second = await bench.peer(), await bench.peer()
     first.send(asked(1))
     second.send(asked(1))
@@ -202,8 +282,7 @@ async def test_connections_beyond_the_limit_are_refused(bench: Any) -> None:
 
 
 async def test_an_idle_connection_is_closed_and_a_busy_one_not(bench: Any) -> None:
-    await bench.stop()
-    await bench.start(RemotingSettings(idle_s=1.0))
+    await bench.restart(idle_s=1.0)
     idle, busy = await bench.peer(), await bench.peer()
     ended = asyncio.ensure_future(idle.ended())
     opaque = 0

@@ -1,0 +1,97 @@
+"""What all connections of one server make it hold, and the end of those that make it hold too much.
+
+The counting and the choice are ``Budget``'s; this is its shell: it looks once a second at what peers took, as
+transports tell nobody, and ends connections. A connection that must go takes nothing more at once, and is closed in the
+next turn of the loop: whoever made the budget overflow may be in the middle of a batch of requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable
+from typing import Protocol
+
+from tallystick.runtime.budget import Budget, Reason
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.events import Events
+from tallystick.runtime.once import Once
+
+LOOK_S = 1.0
+
+
+class Holder(Hashable, Protocol):
+    """A connection, as this module needs it."""
+
+    peer: str
+
+    def tell_unsent(self) -> None:
+        """Call ``Memory.unsent`` with what is unsent now."""
+        ...
+
+    def condemn(self, reason: str) -> None:
+        """Drop what is held, take nothing more, and close soon."""
+        ...
+
+
+class Memory:
+    """Of one server, whatever the number of its ports. ``close`` it behind the last of them."""
+
+    def __init__(self, clock: Clock, events: Events, limit_bytes: int, stalled_after_s: float) -> None:
+        self.dropped = 0  # connections that had to go
+        self._clock, self._events = clock, events
+        self._budget: Budget[Holder] = Budget(limit_bytes, stalled_after_s)
+        self._told = Once()
+        self._looker: asyncio.TimerHandle | None = None
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._budget.unsent_bytes
+
+    @property
+    def unfinished_bytes(self) -> int:
+        return self._budget.unfinished_bytes
+
+    def unsent(self, holder: Holder, size: int, *, written: int) -> None:
+        """``size`` bytes wait for the peer to take them; ``written`` were given to it since the last call."""
+        self._budget.unsent(holder, size, self._clock.now(), written=written)
+        if size and self._looker is None:
+            self._look_soon()
+        if self._budget.over:
+            self._drop()
+
+    def unfinished(self, holder: Holder, size: int) -> None:
+        """``size`` bytes are kept of requests that are not served yet."""
+        self._budget.unfinished(holder, size)
+        if self._budget.over:
+            self._drop()
+
+    def forget(self, holder: Holder) -> None:
+        """Its connection ended."""
+        self._budget.forget(holder)
+
+    def close(self) -> None:
+        if self._looker is not None:
+            self._looker.cancel()
+            self._looker = None
+
+    def _look_soon(self) -> None:
+        self._looker = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        self._looker = None
+        for holder in self._budget.takers():
+            holder.tell_unsent()
+        self._drop()
+        if self._looker is None and self._budget.takers():
+            self._look_soon()
+
+    def _drop(self) -> None:
+        for found in self._budget.excess(self._clock.now()):
+            self.dropped += 1
+            self._tell(found.peer, found.reason, found.bytes)
+            found.peer.condemn(str(found.reason))
+
+    def _tell(self, holder: Holder, reason: Reason, size: int) -> None:
+        """Once a host and reason: a peer that is closed for it connects again and does the same."""
+        if self._told.is_new((holder.peer.rpartition(":")[0], reason)):
+            self._events.emit("connection closed", peer=holder.peer, reason=str(reason), bytes=size)
