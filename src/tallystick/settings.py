@@ -47,6 +47,8 @@ KEYS: Mapping[str, Key] = {
     "nettyMaxFrameSizeBytes": Key("max_frame_bytes", keyfile.integer),
     "maxBatchReadSize": Key("max_batch_read_bytes", keyfile.integer),
     "gcWaitTime": Key("gc_wait_s", keyfile.seconds),
+    "gcLargeDeletionShare": Key("gc_large_share", keyfile.number),
+    "gcLargeDeletionWaitTime": Key("gc_large_wait_s", keyfile.seconds),
     "diskUsageThreshold": Key("disk_usage_threshold", keyfile.number),
     "minUsableSizeForHighPriorityWrites": Key("high_priority_spare_bytes", keyfile.integer),
     "httpServerEnabled": Key("http_enabled", keyfile.flag),

@@ -104,6 +104,25 @@ async def test_read_only_and_back(cluster):
     assert (await other.bookies()).find("bookie-1") is None
 
 
+async def test_what_is_told_about_a_bookie_changes_in_place(cluster):
+    one, other = await cluster.connect(), await cluster.connect()
+    registration = await one.register("bookie-1", INFO)
+    told = BookieInfo(INFO.endpoints, {"deletionsWaiting": "7"})
+    await registration.set_info(told)
+    assert (await other.bookies()).writable == {"bookie-1": told}
+    await registration.set_read_only(True)
+    assert (await other.bookies()).read_only == {"bookie-1": told}
+    await registration.set_info(INFO)
+    assert (await other.bookies()).read_only == {"bookie-1": INFO}
+    taken = await other.register("bookie-1", INFO, replace=True)
+    async with asyncio.timeout(20):
+        await registration.lost.wait()
+    with pytest.raises(MetadataConflict):
+        await registration.set_info(told)
+    assert (await other.bookies()).find("bookie-1") == INFO
+    await taken.close()
+
+
 async def test_a_bookie_never_vanishes_while_it_moves_between_the_lists(cluster):
     one, other = await cluster.connect(), await cluster.connect()
     registration = await one.register("bookie-1", INFO)

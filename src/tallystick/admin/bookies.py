@@ -7,6 +7,9 @@ import enum
 import time
 from dataclasses import dataclass
 
+from tallystick.bookkeeper.bookie import collection
+from tallystick.bookkeeper.bookie.collection import Order
+from tallystick.bookkeeper.bookie.upkeep import DELETIONS_WAITING
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.driver import Bookies, MetadataDriver
@@ -15,6 +18,7 @@ from tallystick.bookkeeper.wire.cookie import Cookie
 from tallystick.bookkeeper.wire.values import MAX_ID, BookieId, BookieInfo
 from tallystick.errors import BookieUnavailable, Unavailable, UsageError
 from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.disk import OsDisk
 from tallystick.runtime.events import Events
 from tallystick.runtime.network import TcpNetwork
 
@@ -45,6 +49,12 @@ class BookieDetails:
     answers_ms: float | None
     problem: str | None
 
+    @property
+    def deletions_waiting(self) -> int:
+        """How many ledgers wait because so many at once lack in the metadata; 0 also when the bookie is down."""
+        stored = self.bookie.info.properties.get(DELETIONS_WAITING, "") if self.bookie.info else ""
+        return int(stored) if stored.isdecimal() else 0
+
 
 async def list_bookies(driver: MetadataDriver) -> list[Bookie]:
     """Every bookie that is registered or has a cookie, by id."""
@@ -69,6 +79,14 @@ async def bookie_details(driver: MetadataDriver, name: BookieId) -> BookieDetail
         raise UsageError(f"no bookie {name!r} in this cluster; it has {known}")
     answers_ms, problem = await _probe(bookie)
     return BookieDetails(bookie, cookie.decode(stored.value) if stored else None, answers_ms, problem)
+
+
+def order_collection(ledger_dir: str, *, now: bool) -> None:
+    """Ask the bookie on this folder to collect. ``now``: however many ledgers are gone.
+
+    Raises StorageError when no bookie was ever started there.
+    """
+    collection.order(OsDisk(), ledger_dir, Order.NOW if now else Order.SOON, SystemClock().wall_ms() // 1000)
 
 
 async def _probe(bookie: Bookie) -> tuple[float | None, str | None]:

@@ -66,6 +66,8 @@ def info(
 
     details = asyncio.run(found())
     row = _row(details.bookie)
+    if details.deletions_waiting:
+        row["deletions_waiting"] = details.deletions_waiting
     row["answers_ms"] = None if details.answers_ms is None else round(details.answers_ms, 1)
     if details.problem:
         row["problem"] = details.problem
@@ -77,3 +79,20 @@ def info(
         row["ledger_dirs"] = list(details.cookie.ledger_dirs)
         row["cluster"] = details.cookie.instance_id
     output.details(row, json=json)
+
+
+@app.command
+def collect(
+    *,
+    now: Annotated[
+        bool, Parameter(help="Delete however many ledgers are gone: do not wait where they are too many at once.")
+    ] = False,
+    config: Config = CONFIG,
+) -> None:
+    """Make the bookie on this machine look for deleted ledgers soon, and give their space back."""
+    from tallystick import settings
+    from tallystick.admin.bookies import order_collection
+
+    folder = settings.load(config.config, config.overrides()).bookie.ledger_dir
+    order_collection(folder, now=now)
+    print(f"ordered: the bookie on {folder} begins within seconds and deletes what is proven gone twice, 60 s apart")

@@ -8,7 +8,7 @@ from tallystick.bookkeeper.metadata.driver import Bookies, Versioned
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.cookie import Cookie, encode
 from tallystick.bookkeeper.wire.values import BookieInfo
-from tallystick.errors import UsageError
+from tallystick.errors import StorageError, UsageError
 
 COOKIE = Cookie("b", ("/data/tally",), ("/data/tally",), "the-cluster")
 
@@ -80,3 +80,19 @@ async def test_one_that_is_down():
 async def test_one_that_never_was():
     with pytest.raises(UsageError, match="no bookie 'x' in this cluster; it has b"):
         await bookies.bookie_details(Driver(joined=("b",)), "x")
+
+
+@pytest.mark.parametrize(("stored", "count"), [({}, 0), ({"deletionsWaiting": "7"}, 7), ({"deletionsWaiting": "x"}, 0)])
+async def test_deletions_that_wait_are_shown(stored, count):
+    info = BookieInfo((), stored)
+    details = await bookies.bookie_details(Driver(writable={"b": info}, joined=["b"]), "b")
+    assert details.deletions_waiting == count
+
+
+def test_a_collection_is_ordered_in_the_bookies_folder(tmp_path):
+    with pytest.raises(StorageError):
+        bookies.order_collection(str(tmp_path), now=True)
+    (tmp_path / "tally").mkdir()
+    for now, word in ((True, "now"), (False, "soon")):
+        bookies.order_collection(str(tmp_path), now=now)
+        assert (tmp_path / "tally" / "collect").read_text().split()[0] == word

@@ -115,6 +115,18 @@ def test_settings_of_the_command_line_reach_the_server(server, monkeypatch):
     assert seen == [("b.conf", {"bookiePort": "0", "a": "b=c"})]
 
 
+def test_a_collection_is_ordered_by_the_bookies_configuration(monkeypatch, tmp_path, capsys):
+    (tmp_path / "ledgers" / "tally").mkdir(parents=True)
+    file = tmp_path / "bookie.conf"
+    file.write_text(
+        f"metadataServiceUri=memory://m\njournalDirectory={tmp_path}/j\nledgerDirectories={tmp_path}/ledgers\n"
+    )
+    assert cli.main(["bookie", "collect", "--now", "--config", str(file)]) == 0
+    assert f"{tmp_path}/ledgers" in capsys.readouterr().out
+    assert (tmp_path / "ledgers" / "tally" / "collect").read_text().startswith("now ")
+    assert cli.main(["bookie", "collect", "--config", str(file), "--set", f"ledgerDirectories={tmp_path}/none"]) == 1
+
+
 def test_help_loads_no_room():
     """What keeps ``tally --help`` quick: neither the event loop nor a wire format nor a driver."""
     program = (

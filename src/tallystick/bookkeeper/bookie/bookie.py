@@ -16,11 +16,14 @@ from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
 
+from tallystick.bookkeeper.bookie.collection import GarbageCollection
 from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.config import BookieSettings, addresses_of
-from tallystick.bookkeeper.bookie.cookies import check_cookies, folder_of
+from tallystick.bookkeeper.bookie.cookies import check_cookies, folder_of, stored_instance
+from tallystick.bookkeeper.bookie.garbage import GarbageRules
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.metrics import Counts, View, registry
+from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.requests import Requests
 from tallystick.bookkeeper.bookie.server import BookieServer, Bounds
 from tallystick.bookkeeper.bookie.settings import StorageSettings
@@ -63,6 +66,7 @@ class Bookie:
         self._listing: Listing | None = None
         self.counts = Counts()
         self.guard = DiskGuard(settings.disk_usage_threshold, settings.high_priority_spare_bytes)
+        self._recent = RecentAdds()
         self.address: Address = (self._addresses.listen_host, settings.port)
         self.http_address: Address | None = None
         self.failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
@@ -92,7 +96,8 @@ class Bookie:
             await self._listen_http()
         registration = await self._register(self.driver)
         self._begin(self.upkeep.checkpoints())
-        self._begin(self.upkeep.collections(self.driver, settings.gc_wait_s))
+        assert self._listing is not None, "_register() has made it"
+        self._begin(self._open_collection(self.driver, self._listing).runs(settings.gc_wait_s))
         self._begin(self.upkeep.disks(outside.disk, self._folders))
         self._begin(self._watch(registration))
 
@@ -122,6 +127,18 @@ class Bookie:
         )  # fmt: skip
         self.guard.measured([outside.disk.usage(folder) for folder in self._folders])
 
+    def _open_collection(self, driver: MetadataDriver, listing: Listing) -> GarbageCollection:
+        settings, outside = self._settings, self._outside
+        rules = GarbageRules(
+            min(GarbageRules.gap_s, settings.gc_wait_s), settings.gc_large_share, patience_s=settings.gc_large_wait_s
+        )
+        self.collection = GarbageCollection(
+            driver, rules, stored_instance(outside.disk, settings.ledger_dir), self.storage, outside.disk,
+            settings.ledger_dir, self._worker, self._recent, outside.clock, self.counts, outside.events,
+            delete=self.upkeep.collect, told=listing.deletions_wait,
+        )  # fmt: skip
+        return self.collection
+
     async def _close_storage(self) -> None:
         """After a failed or stuck commit nothing more is written: the next start replays the journal."""
         clean = self.committer.idle.is_set() and not self.failure.done()
@@ -138,7 +155,7 @@ class Bookie:
     async def _listen(self) -> None:
         settings = self._settings
         requests = Requests(
-            self.storage, self.guard, self.counts,
+            self.storage, self.guard, self.counts, self._recent,
             max_frame_bytes=settings.max_frame_bytes, max_batch_bytes=settings.max_batch_read_bytes,
         )  # fmt: skip
         outside, bounds = self._outside, Bounds.of(self._outside.open_files, settings.max_frame_bytes)
@@ -177,7 +194,7 @@ class Bookie:
         registration = await driver.register(self.id, info, read_only=self.guard.read_only, replace=True)
         self._stack.push_async_callback(registration.close)
         self._stack.push_async_callback(self._end_tasks)
-        self._listing = Listing(registration, self.guard, self._outside.events)
+        self._listing = Listing(registration, info, self.guard, self._outside.events)
         self._begin(self._listing.follow())
         return registration
 

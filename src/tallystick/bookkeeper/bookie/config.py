@@ -34,6 +34,8 @@ class BookieSettings:
     max_frame_bytes: int = 5 * MIB + 10 * 1024  # counts the length field, as the original's limit does
     max_batch_read_bytes: int = 5 * MIB
     gc_wait_s: float = 600.0  # between two looks at which ledgers were deleted
+    gc_large_share: float = 0.25  # more deletions at once (and more than 100) are not believed at once
+    gc_large_wait_s: float = 24 * 3600.0  # but when the same ledgers were gone for so long
     disk_usage_threshold: float = 0.95  # a fuller disk makes the bookie read-only
     high_priority_spare_bytes: int | None = None  # recovery writes while so much is free; else a share of the disk
     http_enabled: bool = False
@@ -57,8 +59,11 @@ class BookieSettings:
             raise UsageError("diskUsageThreshold lies between 0 and 1", value=self.disk_usage_threshold)
         if self.high_priority_spare_bytes is not None and self.high_priority_spare_bytes < 0:
             raise UsageError("minUsableSizeForHighPriorityWrites is not below 0", value=self.high_priority_spare_bytes)
+        if not 0 <= self.gc_large_share <= 1:
+            raise UsageError("gcLargeDeletionShare lies between 0 and 1", value=self.gc_large_share)
         for name, number in (
             ("zkTimeout", self.session_timeout_s), ("gcWaitTime", self.gc_wait_s),
+            ("gcLargeDeletionWaitTime", self.gc_large_wait_s),
             ("maxBatchReadSize", self.max_batch_read_bytes),
         ):  # fmt: skip
             if number <= 0:

@@ -92,6 +92,15 @@ async def check_cookies(
     return True
 
 
+def stored_instance(disk: Disk, ledger_dir: str) -> str:
+    """The cluster that the cookie in a checked folder names. Raises StorageError, InvalidCookie."""
+    file = os.path.join(folder_of(ledger_dir), FILE)
+    instance = format.decode(read_file(disk, file), where=file).instance_id
+    if instance is None:
+        raise InvalidCookie("the cookie names no cluster", file=file)
+    return instance
+
+
 def _look(disk: Disk, configured: str) -> Folder:
     path = folder_of(configured)
     file = os.path.join(path, FILE)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Counts:
-    """Since the start, except ``connections`` and ``unfinished_bytes``: now."""
+    """Since the start, except ``connections``, ``unfinished_bytes`` and ``deletions_waiting``: now."""
 
     connections: int = 0
     connections_refused: int = 0
@@ -36,6 +36,9 @@ class Counts:
     commit_seconds: float = 0.0
     checkpoints: int = 0
     ledgers_deleted: int = 0
+    collections: int = 0
+    collections_failed: int = 0
+    deletions_waiting: int = 0  # now
     v3_refused: int = 0
     malformed: int = 0
 
@@ -119,6 +122,15 @@ def _storage(view: View) -> Iterator[Metric]:
     ):
         yield GaugeMetricFamily(name, text, value)
     yield CounterMetricFamily("bookie_checkpoints_total", "Checkpoints written", view.counts.checkpoints)
+    for name, text, count in (
+        ("bookie_collections_total", "Runs that compared the ledgers with the metadata", view.counts.collections),
+        ("bookie_collections_failed_total", "Such runs that proved nothing", view.counts.collections_failed),
+    ):
+        yield CounterMetricFamily(name, text, count)
+    yield GaugeMetricFamily(
+        "bookie_deletions_waiting", "Ledgers gone from the metadata, too many to delete at once",
+        view.counts.deletions_waiting,
+    )  # fmt: skip
     yield _original("bookie_DELETED_LEDGER_COUNT", "Ledgers deleted", view.counts.ledgers_deleted)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.metrics import Counts
+from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.v2 import Code, Flag
@@ -56,9 +57,10 @@ class Requests:
     """See the module. ``max_frame_bytes`` counts the length field; ``max_batch_bytes`` limits a batch read's answer."""
 
     def __init__(
-        self, storage: Storage, guard: DiskGuard, counts: Counts, *, max_frame_bytes: int, max_batch_bytes: int
-    ) -> None:
-        self._storage, self._guard, self._counts = storage, guard, counts
+        self, storage: Storage, guard: DiskGuard, counts: Counts, recent: RecentAdds, *,
+        max_frame_bytes: int, max_batch_bytes: int,
+    ) -> None:  # fmt: skip
+        self._storage, self._guard, self._counts, self._recent = storage, guard, counts, recent
         self._max_body, self._max_batch = max_frame_bytes - _LENGTH_BYTES, max_batch_bytes
 
     def serve(self, data: bytes) -> Served:
@@ -86,6 +88,9 @@ class Requests:
             ):  # the storage keeps the buffer: do not make it keep other requests' bytes
                 data = data[start:stop]
                 run, _ = self._scan(data, 0, len(data))
+            if self._recent.watched:
+                for ledger, entry in zip(run.ledgers, run.entries, strict=True):
+                    self._recent.adding(ledger, entry, self._storage.last_entry(ledger))
             codes = self._storage.add_run(data, run)
         if not any(codes):
             self._counts.add_bytes += stop - start
@@ -179,6 +184,8 @@ class Requests:
             return Code.BAD_VERSION
         if not self._guard.accepts(high_priority=bool(request.flags & Flag.HIGH_PRIORITY)):
             return Code.READ_ONLY
+        if self._recent.watched:
+            self._recent.adding(request.ledger, request.entry, self._storage.last_entry(request.ledger))
         return self._storage.add(request)
 
     def _open(self, request: v2.Read | v2.BatchRead, entry: int) -> tuple[int, bytes]:

@@ -32,7 +32,7 @@ from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.digest import MASTER_KEY_BYTES
 from tallystick.bookkeeper.wire.v2 import Code
-from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
 from tallystick.codec.frames import AddRun
 from tallystick.errors import StorageError
 from tallystick.runtime.clock import Clock, SystemClock
@@ -163,8 +163,17 @@ class Storage:
         return self._reads.batch(ledger, first, max_count, max_bytes)
 
     def ledger_ids(self) -> list[LedgerId]:
-        """The ledgers stored here. For ``begin_collect``: ask before the metadata is listed."""
+        """The ledgers stored here."""
         return list(self._ledgers.alive)
+
+    def deleted_ids(self) -> Container[LedgerId]:
+        """The ledgers that are remembered as deleted."""
+        return self._ledgers.deleted
+
+    def last_entry(self, ledger: LedgerId) -> EntryId:
+        """The highest entry stored of a ledger, NO_ENTRY when there is none."""
+        found = self._ledgers.alive.get(ledger)
+        return NO_ENTRY if found is None else found.last
 
     def stats(self) -> StorageStats:
         tables, logs = list(self._tables.newest_first()), self._logs.logs.values()
@@ -214,8 +223,8 @@ class Storage:
     def begin_collect(self, known: Collection[LedgerId], live: Container[LedgerId]) -> Checkpoint:
         """Delete the ledgers of ``known`` that are not in ``live``, and the logs that nothing else is in.
 
-        ``known`` is what ``ledger_ids`` said before the metadata was listed, ``live`` the whole listing. Only the state
-        is written, for which room is kept: a full disk does not hinder it.
+        ``live`` also says which deleted ledgers need not be remembered: they exist again. Only the state is written,
+        for which room is kept: a full disk does not hinder it.
         """
         now, settings = self._clock.wall_ms(), self._settings
         deleted = tuple(ledger for ledger in known if ledger in self._ledgers.alive and ledger not in live)

@@ -1,20 +1,21 @@
 """What a bookie does beside answering: checkpoints, deleting ledgers that are gone, watching its disks.
 
-Checkpoints and deletions share one thread and never overlap. A listing of the metadata that fails deletes nothing.
+Checkpoints and deletions share one thread and never overlap. ``collection.py`` says what is to be deleted.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from tallystick.bookkeeper.bookie.checkpoint import Checkpoint
 from tallystick.bookkeeper.bookie.limits import CHECK_EVERY_S, DiskGuard
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
-from tallystick.bookkeeper.metadata.driver import MetadataDriver, Registration
-from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.bookkeeper.metadata.driver import Registration
+from tallystick.bookkeeper.wire.values import BookieInfo, LedgerId
 from tallystick.errors import DiskFull, MetadataError
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events
@@ -22,10 +23,11 @@ from tallystick.runtime.worker import Worker
 
 _PRESSED_TABLES = 4  # so many full memtables in memory: adds wait for the checkpoint
 _RETRY_S = 1.0
+DELETIONS_WAITING = "deletionsWaiting"  # property of the registration
 
 
 class Upkeep:
-    """``checkpoints``, ``collections`` and ``disks`` are endless tasks; what they raise stops the bookie."""
+    """``checkpoints`` and ``disks`` are endless tasks; what they raise stops the bookie."""
 
     def __init__(
         self, storage: Storage, settings: StorageSettings, worker: Worker, guard: DiskGuard, counts: Counts,
@@ -81,25 +83,14 @@ class Upkeep:
         for reason in await self._worker.run(self._storage.sweep):
             self._events.emit("entry log not deleted", reason=reason)
 
-    async def collections(self, driver: MetadataDriver, wait_s: float) -> None:
-        while True:
-            await asyncio.sleep(wait_s)
-            try:
-                await self.collect(driver)
-            except (MetadataError, DiskFull) as error:
-                self._events.emit("deleted ledgers not looked for", reason=str(error))
+    async def collect(self, gone: Callable[[], Sequence[LedgerId]], again: Collection[LedgerId]) -> int:
+        """Delete ledgers that are proven gone, and give space back; how many were deleted. Raises DiskFull.
 
-    async def collect(self, driver: MetadataDriver) -> int:
-        """Delete the ledgers that the metadata no longer has; how many. Raises MetadataError: nothing was deleted."""
-        # Taken first: a ledger created during the listing may be missing in it, and must not be missing here.
-        known = self._storage.ledger_ids()
-        live = {ledger async for ledger in driver.ledgers()}
-        return await self._delete(known, live)
-
-    async def _delete(self, known: Collection[LedgerId], live: Container[LedgerId]) -> int:
-        """Delete ledgers and give their space back: whole logs first, which works on a full disk, too."""
+        Whole logs go first, which works on a full disk, too. ``gone`` is asked when it is its turn; ``again``: ledgers
+        that were deleted here once and that the metadata has, so they are new ones.
+        """
         async with self._turn:
-            plan = self._storage.begin_collect(known, live)
+            plan = self._storage.begin_collect(gone(), again)
             await self._write(plan)
         if plan.deleted:
             self._counts.ledgers_deleted += len(plan.deleted)
@@ -123,14 +114,21 @@ class Upkeep:
 
 
 class Listing:
-    """Keeps the registration where the bookie's state says, among the writable or among the read-only ones."""
+    """Keeps the registration as the bookie is: among the writable or the read-only ones, and with what waits."""
 
-    def __init__(self, registration: Registration, guard: DiskGuard, events: Events) -> None:
+    def __init__(self, registration: Registration, info: BookieInfo, guard: DiskGuard, events: Events) -> None:
         self._registration, self._guard, self._events = registration, guard, events
         self._shown = guard.read_only
+        self._info = self._shown_info = info
         self._changed = asyncio.Event()
 
     def changed(self) -> None:
+        self._changed.set()
+
+    def deletions_wait(self, count: int) -> None:
+        """So many ledgers wait for their deletion: whoever looks at the bookie from afar sees it."""
+        rest = {name: value for name, value in self._info.properties.items() if name != DELETIONS_WAITING}
+        self._info = replace(self._info, properties=rest | ({DELETIONS_WAITING: str(count)} if count else {}))
         self._changed.set()
 
     async def follow(self) -> None:
@@ -138,15 +136,19 @@ class Listing:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            read_only = self._guard.read_only
-            if read_only == self._shown:
-                continue
             try:
-                await self._registration.set_read_only(read_only)
+                await self._update()
             except MetadataError as error:
-                self._events.emit("registration not moved", read_only=read_only, reason=str(error))
+                self._events.emit("registration not changed", read_only=self._guard.read_only, reason=str(error))
                 await asyncio.sleep(_RETRY_S)
                 self._changed.set()
-                continue
+
+    async def _update(self) -> None:
+        read_only, info = self._guard.read_only, self._info
+        if read_only != self._shown:
+            await self._registration.set_read_only(read_only)
             self._shown = read_only
             self._events.emit("bookie is read-only" if read_only else "bookie takes writes again", reason="disk space")
+        if info != self._shown_info:
+            await self._registration.set_info(info)
+            self._shown_info = info

@@ -68,6 +68,10 @@ class Registration(Protocol):
         """Move between the lists; the new place is taken before the old one is left."""
         ...
 
+    async def set_info(self, info: BookieInfo) -> None:
+        """Change what is told about the bookie. Raises MetadataConflict when another process has the place."""
+        ...
+
     async def close(self) -> None: ...
 
 

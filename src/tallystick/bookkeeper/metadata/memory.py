@@ -263,6 +263,11 @@ class MemoryRegistration:
         if not self.take(read_only, replace=False):
             raise MetadataConflict("another process took this bookie's registration", bookie=self._bookie)
 
+    async def set_info(self, info: BookieInfo) -> None:
+        self._info = info
+        place = self._cluster.places.get(self._bookie)
+        await self.set_read_only(place is not None and place.read_only)
+
     async def close(self) -> None:
         if self._watch is not None:
             self._watch.cancel()

@@ -155,7 +155,12 @@ class SqliteRegistration:
             self._loop.call_soon_threadsafe(self.lost.set)
 
     async def set_read_only(self, read_only: bool) -> None:
-        lease = dataclasses.replace(self._lease, read_only=read_only)
+        await self._change(dataclasses.replace(self._lease, read_only=read_only))
+
+    async def set_info(self, info: BookieInfo) -> None:
+        await self._change(dataclasses.replace(self._lease, info=info))
+
+    async def _change(self, lease: Lease) -> None:
         if not await self.take(lease, replace=False):
             raise MetadataConflict("another process took this bookie's registration", bookie=lease.bookie)
         self._lease = lease

@@ -14,8 +14,9 @@ from kazoo.exceptions import NoNodeError
 
 from tallystick.bookkeeper.metadata.driver import Watch
 from tallystick.bookkeeper.metadata.zk_session import RETRY_S, ZkSession
+from tallystick.bookkeeper.wire import registration
 from tallystick.bookkeeper.wire.registration import READ_ONLY_FOLDER
-from tallystick.bookkeeper.wire.values import BookieId
+from tallystick.bookkeeper.wire.values import BookieId, BookieInfo
 from tallystick.errors import MetadataConflict, MetadataError
 
 
@@ -126,6 +127,15 @@ class ZkRegistration:
                 self._watch.cancel()
             self.keep()
             await self._delete(self._path(not read_only))
+
+    async def set_info(self, info: BookieInfo) -> None:
+        data = registration.encode(info)
+        async with self._changing:
+            if not await self.take(replace=False):
+                raise MetadataConflict("another process took this bookie's registration", bookie=self._bookie)
+            self._info = data  # what a later session registers, too
+            with contextlib.suppress(NoNodeError):  # the session ended just now: then it is made again with it
+                await self._session.call("set", self._path(self._read_only), data)
 
     async def close(self) -> None:
         if self._closed:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.bookies import KEY, OTHER_KEY, SMALL, adds, codes, read
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.metrics import Counts
+from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.requests import ANSWER_BYTES, Requests, Served, SpeaksV3
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
@@ -46,7 +47,9 @@ class Room:
 def make_room(path: Path, max_batch_bytes: int = 4096) -> Room:
     storage = Storage.open(OsDisk(), str(path / "journal"), str(path / "ledgers"), SMALL)
     guard, counts = DiskGuard(0.95), Counts()
-    requests = Requests(storage, guard, counts, max_frame_bytes=MAX_FRAME, max_batch_bytes=max_batch_bytes)
+    requests = Requests(
+        storage, guard, counts, RecentAdds(), max_frame_bytes=MAX_FRAME, max_batch_bytes=max_batch_bytes
+    )
     return Room(requests, storage, guard, counts)
 
 

@@ -1,0 +1,182 @@
+"""The runs of ``GarbageCore``: reads the metadata as it says, and deletes what is proven gone.
+
+An operator's order is a file in the ledger folder, ``ORDER_FILE``: who may write there may delete the data anyway. It
+is taken once and only while it is fresh, so that no order waits for months in a stopped bookie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import os
+from collections.abc import Awaitable, Callable, Collection, Sequence
+
+from tallystick.bookkeeper.bookie.cookies import folder_of
+from tallystick.bookkeeper.bookie.garbage import Action, Finish, GarbageCore, GarbageRules, List, Look, Wait, Waiting
+from tallystick.bookkeeper.bookie.metrics import Counts
+from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
+from tallystick.bookkeeper.bookie.storage import Storage
+from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.errors import CorruptRecord, DiskFull, MetadataError, StorageError
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.disk import Disk, read_file, write_atomic
+from tallystick.runtime.events import Events
+from tallystick.runtime.worker import Worker
+
+FIRST_RUN_S = 60.0  # after the start: a deleted ledger is not acknowledged for long
+ORDER_FILE = "collect"
+ORDER_POLL_S = 2.0
+ORDER_FRESH_S = 3600.0
+WAITING_FILE = "waiting-deletions"
+
+_PAGE = 4096
+
+
+class Order(enum.Enum):
+    """What the order file says: collect soon; and, with NOW, delete however many ledgers are gone."""
+
+    SOON = "soon"
+    NOW = "now"
+
+
+def order(disk: Disk, ledger_dir: str, what: Order, now_s: int) -> None:
+    """Ask the bookie on this folder, from another process. Raises StorageError when the folder is not a bookie's."""
+    path = os.path.join(folder_of(ledger_dir), ORDER_FILE)
+    try:
+        write_atomic(disk, path, f"{what.value} {now_s}\n".encode())
+    except OSError as error:
+        raise StorageError(f"the order cannot be written: {error.strerror}", path=path) from error
+
+
+class GarbageCollection:
+    """``runs`` is an endless task. ``delete`` gives the space of these ledgers back and forgets about those others that
+    they were deleted; ``told`` hears how many ledgers wait."""
+
+    def __init__(
+        self, driver: MetadataDriver, rules: GarbageRules, instance: str, storage: Storage, disk: Disk, folder: str,
+        worker: Worker, recent: RecentAdds, clock: Clock, counts: Counts, events: Events, *,
+        delete: Callable[[Callable[[], Sequence[LedgerId]], Collection[LedgerId]], Awaitable[int]],
+        told: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        self._driver, self._storage, self._disk, self._worker = driver, storage, disk, worker
+        self._recent, self._clock, self._counts, self._events = recent, clock, counts, events
+        self._delete, self._told = delete, told
+        self._waiting_path = os.path.join(folder_of(folder), WAITING_FILE)
+        self._order_path = os.path.join(folder_of(folder), ORDER_FILE)
+        self._core = GarbageCore(rules, instance, self._stored_waiting())
+        self._saved = self._core.waiting.encode()
+        self._again: set[LedgerId] = set()  # deleted once, and in the listing
+
+    async def runs(self, wait_s: float) -> None:
+        due = self._clock.now() + min(wait_s, FIRST_RUN_S)
+        while True:
+            given = await self._next_order(due)
+            try:
+                await self.run(override=given is Order.NOW)
+            except (MetadataError, DiskFull) as error:
+                self._counts.collections_failed += 1
+                self._events.emit("deleted ledgers not looked for", reason=str(error))
+            due = self._clock.now() + wait_s
+
+    async def _next_order(self, due: float) -> Order | None:
+        while (left := due - self._clock.now()) > 0:
+            if (given := self._take_order()) is not None:
+                return given
+            await asyncio.sleep(min(left, ORDER_POLL_S))
+        return self._take_order()
+
+    def _take_order(self) -> Order | None:
+        if not self._disk.exists(self._order_path):
+            return None
+        try:
+            text, given_s = read_file(self._disk, self._order_path).decode("ascii").split()
+            found = Order(text)
+            if abs(self._clock.wall_ms() / 1000 - int(given_s)) > ORDER_FRESH_S:
+                raise ValueError("it is old")
+        except (StorageError, ValueError) as error:
+            self._events.emit("order for a collection passed over", reason=str(error))
+            found = None
+        self._disk.unlink(self._order_path)
+        if found is not None:
+            self._events.emit("collection ordered", order=found.value)
+        return found
+
+    async def run(self, *, override: bool = False) -> int:
+        """One run, with its wait; how many ledgers were deleted. Raises MetadataError, DiskFull: nothing was."""
+        try:
+            actions = self._core.begin(self._storage.ledger_ids(), override=override)
+            while not isinstance(action := actions[0], Finish):
+                actions = await self._perform(action)
+            return await self._finish(action)
+        finally:
+            self._recent.forget()
+
+    async def _perform(self, action: Action) -> list[Action]:
+        if isinstance(action, Wait):
+            self._recent.forget()
+            await asyncio.sleep(action.seconds)
+            return self._core.waited(self._clock.now())
+        began = await self._driver.sync()
+        if isinstance(action, List):
+            await self._list()
+            return self._core.listing_ended(began, await self._driver.sync(), self._clock.now())
+        assert isinstance(action, Look)
+        self._recent.watch(action.ledgers)
+        records = await self._driver.look_up(action.ledgers)
+        return self._core.looked(began, await self._driver.sync(), records, self._clock.now())
+
+    async def _list(self) -> None:
+        deleted, page = self._storage.deleted_ids(), list[LedgerId]()
+        self._again = set()
+
+        def take() -> None:
+            self._core.listed(page)
+            self._again.update(ledger for ledger in page if ledger in deleted)
+            page.clear()
+
+        async for ledger in self._driver.ledgers():
+            page.append(ledger)
+            if len(page) == _PAGE:
+                take()
+        take()
+
+    async def _finish(self, end: Finish) -> int:
+        if end.refused is not None:
+            raise MetadataError(end.refused)
+        await self._save()
+        if self._counts.deletions_waiting != end.waiting:
+            self._told(end.waiting)
+        self._counts.deletions_waiting = end.waiting
+        if end.waiting:
+            self._events.emit(
+                "deletions wait", count=end.waiting, hours=round(end.waits_s / 3600, 1),
+                reason="so many ledgers at once lack in the metadata; if that is right: tally bookie collect --now",
+            )  # fmt: skip
+
+        def gone() -> list[LedgerId]:
+            # Who used an id again after the last look has entries here that nobody may delete.
+            return [ledger for ledger in end.delete if ledger not in self._recent.touched]
+
+        count = await self._delete(gone, self._again)
+        self._counts.collections += 1
+        return count
+
+    def _stored_waiting(self) -> Waiting | None:
+        if not self._disk.exists(self._waiting_path):
+            return None
+        try:
+            return Waiting.decode(read_file(self._disk, self._waiting_path))
+        except CorruptRecord as error:  # it begins to wait anew
+            self._events.emit("wait of large deletions begins anew", reason=str(error))
+        return None
+
+    async def _save(self) -> None:
+        data = self._core.waiting.encode()
+        if data == self._saved:
+            return
+        try:
+            await self._worker.run(lambda: write_atomic(self._disk, self._waiting_path, data))
+            self._saved = data
+        except StorageError as error:  # a full disk: the wait is shorter after a restart than it might be, no less safe
+            self._events.emit("wait of a large deletion not saved", reason=str(error))

@@ -1,0 +1,253 @@
+"""Deleted ledgers give their space back; nothing else is ever deleted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.bookies import Home, adds, read, talking
+from support.waiting import until
+from tallystick.bookkeeper.bookie.bookie import Bookie
+from tallystick.bookkeeper.bookie.collection import ORDER_FRESH_S, Order, order
+from tallystick.bookkeeper.bookie.cookies import folder_of
+from tallystick.bookkeeper.metadata.driver import Record
+from tallystick.bookkeeper.metadata.memory import MemoryDriver
+from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
+from tallystick.errors import MetadataError, StorageError
+from tallystick.runtime.disk import OsDisk, write_atomic
+
+METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("b0",)),))
+NOW_S = 1_700_000_000
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> Home:
+    made = Home(tmp_path)
+    await made.found()
+    return made
+
+
+@pytest.fixture
+async def bookie(home: Home) -> AsyncIterator[Bookie]:
+    """Its own runs are far away."""
+    async with home.running() as made:
+        quick(made)
+        yield made
+
+
+def quick(bookie: Bookie) -> None:
+    """No wait between the proofs."""
+    core: Any = bookie.collection._core
+    core._rules = type(core._rules)(0.0, core._rules.large_share, core._rules.large_count, core._rules.patience_s)
+
+
+def asking(bookie: Bookie, driver: MemoryDriver) -> None:
+    bookie.collection._driver = driver
+
+
+async def stored(bookie: Bookie, *ledgers: int) -> list[int]:
+    async with talking(bookie) as peer:
+        return [ledger for ledger in ledgers if await peer.code(read(ledger, 0)) == Code.OK]
+
+
+async def write(bookie: Bookie, *ledgers: int) -> None:
+    async with talking(bookie) as peer:
+        for ledger in ledgers:
+            assert await peer.code(adds(ledger, [0])) == Code.OK
+
+
+async def test_a_ledger_without_metadata_is_deleted_and_others_stay(home: Home, bookie: Bookie) -> None:
+    driver = MemoryDriver(home.cluster)
+    await driver.create_ledger(METADATA, 2)
+    await write(bookie, 1, 2, 3)
+    assert await bookie.collection.run() == 2
+    assert await stored(bookie, 1, 2, 3) == [2]
+    async with talking(bookie) as peer:
+        assert await peer.code(adds(1, [1])) == Code.FENCED  # its old writer cannot bring it back
+    assert (bookie.counts.collections, bookie.counts.ledgers_deleted) == (1, 2)
+
+
+class Fickle(MemoryDriver):
+    """Does something in the middle of a listing or look."""
+
+    async def during_listing(self) -> None: ...
+
+    async def during_look(self) -> None: ...
+
+    async def ledgers(self) -> AsyncIterator[int]:
+        await self.during_listing()
+        async for ledger in super().ledgers():
+            yield ledger
+
+    async def look_up(self, ledgers: Sequence[int]) -> Mapping[int, Record | None]:
+        found = await super().look_up(ledgers)
+        await self.during_look()
+        return found
+
+
+async def test_a_listing_that_fails_deletes_nothing(home: Home, bookie: Bookie) -> None:
+    class Failing(Fickle):
+        async def during_listing(self) -> None:
+            raise MetadataError("the service went away")
+
+    await write(bookie, 1, 2)
+    asking(bookie, Failing(home.cluster))
+    with pytest.raises(MetadataError):
+        await bookie.collection.run()
+    assert await stored(bookie, 1, 2) == [1, 2]
+
+
+async def test_a_ledger_that_is_created_during_the_listing_stays(home: Home, bookie: Bookie) -> None:
+    class Creating(Fickle):
+        async def during_listing(self) -> None:
+            if 1 not in bookie.storage.ledger_ids():
+                await self.create_ledger(METADATA, 1)
+                await write(bookie, 1)
+
+    await MemoryDriver(home.cluster).create_ledger(METADATA, 2)
+    await write(bookie, 2)
+    asking(bookie, Creating(home.cluster))
+    assert await bookie.collection.run() == 0
+    assert await stored(bookie, 1, 2) == [1, 2]
+
+
+async def test_an_id_that_is_used_again_after_the_last_look_is_not_deleted(home: Home, bookie: Bookie) -> None:
+    class Creating(Fickle):
+        looks = 0
+
+        async def during_look(self) -> None:
+            self.looks += 1
+            if self.looks == 2:
+                await self.create_ledger(METADATA, 1)
+                await write(bookie, 1)
+
+    await write(bookie, 1)
+    asking(bookie, driver := Creating(home.cluster))
+    assert await bookie.collection.run() == 0
+    assert driver.looks == 2
+    assert await stored(bookie, 1) == [1]
+
+
+async def test_a_writer_that_goes_on_does_not_keep_its_deleted_ledger(home: Home, bookie: Bookie) -> None:
+    class Appending(Fickle):
+        async def during_look(self) -> None:
+            bookie.storage.last_entry(1)
+            bookie.collection._recent.adding(1, 1, 0)
+
+    await write(bookie, 1)
+    asking(bookie, Appending(home.cluster))
+    assert await bookie.collection.run() == 1
+
+
+async def test_metadata_of_another_cluster_deletes_nothing(tmp_path: Path, home: Home, bookie: Bookie) -> None:
+    other = Home(tmp_path)
+    await write(bookie, 1)
+    asking(bookie, await other.found())
+    with pytest.raises(MetadataError, match="another cluster"):
+        await bookie.collection.run()
+    assert await stored(bookie, 1) == [1]
+
+
+async def test_a_deleted_id_that_exists_again_can_be_added_to(home: Home, bookie: Bookie) -> None:
+    await write(bookie, 1)
+    assert await bookie.collection.run() == 1
+    await MemoryDriver(home.cluster).create_ledger(METADATA, 1)
+    await bookie.collection.run()
+    await write(bookie, 1)
+
+
+async def test_many_at_once_wait_and_are_told_of(home: Home, bookie: Bookie) -> None:
+    driver, many = MemoryDriver(home.cluster), range(101)
+    await write(bookie, *many)
+    assert await bookie.collection.run() == 0
+    assert await stored(bookie, *many) == list(many)
+    assert bookie.counts.deletions_waiting == 101
+    [event] = home.heard("deletions wait")
+    assert (event.fields["count"], event.fields["hours"]) == (101, 24.0)
+
+    async def listed() -> bool:
+        found = (await driver.bookies()).find("b0")
+        return found is not None and found.properties.get("deletionsWaiting") == "101"
+
+    await until(listed)
+    assert await bookie.collection.run(override=True) == 101
+    assert bookie.counts.deletions_waiting == 0
+
+    async def gone() -> bool:
+        found = (await driver.bookies()).find("b0")
+        return found is not None and not found.properties
+
+    await until(gone)
+
+
+async def test_a_restarted_bookie_knows_how_long_they_have_waited(home: Home) -> None:
+    many = range(101)
+    async with home.running(gc_large_wait_s=1000.0) as bookie:
+        quick(bookie)
+        await write(bookie, *many)
+        await bookie.collection.run()
+        core: Any = bookie.collection._core
+        core._proven_at -= 600.0  # ten minutes later
+        await bookie.collection.run()
+    async with home.running(gc_large_wait_s=1000.0) as bookie:
+        quick(bookie)
+        assert await bookie.collection.run() == 0
+        assert 1000.0 - home.heard("deletions wait")[-1].fields["hours"] * 3600 == pytest.approx(600.0, abs=200.0)
+        core = bookie.collection._core
+        assert core.waiting.longest_s == pytest.approx(600.0, abs=60.0)
+        core._proven_at -= 600.0
+        assert await bookie.collection.run() == 101
+
+
+async def test_a_damaged_file_of_waiting_ledgers_makes_them_wait_anew(home: Home) -> None:
+    path = home.path / "ledgers" / "tally" / "waiting-deletions"
+    async with home.running():
+        path.write_bytes(b"junk")
+    async with home.running() as bookie:
+        quick(bookie)
+        assert home.heard("wait of large deletions begins anew")
+        await write(bookie, *range(101))
+        assert await bookie.collection.run() == 0
+
+
+async def test_the_bookies_own_runs_delete(home: Home) -> None:
+    async with home.running(gc_wait_s=0.01) as bookie:
+        await write(bookie, 1)
+        await until(lambda: home.heard("ledgers deleted"))
+        assert await stored(bookie, 1) == []
+
+
+@pytest.mark.parametrize("what", Order)
+async def test_an_order_makes_a_run_at_once(home: Home, what: Order) -> None:
+    async with home.running() as bookie:
+        quick(bookie)
+        await write(bookie, *range(101))
+        order(OsDisk(), home.settings.ledger_dir, what, bookie_now_s(bookie))
+        await until(lambda: home.heard("deletions wait" if what is Order.SOON else "ledgers deleted"))
+        assert [event.fields["order"] for event in home.heard("collection ordered")] == [what.value]
+        assert len(await stored(bookie, *range(101))) == (101 if what is Order.SOON else 0)
+
+
+def bookie_now_s(bookie: Bookie) -> int:
+    return bookie._outside.clock.wall_ms() // 1000
+
+
+@pytest.mark.parametrize("content", [b"junk", b"now\n", b"\xff\xfe", f"now {NOW_S - ORDER_FRESH_S - 1:.0f}\n".encode()])
+async def test_an_old_or_damaged_order_is_passed_over(home: Home, content: bytes) -> None:
+    path, disk = os.path.join(folder_of(home.settings.ledger_dir), "collect"), OsDisk()
+    async with home.running() as bookie:
+        write_atomic(disk, path, content)
+        await until(lambda: home.heard("order for a collection passed over"))
+        assert not disk.exists(path)
+        assert not home.heard("collection ordered")
+        assert bookie.counts.collections == 0
+
+
+def test_an_order_needs_a_bookies_folder(tmp_path: Path) -> None:
+    with pytest.raises(StorageError):
+        order(OsDisk(), str(tmp_path / "none"), Order.NOW, NOW_S)

@@ -1,0 +1,283 @@
+"""What is deleted is proven gone twice; many at once wait."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystick.bookkeeper.bookie.garbage import (
+    LOOK_LEDGERS,
+    MAX_RESTARTS,
+    Finish,
+    GarbageCore,
+    GarbageRules,
+    List,
+    Look,
+    Wait,
+    Waiting,
+)
+from tallystick.bookkeeper.metadata.driver import Moment, Record
+from tallystick.bookkeeper.wire.values import LedgerState
+from tallystick.errors import CorruptRecord
+
+HERE, ELSEWHERE = Moment("ours", 1), Moment("theirs", 1)
+OPEN = Record(LedgerState.OPEN, 1)
+DAY_S = 24 * 3600.0
+
+
+class Service:
+    """Metadata as a core sees it; ``listing`` and ``records`` may differ, as at a follower that lags."""
+
+    def __init__(self, *ledgers: int) -> None:
+        self.have(*ledgers)
+        self.now, self.moment = 0.0, HERE
+        self.breaks = 0  # connections that are still to break, one a sync
+        self.seen: list[type] = []
+
+    def sync(self) -> Moment:
+        if self.breaks:
+            self.breaks -= 1
+            self.moment = Moment(self.moment.instance, self.moment.generation + 1)
+        return self.moment
+
+    def have(self, *ledgers: int) -> None:
+        self.listing, self.records = set(ledgers), set(ledgers)
+
+    def run(self, core: GarbageCore, stored: list[int], between=lambda: None, **options: bool) -> Finish:
+        actions = core.begin(stored, **options)
+        while not isinstance(action := actions[0], Finish):
+            self.seen.append(type(action))
+            if isinstance(action, Wait):
+                self.now += action.seconds
+                between()
+                actions = core.waited(self.now)
+                continue
+            began = self.moment
+            if isinstance(action, List):
+                ids = sorted(self.listing)
+                for at in range(0, len(ids), 3):
+                    core.listed(ids[at : at + 3])
+                actions = core.listing_ended(began, self.sync(), self.now)
+            else:
+                assert isinstance(action, Look)
+                found = {ledger: OPEN if ledger in self.records else None for ledger in action.ledgers}
+                actions = core.looked(began, self.sync(), found, self.now)
+        return action
+
+
+def core_of(waiting: Waiting | None = None, **rules: float) -> GarbageCore:
+    return GarbageCore(GarbageRules(**rules), "ours", waiting)
+
+
+def test_what_lacks_twice_is_deleted():
+    service = Service(2, 5)
+    assert service.run(core_of(), [1, 2, 3, 5]) == Finish((1, 3))
+    assert service.seen == [List, Look, Wait, List, Look]
+    assert service.now == 60.0
+
+
+def test_with_nothing_missing_one_listing_is_enough():
+    service = Service(1, 2, 3)
+    assert service.run(core_of(), [2, 3]) == Finish()
+    assert service.seen == [List]
+
+
+def test_a_listing_alone_proves_nothing():
+    service = Service(1, 2, 3)
+    service.listing = set()
+    assert service.run(core_of(), [1, 2, 3]) == Finish()
+
+
+def test_a_record_that_cannot_be_read_is_there():
+    core = core_of()
+    core.begin([1])
+    core.listing_ended(HERE, HERE, 0.0)
+    assert core.looked(HERE, HERE, {1: Record(None, 7)}, 0.0) == [Finish()]
+
+
+def test_metadata_that_was_empty_for_a_while_deletes_nothing():
+    service = Service()
+    found = service.run(core_of(), [1, 2], between=lambda: service.have(1, 2))
+    assert found == Finish()
+
+
+def test_a_ledger_that_comes_up_again_in_the_second_listing_stays():
+    service = Service(9)
+
+    def back() -> None:
+        service.listing.add(1)
+
+    assert service.run(core_of(), [1, 2, 9], between=back) == Finish((2,))
+
+
+def test_a_ledger_whose_record_comes_up_again_stays():
+    service = Service(9)
+    assert service.run(core_of(), [1, 2, 9], between=lambda: service.records.add(1)) == Finish((2,))
+
+
+def test_metadata_of_another_cluster_is_refused():
+    service = Service(1)
+    service.moment = ELSEWHERE
+    found = service.run(core_of(), [1, 2])
+    assert not found.delete
+    assert "another cluster" in found.refused
+
+
+def test_metadata_that_turns_into_another_clusters_is_refused():
+    service = Service(1)
+
+    def turn() -> None:
+        service.moment = ELSEWHERE
+
+    found = service.run(core_of(), [1, 2], between=turn)
+    assert not found.delete
+    assert "another cluster" in found.refused
+
+
+@pytest.mark.parametrize("breaks", range(1, MAX_RESTARTS + 1))
+def test_a_broken_connection_begins_the_run_again(breaks):
+    service = Service(1)
+    service.breaks = breaks
+    assert service.run(core_of(), [1, 2]) == Finish((2,))
+    assert service.seen.count(Wait) >= 1
+
+
+def test_a_connection_that_breaks_between_sync_and_the_second_read_costs_a_new_first_proof():
+    core = core_of()
+    other = Moment("ours", 2)
+    core.begin([1])
+    assert core.listing_ended(HERE, HERE, 0.0) == [Look((1,))]
+    assert core.looked(HERE, HERE, {1: None}, 0.0) == [Wait(60.0)]
+    assert core.waited(60.0) == [List()]
+    assert core.listing_ended(HERE, HERE, 60.0) == [Look((1,))]
+    assert core.looked(HERE, other, {1: None}, 60.0) == [List()]
+    assert core.listing_ended(other, other, 61.0) == [Look((1,))]
+    assert core.looked(other, other, {1: None}, 61.0) == [Wait(60.0)], "the first proof was of another connection"
+
+
+def test_a_connection_that_always_breaks_ends_the_run():
+    service = Service(1)
+    service.breaks = 100
+    found = service.run(core_of(), [1, 2])
+    assert not found.delete
+    assert "broke again" in found.refused
+
+
+def test_a_wait_that_was_cut_short_goes_on():
+    core = core_of()
+    core.begin([1])
+    core.listing_ended(HERE, HERE, 10.0)
+    core.looked(HERE, HERE, {1: None}, 11.0)
+    assert core.waited(50.0) == [Wait(21.0)]
+
+
+def test_records_are_read_in_bounded_numbers():
+    core, stored = core_of(), list(range(LOOK_LEDGERS + 1))
+    core.begin(stored)
+    [first] = core.listing_ended(HERE, HERE, 0.0)
+    assert first == Look(tuple(stored[:LOOK_LEDGERS]))
+    [second] = core.looked(HERE, HERE, dict.fromkeys(first.ledgers), 0.0)
+    assert second == Look((LOOK_LEDGERS,))
+
+
+# -- many at once -----------------------------------------------------------------------------------------------------
+
+MANY = list(range(200))
+
+
+@pytest.mark.parametrize(
+    ("gone", "stored", "waits"),
+    [(200, 200, True), (101, 200, True), (100, 200, False), (101, 404, False), (101, 403, True)],
+)
+def test_many_are_a_share_and_more_than_a_hundred(gone, stored, waits):
+    service = Service(*range(gone, stored))
+    found = service.run(core_of(), list(range(stored)))
+    assert (found.waiting, len(found.delete)) == ((gone, 0) if waits else (0, gone))
+
+
+def test_many_are_deleted_when_the_same_lacked_for_a_day():
+    service, core = Service(), core_of()
+    for hour in range(24):
+        service.now = hour * 3600.0
+        found = service.run(core, MANY)
+        assert (found.delete, found.waiting) == ((), 200)
+        assert found.waits_s == pytest.approx(DAY_S - hour * 3600.0)
+    service.now = DAY_S
+    assert service.run(core, MANY) == Finish(tuple(MANY))
+
+
+def test_those_that_came_back_in_between_wait_anew():
+    service, core = Service(), core_of()
+    service.run(core, MANY)
+    service.have(*range(50))
+    service.now = DAY_S / 2
+    service.run(core, MANY)
+    service.have()
+    service.now = DAY_S
+    found = service.run(core, MANY)
+    assert found.delete == tuple(range(50, 200))
+    assert found.waiting == 50
+
+
+def test_an_operator_ends_the_wait_and_not_the_proof():
+    service, core = Service(), core_of()
+    assert service.run(core, MANY).waiting == 200
+    service.now = 1000.0
+    assert service.run(core, MANY, override=True) == Finish(tuple(MANY))
+    assert service.now == 1060.0
+    assert core.waiting.count == 0
+
+
+def test_a_restart_forgets_no_wait_and_adds_no_time():
+    service, core = Service(), core_of()
+    service.run(core, MANY)
+    service.now = 10 * 3600.0
+    service.run(core, MANY)
+    kept = Waiting.decode(core.waiting.encode())
+    service, core = Service(), core_of(kept)  # the clock of another process begins anywhere
+    service.now = 10.0**9
+    assert service.run(core, MANY).waits_s == pytest.approx(14 * 3600.0)
+    service.now += 15 * 3600.0
+    assert service.run(core, MANY) == Finish(tuple(MANY))
+
+
+def test_a_wait_for_another_cluster_is_not_ours():
+    service = Service()
+    old = Waiting("theirs")
+    old.proven(MANY, 0.0)
+    old.proven(MANY, DAY_S)
+    assert service.run(core_of(old), MANY).waiting == 200
+
+
+def test_a_small_deletion_forgets_an_old_wait():
+    service, core = Service(), core_of()
+    service.run(core, MANY)
+    service.have(*MANY[1:])
+    assert service.run(core, MANY) == Finish((0,))
+    assert core.waiting.count == 0
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-1], lambda data: b"", lambda data: data[:20] + b"\x7f" + data[21:]]
+)
+def test_a_damaged_file_of_waiting_ledgers_is_noticed(damage):
+    waiting = Waiting("ours")
+    waiting.proven(MANY, 0.0)
+    with pytest.raises(CorruptRecord):
+        Waiting.decode(damage(waiting.encode()))
+
+
+@given(
+    stored=st.sets(st.integers(0, 40)), first=st.sets(st.integers(0, 40)), second=st.sets(st.integers(0, 40)),
+    records=st.sets(st.integers(0, 40)),
+)  # fmt: skip
+def test_only_what_lacked_everywhere_is_deleted(stored, first, second, records):
+    service = Service()
+    service.listing, service.records = set(first), set(records)
+
+    def change() -> None:
+        service.listing = set(second)
+
+    found = service.run(core_of(), sorted(stored), between=change)
+    assert set(found.delete) == stored - first - second - records
