@@ -4,6 +4,7 @@
 
     TallyError
     ├── UsageError                     the caller's arguments or settings are wrong; nothing was done
+    ├── NotFound                       a bookie, queue, broker or node of this name does not exist
     ├── ProtocolError
     │   ├── LocalProtocolError         we broke a protocol rule: a bug of ours
     │   └── RemoteProtocolError        the peer sent bytes that the protocol does not allow
@@ -80,6 +81,10 @@ class UsageError(TallyError):
     """The arguments or settings are wrong; nothing was done."""
 
     code = -14
+
+
+class NotFound(TallyError):
+    """There is nothing of this name."""
 
 
 class ProtocolError(TallyError):

@@ -85,9 +85,8 @@ def bookie_settings(values: Mapping[str, str]) -> Loaded:
     for name in NEEDED:
         if KEYS[name].field not in fields:
             raise UsageError(f"{name} is missing in the configuration")
-    known = {*KEYS, *MUST_BE_TRUE}
-    ignored = sorted(name for name in given if name not in known and not SECURITY.fullmatch(name))
-    return Loaded(BookieSettings(**fields), tuple(ignored))
+    ignored = keyfile.unknown((name for name in given if not SECURITY.fullmatch(name)), {*KEYS, *MUST_BE_TRUE})
+    return Loaded(BookieSettings(**fields), ignored)
 
 
 def _refuse(given: Mapping[str, str]) -> None:

@@ -16,7 +16,7 @@ from tallystick.bookkeeper.metadata.driver import Bookies, MetadataDriver
 from tallystick.bookkeeper.wire import cookie
 from tallystick.bookkeeper.wire.cookie import Cookie
 from tallystick.bookkeeper.wire.values import MAX_ID, BookieId, BookieInfo
-from tallystick.errors import BookieUnavailable, Unavailable, UsageError
+from tallystick.errors import BookieUnavailable, NotFound, Unavailable
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
 from tallystick.runtime.events import Events
@@ -71,12 +71,12 @@ def _bookie(name: BookieId, bookies: Bookies) -> Bookie:
 
 
 async def bookie_details(driver: MetadataDriver, name: BookieId) -> BookieDetails:
-    """Also asks the bookie itself. Raises UsageError for an id that never joined this cluster."""
+    """Also asks the bookie itself. Raises NotFound for an id that never joined this cluster."""
     bookie = _bookie(name, await driver.bookies())
     stored = await driver.read_cookie(name)
     if stored is None and bookie.registered is Registered.DOWN:
         known = ", ".join(one.id for one in await list_bookies(driver)) or "none"
-        raise UsageError(f"no bookie {name!r} in this cluster; it has {known}")
+        raise NotFound(f"no bookie {name!r} in this cluster; it has {known}")
     answers_ms, problem = await _probe(bookie)
     return BookieDetails(bookie, cookie.decode(stored.value) if stored else None, answers_ms, problem)
 

@@ -30,7 +30,7 @@ import msgspec
 from tallystick.admin import dev_nodes, dev_services
 from tallystick.admin.dev_nodes import DevNode, DevState, Kind
 from tallystick.admin.process import ProcessId, ProcessState, send, spawn, state_of, wait_dead
-from tallystick.errors import StorageError, Unavailable, UsageError
+from tallystick.errors import NotFound, StorageError, Unavailable, UsageError
 from tallystick.runtime.disk import FolderLock, OsDisk, read_file, write_atomic
 
 DEFAULT_BOOKIES = 4  # one more than the default ensemble: one kill leaves a replacement
@@ -121,11 +121,12 @@ class DevCluster:
         except msgspec.DecodeError as error:
             raise StorageError(f"this file is not a development cluster's state: {error}", path=path) from error
 
-    def up(self, bookies: int | None = None, brokers: str | None = None) -> DevState:
-        """Start what does not run. Running ones stay as they are.
+    def up(self, bookies: int | None = None, brokers: str | None = None, *, sync_flush: bool | None = None) -> DevState:
+        """Start what does not run. Running ones stay as they are; that more run than are named is reported.
 
         ``bookies``: how many; ``brokers``: masters+slaves of each. What is not named is as it was; a new cluster for
-        which nothing is named has four bookies. Raises UsageError; Unavailable, with the end of the log, when one does
+        which nothing is named has four bookies; ``sync_flush``: whether brokers that are started now sync before
+        they answer. Raises UsageError; Unavailable, with the end of the log, when one does
         not get ready: those started by this call are ended.
         """
         if bookies is not None and bookies < 1:
@@ -136,7 +137,10 @@ class DevCluster:
             state = self.load() or DevState(uri=f"sqlite://{self._path('metadata.db')}")
             wanted = {*named, *(node.id for node in state.nodes)} or dev_nodes.bookie_ids(DEFAULT_BOOKIES)
             missing = [node for node in wanted if not _runs(state, node)]
-            return self._start(state, missing)
+            self._report_others(state, named)
+            if sync_flush is not None and not any(dev_nodes.kind_of(node) is Kind.BROKER for node in missing):
+                self._report("no broker is started now: those that run sync as they were told at their start")
+            return self._start(state, missing, sync_flush=sync_flush)
 
     def status(self) -> list[DevStatus]:
         state = self._require()
@@ -207,7 +211,7 @@ class DevCluster:
             node = state.find(f"bookie-{given}" if given.isdecimal() else given)
             if node is None:
                 known = ", ".join(one.id for one in state.nodes)
-                raise UsageError(f"no {given!r} in this cluster; it has {known}")
+                raise NotFound(f"no {given!r} in this cluster; it has {known}")
             chosen.append(node)
         return chosen
 
@@ -222,7 +226,17 @@ class DevCluster:
             _await_effect(node.process, number)
         return [node.id for node in chosen]
 
-    def _start(self, state: DevState, ids: Sequence[str]) -> DevState:
+    def _report_others(self, state: DevState, named: Sequence[str]) -> None:
+        """What runs and was not asked for: nothing here stops it, and the caller may not expect it."""
+        for kind in (Kind.BOOKIE, Kind.BROKER):
+            wanted = [node for node in named if dev_nodes.kind_of(node) is kind]
+            others = [node.id for node in state.of(kind) if node.runs and node.id not in wanted]
+            if wanted and others:
+                self._report(
+                    f"{', '.join(others)} running already, and left so: stop with `tally dev kill {others[0]}`"
+                )
+
+    def _start(self, state: DevState, ids: Sequence[str], *, sync_flush: bool | None = None) -> DevState:
         started: list[DevNode] = []
         members = {*ids, *(node.id for node in state.nodes)}
         if any(dev_nodes.kind_of(node) is Kind.BOOKIE for node in ids):
@@ -231,9 +245,11 @@ class DevCluster:
             for wave in dev_nodes.waves(ids):
                 log_starts: dict[str, int] = {}
                 for node_id in wave:
-                    process, log_starts[node_id] = self._spawn(state, node_id, members)
                     earlier = state.find(node_id)
-                    node = replace(earlier, process=process) if earlier else DevNode(node_id, process)
+                    syncs = sync_flush if sync_flush is not None else earlier is not None and earlier.sync_flush
+                    process, log_starts[node_id] = self._spawn(state, node_id, members, syncs)
+                    known = earlier or DevNode(node_id, process)
+                    node = replace(known, process=process, sync_flush=syncs)
                     started.append(node)
                     state = state.with_node(node)
                     self._save(state)
@@ -250,12 +266,14 @@ class DevCluster:
             raise
         return state
 
-    def _spawn(self, state: DevState, node: str, members: set[str]) -> tuple[ProcessId, int]:
+    def _spawn(self, state: DevState, node: str, members: set[str], sync_flush: bool) -> tuple[ProcessId, int]:
         """The process, and where in its log its own lines begin."""
         kind = dev_nodes.kind_of(node).value
         data, config, log = (self._path(node, name) for name in ("data", f"{kind}.toml", f"{kind}.log"))
         self._disk.makedirs(data)
-        write_atomic(self._disk, config, dev_nodes.configuration(state, node, members, data).encode())
+        write_atomic(
+            self._disk, config, dev_nodes.configuration(state, node, members, data, sync_flush=sync_flush).encode()
+        )
         log_start = os.path.getsize(log) if self._disk.exists(log) else 0
         return spawn([kind, "run", "--config", config], log=log), log_start
 

@@ -40,12 +40,16 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class DevNode:
-    """``port`` 0: it has not said yet where it listens. ``ha_port``: where a master feeds its slaves."""
+    """``port`` 0: it has not said yet where it listens. ``ha_port``: where a master feeds its slaves.
+
+    ``sync_flush``: a broker that syncs a message before it answers.
+    """
 
     id: str
     process: ProcessId
     port: int = 0
     ha_port: int = 0
+    sync_flush: bool = False
 
     @property
     def kind(self) -> Kind:
@@ -120,7 +124,7 @@ def waves(nodes: Sequence[str]) -> list[list[str]]:
     return [wave for wave in (first, masters, slaves) if wave]
 
 
-def configuration(state: DevState, node: str, members: Collection[str], data: str) -> str:
+def configuration(state: DevState, node: str, members: Collection[str], data: str, *, sync_flush: bool = False) -> str:
     """The text of a node's file of settings. ``members``: all that the cluster will have; ``data``: its own folder.
 
     Bookies take any port: their registrations tell it. Brokers and the name server keep theirs while one of them runs,
@@ -134,8 +138,12 @@ def configuration(state: DevState, node: str, members: Collection[str], data: st
     elif kind_of(node) is Kind.BOOKIE:
         table, settings = Kind.BOOKIE, _bookie(state.uri, node, data)
     else:
-        ports = {"listenPort": port, "haListenPort": ha_port}
-        table, settings = Kind.BROKER, {**_broker(state.name_server, node, members, data), **ports, **SMALL_STORE}
+        own = {
+            "listenPort": port,
+            "haListenPort": ha_port,
+            "flushDiskType": "SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH",
+        }
+        table, settings = Kind.BROKER, {**_broker(state.name_server, node, members, data), **own, **SMALL_STORE}
     # A JSON string, number or truth value is written the same in TOML.
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in settings.items()]
     return "".join([f"[{table.value}]\n", *lines])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tallystick.admin.brokers import Operator, Process, list_processes
-from tallystick.errors import NoSuchTopic, Unavailable, UsageError
+from tallystick.errors import NoSuchTopic, NotFound, Unavailable, UsageError
 from tallystick.rocketmq.broker.topics import (
     DEFAULT_TOPIC,
     DLQ_PREFIX,
@@ -46,7 +46,7 @@ async def create_topic(
 ) -> list[Process]:
     """Make a topic, or change how many queues it has, at all masters of a cluster or at one; those that have it now.
 
-    Returns when the name server tells of it. Raises UsageError, BrokerError, Unavailable.
+    Returns when the name server tells of it. Raises UsageError, NotFound, BrokerError, Unavailable.
     """
     if (reason := refusal_of_topic(topic)) is not None:
         raise UsageError(reason, topic=topic)
@@ -74,7 +74,7 @@ def _chosen(processes: Sequence[Process], cluster: str | None, broker: str | Non
     chosen = [one for one in masters if cluster in (None, one.cluster) and broker in (None, one.broker)]
     if not chosen:
         known = ", ".join(f"{one.broker} of {one.cluster}" for one in masters) or "none"
-        raise UsageError(f"no such master; the name server knows {known}")
+        raise NotFound(f"no such master; the name server knows {known}")
     return chosen
 
 

@@ -5,6 +5,7 @@
     0    done
     1    it failed; one line on stderr says why and what to do
     2    the command line or the settings are wrong; nothing was done
+    3    done, but not all is well: a dead node, a slave that is not in sync, a message that is less safe than set
     130  interrupted
     141  the reader of our output went away
 
@@ -17,7 +18,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-FAILED, WRONG_USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
+FAILED, WRONG_USAGE, NOT_WELL, INTERRUPTED, BROKEN_PIPE = 1, 2, 3, 130, 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

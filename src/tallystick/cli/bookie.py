@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from tallystick.cli import NOT_WELL
 from tallystick.cli.options import CONFIG, SERVICE, Config, Json, Service
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def info(
     *,
     service: Service = SERVICE,
     json: Json = False,
-) -> None:
+) -> int:
     """Show one bookie: registration, cookie, and whether it answers."""
     import asyncio
 
@@ -79,6 +80,7 @@ def info(
         row["ledger_dirs"] = list(details.cookie.ledger_dirs)
         row["cluster"] = details.cookie.instance_id
     output.details(row, json=json)
+    return 0 if details.problem is None else NOT_WELL
 
 
 @app.command

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
+from tallystick.cli import NOT_WELL
 from tallystick.cli.options import Json
 
 if TYPE_CHECKING:
@@ -45,17 +46,24 @@ def up(
             help="Masters+slaves of each, as 1+1, and their name server. A master that has slaves waits for them."
         ),
     ] = None,
+    flush: Annotated[
+        Literal["sync", "async"] | None,
+        Parameter(
+            help="sync: brokers that start now have each message on the disk before they answer. New ones do async."
+        ),
+    ] = None,
     dir: Dir = None,
     json: Json = False,
 ) -> None:
     """Start the cluster, or what does not run of it. Data of earlier runs is kept.
 
-    What is not named is as it was before. A new cluster for which nothing is named has 4 bookies.
+    What is not named is as it was before. A new cluster for which nothing is named has 4 bookies. Nothing that runs is
+    stopped: that is for `tally dev down` and `tally dev kill`.
     """
     from tallystick.admin.dev_nodes import Kind
     from tallystick.cli import output
 
-    state = _cluster(dir).up(bookies, brokers)
+    state = _cluster(dir).up(bookies, brokers, sync_flush=None if flush is None else flush == "sync")
     stores, servers = ([node.id for node in state.of(kind)] for kind in (Kind.BOOKIE, Kind.BROKER))
     if json:
         output.json_line({"uri": state.uri, "bookies": stores, "name_server": state.name_server, "brokers": servers})
@@ -67,11 +75,14 @@ def up(
 
 
 @app.command
-def status(*, dir: Dir = None, json: Json = False) -> None:
-    """Show each process: alive, paused or dead; its port; whether it is registered."""
+def status(*, dir: Dir = None, json: Json = False) -> int:
+    """Show each process: alive, paused or dead; its port; whether it is registered. Exit code 3 unless all live."""
+    from tallystick.admin.process import ProcessState
     from tallystick.cli import output
 
-    output.rows([_row(one) for one in _cluster(dir).status()], json=json, empty="this cluster is empty")
+    nodes = _cluster(dir).status()
+    output.rows([_row(one) for one in nodes], json=json, empty="this cluster is empty")
+    return 0 if all(one.state is ProcessState.ALIVE for one in nodes) else NOT_WELL
 
 
 def _row(one: DevStatus) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from tallystick.cli import NOT_WELL
 from tallystick.cli.options import NAME_SERVERS, Json, NameServers
 
 if TYPE_CHECKING:
@@ -21,8 +22,10 @@ def status(
     every: Annotated[float, Parameter(help="Seconds between two looks with --watch.")] = 1.0,
     servers: NameServers = NAME_SERVERS,
     json: Json = False,
-) -> None:
+) -> int:
     """Show for each slave how far it is behind its master, whether it is in sync, and else why not.
+
+    Exit code 3 when one is not.
 
     Behind is counted in bytes of the log, in messages that the slave's queues do not have yet, and in seconds since
     the master stored the first byte that the slave lacks. metadata_age is how long ago the slave last copied the
@@ -34,10 +37,10 @@ def status(
 
     if every <= 0:
         raise UsageError("--every is above 0 seconds", given=every)
-    asyncio.run(_show(servers.resolve(), every if watch else None, json))
+    return asyncio.run(_show(servers.resolve(), every if watch else None, json))
 
 
-async def _show(servers: str, every_s: float | None, json: bool) -> None:
+async def _show(servers: str, every_s: float | None, json: bool) -> int:
     import asyncio
     import sys
     import time
@@ -47,7 +50,8 @@ async def _show(servers: str, every_s: float | None, json: bool) -> None:
 
     async with brokers.operator(servers) as operator:
         while True:
-            rows = [_row(one) for one in await ha.ha_status(operator)]
+            found = await ha.ha_status(operator)
+            rows = [_row(one) for one in found]
             if every_s is not None and json:
                 rows = [{"at_ms": int(time.time() * 1000), **row} for row in rows]
             elif every_s is not None:
@@ -55,7 +59,7 @@ async def _show(servers: str, every_s: float | None, json: bool) -> None:
             output.rows(rows, json=json, empty="no brokers")
             sys.stdout.flush()
             if every_s is None:
-                return
+                return 0 if all(one.in_sync or one.slave is None for one in found) else NOT_WELL
             await asyncio.sleep(every_s)
 
 

@@ -163,9 +163,13 @@ def delete(
     *,
     yes: Annotated[bool, Parameter(help="Do not ask.")] = False,
     service: Service = SERVICE,
+    password: Password = PASSWORD,
     json: Json = False,
 ) -> None:
-    """Delete a ledger. Its bookies give the space back later."""
+    """Delete a ledger. Its bookies give the space back later.
+
+    One that has a password is deleted only with it: a terminal is asked for it where it is not given.
+    """
     import asyncio
     import sys
 
@@ -178,7 +182,7 @@ def delete(
             raise UsageError("deleting cannot be undone: give --yes", ledger=ledger)
         if input(f"Delete ledger {ledger} of {uri} for good? [y/N] ").strip().lower() not in ("y", "yes"):
             raise UsageError("not deleted", ledger=ledger)
-    asyncio.run(ledgers.delete(uri, ledger))
+    asyncio.run(ledgers.delete(uri, ledger, password.read()))
     if json:
         output.json_line({"ledger": ledger, "deleted": True})
     else:

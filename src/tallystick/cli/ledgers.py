@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
+import hmac
+import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -11,6 +14,7 @@ from tallystick.admin import cluster
 from tallystick.admin.ledgers import Ledger, list_ledgers
 from tallystick.bookkeeper.wire.values import Ensemble, EntryId, LedgerId, LedgerMetadata
 from tallystick.cli import output
+from tallystick.errors import Unauthorized
 
 
 async def find(uri: str, ledger: LedgerId) -> LedgerMetadata:
@@ -28,8 +32,17 @@ async def find_all(uri: str) -> list[Ledger]:
     return found
 
 
-async def delete(uri: str, ledger: LedgerId) -> None:
+async def delete(uri: str, ledger: LedgerId, password: bytes) -> None:
+    """Raises Unauthorized for another password than the ledger's, which a terminal is asked for when none is given.
+
+    The original's client asks for none. Ours does here, since whoever names a wrong ledger loses it.
+    """
     async with tallystick.connect(uri) as bk:
+        wanted = (await bk.ledger_metadata(ledger)).password
+        if wanted and not password and sys.stdin.isatty():
+            password = getpass.getpass(f"Password of ledger {ledger}: ").encode()
+        if wanted and not hmac.compare_digest(wanted, password):
+            raise Unauthorized("deleting this ledger needs its password", ledger=ledger)
         await bk.delete_ledger(ledger)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from tallystick.cli import NOT_WELL
 from tallystick.cli.options import NAME_SERVERS, Hex, Json, NameServers
 
 app = App(name="message", help="Send messages to a topic and read them.")
@@ -27,11 +28,11 @@ def send(
     quiet: Annotated[bool, Parameter(help="Print no places.")] = False,
     servers: NameServers = NAME_SERVERS,
     json: Json = False,
-) -> None:
+) -> int:
     """Send messages. Prints broker:queue:offset of each once it is stored.
 
     A topic that does not exist is created by the broker where it may (autoCreateTopicEnable). Behind the place stands
-    the status where it is not SEND_OK: stored, but not as safe as the broker is set up to make it.
+    the status where it is not SEND_OK: stored, but not as safe as the broker is set up to make it. Exit code 3 then.
     """
     import asyncio
 
@@ -40,7 +41,8 @@ def send(
 
     properties = pairs("--property", "name=value", property_)
     template = messages.Template(topic, tags, key, properties, group)
-    asyncio.run(messages.send(servers.resolve(), template, bodies, quiet=quiet, json=json))
+    safe = asyncio.run(messages.send(servers.resolve(), template, bodies, quiet=quiet, json=json))
+    return 0 if safe else NOT_WELL
 
 
 @app.command
@@ -54,6 +56,8 @@ def read(
         str | None, Parameter(help="Begin with messages stored at this time: 2026-03-01T12:00, or ms since 1970.")
     ] = None,
     tags: Annotated[str, Parameter(help="Only messages with one of these tags: A || B.")] = "*",
+    last: Annotated[int | None, Parameter(help="Begin so many messages before the end of each queue.")] = None,
+    count: Annotated[int | None, Parameter(help="End after so many messages.")] = None,
     follow: Annotated[bool, Parameter(help="Go on with new messages as they come.")] = False,
     ids: Annotated[bool, Parameter(help="Put broker:queue:offset and a tab in front of each body.")] = False,
     hex_: Hex = False,
@@ -67,7 +71,13 @@ def read(
     import asyncio
 
     from tallystick.cli import messages
+    from tallystick.errors import UsageError
 
-    selection = messages.Selection(topic, queue, first, since, tags, follow)
+    if sum(start is not None for start in (first, since, last)) > 1:
+        raise UsageError("--first, --since and --last each say where to begin: give one")
+    for option, number in (("--first", first), ("--last", last), ("--count", count)):
+        if number is not None and number < 0:
+            raise UsageError(f"{option} is a number from 0", given=number)
+    selection = messages.Selection(topic, queue, first, since, last, count, tags, follow)
     show = messages.printer(ids=ids, hex_=hex_, json=json)
     asyncio.run(messages.read(servers.resolve(), selection, show))

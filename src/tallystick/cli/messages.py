@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import json as json_format
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import tallystick
 from tallystick.cli import output
 from tallystick.cli.lines import lines
-from tallystick.errors import TallyError, UsageError
+from tallystick.errors import NotFound, TallyError, UsageError
 from tallystick.rocketmq.client.client import RocketMQ
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.sending import SendResult, SendStatus
@@ -39,18 +40,21 @@ class Template:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which messages; ``queue`` is broker:number, ``first`` an offset in each queue, ``since`` a time."""
+    """Which messages; ``queue`` is broker:number. Where to begin in each queue: at the offset ``first``, at the time
+    ``since``, or ``last`` messages before the end; ``count``: how many in all."""
 
     topic: str
     queue: str | None = None
     first: int | None = None
     since: str | None = None
+    last: int | None = None
+    count: int | None = None
     tags: str = "*"
     follow: bool = False
 
 
-async def send(servers: str, template: Template, bodies: Sequence[str], *, quiet: bool, json: bool) -> None:
-    """Send ``bodies``, or the lines of stdin when there are none."""
+async def send(servers: str, template: Template, bodies: Sequence[str], *, quiet: bool, json: bool) -> bool:
+    """Send ``bodies``, or the lines of stdin when there are none; whether each is as safe as its broker can make it."""
     settings, statuses = BrokerClientSettings(send_timeout_s=SEND_S), Counter[SendStatus]()
     async with tallystick.broker(servers, settings=settings) as mq:
         producer = mq.producer(template.group)
@@ -73,6 +77,7 @@ async def send(servers: str, template: Template, bodies: Sequence[str], *, quiet
                     if isinstance(result, BaseException):
                         raise result
     print(_summary(statuses), file=sys.stderr)
+    return statuses.keys() <= {SendStatus.SEND_OK}
 
 
 async def _given(bodies: Sequence[str]) -> AsyncIterator[list[bytes]]:
@@ -107,13 +112,28 @@ async def read(servers: str, selection: Selection, show: Show) -> None:
         limits = await asyncio.gather(*(_limits(mq, queue, selection) for queue in queues))
         stretches = list(zip(queues, limits, strict=True))
         if selection.follow:
-            await _follow(mq, [(queue, first) for queue, (first, _) in stretches], selection, show)
+            found = _follow(mq, [(queue, first) for queue, (first, _) in stretches], selection)
+        else:
+            found = _stretches(mq, stretches, selection)
+        left = sys.maxsize if selection.count is None else selection.count
         with output.progress("messages", shown=not sys.stdout.isatty()) as count:
-            for queue, (first, end) in stretches:
-                if first < end:
-                    async for message in mq.read(queue, first, end, tags=selection.tags):
-                        show(message)
-                        count(1)
+            async with contextlib.aclosing(found):
+                while left and (message := await anext(found, None)) is not None:
+                    show(message)
+                    if selection.follow:
+                        sys.stdout.flush()
+                    count(1)
+                    left -= 1
+
+
+async def _stretches(
+    mq: RocketMQ, stretches: Sequence[tuple[MessageQueue, tuple[int, int]]], selection: Selection
+) -> AsyncGenerator[ReceivedMessage, None]:
+    for queue, (first, end) in stretches:
+        if first < end:
+            async with contextlib.aclosing(mq.read(queue, first, end, tags=selection.tags)) as messages:
+                async for message in messages:
+                    yield message
 
 
 def _queues(readable: Sequence[MessageQueue], selection: Selection) -> list[MessageQueue]:
@@ -122,7 +142,7 @@ def _queues(readable: Sequence[MessageQueue], selection: Selection) -> list[Mess
     chosen = [queue for queue in readable if selection.queue == f"{queue.broker}:{queue.queue_id}"]
     if not chosen:
         known = ", ".join(f"{queue.broker}:{queue.queue_id}" for queue in readable) or "none"
-        raise UsageError(f"topic {selection.topic} has no queue {selection.queue}; it has {known}")
+        raise NotFound(f"topic {selection.topic} has no queue {selection.queue}; it has {known}")
     return chosen
 
 
@@ -131,6 +151,8 @@ async def _limits(mq: RocketMQ, queue: MessageQueue, selection: Selection) -> tu
     first, end = await mq.queue_limits(queue)
     if selection.since is not None:
         first = await mq.offset_at(queue, _milliseconds(selection.since))
+    if selection.last is not None:
+        first = max(first, end - selection.last)
     return max(first, selection.first or 0), end
 
 
@@ -143,7 +165,10 @@ def _milliseconds(time: str) -> int:
         raise UsageError("--since is a time as 2026-03-01T12:00, or ms since 1970", given=time) from None
 
 
-async def _follow(mq: RocketMQ, starts: Sequence[tuple[MessageQueue, int]], selection: Selection, show: Show) -> None:
+async def _follow(
+    mq: RocketMQ, starts: Sequence[tuple[MessageQueue, int]], selection: Selection
+) -> AsyncGenerator[ReceivedMessage, None]:
+    """For ever, from all queues as messages come."""
     arrived = asyncio.Queue[ReceivedMessage | TallyError](FOLLOWED_AHEAD)
 
     async def pump(queue: MessageQueue, first: int) -> None:
@@ -159,8 +184,7 @@ async def _follow(mq: RocketMQ, starts: Sequence[tuple[MessageQueue, int]], sele
             found = await arrived.get()
             if isinstance(found, TallyError):
                 raise found
-            show(found)
-            sys.stdout.flush()
+            yield found
     finally:
         for task in pumps:
             task.cancel()

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import dataclasses
 import json as json_format
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -143,17 +144,31 @@ def _table(found: Sequence[Mapping[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else WIDE, highlight=False)
+    plain = "NO_COLOR" in os.environ and os.environ["NO_COLOR"] != ""  # nothing is bold then either
+    console = Console(
+        width=None if sys.stdout.isatty() else WIDE, highlight=False, color_system=None if plain else "auto"
+    )
     table = Table(box=None, pad_edge=False, header_style="bold")
     for key, value in found[0].items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         table.add_column(key, justify="right" if number else "left", overflow="fold")
     for row in found:
         table.add_row(*(Text(_text(value)) for value in row.values()))
+    if console.measure(table, options=console.options.update(width=WIDE)).maximum > console.width:
+        _blocks(found)
+        return
     # Printed by us: the library would end the process by itself when our reader is gone.
     with console.capture() as printed:
         console.print(table)
     print(printed.get(), end="")
+
+
+def _blocks(found: Sequence[Mapping[str, Any]]) -> None:
+    """A table that is wider than the screen: its rows one below the other, an empty line between two."""
+    for number, row in enumerate(found):
+        if number:
+            print()
+        details(row, json=False)
 
 
 def _text(value: Any) -> str:

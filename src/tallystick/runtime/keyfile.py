@@ -6,9 +6,10 @@ a file names its unknown keys; none is passed over in silence.
 
 from __future__ import annotations
 
+import difflib
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +74,17 @@ def read_keys(path: str, table: str) -> dict[str, str]:
 def given(values: Mapping[str, str]) -> dict[str, str]:
     """Without the keys that have no value: they count as absent."""
     return {key: value.strip() for key, value in values.items() if value.strip()}
+
+
+def unknown(given: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
+    """The keys that are none of ``known``, each with the one it is perhaps a misspelling of."""
+    return tuple(_suggest(name, known) for name in sorted(given) if name not in known)
+
+
+def _suggest(name: str, known: Collection[str]) -> str:
+    folded = {key.lower(): key for key in known}
+    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.85)
+    return f"{name} (did you mean {folded[near[0]]}?)" if near else name
 
 
 def _is_toml(path: str, content: str, table: str) -> bool:

@@ -8,7 +8,7 @@ from tallystick.bookkeeper.metadata.driver import Bookies, Versioned
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.cookie import Cookie, encode
 from tallystick.bookkeeper.wire.values import BookieInfo
-from tallystick.errors import StorageError, UsageError
+from tallystick.errors import NotFound, StorageError
 
 COOKIE = Cookie("b", ("/data/tally",), ("/data/tally",), "the-cluster")
 
@@ -78,7 +78,7 @@ async def test_one_that_is_down():
 
 
 async def test_one_that_never_was():
-    with pytest.raises(UsageError, match="no bookie 'x' in this cluster; it has b"):
+    with pytest.raises(NotFound, match="no bookie 'x' in this cluster; it has b"):
         await bookies.bookie_details(Driver(joined=("b",)), "x")
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from tallystick.admin import dev
 from tallystick.admin.dev import DevCluster
-from tallystick.admin.dev_nodes import DevNode, DevState
+from tallystick.admin.dev_nodes import DevNode, DevState, Kind
 from tallystick.admin.process import ProcessId, identify
-from tallystick.errors import StorageError, Unavailable, UsageError
+from tallystick.errors import NotFound, StorageError, Unavailable, UsageError
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_bookie_by_its_number_or_id(cluster, ended):
     for name in ("1", "bookie-1"):
         with pytest.raises(UsageError, match="bookie-1 is dead, not alive"):
             cluster.pause([name])
-    with pytest.raises(UsageError, match="no 'bookie-2' in this cluster; it has bookie-1"):
+    with pytest.raises(NotFound, match="no 'bookie-2' in this cluster; it has bookie-1"):
         cluster.kill(["bookie-2"])
 
 
@@ -146,6 +146,30 @@ def test_at_least_one_bookie(cluster):
     with pytest.raises(UsageError, match="at least one bookie"):
         cluster.up(0)
     assert not os.path.exists(cluster.directory)
+
+
+def test_more_that_runs_than_is_asked_for_is_named_and_left(tmp_path, monkeypatch):
+    told = []
+    cluster = DevCluster(str(tmp_path / "dev"), told.append)
+    alive = identify(os.getpid())
+    nodes = tuple(DevNode(f"bookie-{number}", alive) for number in (1, 2, 3))
+    save(cluster, DevState("sqlite:///x", (*nodes, DevNode("broker-a", alive))))
+    assert cluster.up(2).of(Kind.BOOKIE) == list(nodes)
+    assert told == ["bookie-3 running already, and left so: stop with `tally dev kill bookie-3`"]
+    told.clear()
+    cluster.up(3, sync_flush=True)
+    assert told == ["no broker is started now: those that run sync as they were told at their start"]
+
+
+@pytest.mark.parametrize(("earlier", "asked", "then"), [(False, True, True), (True, None, True), (True, False, False)])
+def test_how_a_broker_syncs_is_kept_from_start_to_start(cluster, ended, monkeypatch, earlier, asked, then):
+    name_server = DevNode("nameserver", identify(os.getpid()), 9876)
+    save(cluster, DevState("sqlite:///x", (name_server, DevNode("broker-a", ended, sync_flush=earlier))))
+    monkeypatch.setattr(dev, "spawn", lambda command, *, log: open(log, "w").close() or ended)
+    with pytest.raises(Unavailable, match="broker-a ended"):
+        cluster.up(sync_flush=asked)
+    with open(os.path.join(cluster.directory, "broker-a", "broker.toml")) as file:
+        assert f'flushDiskType = "{"SYNC" if then else "ASYNC"}_FLUSH"' in file.read()
 
 
 def test_an_interrupted_start_ends_what_it_started(cluster, monkeypatch):

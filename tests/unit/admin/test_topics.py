@@ -11,7 +11,7 @@ from support.live_brokers import LiveCluster, live_cluster
 from support.waiting import until
 from tallystick.admin import topics
 from tallystick.admin.brokers import list_processes, operator
-from tallystick.errors import NoSuchTopic, Unavailable, UsageError
+from tallystick.errors import NoSuchTopic, NotFound, Unavailable, UsageError
 from tallystick.rocketmq.wire.values import Perm
 
 
@@ -53,7 +53,7 @@ async def test_what_cannot_be_is_refused_before_anything_is_done(cluster: LiveCl
     with pytest.raises(UsageError, match="at least one queue"):
         await topics.create_topic(cluster.operator, "T", queues=0)
     for place in ({"broker": "broker-c"}, {"cluster": "Other"}):
-        with pytest.raises(UsageError, match="knows broker-a of DefaultCluster, broker-b of DefaultCluster"):
+        with pytest.raises(NotFound, match="knows broker-a of DefaultCluster, broker-b of DefaultCluster"):
             await topics.create_topic(cluster.operator, "T", queues=1, **place)
     with pytest.raises(NoSuchTopic, match=r"for the topic: T \("):  # one line: the rest is a link
         await topics.topic_route(cluster.operator, "T")

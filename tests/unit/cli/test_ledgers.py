@@ -1,6 +1,9 @@
+import pytest
+
 from tallystick.admin.ledgers import Ledger
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 from tallystick.cli import ledgers, output
+from tallystick.errors import Unauthorized
 
 OPEN = LedgerMetadata(2, 2, 1, (Fragment(0, ("a", "b")),), password=b"secret", custom={"k": b"\xff"}, ctime_ms=0)
 CLOSED = OPEN.with_fragment(3, ("a", "c")).closed(4, 99)
@@ -34,3 +37,40 @@ def test_a_time_that_is_no_date_is_shown_as_it_is():
     assert ledgers.details(1, LedgerMetadata(1, 1, 1, (Fragment(0, ("a",)),), ctime_ms=1 << 62))["created"] == (
         f"{1 << 62} ms"
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "typed", "deleted"), [(b"secret", "", True), (b"", "secret", True), (b"no", "", False)]
+)
+async def test_a_ledger_with_a_password_is_deleted_only_with_it(monkeypatch, given, typed, deleted):
+    asked = []
+    bk = FakeBookKeeper(OPEN)
+    monkeypatch.setattr("tallystick.connect", lambda uri: bk)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("getpass.getpass", lambda prompt: asked.append(prompt) or typed)
+    if deleted:
+        await ledgers.delete("x", 7, given)
+    else:
+        with pytest.raises(Unauthorized, match="needs its password"):
+            await ledgers.delete("x", 7, given)
+    assert bk.deleted == ([7] if deleted else [])
+    assert asked == ([] if given else ["Password of ledger 7: "])
+
+
+class FakeBookKeeper:
+    """What deleting asks of a client."""
+
+    def __init__(self, metadata):
+        self.metadata, self.deleted = metadata, []
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *error):
+        pass
+
+    async def ledger_metadata(self, ledger):
+        return self.metadata
+
+    async def delete_ledger(self, ledger):
+        self.deleted.append(ledger)

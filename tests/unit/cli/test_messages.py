@@ -80,10 +80,35 @@ def test_one_queue_from_an_offset_with_places_and_in_hexadecimal(
     lines = capsysbinary.readouterr().out.decode().splitlines()
     assert [line.split("\t")[0] for line in lines] == ["b:1:3", "b:1:4"]
     assert all(bytes.fromhex(line.split("\t")[1]).isdigit() for line in lines)
-    assert cli.main(["message", "read", "T", "--queue", "b:7"]) == 2
+    assert cli.main(["message", "read", "T", "--queue", "b:7"]) == 1
     assert b"has no queue b:7; it has b:0, b:1" in capsysbinary.readouterr().err
     assert cli.main(["message", "read", "T", "--since", "yesterday"]) == 2
     assert b"--since is a time" in capsysbinary.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "offsets"),
+    [
+        (["--last", "2"], [3, 4]),
+        (["--last", "9"], [0, 1, 2, 3, 4]),
+        (["--last", "0"], []),
+        (["--count", "2"], [0, 1]),
+        (["--first", "1", "--count", "3"], [1, 2, 3]),
+        (["--last", "2", "--count", "1", "--follow"], [3]),
+    ],
+)
+def test_the_last_ones_and_so_many(
+    beside: Beside, capsys: pytest.CaptureFixture[str], options: list[str], offsets: list[int]
+) -> None:
+    cli.main(["message", "send", "T", *map(str, range(10)), "--quiet"])
+    capsys.readouterr()
+    assert cli.main(["message", "read", "T", "--queue", "b:1", "--ids", *options]) == 0
+    assert [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()] == [f"b:1:{n}" for n in offsets]
+
+
+@pytest.mark.parametrize("options", [["--last", "2", "--first", "1"], ["--count", "-1"], ["--last", "-1"]])
+def test_where_to_begin_is_said_once_and_numbers_are_no_less_than_0(beside: Beside, options: list[str]) -> None:
+    assert cli.main(["message", "read", "T", *options]) == 2
 
 
 def test_a_message_that_is_stored_but_late_says_so(beside: Beside, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,10 +116,10 @@ def test_a_message_that_is_stored_but_late_says_so(beside: Beside, capsys: pytes
     beside.broker.react[RequestCode.SEND_MESSAGE_V2] = lambda link, command: command.answer(
         ResponseCode.FLUSH_SLAVE_TIMEOUT, None, answer
     )
-    assert cli.main(["message", "send", "T", "x"]) == 0
+    assert cli.main(["message", "send", "T", "x"]) == cli.NOT_WELL
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("b:0:4\tFLUSH_SLAVE_TIMEOUT\n", "1 message sent, 1 FLUSH_SLAVE_TIMEOUT\n")
-    assert cli.main(["message", "send", "T", "x", "--json"]) == 0
+    assert cli.main(["message", "send", "T", "x", "--json"]) == cli.NOT_WELL
     assert json.loads(capsys.readouterr().out)["status"] == "FLUSH_SLAVE_TIMEOUT"
 
 

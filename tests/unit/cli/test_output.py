@@ -1,3 +1,4 @@
+import io
 import json
 
 import pytest
@@ -32,6 +33,36 @@ def test_rows_as_a_table_and_as_json_lines(capsys):
 def test_a_long_row_is_not_folded_when_no_terminal_shows_it(capsys):
     output.rows([{"name": "x" * 500}], json=False, empty="none")
     assert "x" * 500 in capsys.readouterr().out
+
+
+class Screen(io.StringIO):
+    """A terminal."""
+
+    def isatty(self):
+        return True
+
+
+def screen_of(monkeypatch, columns, rows):
+    screen = Screen()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    output.rows(rows, json=False, empty="none")
+    return screen.getvalue()
+
+
+def test_rows_that_are_wider_than_the_screen_come_one_below_the_other(monkeypatch):
+    rows = [{"broker": name, "why": "its log is not the master's: " + "x" * 60} for name in ("broker-a", "broker-b")]
+    shown = screen_of(monkeypatch, 80, rows)
+    assert shown.splitlines()[:3] == ["broker  broker-a", f"why     {rows[0]['why']}", ""]
+    assert shown.splitlines()[3] == "broker  broker-b"
+
+
+def test_nothing_is_bold_where_no_colour_is_wanted(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[1m" in screen_of(monkeypatch, 80, [{"broker": "a"}])
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in screen_of(monkeypatch, 80, [{"broker": "a"}])
 
 
 def test_nothing_is_said_on_stderr(capsys):

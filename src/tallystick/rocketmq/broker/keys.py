@@ -170,7 +170,7 @@ def broker_settings(values: Mapping[str, str]) -> Loaded:
         remoting=RemotingSettings(**_fields(REMOTING_KEYS, given)),
     )  # fmt: skip
     known = {*KEYS, *STORE_KEYS, *HA_KEYS, *REMOTING_KEYS, *MUST_BE_FALSE, "storePathCommitLog", "storeType"}
-    return Loaded(settings, tuple(sorted(name for name in given if name not in known and not SECURITY.fullmatch(name))))
+    return Loaded(settings, keyfile.unknown((name for name in given if not SECURITY.fullmatch(name)), known))
 
 
 def _make_room(store: dict[str, Any]) -> None:

@@ -67,6 +67,5 @@ def name_server_settings(values: Mapping[str, str]) -> Loaded:
         if SECURITY.fullmatch(name) and value.lower() != "false":
             raise UsageError(f"{name} is not supported: this name server has no TLS")
     fields = {key.field: key.parse(name, given[name]) for name, key in KEYS.items() if name in given}
-    known = {*KEYS, *MUST_BE_FALSE}
-    ignored = sorted(name for name in given if name not in known and not SECURITY.fullmatch(name))
-    return Loaded(NameServerSettings(**fields), tuple(ignored))
+    ignored = keyfile.unknown((name for name in given if not SECURITY.fullmatch(name)), {*KEYS, *MUST_BE_FALSE})
+    return Loaded(NameServerSettings(**fields), ignored)
