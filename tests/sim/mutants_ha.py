@@ -126,8 +126,8 @@ HA_MUTANTS = (
     Mutant(
         "a flush that syncs nothing (H11)",
         STORE + "commit_log.py",
-        "                self.files.sync(self.flushed, end)\n",
-        "                pass\n",
+        "lambda: self.files.sync(self.flushed, end)",
+        "lambda: None",
         "sim ha", 150,
     ),
     Mutant(
@@ -143,6 +143,34 @@ HA_MUTANTS = (
         "if known is not None and end == first and not known.start < known.synced < files.first:",
         "if False:",
         "tests/unit/rocketmq/store/test_recovery.py",
+    ),
+    Mutant(
+        "a sync leaves no record (R5)",
+        STORE + "synced.py",
+        "            self._put(replace(known, end=end, crc=crc))\n",
+        "",
+        "sim ha", 400,
+    ),
+    Mutant(
+        "nobody waits for the record of a sync (R5)",
+        STORE + "synced.py",
+        "            sync_log()\n            sync_for_good(self._file)\n",
+        "            sync_log()\n",
+        "tests/unit/rocketmq/store/test_synced.py",
+    ),
+    Mutant(
+        "what a sync promised is cut when upkeep had not noted it (R5)",
+        STORE + "recovery.py",
+        "return known.end if offset == known.end and crc == known.crc else known.synced",
+        "return known.dispatched",
+        "tests/unit/rocketmq/store/test_recovery_synced.py",
+    ),
+    Mutant(
+        "the sidecar is written after the cut",
+        STORE + "recovery.py",
+        "    if end < durable:\n        sidecar.write(now)",
+        "    if False:\n        sidecar.write(now)",
+        "tests/unit/rocketmq/store/test_recovery_synced.py",
     ),
     Mutant(
         "a slave that cannot be compared is fed (R3)",

@@ -2,6 +2,8 @@
 
 ``data`` has the log's bytes as they were last seen, from offset 0 on, those too that retention deleted. What a restart
 must bring back is known from them: all whole records that were synced, or, when only the process died, all of them.
+Before some restarts one bit of what was synced rots, and the store must refuse to open: to cut it off would lose all
+that follows. Of the newest sync alone it cannot know whether it returned.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tallystick.codec.records import BLANK, SMALLEST
-from tallystick.errors import DiskFull, StorageError
+from tallystick.errors import CorruptRecord, DiskFull, StorageError
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.store.values import Draft, Put
@@ -35,6 +37,8 @@ _SETTINGS = StoreSettings(
     store_host=_HOST, commit_log_file_bytes=FILE_BYTES, consume_queue_file_units=16, index_slots=16, index_entries=48,
     memory_bytes=1 << 30,
 )  # fmt: skip
+_ROT = 0.1  # of restarts
+_BODY_AT = 88  # of a record with addresses of four bytes; a body has a byte at least
 _CLEANS_AT = 0.87  # of the disk's bytes: files go whatever their age, and messages are still taken
 
 
@@ -49,12 +53,16 @@ class SimLog:
         self._given: deque[tuple[int, tuple[str, int], int]] = deque()  # puts that are not synced
         self._durable: dict[tuple[str, int], int] = {}  # by queue the offset after the last synced message
         self._number = 0
+        self._opened_at = self._certain = (
+            0  # a start looks at the records between the two, and knows them to be durable
+        )
         self.meanwhile: Callable[[], None] = self.dispatch  # what the loop does while a thread syncs
         self.store = self._open()
 
     def _open(self) -> MessageStore:
         store = MessageStore.open(self.disk, _ROOT, self._settings, WorldClock(self._world), Events())
         store.slave = self._slave
+        self._opened_at = self._certain = store.end
         return store
 
     @property
@@ -122,20 +130,24 @@ class SimLog:
     # What the store's threads do, in one step each. A process whose disk failed stops.
 
     def flush(self) -> int:
+        before = self.flushed
         try:
             with self._interleaved():
                 flushed = self.store.flush()
         except StorageError:
             self.disk.stop()
+        self._certain = max(self._certain, before if flushed > before else 0)
         while self._given and self._given[0][0] <= flushed:
             _, queue, after = self._given.popleft()
             self._durable[queue] = max(self._durable.get(queue, 0), after)
         return flushed
 
     def maintain(self) -> None:
+        flushed = self.flushed
         try:
             with self._interleaved():
                 self.store.maintain(WorldClock(self._world).wall_ms())
+            self._certain = flushed
         except StorageError:
             self.disk.stop()
 
@@ -198,8 +210,11 @@ class SimLog:
     def restart(self, *, power_loss: bool) -> None:
         """The process, or the machine, died and is back."""
         seen, first, kept = bytes(self.data), self.first, self.whole(self.flushed if power_loss else len(self.data))
+        rotten = self._rotten()
         self._given.clear()
         self._crash(power_loss=power_loss)
+        if rotten is not None:
+            self._check_refusal(*rotten)
         while True:
             try:
                 self.store = self._open()
@@ -211,6 +226,31 @@ class SimLog:
         self._see(self.first)
         if kept > first and (self.end < kept or self.data[self.first : kept] != seen[self.first : kept]):
             raise Violation(f"restart: the log was whole up to {kept} and is up to {self.end}")
+
+    def _rotten(self) -> tuple[int, int] | None:
+        """A record that was synced, and a byte of its body; None for no rot this time."""
+        if not self._world.chance(_ROT):
+            return None
+        bodies = [
+            (offset, offset + _BODY_AT)
+            for offset, size in self.records(self._certain)
+            if size and offset >= max(self._opened_at, self.first) and offset + size <= self._certain
+        ]
+        return self._world.random.choice(bodies) if bodies else None
+
+    def _check_refusal(self, offset: int, at: int) -> None:
+        path, position = f"{_ROOT}/commitlog/{at - at % FILE_BYTES:020}", at % FILE_BYTES
+        crash_at = self.disk.crash_at
+        self.disk.flip(path, position)
+        try:
+            with self.disk.undisturbed():
+                end = self._open().end
+        except CorruptRecord:
+            self.disk.flip(path, position)
+            self.disk.kill()
+            self.disk.crash_at = crash_at
+            return
+        raise Violation(f"restart: one bit of the record at {offset} rotted, and the log was cut at {end}")
 
     def _crash(self, *, power_loss: bool) -> None:
         if power_loss:

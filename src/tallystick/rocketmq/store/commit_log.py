@@ -8,23 +8,32 @@ codec/records.py.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
+from tallystick.codec.checksum import crc32c
 from tallystick.codec.records import BLANK_BYTES, BORN_V6, SMALLEST, V1, V2, encode_blank
 from tallystick.errors import DiskFull, OffsetMismatch, StorageError
 from tallystick.rocketmq.store.files import FileQueue
+from tallystick.rocketmq.store.synced import SyncedFile
 from tallystick.runtime.disk import Buffer
 
 _EMPTY = memoryview(b"")
 _STORED_AT, _V6_EXTRA = 56, 12
+_CRC_BYTES = 1024 * 1024  # at once; the interpreter is free meanwhile
 
 
 class CommitLog:
-    """``end`` is after the last byte, ``flushed`` after the last synced one, ``start`` where it began, if mid-file."""
+    """``end`` is after the last byte, ``flushed`` after the last synced one, ``start`` where it began, if mid-file.
 
-    def __init__(self, files: FileQueue, end: int, start: int) -> None:
-        """All up to ``end`` is durable. ``files`` are loaded."""
+    ``border`` is the last place known to be between two records: the bytes of another copy come in pieces.
+    """
+
+    def __init__(self, files: FileQueue, end: int, start: int, sidecar: SyncedFile) -> None:
+        """All up to ``end`` is durable, and a record ends there. ``files`` are loaded."""
         self.files, self.end, self.flushed, self.start = files, end, end, start
+        self.border, self._sidecar = end, sidecar
+        self._preparing = threading.Lock()  # a log without a byte may begin elsewhere, and its reserve is none then
         self.failed = False  # a write or a sync failed: nobody knows what is on the disk
 
     @property
@@ -43,6 +52,10 @@ class CommitLog:
 
     def append(self, records: Sequence[Buffer], size: int) -> None:
         """Records that fit, made for ``end``. Raises DiskFull, or StorageError when the log must stop."""
+        self._write(records, size)
+        self.border = self.end
+
+    def _write(self, records: Sequence[Buffer], size: int) -> None:
         try:
             self.files.write(records, self.end)
         except DiskFull:
@@ -57,8 +70,9 @@ class CommitLog:
         """Go on in the next file. Raises as ``append`` does; then nothing happened."""
         rest = self.room
         self.files.prepare(self.end + rest)
-        self.append([encode_blank(rest)], BLANK_BYTES)
+        self._write([encode_blank(rest)], BLANK_BYTES)
         self.end += rest - BLANK_BYTES
+        self.border = self.end
 
     def append_raw(self, offset: int, data: Buffer) -> int:
         """Bytes of another copy of this log, exactly at the end; an empty log begins anywhere. The new end.
@@ -72,16 +86,22 @@ class CommitLog:
         view = memoryview(data)
         while len(view):
             part = view[: self.room]
-            self.append([part], len(part))
+            self._write([part], len(part))
             view = view[len(part) :]
         return self.end
+
+    def parsed(self, offset: int) -> None:
+        """A record ends there: it was read up to there."""
+        self.border = max(self.border, offset)
 
     def _begin_at(self, offset: int) -> None:
         if offset < 0:
             raise OffsetMismatch("no log begins before its start", offset=offset)
-        if self.files.files:
-            self.files.clear()
-        self.end = self.flushed = self.start = offset
+        with self._preparing:
+            if self.files.files:
+                self.files.clear()
+            self._sidecar.begin(offset)
+            self.end = self.flushed = self.start = self.border = offset
 
     def _blot(self, size: int) -> None:
         """Zeros over what a failed write may have left behind the end."""
@@ -126,19 +146,31 @@ class CommitLog:
 
         Raises StorageError: the log must stop, a later sync that succeeds would prove nothing.
         """
-        end = self.end
+        border, end = self.border, self.end  # in this order: no border that is read is behind an end read later
         if self.failed:
             raise StorageError("the store stopped after a disk error; find its reason and start again")
         if end > self.flushed:
             try:
-                self.files.sync(self.flushed, end)
+                crc = self._crc(self.flushed, end)
+                self._sidecar.sync(end, border, crc, lambda: self.files.sync(self.flushed, end))
             except StorageError:
                 self.failed = True
                 raise
             self.flushed = end
         return self.flushed
 
+    def _crc(self, start: int, end: int) -> int:
+        crc = 0
+        while start < end:
+            piece = self.slice(start, min(_CRC_BYTES, end - start))
+            if not piece:
+                raise StorageError("the log is not there up to its end", offset=start, end=end)
+            crc = crc32c(piece, crc)
+            start += len(piece)
+        return crc
+
     def prepare_next(self) -> None:
         """Have the file after this one ready. Raises DiskFull."""
-        self.files.prepare(self.end)
-        self.files.prepare(self.end + self.room)
+        with self._preparing:
+            self.files.prepare(self.end)
+            self.files.prepare(self.end + self.room)

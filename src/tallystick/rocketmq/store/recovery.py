@@ -1,10 +1,11 @@
 """Opening a store: where the log ends, what is damage, and from where queues and index are built again.
 
-After a crash the log's tail may be torn, and only the tail. ``tally-synced`` says what was durable: damage below it is
-refused, above it the log ends at the first record that is not whole (R5). In a directory that an original broker left
-there is no such file: its checkpoint and abort file tell where to begin, and a bad record that good ones follow is
-damage. What was cut, and what queues and index had of it, is gone from the disk before anything is served (R4).
-Sources: ``CommitLog.recoverNormally``, ``recoverAbnormally``, ``DefaultMessageStore.load``.
+After a crash the log's tail may be torn, and only the tail. ``tally-synced`` says what was durable: damage below that
+is refused, above it the log ends at the first record that is not whole (R5). The newest sync may have been interrupted:
+if the log does not have its bytes as they were, what it was to make durable is part of the tail. In a directory that an
+original broker left there is no such file: its checkpoint and abort file tell where to begin, and a bad record that
+good ones follow is damage. What was cut, and what queues and index had of it, is gone from the disk before anything is
+served (R4). Sources: ``CommitLog.recoverNormally``, ``recoverAbnormally``, ``DefaultMessageStore.load``.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import os
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 
+from tallystick.codec.checksum import crc32c
 from tallystick.codec.records import SMALLEST, Stop
 from tallystick.errors import CorruptRecord, UsageError
-from tallystick.rocketmq.store.checkpoint import Checkpoint, Synced, SyncedFile
+from tallystick.rocketmq.store.checkpoint import Checkpoint
 from tallystick.rocketmq.store.consume_queue import FILLER_SIZE, UNIT, list_queues
 from tallystick.rocketmq.store.files import FileQueue
 from tallystick.rocketmq.store.scan import Chunk, chunks, claimed_size, find_record
+from tallystick.rocketmq.store.synced import Synced, SyncedFile
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events
 
@@ -44,6 +47,7 @@ def recover_log(
     The index has nothing of the records from ``index_lost_from`` on, wherever the original would begin.
     """
     known = sidecar.value
+    durable = _durable(files, known) if known else 0
     first = max(files.first, known.start if known else 0)
     if known is not None:
         if known.file_bytes != files.file_bytes:
@@ -61,16 +65,18 @@ def recover_log(
         scan_from = dispatch_from = _restart_point(files, checkpoint)
         if index_lost_from is not None:
             scan_from = dispatch_from = min(dispatch_from, _file_start(files, index_lost_from))
-    end = _find_end(files, scan_from, known, events)
+    end = _find_end(files, scan_from, known, durable, events)
     if known is not None and end == first and not known.start < known.synced < files.first:
         return _begin_anew(files, sidecar)
     dispatch_from = min(dispatch_from, end)
     start = known.start if known else 0
     if end == files.first:  # of an original: it deleted all messages, and goes on here
         start = end
-    now = replace(known or Synced(), synced=end, dispatched=dispatch_from, border=min(scan_from, dispatch_from),
-                  start=start, file_bytes=files.file_bytes)  # fmt: skip
-    if known is not None and end < known.synced:
+    now = replace(
+        known or Synced(), dispatched=dispatch_from, border=min(scan_from, dispatch_from), start=start,
+        file_bytes=files.file_bytes,
+    ).settled(end, end)  # fmt: skip
+    if end < durable:
         sidecar.write(now)  # before the cut: a crash between the two must not find damage
     if not clean or known is None or end != known.synced:
         _settle(files, known.synced if known else end, end)
@@ -78,21 +84,34 @@ def recover_log(
     return Recovered(end, dispatch_from, now.start)
 
 
-def _find_end(files: FileQueue, scan_from: int, known: Synced | None, events: Events) -> int:
+def _durable(files: FileQueue, known: Synced) -> int:
+    """Up to where the log was synced: the newest sync counts when its bytes are there, whether or not it returned."""
+    if known.end <= known.synced:
+        return known.synced
+    crc, offset = 0, known.synced
+    while offset < known.end and (piece := files.read(offset, min(_COPY_BYTES, known.end - offset))):
+        crc = crc32c(piece, crc)
+        offset += len(piece)
+    return known.end if offset == known.end and crc == known.crc else known.synced
+
+
+def _find_end(files: FileQueue, scan_from: int, known: Synced | None, durable: int, events: Events) -> int:
     end, stop = scan_from, Stop.END
     for chunk in chunks(files, scan_from):
         end, stop = chunk.end, chunk.run.stop
-        if (torn := _unwritten(chunk, known)) is not None:
+        if (torn := _unwritten(chunk, None if known is None else durable)) is not None:
             end, stop = torn, Stop.DAMAGED
             break
     if stop is Stop.BLANK:
         end = files.limit
-    if known is not None and end < known.synced and not _is_torn(files, end, known.synced):
-        raise _damage(files, end, f"it was synced, the log is durable up to {known.synced}")
+    if known is not None and end < durable and not _is_torn(files, end, known.tail, durable):
+        raise _damage(files, end, f"it was synced, the log is durable up to {durable}")
     if known is None and (good := find_record(files, end)) is not None:
         raise _damage(files, end, f"good records follow from offset {good}")
     if stop is Stop.DAMAGED:
-        events.emit("log cut", offset=end, reason="the last record is not whole")
+        interrupted = known is not None and durable < known.end
+        reason = "the last sync did not return" if interrupted else "the last record is not whole"
+        events.emit("log cut", offset=end, reason=reason)
     return end
 
 
@@ -108,15 +127,15 @@ def _begin_anew(files: FileQueue, sidecar: SyncedFile) -> Recovered:
     return Recovered(0, 0, 0)
 
 
-def _unwritten(chunk: Chunk, known: Synced | None) -> int | None:
+def _unwritten(chunk: Chunk, durable: int | None) -> int | None:
     """Where the first record is that ends with zeros which were never written.
 
-    No checksum covers topic and properties; but no topic ends so, and no properties that we store. Without the sidecar
-    it can only be the last one of all.
+    No checksum covers topic and properties; but no topic ends so, and no properties that we store. What is ``durable``
+    was written; None, without the sidecar: it can only be the last one of all.
     """
     run = chunk.run
-    if known is not None:
-        synced, ends = known.synced - chunk.offset, lambda number: run.positions[number] + run.sizes[number]
+    if durable is not None:
+        synced, ends = durable - chunk.offset, lambda number: run.positions[number] + run.sizes[number]
         first = bisect_right(range(len(run)), synced, key=ends)
     else:
         first = len(run) - 1 if len(run) and run.stop is Stop.NOTHING else len(run)
@@ -126,12 +145,21 @@ def _unwritten(chunk: Chunk, known: Synced | None) -> int | None:
     return None
 
 
-def _is_torn(files: FileQueue, offset: int, synced: int) -> bool:
-    """Whether the record there was only partly synced, as happens where a slave takes the log in pieces."""
-    if offset + SMALLEST > synced:
+def _is_torn(files: FileQueue, offset: int, tail: int, durable: int) -> bool:
+    """Whether of the record there only a part was synced, as happens where a slave takes the log in pieces.
+
+    Below ``tail`` records were whole. A size that one flipped bit makes large does not pass for a part: no whole
+    record can lie in one.
+    """
+    if offset < tail:
+        return False
+    if offset + SMALLEST > durable:
         return True
     size = claimed_size(files, offset)
-    return size is not None and offset + size > synced
+    if size is None or offset + size <= durable:
+        return False
+    behind = find_record(files, offset)
+    return behind is None or behind >= durable
 
 
 def _damage(files: FileQueue, offset: int, reason: str) -> CorruptRecord:

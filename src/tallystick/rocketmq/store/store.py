@@ -21,8 +21,6 @@ from tallystick.rocketmq.store.appender import Appender
 from tallystick.rocketmq.store.checkpoint import (
     Checkpoint,
     CheckpointFile,
-    Synced,
-    SyncedFile,
     mark_running,
     mark_stopped,
     stopped_in_order,
@@ -37,6 +35,7 @@ from tallystick.rocketmq.store.recovery import recover_log
 from tallystick.rocketmq.store.reput import Reput
 from tallystick.rocketmq.store.retention import files_to_drop, used_percent
 from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.rocketmq.store.synced import SyncedFile
 from tallystick.rocketmq.store.values import Arrival, Draft, Found, Put, TimeBoundary
 from tallystick.rocketmq.wire.record import IndexType
 from tallystick.rocketmq.wire.values import PutStatus
@@ -100,7 +99,7 @@ class MessageStore:
             sidecar, checkpoint.value, lost_from, clean=clean, events=events,
         )  # fmt: skip
         mark_running(disk, directory)
-        log = CommitLog(files, recovered.end, recovered.start)
+        log = CommitLog(files, recovered.end, recovered.start, sidecar)
         queues = ConsumeQueues(disk, folders[CONSUME_QUEUES], settings.consume_queue_file_units, handles)
         queues.load(recovered.dispatch_from, log, repair=not clean)
         if index is not None:
@@ -174,18 +173,12 @@ class MessageStore:
         Raises OffsetMismatch, or StorageError.
         """
         start = self._log.start
-        end = self._log.append_raw(offset, data)
-        if self._log.start != start:
-            self._begin_at(offset)
-        return end
-
-    def _begin_at(self, offset: int) -> None:
-        self._reput.offset = offset
-        self._borders = deque([offset])
-        self._sidecar.write(
-            Synced(synced=offset, dispatched=offset, border=offset, start=offset,
-                   file_bytes=self._settings.commit_log_file_bytes)
-        )  # fmt: skip
+        try:
+            return self._log.append_raw(offset, data)
+        finally:
+            if self._log.start != start:  # whatever became of the bytes
+                self._reput.offset = offset
+                self._borders = deque([offset])
 
     def reput(self, limit_bytes: int = _REPUT_BYTES) -> list[Arrival]:
         """Dispatch what may be read: all of the log, with SYNC_FLUSH on a master what is flushed. What became readable.
@@ -197,6 +190,7 @@ class MessageStore:
         if self._reput.offset >= limit:
             return []
         arrivals = self._reput.run(limit, limit_bytes, self._clock.wall_ms())
+        self._log.parsed(self._reput.offset)
         known = self._appender.next_offsets
         for arrival in arrivals:
             queue = arrival.topic, arrival.queue_id
@@ -273,6 +267,7 @@ class MessageStore:
             self._log.prepare_next()
         except DiskFull as error:
             self._events.emit("disk full", error=error)
+        self._sidecar.settle()  # whatever became of the queues
         self._clean(now_ms)
 
     def _save(self) -> None:
@@ -282,15 +277,10 @@ class MessageStore:
             self._borders.popleft()
         self._queues.sync()
         index_ms = self._index.sync() if self._index else 0
-        known = self._sidecar.value
-        border = min(self._borders[0], dispatched)
-        now = Synced(
-            known.number if known else 0, synced, dispatched, border, self._log.start,
-            self._settings.commit_log_file_bytes,
-        )  # fmt: skip
-        if now != known:
+        known, border = self._sidecar.value, min(self._borders[0], dispatched)
+        if known is None or (known.dispatched, known.border) != (dispatched, border) or self._sidecar.in_doubt:
             self._checkpoint.write(Checkpoint(last_ms, last_ms, index_ms, dispatch_from=min(dispatched, synced)))
-            self._sidecar.write(now)
+            self._sidecar.note(dispatched, border)
 
     def _clean(self, now_ms: int) -> None:
         self.disk_used_percent = used_percent(self._disk.usage(self._directory))

@@ -9,6 +9,7 @@ import pytest
 from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue, Unit
 from tallystick.rocketmq.store.files import FileQueue
+from tallystick.rocketmq.store.synced import SyncedFile
 from tallystick.sim.disk import SimDisk
 
 
@@ -21,6 +22,10 @@ def disk() -> SimDisk:
 
 def queue_on(disk: SimDisk) -> ConsumeQueue:
     return ConsumeQueue(disk, "/cq", "Topic", 3, 16)
+
+
+def log_of(disk: SimDisk, files: FileQueue, end: int, start: int) -> CommitLog:
+    return CommitLog(files, end, start, SyncedFile(disk, "/cq"))
 
 
 def units(first: int, count: int) -> list[Unit]:
@@ -56,7 +61,7 @@ def test_fillers_before_a_message_that_is_gone_are_no_messages(disk: SimDisk, re
     queue.sync()
     disk.makedirs("/log")
     again = queue_on(disk)
-    again.load(0, CommitLog(FileQueue(disk, "/log", 4096), 0, 0), repair=repair)
+    again.load(0, log_of(disk, FileQueue(disk, "/log", 4096), 0, 0), repair=repair)
     assert (again.first, again.end) == (0, 0)
     again.write(67, units(67, 1))
     assert (again.first, again.end) == (67, 68)
@@ -76,7 +81,7 @@ def test_what_is_beyond_the_log_goes(disk: SimDisk) -> None:
     queue.write(0, units(0, 40))
     queue.sync()
     disk.power_loss()
-    log = CommitLog(FileQueue(disk, "/cq", 4096), 0, 0)
+    log = log_of(disk, FileQueue(disk, "/cq", 4096), 0, 0)
     again = queue_on(disk)
     again.load(1750, log, repair=False)
     assert (again.end, again.last_physical) == (18, 1700)
@@ -106,7 +111,7 @@ def test_a_torn_unit_is_no_unit_of_a_message_whose_file_is_gone(disk: SimDisk) -
     disk.makedirs("/log")
     files = FileQueue(disk, "/log", 400)
     files.prepare(5200)
-    log = CommitLog(files, 5600, 0)  # two of the four messages are gone
+    log = log_of(disk, files, 5600, 0)  # two of the four messages are gone
     again = queue_on(disk)
     again.load(5400, log, repair=True)
     assert (again.end, again.last_physical) == (2, 5100)  # those still there have no record in this log
@@ -120,5 +125,5 @@ def test_a_torn_unit_is_from_no_place_before_the_log_ever_began(disk: SimDisk) -
     disk.open("/cq/Topic/3/" + f"{0:020}").write([UNIT.pack(152, 208, 0)], 4 * UNIT.size)
     disk.makedirs("/log")
     again = queue_on(disk)
-    again.load(5480, CommitLog(FileQueue(disk, "/log", 4096), 8192, 4096), repair=True)
+    again.load(5480, log_of(disk, FileQueue(disk, "/log", 4096), 8192, 4096), repair=True)
     assert (again.first, again.end) == (0, 0)

@@ -1,0 +1,155 @@
+"""The record of each sync: what a crash at any moment leaves of it, and the records of the version before."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from tallystick.codec.checksum import crc32c
+from tallystick.errors import DiskFull, StorageError
+from tallystick.rocketmq.store.synced import SIDECAR, Synced, SyncedFile, read_synced
+from tallystick.runtime.disk import BLOCK_BYTES
+from tallystick.sim.disk import Crashed, SimDisk
+
+PATH = f"/store/{SIDECAR}"
+
+
+def disk_of(seed: int) -> SimDisk:
+    disk = SimDisk(random.Random(seed))
+    disk.makedirs("/store")
+    disk.sync_dir("/")
+    return disk
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    return disk_of(1)
+
+
+def opened(disk: SimDisk) -> SyncedFile:
+    file = SyncedFile(disk, "/store")
+    disk.sync_dir("/store")
+    file.write(Synced(file_bytes=4096))
+    return file
+
+
+def nothing() -> None:
+    pass
+
+
+def test_a_sync_is_recorded_before_it_begins_and_settled_when_it_returned(disk: SimDisk) -> None:
+    file = opened(disk)
+    seen: list[Synced | None] = []
+    file.sync(100, 90, 7, lambda: seen.append(read_synced(disk, "/store")))
+    assert seen[0] is not None
+    assert (seen[0].synced, seen[0].end, seen[0].crc) == (0, 100, 7)
+    assert file.value is not None
+    assert (file.value.synced, file.value.tail, file.value.end, file.value.crc) == (100, 90, 100, 0)
+    file.sync(150, 140, 8, lambda: seen.append(read_synced(disk, "/store")))
+    assert seen[1] is not None
+    assert (seen[1].synced, seen[1].tail, seen[1].end, seen[1].crc) == (100, 90, 150, 8)
+
+
+def test_a_note_ends_the_doubt_about_the_newest_sync(disk: SimDisk) -> None:
+    file = opened(disk)
+    file.sync(100, 100, 7, nothing)
+    assert file.in_doubt
+    file.note(80, 60)
+    assert not file.in_doubt
+    disk.power_loss()
+    found = read_synced(disk, "/store")
+    assert found is not None
+    assert (found.synced, found.end, found.dispatched, found.border) == (100, 100, 80, 60)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_power_loss_takes_the_record_before_the_last_is_there(seed: int) -> None:
+    """Syncs, notes, and a crash in any of their steps: nothing that a sync promised is forgotten."""
+    rng = random.Random(seed)
+    disk = disk_of(seed)
+    file = opened(disk)
+    disk.crash_at = disk.operations + rng.randint(1, 40)
+    returned = begun = 0
+    with pytest.raises(Crashed):
+        while True:
+            begun = returned + rng.randint(1, 9)
+            file.sync(begun, begun, begun, nothing)
+            returned = begun
+            if rng.random() < 0.3:
+                file.note(returned, 0)
+    disk.power_loss()
+    found = read_synced(disk, "/store")
+    assert found is not None
+    assert found.synced <= returned <= found.end <= begun, f"seed {seed}"
+    assert found.end in (found.synced, found.crc)
+    again = SyncedFile(disk, "/store")
+    again.write(found.settled(found.end, found.end))
+    assert read_synced(disk, "/store") == again.value
+
+
+def test_a_write_that_found_no_room_is_tried_again_in_the_same_slot(disk: SimDisk) -> None:
+    """Else the next one would go over the only record that is whole."""
+    file = opened(disk)
+    file.note(1, 1)
+    before = read_synced(disk, "/store")
+    fault: Callable[[str, str], StorageError | None] = lambda operation, path: (  # noqa: E731
+        DiskFull("no room", path=path) if operation == "write" else None
+    )
+    disk.fault = fault
+    for _ in range(3):
+        with pytest.raises(DiskFull):
+            file.note(2, 2)
+    disk.fault = None
+    disk.crash_at = disk.operations + 2  # written, not synced
+    with pytest.raises(Crashed):
+        file.note(3, 3)
+    disk.power_loss()
+    found = read_synced(disk, "/store")
+    assert found is not None and before is not None
+    assert found.dispatched in (before.dispatched, 3)
+
+
+def test_a_full_disk_at_the_sync_of_the_record_stops_the_log(disk: SimDisk) -> None:
+    file = opened(disk)
+    disk.fault = lambda operation, path: DiskFull("no room", path=path) if operation == "sync" else None
+    with pytest.raises(StorageError, match="nobody knows") as caught:
+        file.sync(10, 10, 0, nothing)
+    assert not isinstance(caught.value, DiskFull)
+
+
+def test_a_flipped_bit_is_no_number(disk: SimDisk) -> None:
+    assert read_synced(disk, "/store") is None
+    file = opened(disk)
+    file.note(5, 5)
+    disk.flip(PATH, BLOCK_BYTES + 20)
+    found = SyncedFile(disk, "/store").value
+    assert found is not None and found.number == 1
+    disk.flip(PATH, 2 * BLOCK_BYTES + 20)
+    assert SyncedFile(disk, "/store").value is None
+
+
+def test_slots_are_in_blocks_of_their_own_and_made_beforehand(disk: SimDisk) -> None:
+    file = opened(disk)
+    size = disk.open(PATH).size()
+    for number in range(5):
+        file.sync(number + 1, number + 1, 0, nothing)
+    assert disk.open(PATH).size() == size == 3 * BLOCK_BYTES
+
+
+def test_a_record_of_the_version_before_is_read_once(disk: SimDisk) -> None:
+    packed = struct.pack(">8s6q", b"TALLYST1", 9, 800, 700, 600, 16, 4096)
+    older = struct.pack(">8s6q", b"TALLYST1", 8, 400, 300, 200, 16, 4096)
+    with_crc = [record + struct.pack(">I", crc32c(record)) for record in (packed, older)]
+    disk.open(PATH, create=True).write([with_crc[0].ljust(512, b"\0"), with_crc[1]], 0)
+    assert read_synced(disk, "/store") == Synced(9, 800, 600, 800, 0, 700, 600, 16, 4096)
+    file = SyncedFile(disk, "/store")
+    assert file.value == read_synced(disk, "/store")
+    disk.sync_dir("/store")
+    file.write(file.value.settled(900, 900) if file.value else Synced())
+    found = read_synced(disk, "/store")
+    assert found is not None and (found.number, found.synced) == (10, 900)
+    disk.flip(PATH, BLOCK_BYTES + 20)
+    assert read_synced(disk, "/store") is None, "nothing of it is left to be believed"
