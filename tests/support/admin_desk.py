@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from support.message_stores import Shelf
 from tallystick.rocketmq.broker.admin import Admin
+from tallystick.rocketmq.broker.answers import Later
 from tallystick.rocketmq.broker.clients import Clients
 from tallystick.rocketmq.broker.config_files import ConfigFiles
 from tallystick.rocketmq.broker.locks import QueueLocks
@@ -72,7 +73,8 @@ class Desk:
             self.files.save(name, text)
 
     def handle(self, command: Command) -> Command:
-        return self.admin.handle(cast("Link", Caller()), command)
+        answer = self.admin.handle(cast("Link", Caller()), command)
+        return answer.command if isinstance(answer, Later) else answer
 
     def ask(self, code: int, fields: Mapping[str, Any] | None = None, body: bytes = b"") -> Command:
         return self.handle(request(code, {name: str(value) for name, value in (fields or {}).items()}, body))

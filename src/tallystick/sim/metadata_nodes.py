@@ -6,6 +6,7 @@ from typing import cast
 
 from tallystick.errors import StorageError
 from tallystick.rocketmq.broker.admin import Admin
+from tallystick.rocketmq.broker.answers import Later
 from tallystick.rocketmq.broker.clients import Clients
 from tallystick.rocketmq.broker.config_files import ConfigFiles
 from tallystick.rocketmq.broker.locks import QueueLocks
@@ -116,7 +117,8 @@ class Node:
         self.sure_own.pop(queue_id, None)
 
     def answer(self, command: Command) -> Command:
-        return self.admin.handle(cast("Link", _Caller()), command)
+        answer = self.admin.handle(cast("Link", _Caller()), command)
+        return answer.command if isinstance(answer, Later) else answer
 
 
 class _Caller:

@@ -12,7 +12,8 @@ from support.waiting import until
 from tallystick.admin import topics
 from tallystick.admin.brokers import list_processes, operator
 from tallystick.errors import NoSuchTopic, NotFound, Unavailable, UsageError
-from tallystick.rocketmq.wire.values import Perm
+from tallystick.rocketmq.wire.headers import CreateTopicHeader
+from tallystick.rocketmq.wire.values import Perm, RequestCode
 
 
 @pytest.fixture
@@ -32,6 +33,19 @@ async def test_a_topic_is_at_all_masters_or_at_the_one_that_was_named(cluster: L
     (here,) = await topics.topic_route(cluster.operator, "Here")
     assert (here.perm, here.slaves) == (Perm.READ | Perm.WRITE, ())
     assert here.master == "127.0.0.1:{}".format(cluster.brokers["broker-b"].address[1])
+
+
+async def test_a_topic_is_known_when_its_broker_says_that_it_is_made(cluster: LiveCluster) -> None:
+    """Tools of the original ask for the route at once; 2 of 40 topics were not there yet."""
+    [master] = [one for one in await list_processes(cluster.operator) if one.broker == "broker-a"]
+    for number in range(40):
+        name = f"T{number}"
+        header = CreateTopicHeader(
+            topic=name, default_topic="TBW102", read_queue_nums=1, write_queue_nums=1, perm=6,
+            topic_filter_type="SINGLE_TAG",
+        )  # fmt: skip
+        await cluster.operator.ask(master.address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+        assert len(await topics.topic_route(cluster.operator, name)) == 1
 
 
 async def test_creating_it_again_changes_how_many_queues_it_has(cluster: LiveCluster) -> None:

@@ -6,6 +6,7 @@ Source: ``AdminBrokerProcessor``, ``ConsumerManageProcessor``, ``QueryMessagePro
 from __future__ import annotations
 
 from tallystick.errors import BrokerError, TallyError
+from tallystick.rocketmq.broker.answers import Later
 from tallystick.rocketmq.broker.broker_requests import BrokerRequests
 from tallystick.rocketmq.broker.group_requests import GroupRequests
 from tallystick.rocketmq.broker.master_tables import INSTANCE
@@ -41,7 +42,7 @@ class Admin:
             **PageRequests(parts).answers,
         }
 
-    def handle(self, link: Link, command: Command) -> Command:
+    def handle(self, link: Link, command: Command) -> Command | Later:
         """Never raises for what a peer can send; a code that nobody knows gets the original's answer."""
         answer = self._answers.get(command.code)
         if answer is None:

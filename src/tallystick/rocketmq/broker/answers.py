@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 from tallystick.errors import BrokerError
@@ -15,8 +16,18 @@ OK = ResponseCode.SUCCESS
 NOT_SET = "not set any response code"  # the remark of some good answers of the original
 PAGE_ENTRIES = 2000  # the most of one page (splitMetadataSize)
 
-Answer = Callable[[str, Command], Command]  # from the peer's address and its request; may raise TallyError
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Later:
+    """An answer that is not yet true: ``when(send)`` calls ``send`` once, when it may go out."""
+
+    command: Command
+    when: Callable[[Callable[[], None]], None]
+
+
+Answer = Callable[[str, Command], Command | Later]  # from the peer's address and its request; may raise TallyError
 
 
 def refusal(code: ResponseCode, remark: str) -> BrokerError:

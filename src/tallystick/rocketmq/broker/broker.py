@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -143,8 +144,7 @@ class Broker:
         return Parts(
             settings, identity, self._outside.clock, self._outside.events, store, tables.topics, tables.groups,
             tables.offsets, tables.delays, Clients(), QueueLocks(),
-            self._ha_status,
-            {OFFSETS: OffsetPages(tables.offsets)},
+            self._ha_status, {OFFSETS: OffsetPages(tables.offsets)}, announced=self._announced,
         )  # fmt: skip
 
     def _build_requests(self) -> None:
@@ -190,7 +190,9 @@ class Broker:
     def _join(self) -> None:
         """Register, and as a slave follow the master."""
         settings, outside = self.settings, self._outside
-        client = RemotingClient(outside.network, outside.clock, outside.events, settings.remoting)
+        client = RemotingClient(
+            outside.network, outside.clock, outside.events, settings.remoting, on_lost=self._connection_lost
+        )
         self._stack.push_async_callback(client.close)
         if settings.is_slave:
             self.sync = MetadataSync(client, outside.clock, outside.events, self.tables, self.log.followed)
@@ -198,8 +200,9 @@ class Broker:
             self.sync.arrived(self.parts.store.queues())
             self.sync.start()
         self._registrar = Registrar(
-            client, outside.events, self.parts.identity, settings.name_servers, self.parts.topics.table, self._found
-        )
+            client, outside.events, self.parts.identity, settings.name_servers, self.parts.topics.table, self._found,
+            settings.register_timeout_ms / 1000,
+        )  # fmt: skip
         self._stack.push_async_callback(self._registrar.close)
         self._registrar.start()
 
@@ -255,6 +258,16 @@ class Broker:
     def _topics_changed(self) -> None:
         if self._registrar is not None:
             self._registrar.changed()
+
+    def _announced(self, done: Callable[[], None]) -> None:
+        if self._registrar is None:
+            done()
+        else:
+            self._registrar.announced(done)
+
+    def _connection_lost(self, address: str) -> None:
+        if self._registrar is not None:
+            self._registrar.lost(address)
 
     def _found(self, masters: Masters) -> None:
         """Name servers said where the master is."""

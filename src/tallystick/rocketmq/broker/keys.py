@@ -78,6 +78,7 @@ KEYS: Mapping[str, Key] = {
     "brokerIP1": Key("advertised_host", keyfile.text),
     "brokerIP2": Key("advertised_ha_host", keyfile.text),
     "namesrvAddr": Key("name_servers", _name_servers),
+    "registerBrokerTimeoutMills": Key("register_timeout_ms", keyfile.integer),
     "brokerPermission": Key("perm", keyfile.integer),
     "autoCreateTopicEnable": Key("auto_create_topics", keyfile.flag),
     "autoCreateSubscriptionGroup": Key("auto_create_groups", keyfile.flag),

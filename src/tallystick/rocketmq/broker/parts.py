@@ -21,6 +21,13 @@ from tallystick.rocketmq.wire.bodies import HaStatus
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 
+# Calls what it is given when the name servers know the topics as they are now, or cannot be told in time.
+Announced = Callable[[Callable[[], None]], None]
+
+
+def _at_once(done: Callable[[], None]) -> None:
+    done()
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -40,3 +47,4 @@ class Parts:
     ha_status: Callable[[], HaStatus]
     paged: Mapping[str, PagedTable]  # what slaves of ours copy by pages, by name
     traffic: Traffic = field(default_factory=Traffic)
+    announced: Announced = _at_once

@@ -1,13 +1,17 @@
 """A broker makes itself known to each of its name servers, and a slave learns from them where its master is.
 
-At once at the start and when a topic changes, and again every 30 s: a name server forgets who is silent for 120 s, and
-one that was restarted knows nobody (``BrokerController.registerBrokerAll``, ``BrokerOuterAPI``). A first registration
-with exactly one topic would be refused there; a broker has its system topics from the start.
+At once at the start, when a topic changes and when the connection to a name server is lost, as one that was restarted
+knows nobody; and again every 30 s, as it forgets who is silent for 120 s (``BrokerController.registerBrokerAll``,
+``BrokerOuterAPI``). A first registration with exactly one topic would be refused there; a broker has its system topics
+from the start. Each name server has a task of its own: one that hangs keeps the others from nothing.
+
+Who made a topic is answered when the name servers know it (``announced``): else it would ask one that does not.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +26,8 @@ from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
 from tallystick.runtime.events import Events
 
 PERIOD_S = 30.0
-RETRY_S = 3.0  # after a round that reached no name server
-ANSWER_S = 3.0
+FIRST_RETRY_S = 0.05  # after a failure, or a lost connection; twice as long after each further failure
+RETRY_S = 1.0  # at most
 FORGET_MS = 120_000  # a name server may forget this broker when it is silent for so long
 
 
@@ -47,11 +51,21 @@ class Masters:
     ha_address: str | None = None
 
 
+class _NameServer:
+    """One that is to know this broker."""
+
+    def __init__(self) -> None:
+        self.due = asyncio.Event()
+        self.failure: str | None = None  # of the last attempt; empty: registered; None: there was none yet
+        self.known = 0  # the number of the last change that it was told
+        self.answer: RegisterBrokerAnswer | None = None  # the last one, while it is registered there
+
+
 class Registrar:
     """Registers in the background from ``start`` to ``close``.
 
-    ``found`` hears after each round where the master is. What nobody knows any more keeps its last value: a name server
-    that was restarted, or has lost sight of the master, is no reason to leave it.
+    ``found`` hears after each registration where the master is. What nobody knows any more keeps its last value: a name
+    server that was restarted, or has lost sight of the master, is no reason to leave it.
     """
 
     def __init__(
@@ -62,48 +76,88 @@ class Registrar:
         name_servers: Sequence[str],
         table: Callable[[], TopicTable],
         found: Callable[[Masters], None],
+        timeout_s: float,
     ) -> None:
+        """``timeout_s``: how long a name server may take to answer, and how long ``announced`` waits at most."""
         self._client, self._events, self._identity = client, events, identity
-        self._name_servers, self._table, self._found = tuple(name_servers), table, found
-        self._due = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._table, self._found, self._timeout_s = table, found, timeout_s
+        self._servers = {server: _NameServer() for server in name_servers}
+        self._tasks: list[asyncio.Task[None]] = []
         self._masters = Masters()
-        self.registered: dict[str, str] = {}  # name server to what went wrong last; empty: registered
+        self._changes = 1
+        self._waiting: list[tuple[int, Callable[[], None]]] = []  # for which change, and whom to call then
+
+    @property
+    def registered(self) -> dict[str, str]:
+        """Name server to what went wrong last; empty: registered."""
+        return {name: server.failure for name, server in self._servers.items() if server.failure is not None}
 
     def start(self) -> None:
-        if self._name_servers:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._keep(name, server)) for name, server in self._servers.items()]
 
     def changed(self) -> None:
         """The topics changed: tell everyone now."""
-        self._due.set()
+        self._changes += 1
+        for server in self._servers.values():
+            server.due.set()
+
+    def lost(self, address: str) -> None:
+        """The connection to an address ended."""
+        server = self._servers.get(address)
+        if server is not None and server.failure == "":
+            asyncio.get_running_loop().call_later(FIRST_RETRY_S, server.due.set)
+
+    def announced(self, done: Callable[[], None]) -> None:
+        """``done()`` is called once: when each name server that can be reached knows the topics as they are now, or
+        after the time-out. At once where there is none to tell."""
+        entry = (self._changes, done)
+        self._waiting.append(entry)
+        self._settle()
+        if entry in self._waiting:
+            asyncio.get_running_loop().call_later(self._timeout_s, self._give_up, entry)
 
     async def close(self) -> None:
         """Take leave of all name servers that can be reached."""
-        if self._task is None:
-            return
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         fields = BrokerHeader(**self._header()).to_fields()
         leaving = (
-            self._client.ask(server, request(RequestCode.UNREGISTER_BROKER, dict(fields)), 0.5)
-            for server, failure in self.registered.items()
+            self._client.ask(name, request(RequestCode.UNREGISTER_BROKER, dict(fields)), 0.5)
+            for name, failure in self.registered.items()
             if not failure
         )
         await asyncio.gather(*leaving, return_exceptions=True)
 
-    async def _run(self) -> None:
+    async def _keep(self, name: str, server: _NameServer) -> None:
+        retry_s = FIRST_RETRY_S
         while True:
-            self._due.clear()
-            answers = await asyncio.gather(*map(self._register, self._name_servers))
-            told = [answer for answer in answers if answer is not None]
-            if told:
-                self._masters = self._newest(told)
+            server.due.clear()
+            change = self._changes
+            server.answer = await self._register(name, server)
+            if server.answer is not None:
+                server.known, retry_s = change, FIRST_RETRY_S
+                self._masters = self._newest([each.answer for each in self._servers.values() if each.answer])
                 self._found(self._masters)
-            try:
-                await asyncio.wait_for(self._due.wait(), PERIOD_S if told else RETRY_S)
-            except TimeoutError:
-                continue
+            self._settle()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(server.due.wait(), PERIOD_S if server.answer is not None else retry_s)
+            if server.answer is None:
+                retry_s = min(2 * retry_s, RETRY_S)
+
+    def _settle(self) -> None:
+        """Call those who wait for nothing any more: a name server that failed learns of the change when it is back."""
+        known = min((server.known for server in self._servers.values() if not server.failure), default=self._changes)
+        over = [entry for entry in self._waiting if entry[0] <= known]
+        self._waiting = [entry for entry in self._waiting if entry[0] > known]
+        for _, done in over:
+            done()
+
+    def _give_up(self, entry: tuple[int, Callable[[], None]]) -> None:
+        if entry in self._waiting:
+            self._waiting.remove(entry)
+            entry[1]()
 
     def _newest(self, told: Sequence[RegisterBrokerAnswer]) -> Masters:
         masters = [answer for answer in told if answer.master_addr and answer.master_addr != self._identity.address]
@@ -111,26 +165,25 @@ class Registrar:
             return self._masters
         return Masters(masters[0].master_addr, masters[0].ha_server_addr or self._masters.ha_address)
 
-    async def _register(self, server: str) -> RegisterBrokerAnswer | None:
+    async def _register(self, name: str, server: _NameServer) -> RegisterBrokerAnswer | None:
         try:
-            answer = await self._client.ask(server, self._request(), ANSWER_S)
+            answer = await self._client.ask(name, self._request(), self._timeout_s)
             if answer.code != ResponseCode.SUCCESS:
                 raise BrokerError(answer.remark or "refused", response_code=answer.code)
             told = RegisterBrokerAnswer.of(answer)
         except TallyError as error:
-            self._note(server, str(error))
+            self._note(name, server, str(error))
             return None
-        self._note(server, "")
+        self._note(name, server, "")
         return told
 
-    def _note(self, server: str, failure: str) -> None:
+    def _note(self, name: str, server: _NameServer, failure: str) -> None:
         """Once when it begins to fail and once when it works: not every 30 s."""
-        before = self.registered.get(server)
+        before, server.failure = server.failure, failure
         if failure and not before:
-            self._events.emit("cannot register with a name server", name_server=server, reason=failure)
+            self._events.emit("cannot register with a name server", name_server=name, reason=failure)
         elif not failure and before != "":
-            self._events.emit("registered with a name server", name_server=server, broker=self._identity.name)
-        self.registered[server] = failure
+            self._events.emit("registered with a name server", name_server=name, broker=self._identity.name)
 
     def _request(self) -> Command:
         table = self._table()

@@ -7,9 +7,11 @@ second port, two below the first, serves the same but pulls: slaves fetch tables
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker.admin import Admin
+from tallystick.rocketmq.broker.answers import Later
 from tallystick.rocketmq.broker.client_requests import ClientRequests
 from tallystick.rocketmq.broker.pull import PULLS, Pulls
 from tallystick.rocketmq.broker.send import SENDS, Sends
@@ -56,13 +58,17 @@ class Requests:
             if command.code in PULLS:
                 self._pulls.handle(link, command)
                 return
-            answer = self._clients.answers.get(command.code, self._admin.handle)(link, command)
+            answer: Command | Later = self._clients.answers.get(command.code, self._admin.handle)(link, command)
         except RemoteProtocolError as error:
             answer = command.answer(ResponseCode.SYSTEM_ERROR, error.message)
         except Exception as error:  # a bug of ours: this request fails, not those of its tick
             self._events.emit("request failed", code=command.code, reason=repr(error))
             answer = command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-        if not command.is_one_way:
+        if command.is_one_way:
+            return
+        if isinstance(answer, Later):
+            answer.when(partial(link.send, answer.command))
+        else:
             link.send(answer)
 
 

@@ -43,6 +43,7 @@ class BrokerSettings:
     advertised_host: str | None = None  # what clients are told; none: ``host`` (brokerIP1)
     advertised_ha_host: str | None = None  # what slaves are told; none: as clients (brokerIP2)
     name_servers: tuple[str, ...] = ()  # host:port of each (namesrvAddr)
+    register_timeout_ms: int = 2000  # for a name server's answer; the original's is 24000 (registerBrokerTimeoutMills)
     perm: int = int(Perm.READ | Perm.WRITE)  # of the whole broker (brokerPermission)
     auto_create_topics: bool = True  # a send to an unknown topic makes it (autoCreateTopicEnable)
     auto_create_groups: bool = True  # so does a pull by an unknown group (autoCreateSubscriptionGroup)
@@ -75,6 +76,7 @@ class BrokerSettings:
         for key, number in (
             ("defaultTopicQueueNums", self.default_queues),
             ("shortPollingTimeMills", self.short_polling_ms),
+            ("registerBrokerTimeoutMills", self.register_timeout_ms),
         ):
             if number < 1:
                 raise UsageError(f"{key} must be above 0", value=number)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tallystick.rocketmq.broker import attributes
-from tallystick.rocketmq.broker.answers import NOT_SET, OK, Answer, check_is_master, page, refusal
+from tallystick.rocketmq.broker.answers import NOT_SET, OK, Answer, Later, check_is_master, page, refusal
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.topics import refusal_of_topic
 from tallystick.rocketmq.wire import dialect, headers
@@ -40,7 +40,7 @@ class TopicRequests:
 
     # Changes
 
-    def _create(self, peer: str, command: Command) -> Command:
+    def _create(self, peer: str, command: Command) -> Later:
         header = headers.CreateTopicHeader.of(command)
         config = TopicConfig(
             header.topic,
@@ -52,15 +52,16 @@ class TopicRequests:
             header.order,
             attributes.read_changes(header.attributes),
         )
-        self._put([config], peer)
-        return command.answer(OK, NOT_SET)
+        return self._put([config], peer, command)
 
-    def _create_many(self, peer: str, command: Command) -> Command:
-        self._put(dialect.read_as(bytes(command.body), TopicList).topics, peer)
-        return command.answer(OK, NOT_SET)
+    def _create_many(self, peer: str, command: Command) -> Later:
+        return self._put(dialect.read_as(bytes(command.body), TopicList).topics, peer, command)
 
-    def _put(self, asked: Sequence[TopicConfig], peer: str) -> None:
-        """All of them or, if one is refused, none. Their attributes are changes."""
+    def _put(self, asked: Sequence[TopicConfig], peer: str, command: Command) -> Later:
+        """All of them or, if one is refused, none. Their attributes are changes.
+
+        Answered when the name servers know it: who made a topic asks them for it next.
+        """
         check_is_master(self._parts)
         topics = self._parts.topics
         configs = [self._checked(config) for config in asked]
@@ -76,6 +77,7 @@ class TopicRequests:
                 perm=config.perm,
                 peer=peer,
             )
+        return Later(command.answer(OK, NOT_SET), self._parts.announced)
 
     def _checked(self, asked: TopicConfig) -> TopicConfig:
         """The topic as it is to be. Raises BrokerError."""

@@ -51,7 +51,7 @@ class RocketMQ:
         self._context = BrokerContext(
             client_id=f"{platform.node() or 'client'}@{os.getpid()}#{random.getrandbits(48):012x}",
             remoting=remoting,
-            routes=TopicRoutes(remoting, name_servers, settings, events),
+            routes=TopicRoutes(remoting, name_servers, settings, clock, events),
             brokers=BrokerChoice(settings.down_s),
             ids=MessageIds(random, os.getpid()),
             settings=settings,
@@ -108,7 +108,7 @@ class RocketMQ:
         return read_queue(self._context, queue, first, end, TagFilter.parse(tags))
 
     async def topic(self, name: str) -> Topic:
-        """Its queues and where they are, as a name server knows it now. Raises NoSuchTopic, Unavailable."""
+        """Its queues and where they are, as a name server knows it now. Raises NoSuchTopic at once, Unavailable."""
         self._require_open()
         return await self._context.routes.refresh(name)
 

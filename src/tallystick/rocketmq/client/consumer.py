@@ -72,12 +72,15 @@ class Consumer:
         return sorted(self._readers)
 
     async def start(self) -> None:
-        """Join the group and begin to read. Raises NoSuchTopic, Unavailable, UsageError (one group twice)."""
+        """Join the group and begin to read.
+
+        Raises NoSuchTopic (after ``topic_wait_s``), Unavailable, UsageError (one group twice).
+        """
         if self._tasks or self._closed:
             return
         self._tasks.append(asyncio.create_task(self._keep_committing()))
         try:
-            await self._context.routes.refresh(self.topic)
+            await self._context.routes.await_known(self.topic)
             if self._membership.has_consumer(self.group):
                 raise UsageError("this client has a consumer of this group already", group=self.group)
             start = _FROM_WHERE.get(str(self._from), "CONSUME_FROM_TIMESTAMP")

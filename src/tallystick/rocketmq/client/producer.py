@@ -199,14 +199,19 @@ class Producer:
     # Waiting for a route
 
     async def _find(self, name: str) -> Topic:
-        """The topic's route; for one that does not exist yet that of the template, with its queues."""
+        """The topic's route; for one that does not exist yet that of the template, with its queues. Both may be unknown
+        for a moment: a name server that has just started."""
+        wait_s = min(self._settings.topic_wait_s, self._settings.send_timeout_s / 2)
+        return await self._context.routes.patiently(lambda: self._find_now(name), wait_s)
+
+    async def _find_now(self, name: str) -> Topic:
         routes = self._context.routes
         try:
-            topic = await routes.find(name)
+            topic = routes.cached(name) or await routes.refresh(name)
             return topic if topic.writable else await routes.refresh(name)
         except NoSuchTopic as error:
             try:
-                template = await routes.find(TEMPLATE_TOPIC)
+                template = routes.cached(TEMPLATE_TOPIC) or await routes.refresh(TEMPLATE_TOPIC)
             except NoSuchTopic:
                 raise error from None
             return routes.stand_in(name, template, self._settings.new_topic_queues)

@@ -117,7 +117,7 @@ class QueueReader:
         self._tell("pull refused", error)
         if isinstance(error, NoSuchTopic):
             with contextlib.suppress(Unavailable):
-                await self._context.routes.refresh(self.queue.topic)  # gone everywhere? That is raised.
+                await self._context.routes.await_known(self.queue.topic)  # gone everywhere? That is raised.
         await asyncio.sleep(REFUSED_PAUSE_S)
 
     def _tell(self, kind: str, error: Exception) -> None:

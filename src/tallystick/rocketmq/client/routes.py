@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
+from tallystick.errors import NoSuchTopic
 from tallystick.rocketmq.client.answers import checked
 from tallystick.rocketmq.client.name_servers import NameServers
 from tallystick.rocketmq.client.settings import BrokerClientSettings
@@ -13,16 +14,21 @@ from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.headers import RouteHeader
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, TopicRoute
+from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
+
+FIRST_PAUSE_S = 0.05  # before an unknown topic is asked for again; twice as long each time
+PAUSE_S = 0.5  # at most
 
 
 class TopicRoutes:
     """See the module."""
 
     def __init__(
-        self, remoting: RemotingClient, name_servers: Sequence[str], settings: BrokerClientSettings, events: Events
-    ) -> None:
-        self._settings, self._events = settings, events
+        self, remoting: RemotingClient, name_servers: Sequence[str], settings: BrokerClientSettings, clock: Clock,
+        events: Events,
+    ) -> None:  # fmt: skip
+        self._settings, self._clock, self._events = settings, clock, events
         self._name_servers = NameServers(remoting, name_servers, settings.request_timeout_s)
         self._topics: dict[str, Topic] = {}
         self._asking: dict[str, asyncio.Task[Topic]] = {}
@@ -35,8 +41,28 @@ class TopicRoutes:
         return self._topics.get(name)
 
     async def find(self, name: str) -> Topic:
-        """As known. Raises as ``refresh``."""
-        return self._topics.get(name) or await self.refresh(name)
+        """As known, else as ``await_known`` finds it."""
+        return self._topics.get(name) or await self.await_known(name)
+
+    async def await_known(self, name: str) -> Topic:
+        """As a name server knows it, which a new topic, or one that has just started, may take some seconds.
+
+        Raises as ``refresh``: NoSuchTopic after ``topic_wait_s``.
+        """
+        return await self.patiently(lambda: self.refresh(name), self._settings.topic_wait_s)
+
+    async def patiently(self, search: Callable[[], Awaitable[Topic]], wait_s: float) -> Topic:
+        """What ``search`` finds. While it raises NoSuchTopic it is called again, for ``wait_s``."""
+        ends, pause_s = self._clock.now() + wait_s, FIRST_PAUSE_S
+        while True:
+            try:
+                return await search()
+            except NoSuchTopic:
+                left = ends - self._clock.now()
+                if left <= 0:
+                    raise
+                await asyncio.sleep(min(pause_s, left))
+                pause_s = min(2 * pause_s, PAUSE_S)
 
     async def refresh(self, name: str) -> Topic:
         """As a name server knows it now; those who ask meanwhile share the answer.

@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields
 
 from tallystick.errors import UsageError
 
+_MAY_BE_ZERO = ("send_retries", "compress_above_bytes", "topic_wait_s")
+
 
 @dataclass(frozen=True)
 class BrokerClientSettings:
@@ -15,6 +17,7 @@ class BrokerClientSettings:
     heartbeat_s: float = 30.0  # brokers forget a silent client after 120 s (heartbeatBrokerInterval)
     request_timeout_s: float = 3.0  # of anything but sends and pulls (mqClientApiTimeout)
     send_timeout_s: float = 3.0  # of a send with all its retries (sendMsgTimeout)
+    topic_wait_s: float = 5.0  # for a topic that no name server knows: a new one, or after a name server's restart
     send_retries: int = 2  # after a failed attempt, at another broker if there is one (retryTimesWhenSendFailed)
     max_message_bytes: int = 4 * 1024 * 1024  # of one body, or of a batch (maxMessageSize)
     max_inflight_bytes: int = 32 * 1024 * 1024  # unanswered bodies of one producer; beyond it send() waits
@@ -31,7 +34,7 @@ class BrokerClientSettings:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value, least_is_zero = getattr(self, field.name), field.name in ("send_retries", "compress_above_bytes")
+            value, least_is_zero = getattr(self, field.name), field.name in _MAY_BE_ZERO
             if value < 0 or (value == 0 and not least_is_zero):
                 raise UsageError(f"{field.name} is too small", value=value)
         if self.pull_timeout_s <= self.pull_hold_s:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -28,13 +29,18 @@ SLAVE = Identity("c0", "b0", 1, "127.0.0.1:11911", "127.0.0.1:11912")
 class Announced:
     """A broker that does nothing but register."""
 
-    def __init__(self, identity: Identity, *name_servers: str) -> None:
+    def __init__(self, identity: Identity, *name_servers: str, timeout_s: float = 5.0) -> None:
         self.events: list[Event] = []
         self.found: list[Masters] = []
         events = Events(self.events.append)
         self.topics = Topics(TopicDefaults("b0", "c0"), SteppingClock(), self._changed)
-        self.client = RemotingClient(TcpNetwork(), SystemClock(), events, RemotingSettings())
-        self.registrar = Registrar(self.client, events, identity, name_servers, self.topics.table, self.found.append)
+        self.client = RemotingClient(TcpNetwork(), SystemClock(), events, RemotingSettings(), on_lost=self._lost)
+        self.registrar = Registrar(
+            self.client, events, identity, name_servers, self.topics.table, self.found.append, timeout_s
+        )
+
+    def _lost(self, address: str) -> None:
+        self.registrar.lost(address)
 
     def _changed(self) -> None:
         self.registrar.changed()
@@ -45,8 +51,8 @@ class Announced:
 
 
 class Server(NameServer):
-    def __init__(self, folder: Path) -> None:
-        settings = NameServerSettings(port=0, kv_config_path=str(folder / "kv.json"))
+    def __init__(self, folder: Path, port: int = 0) -> None:
+        settings = NameServerSettings(port=port, kv_config_path=str(folder / "kv.json"))
         super().__init__(TcpNetwork(), OsDisk(), SystemClock(), Events(), settings)
 
     async def listen(self) -> None:
@@ -107,7 +113,7 @@ async def test_a_name_server_that_lost_sight_of_the_master_is_no_reason_to_leave
 
 
 def test_a_broker_is_not_its_own_master() -> None:
-    registrar = Registrar(None, Events(), MASTER, (), dict, list)  # type: ignore[arg-type]  # it is never started
+    registrar = Registrar(None, Events(), MASTER, (), dict, list, 5.0)  # type: ignore[arg-type]  # it is never started
     assert registrar._newest([RegisterBrokerAnswer("127.0.0.1:1", MASTER.address)]) == Masters()
     assert registrar._newest([RegisterBrokerAnswer(), RegisterBrokerAnswer(None, "m:1")]) == Masters("m:1")
 
@@ -123,14 +129,8 @@ async def test_a_name_server_that_is_away_is_tried_again_and_complained_about_on
     broker.registrar.start()
     await until(lambda: bool(broker.registrar.registered.get(server.address)))
     port = int(server.address.rpartition(":")[2])
-    again = NameServer(
-        TcpNetwork(),
-        OsDisk(),
-        SystemClock(),
-        Events(),
-        NameServerSettings(port=port, kv_config_path=str(tmp_path / "kv")),
-    )
-    await again.start()
+    again = Server(tmp_path, port)
+    await again.listen()
     await until(lambda: again.routes.members("b0") == {0: MASTER.address})
     await until(lambda: broker.registrar.registered == {server.address: ""})
     assert [event.kind for event in broker.events if "name server" in event.kind] == [
@@ -141,8 +141,78 @@ async def test_a_name_server_that_is_away_is_tried_again_and_complained_about_on
     await again.close()
 
 
+async def test_a_name_server_that_was_restarted_knows_the_broker_at_once(tmp_path: Path) -> None:
+    """For up to 30 s it told new clients that their topic does not exist."""
+    server = Server(tmp_path)
+    await server.listen()
+    broker = Announced(MASTER, server.address)
+    broker.registrar.start()
+    await until(lambda: server.routes.members("b0") == {0: MASTER.address})
+    port = int(server.address.rpartition(":")[2])
+    await server.close()
+    again = Server(tmp_path, port)
+    await again.listen()
+    await until(lambda: again.routes.members("b0") == {0: MASTER.address})
+    await broker.close()
+    await again.close()
+
+
+async def test_a_connection_that_is_lost_again_and_again_is_not_made_without_pause(server: Server) -> None:
+    broker = Announced(MASTER, server.address)
+    broker.registrar.start()
+    await until(lambda: broker.registrar.registered == {server.address: ""})
+    for _ in range(100):
+        broker.registrar.lost(server.address)
+    await until(lambda: len(broker.found) == 2)
+    broker.registrar.lost("127.0.0.1:1")
+    await broker.close()
+
+
+async def test_announced_when_the_name_servers_know_the_topic(server: Server) -> None:
+    broker = Announced(MASTER, server.address)
+    broker.registrar.start()
+    known = []
+    broker.topics.put(TopicConfig("T"))
+    broker.registrar.announced(lambda: known.append("T" in server.routes.topics()))
+    assert known == []
+    await until(lambda: bool(known))
+    assert known == [True]
+    broker.registrar.announced(lambda: known.append(True))
+    assert known == [True, True], "nothing changed since"
+    await broker.close()
+
+
+async def test_a_name_server_that_is_down_keeps_nobody_waiting(server: Server) -> None:
+    broker = Announced(MASTER, "127.0.0.1:1", server.address, timeout_s=60.0)
+    broker.registrar.start()
+    await until(lambda: len(broker.registrar.registered) == 2)
+    broker.topics.put(TopicConfig("T"))
+    known = []
+    broker.registrar.announced(lambda: known.append("T" in server.routes.topics()))
+    await until(lambda: known == [True])
+    await broker.close()
+
+
+async def test_a_name_server_that_hangs_is_waited_for_as_long_as_the_time_out(server: Server) -> None:
+    met: list[asyncio.StreamWriter] = []
+    deaf = await asyncio.start_server(lambda reader, writer: met.append(writer), "127.0.0.1", 0)
+    address = f"127.0.0.1:{deaf.sockets[0].getsockname()[1]}"
+    broker = Announced(MASTER, address, server.address, timeout_s=0.3)
+    broker.registrar.start()
+    known = []
+    broker.registrar.announced(lambda: known.append(server.routes.members("b0")))
+    await until(lambda: bool(known))
+    assert known == [{0: MASTER.address}], "the other one was told meanwhile"
+    await broker.close()
+    deaf.close()
+    for writer in met:
+        writer.close()
+
+
 async def test_without_name_servers_there_is_nothing_to_do() -> None:
     broker = Announced(MASTER)
     broker.registrar.start()
+    known = []
+    broker.registrar.announced(lambda: known.append(True))
     await broker.close()
-    assert broker.found == []
+    assert (broker.found, known) == ([], [True])

@@ -12,7 +12,13 @@ from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.runtime.events import Event, Events
 
 SETTINGS = BrokerClientSettings(
-    pull_hold_s=5.0, pull_timeout_s=10.0, commit_interval_s=30.0, down_s=0.2, send_timeout_s=1.0, request_timeout_s=1.0
+    pull_hold_s=5.0,
+    pull_timeout_s=10.0,
+    commit_interval_s=30.0,
+    down_s=0.2,
+    send_timeout_s=1.0,
+    request_timeout_s=1.0,
+    topic_wait_s=0.2,
 )
 
 

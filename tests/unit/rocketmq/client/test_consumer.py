@@ -18,7 +18,7 @@ from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.wire.headers import PullHeader
 from tallystick.rocketmq.wire.remoting import request
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode
-from tallystick.runtime.events import Events
+from tallystick.runtime.events import Event, Events
 
 PULL = RequestCode.PULL_MESSAGE
 
@@ -408,6 +408,18 @@ async def test_an_unknown_topic(cluster: FakeCluster, mq: RocketMQ) -> None:
     await cluster.add()
     with pytest.raises(NoSuchTopic):
         await anext(mq.consumer("g", "Nope"))
+
+
+async def test_a_topic_that_is_made_a_moment_later_is_waited_for(cluster: FakeCluster) -> None:
+    """A send made it, and the name server does not know yet; or that has just started, and knows nobody yet."""
+    told: list[Event] = []
+    settings = BrokerClientSettings(topic_wait_s=20.0)
+    async with broker(cluster.address, settings=settings, events=Events(told.append)) as mq:
+        first = asyncio.ensure_future(take(mq.consumer("g", "Soon", start="first"), 1))
+        await until(lambda: [event.kind for event in told].count("route not found") > 1)
+        fake = await cluster.add(topics=("T", "Soon"), queues=1)
+        fill(fake, 1, topic="Soon")
+        assert [message.body for message in await first] == [b"0"]
 
 
 async def test_one_group_once_in_a_client(cluster: FakeCluster, mq: RocketMQ) -> None:

@@ -14,6 +14,7 @@ from tallystick.rocketmq.client.sending import SendStatus
 from tallystick.rocketmq.wire.headers import read_send
 from tallystick.rocketmq.wire.record import Message, decode_properties
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode
+from tallystick.runtime.events import Event, Events
 
 SEND = RequestCode.SEND_MESSAGE_V2
 
@@ -146,6 +147,17 @@ async def test_an_unknown_topic_that_cannot_be_created(cluster: FakeCluster, mq:
     with pytest.raises(NoSuchTopic) as caught:
         await mq.producer("g").send("New", b"x")
     assert caught.value.topic == "New"
+
+
+async def test_a_name_server_that_knows_nothing_yet_is_asked_again(cluster: FakeCluster) -> None:
+    """It has just started: for up to 30 s a new producer got NoSuchTopic."""
+    told: list[Event] = []
+    settings = replace(_settings(), send_timeout_s=20.0, topic_wait_s=20.0)
+    async with broker(cluster.address, settings=settings, events=Events(told.append)) as mq:
+        sent = asyncio.ensure_future(mq.producer("g").send("T", b"x"))
+        await until(lambda: [event.kind for event in told].count("route not found") > 2)
+        await cluster.add()
+        assert (await sent).status is SendStatus.SEND_OK
 
 
 async def test_a_topic_without_a_master_takes_nothing(cluster: FakeCluster, mq: RocketMQ) -> None:
