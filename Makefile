@@ -35,8 +35,9 @@ bench: setup ## ours and the original in turn; JSON in out/
 	$(PY) bench/broker.py --json out/broker.json
 	$(PY) bench/spark.py --json out/spark.json
 
-demo: setup ## the main job on real data (ROWS=20000 for a quick look)
-	@$(PY) tools/preflight.py python java
+demo: ## the main job on real data (ROWS=20000 for a quick look)
+	@$(PYTHON) tools/preflight.py python java
+	@$(MAKE) --no-print-directory setup
 	$(PY) -m examples.flights $(if $(ROWS),--rows $(ROWS))
 
 clean:

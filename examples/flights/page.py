@@ -85,7 +85,8 @@ def _section(half: Half) -> str:
     steps = "\n".join(html.escape(step) for step in half.steps)
     recovery = f"<h3>Recovery of the dead writer's ledger, step by step</h3><pre>{steps}</pre>" if steps else ""
     return f"""<h2>{html.escape(half.title)}</h2><table>{rows}</table>
-<h3>Write rate, with the faults</h3>{throughput(half.run.acked, half.run.moments)}<ol>{moments}</ol>{recovery}"""
+<h3>Write rate, with the faults</h3>
+<figure class="wide">{throughput(half.run.acked, half.run.moments)}</figure><ol>{moments}</ol>{recovery}"""
 
 
 def write(path: Path, halves: Sequence[Half], table: Path) -> None:
@@ -94,16 +95,22 @@ def write(path: Path, halves: Sequence[Half], table: Path) -> None:
     good = all(half.verdict.good for half in halves)
     headline = "every row is there, once, in order" if good else "THE COMPARISON FAILED"
     path.write_text(
-        f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>tallystick: flights</title>
+        f"""<!doctype html><html lang="en"><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>tallystick: flights</title>
 <style>
- body {{ font: 15px/1.5 system-ui, sans-serif; color: {INK}; max-width: 1000px; margin: 2rem auto; padding: 0 1rem }}
+ body {{ font: 15px/1.5 system-ui, sans-serif; color: {INK}; max-width: 1000px; margin: 2rem auto; padding: 0 1rem;
+  overflow-wrap: anywhere }}
  h1 {{ font-size: 1.5rem }} h2 {{ font-size: 1.2rem; margin-top: 2.5rem }} h3 {{ font-size: 1rem; margin-top: 1.5rem }}
  .verdict {{ color: {ACCENT if good else FAULT} }}
  table {{ border-collapse: collapse }} th {{ text-align: left; font-weight: 500; padding-right: 2rem }}
  td, th {{ border-bottom: 1px solid #ddd; padding: .25rem 1.5rem .25rem 0; vertical-align: top }}
  pre {{ background: #f6f8fa; padding: .8rem; overflow-x: auto; font-size: 12px }}
  .pair {{ display: flex; flex-wrap: wrap }}
- svg {{ max-width: 100%; height: auto }}
+ figure {{ margin: 0; overflow-x: auto }} svg {{ max-width: 100%; height: auto }}
+ @media (max-width: 600px) {{
+  body {{ margin: 1rem auto }} th {{ padding-right: 1rem }} td, th {{ padding-right: .5rem }}
+  .wide svg {{ max-width: none; width: 640px }}
+ }}
 </style>
 <h1>From two logs to a table: <span class="verdict">{headline}</span></h1>
 {"".join(map(_section, halves))}

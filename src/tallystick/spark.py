@@ -15,6 +15,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from tallystick.errors import UsageError
+from tallystick.runtime.extras import require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,10 +42,9 @@ def session(master: str = "local[*]", app_name: str = "tallystick", **conf: obje
     """
     if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
         raise UsageError("Spark needs Java 17 or newer: install it, or set JAVA_HOME")
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise UsageError("PySpark is not installed: pip install 'tallystick[spark]'") from error
+    require("a Spark session", "pyspark")
+    from pyspark.sql import SparkSession
+
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault(
         "SPARK_LOCAL_IP", str(conf.get("spark.driver.bindAddress", DEFAULTS["spark.driver.bindAddress"]))
@@ -59,8 +59,9 @@ def register(spark: SparkSession) -> SparkSession:
     """Make the formats known to a session of one's own.
 
     Spark's Python workers must find tallystick. On one machine they are made to run this interpreter if theirs lacks
-    it; on a cluster a warning says what to set.
+    it; on a cluster a warning says what to set. Raises UsageError for a library that is not installed.
     """
+    require("reading with Spark", "pyspark", "pyarrow", "pandas")  # Spark itself imports the last two late, and dies
     from tallystick.pipeline.ledger.source import LedgerDataSource
     from tallystick.pipeline.topic.source import TopicDataSource
 

@@ -22,6 +22,40 @@ def test_other_names_are_not_there() -> None:
         _ = tallystick.nothing
 
 
+def test_the_modules_are_there_without_an_import_of_their_own() -> None:
+    for name in ("sync.connect", "errors.TallyError", "spark.register"):
+        script = f"import tallystick; assert callable(tallystick.{name})"
+        subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize(
+    ("library", "call", "extra"),
+    [
+        ("kazoo", "tallystick.sync.connect('zk+hierarchical://127.0.0.1:1/ledgers').ledger_metadata(1)", "zk"),
+        ("pyspark", "tallystick.spark.session()", "spark"),
+        ("pyspark", "tallystick.spark.register(None)", "spark"),
+        ("pyarrow", "tallystick.spark.register(None)", "spark"),
+        ("pandas", "tallystick.spark.register(None)", "spark"),
+    ],
+)
+def test_a_library_that_is_not_installed_is_named_with_its_extra(library: str, call: str, extra: str) -> None:
+    script = f"import sys; sys.modules[{library!r}] = None; import tallystick, tallystick.sync; {call}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert f"needs {library}: pip install 'tallystick[{extra}]'" in done.stderr
+
+
+def test_the_command_line_names_the_extra_too() -> None:
+    script = (
+        "import sys; sys.modules['kazoo'] = None; from tallystick import cli; "
+        "sys.exit(cli.main(['ledger', 'list', '--uri', 'zk+hierarchical://127.0.0.1:1/ledgers']))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "tally: metadata in ZooKeeper needs kazoo: pip install 'tallystick[zk]'\n",
+    )
+
+
 def loaded_by(code: str) -> set[str]:
     script = f"import sys; {code}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.uri import MemoryUri, SqliteUri, parse
+from tallystick.runtime.extras import require
 
 
 async def open_driver(uri: str, *, session_timeout_s: float = 10.0) -> MetadataDriver:
     """Connect to a cluster's metadata; ``close()`` it when done. The cluster itself need not exist yet.
 
     ``session_timeout_s`` is how long a registration outlives its process, and how long a call waits for a service that
-    does not answer. Raises UsageError for a bad URI, MetadataUnavailable when the service cannot be reached.
+    does not answer. Raises UsageError for a bad URI or a library that is not installed, MetadataUnavailable when
+    the service cannot be reached.
     """
     where = parse(uri)
     if isinstance(where, MemoryUri):
@@ -21,6 +23,7 @@ async def open_driver(uri: str, *, session_timeout_s: float = 10.0) -> MetadataD
         from tallystick.bookkeeper.metadata.sqlite import SqliteDriver
 
         return SqliteDriver(where.path, session_timeout_s=session_timeout_s)
+    require("metadata in ZooKeeper", "kazoo")
     from tallystick.bookkeeper.metadata.zookeeper import ZooKeeperDriver
 
     return await ZooKeeperDriver.connect(where, session_timeout_s=session_timeout_s)

@@ -1,0 +1,60 @@
+"""What `make test` says at its end."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def suites() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("suites", ROOT / "tools" / "suites.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["suites"] = module  # where dataclasses look their annotations up
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_skipped_tests_are_counted_and_ci_does_not_accept_them(
+    suites: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = [
+        suites.Result("check", True, 9.0),
+        suites.Result("unit", True, 30.0, 1000, 3),
+        suites.Result("interop", True, 1.0, 116, 116),
+    ]
+    assert suites.report_of(results, allow_skipped=True)
+    said = capsys.readouterr().out
+    assert "interop              1.0 s  SKIPPED: 116 of 116 tests skipped\n" in said
+    assert "unit                30.0 s  ok: 3 of 1000 tests skipped\n" in said
+    assert "119 of 1116 tests were skipped" in said
+    assert said.endswith("suites: 2 passed, 0 failed, 1 skipped\n")
+    assert not suites.report_of(results, allow_skipped=False)
+    assert suites.report_of(results[:1], allow_skipped=False)
+
+
+def test_a_failed_suite_fails_all(suites: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not suites.report_of([suites.Result("unit", False, 1.0, 10, 0)], allow_skipped=True)
+    assert capsys.readouterr().out.endswith("suites: 0 passed, 1 failed, 0 skipped\n")
+
+
+def test_tests_are_counted_by_pytest_s_own_report(suites: ModuleType, tmp_path: Path) -> None:
+    program = tmp_path / "test_some.py"
+    program.write_text("import pytest\ndef test_a(): pass\n@pytest.mark.skip\ndef test_b(): pass\n")
+    report = tmp_path / "tests.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(program), "--junitxml", str(report)]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    assert suites.counted(report) == (2, 1)
+
+
+def test_the_demo_looks_for_java_before_it_installs_anything() -> None:
+    done = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "preflight.py python java" in done.stdout.splitlines()[0]
