@@ -302,6 +302,7 @@ class DevCluster:
         """Only what is ours: the folder may be one that the user keeps other things in."""
         for node in state.nodes:
             shutil.rmtree(self._path(node.id), ignore_errors=True)
+        shutil.rmtree(self._path("metadata.db-leases"), ignore_errors=True)
         for name in self._disk.listdir(self.directory):
             if name in ("LOCK", "dev.json") or name.startswith("metadata.db"):
                 self._disk.unlink(self._path(name))

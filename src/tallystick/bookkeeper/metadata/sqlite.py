@@ -1,7 +1,8 @@
 """A coordination service in one SQLite file, for one machine: ``tally dev`` needs nothing else.
 
-The file is in WAL mode with ``synchronous=FULL``, so a change is durable when its call returns; compare-and-set is a
-``BEGIN IMMEDIATE`` transaction. The statements are in ``sqlite_store.py``, their thread in ``sqlite_thread.py``.
+Compare-and-set is a ``BEGIN IMMEDIATE`` transaction. The connection is in ``sqlite_file.py``, the statements are in
+``sqlite_store.py``, the thread that all drivers of a file share is in ``sqlite_thread.py``, leases are in
+``sqlite_leases.py``.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import asyncio
 import contextlib
 import dataclasses
 import uuid
+import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 from tallystick.bookkeeper.metadata import ctoken
 from tallystick.bookkeeper.metadata.driver import (
@@ -24,12 +27,15 @@ from tallystick.bookkeeper.metadata.driver import (
     Versioned,
     Watch,
 )
-from tallystick.bookkeeper.metadata.sqlite_store import PAGE, Lease, SqliteStore
+from tallystick.bookkeeper.metadata.sqlite_leases import Lease
+from tallystick.bookkeeper.metadata.sqlite_store import PAGE
 from tallystick.bookkeeper.metadata.sqlite_thread import SqliteThread
-from tallystick.bookkeeper.metadata.watch import BOOKIES, Watchers, take_place
+from tallystick.bookkeeper.metadata.watch import BOOKIES, take_place
 from tallystick.bookkeeper.wire.registration import check_bookie_id
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, LedgerMetadata
-from tallystick.errors import MetadataConflict
+from tallystick.errors import MetadataConflict, MetadataError
+
+T = TypeVar("T")
 
 
 class SqliteDriver:
@@ -37,118 +43,130 @@ class SqliteDriver:
 
     def __init__(self, path: str, *, session_timeout_s: float = 10.0) -> None:
         self._session_timeout_s = session_timeout_s
-        self._store, self._watchers = SqliteStore(path), Watchers()
-        self._thread = SqliteThread(self._store, self._watchers)
+        self._thread = SqliteThread.acquire(path)
+        self._store = self._thread.store
         self._registrations: list[SqliteRegistration] = []
+        self._watches: weakref.WeakSet[Watch] = weakref.WeakSet()
+        self._closed = False
+
+    async def _read(self, job: Callable[[], T]) -> T:
+        return await self._open_thread().call(job)
+
+    async def _write(self, job: Callable[[], T]) -> T:
+        return await self._open_thread().call(job, writes=True)
+
+    def _open_thread(self) -> SqliteThread:
+        if self._closed:
+            raise MetadataError("this metadata connection is closed", path=self._store.path)
+        return self._thread
 
     async def create_ledger(self, metadata: LedgerMetadata, ledger: LedgerId | None = None) -> Versioned[LedgerId]:
         stored = ctoken.stamped(metadata)
-        return await self._thread.call(partial(self._store.create_ledger, stored, ledger), writes=True)
+        return await self._write(partial(self._store.create_ledger, stored, ledger))
 
     async def read_ledger(self, ledger: LedgerId) -> Versioned[LedgerMetadata]:
-        return await self._thread.call(partial(self._store.read_ledger, ctoken.check_ledger_id(ledger)))
+        return await self._read(partial(self._store.read_ledger, ctoken.check_ledger_id(ledger)))
 
     async def write_ledger(self, ledger: LedgerId, metadata: LedgerMetadata, version: Version) -> Version:
         data = ctoken.rewritten(metadata)
         job = partial(self._store.write_ledger, ctoken.check_ledger_id(ledger), data, version)
-        return await self._thread.call(job, writes=True)
+        return await self._write(job)
 
     async def delete_ledger(self, ledger: LedgerId) -> None:
-        await self._thread.call(partial(self._store.delete_ledger, ctoken.check_ledger_id(ledger)), writes=True)
+        await self._write(partial(self._store.delete_ledger, ctoken.check_ledger_id(ledger)))
 
     async def ledgers(self) -> AsyncIterator[LedgerId]:
         last, page = -1, PAGE
         while page == PAGE:
-            found = await self._thread.call(partial(self._store.ledgers_after, last))
+            found = await self._read(partial(self._store.ledgers_after, last))
             for ledger in found:
                 yield ledger
             last, page = found[-1] if found else last, len(found)
 
     async def sync(self) -> Moment:
-        return await self._thread.call(self._store.sync)
+        return await self._read(self._store.sync)
 
     async def look_up(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Record | None]:
         asked = [ctoken.check_ledger_id(ledger) for ledger in ledgers]
-        return await self._thread.call(partial(self._store.look_up, asked))
+        return await self._read(partial(self._store.look_up, asked))
 
     def watch_ledger(self, ledger: LedgerId, changed: Callable[[], None]) -> Watch:
         return self._watch(ctoken.check_ledger_id(ledger), changed)
 
     async def bookies(self) -> Bookies:
-        return await self._thread.call(self._store.bookies)
+        return await self._read(self._store.bookies)
 
     def watch_bookies(self, changed: Callable[[], None]) -> Watch:
         return self._watch(BOOKIES, changed)
 
     def _watch(self, key: LedgerId | str, changed: Callable[[], None]) -> Watch:
-        watch = self._watchers.add(key, changed)
-        self._thread.watched()
+        thread = self._open_thread()
+        watch = thread.watchers.add(key, changed)
+        self._watches.add(watch)
+        thread.watched(key)
         return watch
 
     async def register(
         self, bookie: BookieId, info: BookieInfo, *, read_only: bool = False, replace: bool = False
     ) -> Registration:
         lease = Lease(check_bookie_id(bookie), info, str(uuid.uuid4()), self._session_timeout_s, read_only)
-        registration = SqliteRegistration(self._thread, self._store, lease)
+        registration = SqliteRegistration(self._open_thread(), lease)
         take = partial(registration.take, lease, replace=replace)
         try:
             await take_place(bookie, take, self.watch_bookies, self._session_timeout_s)
         except asyncio.CancelledError:  # the place may have been taken all the same
-            self._thread.post(registration.leave)
+            registration.abandon()
             raise
         self._registrations.append(registration)
         return registration
 
     async def read_cookie(self, bookie: BookieId) -> Versioned[bytes] | None:
-        return await self._thread.call(partial(self._store.read_cookie, bookie))
+        return await self._read(partial(self._store.read_cookie, bookie))
 
     async def write_cookie(self, bookie: BookieId, cookie: bytes, version: Version | None) -> None:
-        await self._thread.call(partial(self._store.write_cookie, check_bookie_id(bookie), cookie, version))
+        await self._write(partial(self._store.write_cookie, check_bookie_id(bookie), cookie, version))
 
     async def delete_cookie(self, bookie: BookieId) -> None:
-        await self._thread.call(partial(self._store.delete_cookie, bookie))
+        await self._write(partial(self._store.delete_cookie, bookie))
 
     async def bookie_creation(self, bookie: BookieId) -> Creation | None:
-        return await self._thread.call(partial(self._store.bookie_creation, bookie))
+        return await self._read(partial(self._store.bookie_creation, bookie))
 
     async def cookies(self) -> list[BookieId]:
-        return await self._thread.call(self._store.cookies)
+        return await self._read(self._store.cookies)
 
     async def instance_id(self) -> str:
-        return await self._thread.call(self._store.instance_id)
+        return await self._read(self._store.instance_id)
 
     async def init_cluster(self) -> str:
-        return await self._thread.call(self._store.init_cluster)
+        return await self._read(self._store.init_cluster)
 
     async def close(self) -> None:
+        if self._closed:
+            return
         for registration in self._registrations:
             await registration.close()
         self._registrations.clear()
-        await self._thread.close()
+        self._closed = True
+        for watch in list(self._watches):
+            watch.cancel()
+        await self._thread.release()
 
 
 class SqliteRegistration:
-    """A Registration; renewed by the driver's thread until it is closed or another process took the place."""
+    """A Registration; its lease is renewed until it is closed or another process took the place."""
 
-    def __init__(self, thread: SqliteThread, store: SqliteStore, lease: Lease) -> None:
-        self._thread, self._store, self._lease = thread, store, lease
+    def __init__(self, thread: SqliteThread, lease: Lease) -> None:
+        self._thread, self._lease = thread, lease
         self._open = True
         self.lost = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     async def take(self, lease: Lease, *, replace: bool) -> bool:
-        def job() -> bool:
-            taken = self._store.take_place(lease, replace=replace)
-            if taken:
-                self._thread.hold(lease, self._on_lost)
-            return taken
-
-        return await self._thread.call(job, writes=True)
-
-    def leave(self) -> None:
-        """On the thread."""
-        self._thread.drop(self._lease)
-        self._store.leave_place(self._lease)
+        taken = await self._thread.call(partial(self._thread.store.take_place, lease, replace=replace), writes=True)
+        if taken:  # the row alone is good for the first term
+            await self._thread.call(partial(self._thread.hold, lease, self._on_lost))
+        return taken
 
     def _on_lost(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
@@ -165,7 +183,13 @@ class SqliteRegistration:
             raise MetadataConflict("another process took this bookie's registration", bookie=lease.bookie)
         self._lease = lease
 
+    def abandon(self) -> None:
+        """Leave, whether the place was taken or not."""
+        self._thread.post(partial(self._thread.drop, self._lease))
+        self._thread.post(partial(self._thread.store.leave_place, self._lease), writes=True)
+
     async def close(self) -> None:
         if self._open:
             self._open = False
-            await self._thread.call(self.leave, writes=True)
+            await self._thread.call(partial(self._thread.drop, self._lease))
+            await self._thread.call(partial(self._thread.store.leave_place, self._lease), writes=True)

@@ -1,189 +1,90 @@
-"""The statements behind ``sqlite://``: plain synchronous calls on one connection, each one transaction.
+"""The statements behind ``sqlite://``: plain synchronous calls on one connection (``sqlite_file.py``).
 
-The tables are in ``sqlite_schema.py``. A registration lives until its expiry unless renewed. Expiries are on the clock
-that all processes of a machine share and nobody can set; rows of another boot are expired, as all that wrote them are
-gone.
+The tables are in ``sqlite_schema.py``. A registration lives until its expiry, or until the end of its owner's lease
+(``sqlite_leases.py``) if that is later. Both are on the clock that all processes of a machine share and nobody can set;
+rows of another boot are expired, as all that wrote them are gone. Each change is a transaction, or a part of one that
+the caller has begun.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
+import json
 import sqlite3
 import time
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tallystick.bookkeeper.metadata import ctoken, sqlite_schema
 from tallystick.bookkeeper.metadata.driver import Bookies, Creation, Moment, Record, Version, Versioned
-from tallystick.bookkeeper.metadata.mounts import refuse_network
+from tallystick.bookkeeper.metadata.sqlite_file import SqliteFile
+from tallystick.bookkeeper.metadata.sqlite_leases import Lease, LeaseFiles, boot_now
+from tallystick.bookkeeper.metadata.watch import BOOKIES
 from tallystick.bookkeeper.wire import metadata as wire
 from tallystick.bookkeeper.wire import registration
-from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, LedgerMetadata
-from tallystick.errors import (
-    LedgerExists,
-    MetadataConflict,
-    MetadataError,
-    MetadataUnavailable,
-    MetadataUncertain,
-    NoSuchLedger,
-    UsageError,
-)
+from tallystick.bookkeeper.wire.values import BookieId, LedgerId, LedgerMetadata
+from tallystick.errors import LedgerExists, MetadataConflict, NoSuchLedger, UsageError
 
-BUSY_TIMEOUT_S = 10.0  # how long a transaction waits for another process's
 PAGE = 10_000  # ledger ids of one listing query
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-def boot_now() -> float:
-    """Seconds since boot, time asleep included."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-@dataclass(frozen=True)
-class Lease:
-    """One registration as its owner knows it."""
-
-    bookie: BookieId
-    info: BookieInfo
-    owner: str
-    seconds: float
-    read_only: bool = False
-
-
 @dataclass(frozen=True)
 class Sight:
-    """What watchers compare: versions of the watched ledgers (None: not there), the registrations if watched."""
+    """What watchers compare: the registrations, and when the first of them ends if it is not renewed."""
 
-    ledgers: dict[LedgerId, Version | None] = field(default_factory=dict)
-    bookies: tuple[tuple[object, ...], ...] | None = None
+    bookies: tuple[tuple[object, ...], ...] = field(default_factory=tuple)
     next_expiry: float | None = None
 
 
 class SqliteStore:
-    """One connection; opened at the first use, on the thread that uses it. SQLite's errors come as MetadataError."""
+    """See the module. Everything that takes part in a transaction is undone with it."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._connection: sqlite3.Connection | None = None
-        self._file: tuple[int, int] | None = None  # device and inode of what is open
+        self.file, self.leases = SqliteFile(path), LeaseFiles(path)
+        self._changed: list[LedgerId | str] = []
         try:
             self._boot = BOOT_ID.read_text().strip()
         except OSError as error:
             raise UsageError("sqlite:// needs Linux: there is no boot id here", path=str(BOOT_ID)) from error
 
-    # -- connection ---------------------------------------------------------------------------------------------------
-
-    @property
-    def is_open(self) -> bool:
-        return self._connection is not None
-
-    def _connect(self) -> sqlite3.Connection:
-        if self._connection is None:
-            if not os.path.exists(self.path):
-                raise MetadataError("there is no cluster here; make one with `tally cluster init`", path=self.path)
-            refuse_network(self.path)
-            self._file = _file_id(self.path)
-            self._connection = self._open()
-        return self._connection
-
-    def _require_same_file(self) -> None:
-        """Raises MetadataError when the open file is no longer the one of its name: nobody else would see a change."""
-        if _file_id(self.path) != self._file:
-            raise MetadataError(
-                "the metadata file was replaced or removed while it was in use: what is there now is another cluster; "
-                "restart to use it",
-                path=self.path,
-            )
-
-    def _open(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-        try:
-            connection.execute("PRAGMA synchronous = FULL")  # a commit is on the disk when it returns
-            version = sqlite_schema.version(connection)
-            if version == 1:
-                version = sqlite_schema.upgrade(connection)
-            tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        except sqlite3.Error:
-            connection.close()
-            raise
-        if version != sqlite_schema.VERSION:
-            connection.close()
-            kind = (
-                "there is no cluster in this file" if not tables else "this file was made by another program or version"
-            )
-            raise MetadataError(kind, path=self.path, schema=version)
-        return connection
-
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self.file.close()
 
-    @contextlib.contextmanager
-    def _mapped(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY  # the rest are details
-            kind = MetadataUnavailable if busy else MetadataError
-            raise kind(f"the metadata file cannot be used: {error}", path=self.path) from error
-
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._mapped():
-            yield self._connect()
+    def _reading(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+        return self.file.reading()
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._mapped():
-            connection = self._connect()
-            self._require_same_file()
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                self._commit(connection)
-            except BaseException:
-                # Some failures, a full disk among them, have rolled back by themselves.
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
-
-    def _commit(self, connection: sqlite3.Connection) -> None:
-        """Raises MetadataUncertain: what was written may still be found by whoever opens the file next."""
+        known = len(self._changed)
         try:
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise MetadataUncertain(f"the change may not be on the disk: {error}", path=self.path) from error
+            with self.file.writing() as connection:
+                yield connection
+        except BaseException:
+            del self._changed[known:]
+            raise
+
+    def transaction(self) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+        """All changes inside are one commit. Raises MetadataUnavailable while another process writes."""
+        return self._writing()
+
+    def take_changed(self) -> list[LedgerId | str]:
+        """What was changed since the last time, as keys of watchers."""
+        changed, self._changed = self._changed, []
+        return changed
 
     # -- the cluster --------------------------------------------------------------------------------------------------
 
     def init_cluster(self) -> str:
-        refuse_network(self.path)
-        instance = str(uuid.uuid4())
-        try:
-            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-            # SQLite gives its other files the same mode; ledger passwords are in them.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        except OSError as error:
-            raise MetadataError(f"the metadata file cannot be made: {error.strerror}", path=self.path) from error
-        with self._mapped(), contextlib.closing(sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S)) as connection:
-            connection.isolation_level = None
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("BEGIN IMMEDIATE")
-            if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                raise UsageError("there is a cluster here already", path=self.path)
-            sqlite_schema.create(connection, instance)
-            connection.execute("COMMIT")
-        return instance
+        return self.file.make()
 
     def sync(self) -> Moment:
         """Reads of the file are never late, as long as it is the file of that name."""
         instance = self.instance_id()
-        self._require_same_file()
+        self.file.require_same()
         return Moment(instance, 0)
 
     def instance_id(self) -> str:
@@ -197,14 +98,11 @@ class SqliteStore:
             chosen = self._new_id(connection) if ledger is None else ctoken.check_ledger_id(ledger)
             row = connection.execute("SELECT data, version FROM ledgers WHERE id = ?", (chosen,)).fetchone()
             if row is None:
-                values = (
-                    chosen,
-                    time.time_ns() // 1_000_000,
-                    wire.encode(metadata),
-                    sqlite_schema.new_creation(connection),
-                )
+                creation = sqlite_schema.new_creation(connection)
+                values = (chosen, time.time_ns() // 1_000_000, wire.encode(metadata), creation)
                 statement = "INSERT INTO ledgers (id, version, ctime_ms, data, creation) VALUES (?, 0, ?, ?, ?)"
                 connection.execute(statement, values)
+                self._changed.append(chosen)
             elif not ctoken.is_own(row[0], metadata):
                 raise LedgerExists(ledger=chosen)
             return Versioned(chosen, row[1] if row else 0)
@@ -229,6 +127,7 @@ class SqliteStore:
         with self._writing() as connection:
             update = "UPDATE ledgers SET data = ?, version = version + 1 WHERE id = ? AND version = ?"
             if connection.execute(update, (data, ledger, version)).rowcount:
+                self._changed.append(ledger)
                 return version + 1
             row = connection.execute("SELECT version FROM ledgers WHERE id = ?", (ledger,)).fetchone()
         if row is None:
@@ -239,12 +138,15 @@ class SqliteStore:
         with self._writing() as connection:
             if not connection.execute("DELETE FROM ledgers WHERE id = ?", (ledger,)).rowcount:
                 raise NoSuchLedger(ledger=ledger)
+            self._changed.append(ledger)
 
     def look_up(self, ledgers: Sequence[LedgerId]) -> dict[LedgerId, Record | None]:
-        query = "SELECT data, creation FROM ledgers WHERE id = ?"
+        records: dict[LedgerId, Record | None] = dict.fromkeys(ledgers)
         with self._reading() as connection:
-            rows = {ledger: connection.execute(query, (ledger,)).fetchone() for ledger in ledgers}
-        return {ledger: row and Record(wire.state_of(row[0]), int(row[1])) for ledger, row in rows.items()}
+            query = "SELECT id, data, creation FROM ledgers WHERE id IN (SELECT value FROM json_each(?))"
+            for ledger, data, creation in connection.execute(query, (json.dumps(ledgers),)):
+                records[ledger] = Record(wire.state_of(data), int(creation))
+        return records
 
     def ledgers_after(self, ledger: LedgerId) -> list[LedgerId]:
         """The next page of ids, ascending; short at the end."""
@@ -255,33 +157,55 @@ class SqliteStore:
     # -- registrations ------------------------------------------------------------------------------------------------
 
     def bookies(self) -> Bookies:
-        with self._reading() as connection:
-            query = "SELECT bookie, info, read_only FROM registrations WHERE boot = ? AND expires > ? ORDER BY bookie"
-            rows = connection.execute(query, (self._boot, boot_now())).fetchall()
-        found = {bookie: (registration.decode_or_empty(info, bookie), read_only) for bookie, info, read_only in rows}
+        living = list(self._living())
+        found = {row[0]: (registration.decode_or_empty(row[1], row[0]), row[2]) for row, _ in living}
         return Bookies(
             {bookie: info for bookie, (info, read_only) in found.items() if not read_only},
             {bookie: info for bookie, (info, read_only) in found.items() if read_only},
         )
 
+    def _living(self) -> Iterator[tuple[tuple[Any, ...], float]]:
+        """Rows (bookie, info, read only, owner) of the living, by bookie, and when each one's time is over."""
+        with self._reading() as connection:
+            query = "SELECT bookie, info, read_only, owner, expires FROM registrations WHERE boot = ? ORDER BY bookie"
+            rows = connection.execute(query, (self._boot,)).fetchall()
+        now = boot_now()
+        for *row, expires in rows:
+            end = self._end(row[3], expires, now)
+            if end > now:
+                yield tuple(row), end
+
+    def _end(self, owner: str, expires: float, now: float) -> float:
+        return expires if expires > now else self.leases.end_of(owner)
+
     def take_place(self, lease: Lease, *, replace: bool) -> bool:
         """Take or renew a place; False when another living owner has it."""
         with self._writing() as connection:
             now = boot_now()
-            query = "SELECT owner FROM registrations WHERE bookie = ? AND boot = ? AND expires > ?"
-            row = connection.execute(query, (lease.bookie, self._boot, now)).fetchone()
-            if row is not None and row[0] != lease.owner and not replace:
+            query = "SELECT owner, expires FROM registrations WHERE bookie = ? AND boot = ?"
+            row = connection.execute(query, (lease.bookie, self._boot)).fetchone()
+            taken = row is not None and row[0] != lease.owner
+            if taken and not replace and self._end(row[0], row[1], now) > now:
                 return False
             values = (
                 lease.bookie, lease.read_only, registration.encode(lease.info), lease.owner, self._boot,
                 now + lease.seconds,
             )  # fmt: skip
             connection.execute("INSERT OR REPLACE INTO registrations VALUES (?, ?, ?, ?, ?, ?)", values)
+            self._changed.append(BOOKIES)
             return True
+
+    def owner(self, bookie: BookieId) -> str | None:
+        """Who has a place, living or not; None when nobody has."""
+        with self._reading() as connection:
+            query = "SELECT owner FROM registrations WHERE bookie = ? AND boot = ?"
+            row = connection.execute(query, (bookie, self._boot)).fetchone()
+        return None if row is None else str(row[0])
 
     def leave_place(self, lease: Lease) -> None:
         with self._writing() as connection:
             connection.execute("DELETE FROM registrations WHERE bookie = ? AND owner = ?", (lease.bookie, lease.owner))
+            self._changed.append(BOOKIES)
 
     # -- cookies ------------------------------------------------------------------------------------------------------
 
@@ -294,9 +218,8 @@ class SqliteStore:
         with self._writing() as connection:
             if version is None:
                 statement = "INSERT OR IGNORE INTO cookies (bookie, version, data, creation) VALUES (?, 0, ?, ?)"
-                written = connection.execute(
-                    statement, (bookie, cookie, sqlite_schema.new_creation(connection))
-                ).rowcount
+                values = bookie, cookie, sqlite_schema.new_creation(connection)
+                written = connection.execute(statement, values).rowcount
             else:
                 statement = "UPDATE cookies SET data = ?, version = version + 1 WHERE bookie = ? AND version = ?"
                 written = connection.execute(statement, (cookie, bookie, version)).rowcount
@@ -309,7 +232,7 @@ class SqliteStore:
 
     def bookie_creation(self, bookie: BookieId) -> Creation | None:
         with self._reading() as connection:
-            self._require_same_file()
+            self.file.require_same()
             row = connection.execute("SELECT creation FROM cookies WHERE bookie = ?", (bookie,)).fetchone()
         return None if row is None else int(row[0])
 
@@ -324,25 +247,14 @@ class SqliteStore:
         with self._reading() as connection:
             return int(connection.execute("PRAGMA data_version").fetchone()[0])
 
-    def sight(self, ledgers: list[LedgerId], *, bookies: bool) -> Sight:
+    def versions(self, ledgers: Sequence[LedgerId]) -> dict[LedgerId, Version | None]:
+        """Of each ledger; None when it is not there."""
+        versions: dict[LedgerId, Version | None] = dict.fromkeys(ledgers)
         with self._reading() as connection:
-            versions: dict[LedgerId, Version | None] = dict.fromkeys(ledgers)
-            for ledger in ledgers:
-                row = connection.execute("SELECT version FROM ledgers WHERE id = ?", (ledger,)).fetchone()
-                versions[ledger] = row[0] if row else None
-            if not bookies:
-                return Sight(versions)
-            query = (
-                "SELECT bookie, info, read_only, owner, expires FROM registrations WHERE boot = ? AND expires > ? "
-                "ORDER BY bookie"
-            )
-            rows = connection.execute(query, (self._boot, boot_now())).fetchall()
-        return Sight(versions, tuple(row[:4] for row in rows), min((row[4] for row in rows), default=None))
+            query = "SELECT id, version FROM ledgers WHERE id IN (SELECT value FROM json_each(?))"
+            versions.update(connection.execute(query, (json.dumps(ledgers),)).fetchall())
+        return versions
 
-
-def _file_id(path: str) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+    def sight(self) -> Sight:
+        living = list(self._living())
+        return Sight(tuple(row for row, _ in living), min((end for _, end in living), default=None))

@@ -1,175 +1,319 @@
-"""The thread that owns a SQLite connection: runs calls in order, looks for others' changes, keeps registrations up.
+"""The thread that owns a SQLite connection: runs calls, looks for others' changes. One for each file and process.
 
-Other processes' commits show in ``PRAGMA data_version``, asked for every 50 ms while anyone watches. It does not show
-own commits, and an expiry is no commit at all: after each own call, and at the earliest expiry, the thread looks too.
-Renewals are made here and not on the event loop, so that a busy loop does not cost a bookie its registration.
+All drivers of a process share it, so that many clients are one connection and one poller. Changes
+that wait together are one transaction, with one sync for all of them. Reads come after the changes that were asked for
+before them, unless another process holds the write lock: then the changes wait, and reads go on. Other processes'
+commits show in ``PRAGMA data_version``, asked for every 50 ms while anyone watches; it does not show own commits, whose
+keys the store tells, and an expiry is no commit at all: at the earliest one the thread looks too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import os
 import queue
 import threading
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
-from tallystick.bookkeeper.metadata.sqlite_store import Lease, Sight, SqliteStore, boot_now
+from tallystick.bookkeeper.metadata.driver import Version
+from tallystick.bookkeeper.metadata.sqlite_file import GATE, file_id_of, lock_holder
+from tallystick.bookkeeper.metadata.sqlite_leases import RENEWALS, RETRY_S, Lease, LeaseKeeper, boot_now
+from tallystick.bookkeeper.metadata.sqlite_store import Sight, SqliteStore
 from tallystick.bookkeeper.metadata.watch import BOOKIES, Watchers
-from tallystick.errors import MetadataError, UsageError
+from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.errors import MetadataError, MetadataUnavailable, UsageError
+from tallystick.runtime.fork import ProcessLock
 
 T = TypeVar("T")
 
 POLL_S = 0.05
-RENEWALS = 3  # in the time of a lease
-RETRY_S = 1.0  # after a renewal that failed
+BUSY_TIMEOUT_S = 10.0  # how long a call waits for another process's lock
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.01  # between two attempts to get it
+MAX_TOGETHER = 512  # calls of one turn, changes of one transaction
+
+_threads: dict[str, SqliteThread] = {}
+_threads_lock = ProcessLock()
+os.register_at_fork(after_in_child=_threads.clear)
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    job: Callable[[], Any]
+    writes: bool
+    deadline: float
+    loop: asyncio.AbstractEventLoop | None = None  # None: nobody waits
+    future: asyncio.Future[Any] | None = None
+    result: Any = None
+    error: BaseException | None = None
+    ends: bool = False
 
 
 class SqliteThread:
-    """Ends with ``close``, or with the process (it is a daemon)."""
+    """Get it with ``acquire`` and give it back with ``release``; it ends with its last user, or with the process."""
 
-    def __init__(self, store: SqliteStore, watchers: Watchers) -> None:
-        self._store, self._watchers = store, watchers
-        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    def __init__(self, path: str) -> None:
+        self.store, self.watchers = SqliteStore(path), Watchers()
+        self._users = 0
+        self._queue: queue.SimpleQueue[_Call] = queue.SimpleQueue()
+        self._waiting: deque[_Call] = deque()  # changes
+        self._locked_out: list[_Call] = []  # reads; rare: while another process opens or closes the file
+        self._retry_at, self._pause_s = 0.0, FIRST_PAUSE_S
+        self._keeper = LeaseKeeper(self.store.leases)
         self._leases: dict[str, tuple[Lease, Callable[[], None]]] = {}  # by owner; used on the thread only
-        self._renew_at = float("inf")
-        self._data_version = -1
-        self._seen = Sight()
-        self._running, self._closed, self._pid = True, False, os.getpid()
+        self._check_at = self._poll_at = 0.0
+        self._data_version = (0, 0)
+        self._versions: dict[LedgerId, Version | None] = {}  # of watched ledgers, as seen last
+        self._sight: Sight | None = None  # the registrations, likewise
+        self._last: _Call | None = None
+        self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name="tally-sqlite", daemon=True)
         self._thread.start()
+
+    @classmethod
+    def acquire(cls, path: str) -> SqliteThread:
+        with _threads_lock:
+            thread = _threads.get(path)
+            if thread is None or thread.is_stale:
+                thread = _threads[path] = cls(path)
+            thread._users += 1
+            return thread
+
+    @property
+    def is_stale(self) -> bool:
+        """Another file is at the path now than the one that is open."""
+        return self.store.file.file_id not in (None, file_id_of(self.store.path))
 
     # -- from event loops ---------------------------------------------------------------------------------------------
 
     async def call(self, job: Callable[[], T], *, writes: bool = False) -> T:
-        """Run ``job`` on the thread, after all calls before it. With ``writes`` own watchers are told at once."""
-        self._check_usable()
-        return await self._submit(job, writes)
+        """Run ``job`` on the thread. With ``writes``: after all changes before it, and what it changed is durable.
 
-    def _submit(self, job: Callable[[], T], writes: bool) -> asyncio.Future[T]:
+        Raises what it raises; MetadataUnavailable when another process kept the lock for ``BUSY_TIMEOUT_S``.
+        """
+        self._check_usable()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        self._queue.put(_Call(job, writes, time.monotonic() + BUSY_TIMEOUT_S, loop, future))
+        return await future
 
-        def run() -> None:
-            try:
-                result = job()
-            except BaseException as error:
-                _resolve(loop, future, None, error)
-            else:
-                if writes:
-                    self._look()
-                _resolve(loop, future, result, None)
-
-        self._jobs.put(run)
-        return future
-
-    def post(self, job: Callable[[], object]) -> None:
+    def post(self, job: Callable[[], object], *, writes: bool = False) -> None:
         """Run ``job`` like ``call`` does, with nobody waiting for it; its MetadataError is dropped."""
         self._check_usable()
+        self._queue.put(_Call(job, writes, time.monotonic() + BUSY_TIMEOUT_S))
 
-        def run() -> None:
-            with contextlib.suppress(MetadataError):
-                job()
-                self._look()
+    def watched(self, key: Hashable) -> None:
+        """Note how ``key`` is before whatever the caller asks next: a change after that is told."""
+        self.post(partial(self._look, [key]))
 
-        self._jobs.put(run)
-
-    def watched(self) -> None:
-        """Note how things are before whatever the caller asks next: a change after that is told."""
+    async def release(self) -> None:
+        """After all calls before it. The last user closes the connection."""
         self._check_usable()
-        self._jobs.put(self._look)
-
-    async def close(self) -> None:
-        """Close the connection after all calls before it, and end."""
-
-        def end() -> None:
-            self._store.close()
-            self._running = False
-
-        if not self._closed:
-            self._closed = True
-            await self._submit(end, writes=False)
+        with _threads_lock:
+            self._users -= 1
+            is_last = not self._users
+            if is_last and _threads.get(self.store.path) is self:
+                del _threads[self.store.path]
+        if is_last:
+            loop = asyncio.get_running_loop()
+            ended: asyncio.Future[None] = loop.create_future()
+            self._queue.put(_Call(lambda: None, False, 0.0, loop, ended, ends=True))
+            await ended
 
     def _check_usable(self) -> None:
-        if self._closed:
-            raise MetadataError("this metadata connection is closed", path=self._store.path)
         if self._pid != os.getpid():  # SQLite forbids it, and the thread is not here
-            raise UsageError("a metadata connection does not survive a fork; connect again", path=self._store.path)
+            raise UsageError("a metadata connection does not survive a fork; connect again", path=self.store.path)
 
-    # -- on the thread ------------------------------------------------------------------------------------------------
+    # -- on the thread: calls -----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while self._last is None or self._waiting or self._locked_out:
+            calls = self._take()
+            self._waiting.extend(call for call in calls if call.writes)
+            if self._waiting and time.monotonic() >= self._retry_at:
+                self._write()
+            if self._locked_out and time.monotonic() >= self._retry_at:
+                calls, self._locked_out = self._locked_out + calls, []
+            for call in calls:
+                if call.ends:
+                    self._last = call
+                elif not call.writes:
+                    self._read(call)
+            self._tick()
+        self.store.close()
+        _settle([self._last])
+
+    def _take(self) -> list[_Call]:
+        """Calls that came; none when it is time for something else first."""
+        now, wait = time.monotonic(), float("inf")
+        if self._waiting or self._locked_out:
+            wait = self._retry_at - now
+        if self.watchers:
+            wait = min(wait, self._poll_at - now)
+        if self._leases:
+            wait = min(wait, self._check_at - now)
+        calls: list[_Call] = []
+        with contextlib.suppress(queue.Empty):
+            calls.append(self._queue.get(timeout=None if wait == float("inf") else max(wait, 0.0)))
+            while len(calls) < MAX_TOGETHER:
+                calls.append(self._queue.get_nowait())
+        return calls
+
+    def _read(self, call: _Call) -> None:
+        with GATE:
+            _attempt(call)
+        if _is_locked(call.error) and time.monotonic() < call.deadline:
+            self._locked_out.append(call)
+            self._retry_at = max(self._retry_at, time.monotonic() + self._pause_s)
+        else:
+            _settle([call])
+
+    def _write(self) -> None:
+        """Those that wait, in one transaction, each a part of its own."""
+        calls = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_TOGETHER))]
+        try:
+            with GATE, self.store.transaction():
+                for call in calls:
+                    _attempt(call)
+                    if call.error is not None and not self.store.file.in_transaction:
+                        raise call.error  # SQLite has undone all of it, as it does when the disk is full
+        except BaseException as error:
+            if _is_locked(error):
+                self._wait_for_lock(calls, error)
+                return
+            for call in calls:
+                call.result, call.error = None, copy.copy(error)
+        self._pause_s = FIRST_PAUSE_S
+        # A pause before more, in which other processes get at the lock.
+        self._retry_at = time.monotonic() + (FIRST_PAUSE_S if self._waiting else 0.0)
+        changed = dict.fromkeys(self.store.take_changed())
+        _settle(calls)
+        try:
+            self._look([key for key in changed if key in self.watchers])
+        except MetadataError:
+            self._data_version = (0, 0)  # the next poll looks at everything
+
+    def _wait_for_lock(self, calls: list[_Call], error: BaseException) -> None:
+        now = time.monotonic()
+        self._waiting.extendleft(reversed([call for call in calls if call.deadline > now]))
+        overdue = [call for call in calls if call.deadline <= now]
+        if overdue:
+            holder = lock_holder(self.store.path)
+        for call in overdue:
+            call.error = MetadataUnavailable(
+                f"another process has kept the metadata file locked for {BUSY_TIMEOUT_S:g} s",
+                path=self.store.path, **holder,
+            )  # fmt: skip
+            call.error.__cause__ = error
+        _settle(overdue)
+        self._retry_at = now + self._pause_s
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+
+    # -- on the thread: registrations ---------------------------------------------------------------------------------
 
     def hold(self, lease: Lease, lost: Callable[[], None]) -> None:
         """Keep a lease up from now on (in place of an older one of its owner); ``lost`` when another took the place."""
+        self.store.leases.remove_left_behind()
+        self._keeper.hold(lease)
         self._leases[lease.owner] = lease, lost
-        self._renew_at = min(self._renew_at, time.monotonic() + lease.seconds / RENEWALS)
+        self._check_at = min(self._check_at, time.monotonic() + lease.seconds / RENEWALS)
 
     def drop(self, lease: Lease) -> None:
-        self._leases.pop(lease.owner, None)
+        if self._leases.pop(lease.owner, None) is not None:
+            self._keeper.drop(lease.owner)
 
-    def _run(self) -> None:
-        while self._running:
-            wait = self._renew_at - time.monotonic()
-            if self._watchers.keys():
-                wait = min(wait, POLL_S)
-            try:
-                job = self._jobs.get(timeout=None if wait == float("inf") else max(wait, 0.0))
-            except queue.Empty:
-                job = self._tick
-            job()
-
-    def _tick(self) -> None:
-        if time.monotonic() >= self._renew_at:
-            self._renew()
-        expired = self._seen.next_expiry is not None and boot_now() >= self._seen.next_expiry
-        with contextlib.suppress(MetadataError):  # watchers hear of it when the file can be read again
-            if self._watchers.keys() and (expired or self._store.data_version() != self._data_version):
-                self._look()
-
-    def _look(self) -> None:
-        """Tell the watchers of all that differs from the last look."""
-        keys = self._watchers.keys()
-        if not keys:
-            self._seen = Sight()
-            return
-        ledgers = [key for key in keys if isinstance(key, int)]
-        try:
-            # The version first: a commit between the two shows in the sight, and once more at the next tick.
-            self._data_version, before = self._store.data_version(), self._seen
-            self._seen = self._store.sight(ledgers, bookies=BOOKIES in keys)
-        except MetadataError:
-            return  # the next tick tries again
-        for ledger in ledgers:
-            if ledger in before.ledgers and before.ledgers[ledger] != self._seen.ledgers[ledger]:
-                self._watchers.notify(ledger)
-        if None not in (before.bookies, self._seen.bookies) and before.bookies != self._seen.bookies:
-            self._watchers.notify(BOOKIES)
-
-    def _renew(self) -> None:
+    def _check_leases(self) -> None:
+        """Whose place is it? A place that nobody has (any more) is taken again."""
         wait = float("inf")
         for lease, lost in list(self._leases.values()):
             wait = min(wait, lease.seconds / RENEWALS)
             try:
-                # The row may have expired, or be gone: it is ours as long as nobody else has taken the place.
-                if not self._store.take_place(lease, replace=False):
-                    self.drop(lease)
-                    lost()
+                owner = self.store.owner(lease.bookie)
             except MetadataError:
                 wait = min(wait, RETRY_S)
-        self._renew_at = time.monotonic() + wait
+                continue
+            if owner is None:
+                self.post(partial(self.store.take_place, lease, replace=False), writes=True)
+            elif owner != lease.owner:
+                self.drop(lease)
+                lost()
+        self._check_at = time.monotonic() + wait
+
+    # -- on the thread: what watchers hear ----------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        if self._leases and now >= self._check_at:
+            with GATE:
+                self._check_leases()
+        if self.watchers and now >= self._poll_at:
+            self._poll_at = now + POLL_S
+            with GATE:
+                self._poll()
+
+    def _poll(self) -> None:
+        if BOOKIES not in self.watchers:
+            self._sight = None
+        if len(self._versions) > 2 * len(self.watchers) + 1024:
+            self._versions = {key: seen for key, seen in self._versions.items() if key in self.watchers}
+        with contextlib.suppress(MetadataError):  # watchers hear of it when the file can be read again
+            data_version = self.store.file.data_version()
+            expiry = self._sight.next_expiry if self._sight is not None else None
+            if data_version != self._data_version:
+                self._look(self.watchers.keys())
+                # Asked before the look: a commit between the two shows in it, and once more at the next tick.
+                self._data_version = data_version
+            elif expiry is not None and boot_now() >= expiry:
+                self._look([BOOKIES])
+
+    def _look(self, keys: list[Hashable]) -> None:
+        """Tell the watchers of these keys what differs from the last look. Raises MetadataError: look again."""
+        ledgers = [key for key in keys if isinstance(key, int)]
+        for ledger, version in self.store.versions(ledgers).items() if ledgers else ():
+            if self._versions.setdefault(ledger, version) != version:
+                self._versions[ledger] = version
+                self.watchers.notify(ledger)
+        if BOOKIES in keys:
+            before, self._sight = self._sight, self.store.sight()
+            if before is not None and before.bookies != self._sight.bookies:
+                self.watchers.notify(BOOKIES)
 
 
-def _resolve(
-    loop: asyncio.AbstractEventLoop, future: asyncio.Future[T], result: T | None, error: BaseException | None
-) -> None:
-    def settle() -> None:
-        if future.done():  # its caller was cancelled
-            return
-        if error is not None:
-            future.set_exception(error)
+def _attempt(call: _Call) -> None:
+    call.result = call.error = None
+    try:
+        call.result = call.job()
+    except BaseException as error:
+        call.error = error
+
+
+def _is_locked(error: BaseException | None) -> bool:
+    """Another process had the lock, and nothing was done."""
+    return isinstance(error, MetadataUnavailable) and not error.ambiguous
+
+
+def _settle(calls: list[_Call]) -> None:
+    """Each loop hears of all its calls at once."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Call]] = {}
+    for call in calls:
+        if call.loop is not None:
+            by_loop.setdefault(call.loop, []).append(call)
+    for loop, settled in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(_resolve, settled)
+
+
+def _resolve(calls: list[_Call]) -> None:
+    for call in calls:
+        if call.future is None or call.future.done():  # its caller was cancelled
+            continue
+        if call.error is not None:
+            call.future.set_exception(call.error)
         else:
-            future.set_result(result)  # type: ignore[arg-type]  # None is the result of a T that is None
-
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-        loop.call_soon_threadsafe(settle)
+            call.future.set_result(call.result)

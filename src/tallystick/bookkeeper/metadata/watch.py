@@ -19,28 +19,37 @@ class Watchers:
 
     def __init__(self) -> None:
         self._lock = ProcessLock()
-        self._watches: list[_Watch] = []
+        self._watches: dict[Hashable, list[_Watch]] = {}
 
     def add(self, key: Hashable, changed: Callable[[], None]) -> Watch:
         """From the event loop that ``changed`` is to run on."""
         watch = _Watch(self, key, changed, asyncio.get_running_loop())
         with self._lock:
-            self._watches.append(watch)
+            self._watches.setdefault(key, []).append(watch)
         return watch
+
+    def __len__(self) -> int:
+        """How many keys are watched."""
+        return len(self._watches)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._watches
 
     def keys(self) -> list[Hashable]:
         with self._lock:
-            return list(dict.fromkeys(watch.key for watch in self._watches))
+            return list(self._watches)
 
     def notify(self, key: Hashable) -> None:
         with self._lock:
-            found = [watch for watch in self._watches if watch.key == key]
+            found = list(self._watches.get(key, ()))
         for watch in found:
             watch.tell()
 
     def remove(self, watch: _Watch) -> None:
-        with self._lock, contextlib.suppress(ValueError):
-            self._watches.remove(watch)
+        with self._lock, contextlib.suppress(KeyError, ValueError):
+            self._watches[watch.key].remove(watch)
+            if not self._watches[watch.key]:
+                del self._watches[watch.key]
 
 
 @dataclass(eq=False)

@@ -14,7 +14,8 @@ from support.waiting import until
 from tallystick.bookkeeper.metadata import sqlite_store
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.metadata.sqlite import SqliteDriver
-from tallystick.bookkeeper.metadata.sqlite_store import Lease, SqliteStore
+from tallystick.bookkeeper.metadata.sqlite_leases import Lease, LeaseFiles
+from tallystick.bookkeeper.metadata.sqlite_store import SqliteStore
 from tallystick.bookkeeper.wire.values import BookieInfo, Fragment, LedgerMetadata
 from tallystick.errors import MetadataConflict, MetadataError, MetadataUnavailable, MetadataUncertain, UsageError
 
@@ -59,7 +60,7 @@ async def test_nobody_else_can_read_the_passwords(driver, path):
 
 
 async def test_a_change_is_synced_before_its_call_returns(driver, path):
-    connection = driver._store._connect
+    connection = driver._store.file.connect
     pragma = await driver._thread.call(lambda: connection().execute("PRAGMA synchronous").fetchone()[0])
     assert pragma == 2  # FULL
     with sqlite3.connect(path) as other:
@@ -99,8 +100,7 @@ async def test_a_folder_that_cannot_be_made(tmp_path):
     await driver.close()
 
 
-def test_a_file_that_others_keep_locked_was_not_changed(store, path, monkeypatch):
-    monkeypatch.setattr(sqlite_store, "BUSY_TIMEOUT_S", 0.01)
+def test_a_file_that_others_keep_locked_was_not_changed(store, path):
     other = SqliteStore(str(path))
     with store._writing(), pytest.raises(MetadataUnavailable, match="locked") as caught:
         other.create_ledger(METADATA, 1)
@@ -130,7 +130,7 @@ class FailingOnce:
 @pytest.mark.parametrize("rolled_back", [False, True])
 def test_a_commit_that_fails_leaves_the_outcome_open_and_the_connection_usable(store, rolled_back):
     store.instance_id()
-    store._connection = FailingOnce(store._connection, rolled_back=rolled_back)
+    store.file.connection = FailingOnce(store.file.connection, rolled_back=rolled_back)
     with pytest.raises(MetadataUncertain, match="disk I/O error") as caught:
         store.create_ledger(METADATA, 1)
     assert caught.value.ambiguous
@@ -169,13 +169,11 @@ def test_a_lease_ends_with_its_time_and_with_the_boot(store, path, monkeypatch):
 async def test_a_lease_is_renewed_until_another_has_it(path, driver):
     other = SqliteDriver(str(path), session_timeout_s=0.15)
     registration = await other.register("bookie-1", INFO)
-    expiries = set()
+    ends = set()
 
     def seen() -> bool:
-        connection = sqlite3.connect(path)
-        expiries.add(connection.execute("SELECT expires FROM registrations").fetchone()[0])
-        connection.close()
-        return len(expiries) >= 5
+        ends.add(LeaseFiles(str(path)).end_of(registration._lease.owner))
+        return len(ends) >= 5
 
     await until(seen)
     await driver.register("bookie-1", BookieInfo.at("127.0.0.1", 2), replace=True)
@@ -207,7 +205,7 @@ async def test_a_call_that_was_cancelled_does_not_stop_the_thread(driver):
 async def test_nobody_polls_when_nobody_watches(driver, monkeypatch):
     await driver.instance_id()
     asked = []
-    monkeypatch.setattr(driver._store, "data_version", lambda: asked.append(1) or 1)
+    monkeypatch.setattr(driver._store.file, "data_version", lambda: asked.append(1) or 1)
     await asyncio.sleep(0.2)
     assert not asked
     watch = driver.watch_bookies(lambda: None)

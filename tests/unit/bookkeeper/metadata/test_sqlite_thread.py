@@ -1,0 +1,428 @@
+"""One thread for all clients of a file: what they share, what waits for a lock, and what watchers cost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from support.forking import in_child
+from support.waiting import until
+from tallystick.bookkeeper.metadata import sqlite_thread
+from tallystick.bookkeeper.metadata.sqlite import SqliteDriver
+from tallystick.bookkeeper.metadata.sqlite_leases import Lease, boot_now
+from tallystick.bookkeeper.metadata.sqlite_store import SqliteStore
+from tallystick.bookkeeper.wire.values import BookieInfo, Fragment, LedgerMetadata
+from tallystick.errors import (
+    LedgerExists,
+    MetadataConflict,
+    MetadataError,
+    MetadataUnavailable,
+    MetadataUncertain,
+    NoSuchLedger,
+    UsageError,
+)
+
+INFO = BookieInfo.at("127.0.0.1", 3181)
+METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("b1",)),))
+STOPPED_IN_TRANSACTION = """
+import os, signal, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "metadata.db")
+
+
+@pytest.fixture
+async def driver(path: str) -> AsyncIterator[SqliteDriver]:
+    made = SqliteDriver(path)
+    await made.init_cluster()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def stranger(path: str, driver: SqliteDriver) -> Iterator[SqliteStore]:
+    """Another connection, as of another process."""
+    made = SqliteStore(path)
+    yield made
+    made.close()
+
+
+@contextmanager
+def stopped_writer(path: str) -> Iterator[int]:
+    """A process that is stopped inside a write transaction."""
+    with subprocess.Popen([sys.executable, "-c", STOPPED_IN_TRANSACTION, path]) as process:
+        try:
+            assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+            yield process.pid
+        finally:
+            process.kill()
+
+
+# -- locks ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_stopped_writer_costs_no_bookie_its_registration(driver: SqliteDriver, path: str) -> None:
+    bookie = SqliteDriver(path, session_timeout_s=0.2)
+    registration = await bookie.register("bookie-1", INFO)
+    with stopped_writer(path):
+        expired = boot_now() + 3 * 0.2
+        await until(lambda: boot_now() > expired)
+        assert (await driver.bookies()).find("bookie-1") == INFO
+        assert not registration.lost.is_set()
+    await bookie.close()
+    assert not (await driver.bookies()).find("bookie-1")
+
+
+async def test_reads_go_on_while_changes_wait_for_a_stopped_writer(driver: SqliteDriver, path: str) -> None:
+    first = (await driver.create_ledger(METADATA)).value
+    with stopped_writer(path):
+        change = asyncio.ensure_future(driver.create_ledger(METADATA))
+        for _ in range(3):
+            await driver.read_ledger(first)
+            await driver.bookies()
+        assert not change.done()
+    assert (await change).value == first + 1
+
+
+async def test_a_change_that_waited_too_long_names_the_stopped_writer(
+    driver: SqliteDriver, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_thread, "BUSY_TIMEOUT_S", 0.1)
+    with stopped_writer(path) as pid:
+        outcomes = await asyncio.gather(*(driver.create_ledger(METADATA) for _ in range(3)), return_exceptions=True)
+    for outcome in outcomes:
+        assert isinstance(outcome, MetadataUnavailable) and outcome.retriable and not outcome.ambiguous
+        assert "locked" in str(outcome) and outcome.pid == pid and "stopped" in outcome.state
+    assert (await driver.create_ledger(METADATA)).value == 0
+
+
+async def test_closing_waits_for_changes_that_wait(driver: SqliteDriver, path: str) -> None:
+    other = SqliteDriver(path)
+    with stopped_writer(path):
+        change = asyncio.ensure_future(other.create_ledger(METADATA))
+        await other.bookies()
+        closing = asyncio.ensure_future(other.close())
+        await driver.bookies()
+    await closing
+    assert await driver.read_ledger((await change).value)
+
+
+def test_a_file_that_exists_is_not_opened_beside_sqlite(path: str) -> None:
+    """To close it would drop the locks that this process has on it."""
+
+    async def init() -> None:
+        driver = SqliteDriver(path)
+        await driver.init_cluster()
+        await driver.create_ledger(METADATA)
+        with pytest.raises(UsageError, match="already"):
+            await driver.init_cluster()
+        assert (os.getpid(), os.stat(path).st_ino) in locks()
+        await driver.close()
+
+    def locks() -> list[tuple[int, int]]:
+        lines = [line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" not in line]
+        return [(int(fields[4]), int(fields[5].split(":")[2])) for fields in lines]
+
+    asyncio.run(init())
+
+
+# -- changes together -------------------------------------------------------------------------------------------------
+
+
+async def test_changes_that_wait_together_are_one_commit(driver: SqliteDriver, path: str) -> None:
+    with stopped_writer(path):
+        changes = [asyncio.ensure_future(driver.create_ledger(METADATA)) for _ in range(200)]
+        await driver.bookies()
+        watcher = sqlite3.connect(path)
+        before = watcher.execute("PRAGMA data_version").fetchone()[0]
+    assert sorted([(await change).value for change in changes]) == list(range(200))
+    assert watcher.execute("PRAGMA data_version").fetchone()[0] == before + 1
+    watcher.close()
+
+
+async def test_a_change_that_fails_leaves_the_others_of_its_commit_alone(driver: SqliteDriver, path: str) -> None:
+    ledgers = [(await driver.create_ledger(METADATA)).value for _ in range(2)]
+    with stopped_writer(path):
+        work = [
+            driver.write_ledger(ledgers[0], METADATA, 0),
+            driver.write_ledger(ledgers[0], METADATA, 0),  # the second compare-and-set of the same version
+            driver.write_ledger(99, METADATA, 0),
+            driver.create_ledger(METADATA, ledgers[1]),
+            driver.write_ledger(ledgers[1], METADATA, 0),
+        ]
+        changes = [asyncio.ensure_future(each) for each in work]
+        await driver.bookies()
+    outcomes = await asyncio.gather(*changes, return_exceptions=True)
+    kinds = [outcome if isinstance(outcome, int) else type(outcome) for outcome in outcomes]
+    assert kinds == [1, MetadataConflict, NoSuchLedger, LedgerExists, 1]
+    assert [(await driver.read_ledger(ledger)).version for ledger in ledgers] == [1, 1]
+
+
+class Failing:
+    """A connection that fails at one statement; ``rolled_back``: it undoes the transaction first, as on a full disk."""
+
+    def __init__(self, connection: sqlite3.Connection, at: str, *, rolled_back: bool) -> None:
+        self._connection, self._at, self._rolled_back = connection, at, rolled_back
+
+    def execute(self, statement: str, *values: object) -> sqlite3.Cursor:
+        if statement.startswith(self._at):
+            self._at = "never again"
+            if self._rolled_back:
+                self._connection.execute("ROLLBACK")
+            raise sqlite3.OperationalError("disk I/O error")
+        return self._connection.execute(statement, *values)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._connection, name)
+
+
+@pytest.mark.parametrize(
+    ("at", "rolled_back", "kind"),
+    [
+        ("COMMIT", False, MetadataUncertain),
+        ("COMMIT", True, MetadataUncertain),
+        ("UPDATE ledgers", True, MetadataError),
+    ],
+)
+async def test_changes_whose_commit_fails_fail_together(
+    driver: SqliteDriver, path: str, at: str, rolled_back: bool, kind: type[MetadataError]
+) -> None:
+    ledgers = [(await driver.create_ledger(METADATA)).value for _ in range(3)]
+    heard: list[int] = []
+    for ledger in ledgers:
+        driver.watch_ledger(ledger, lambda ledger=ledger: heard.append(ledger))
+    file = driver._store.file
+    with stopped_writer(path):
+        changes = [asyncio.ensure_future(driver.write_ledger(ledger, METADATA, 0)) for ledger in ledgers]
+        await driver.bookies()
+        file.connection = Failing(file.connection, at, rolled_back=rolled_back)
+    outcomes = await asyncio.gather(*changes, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [kind] * 3
+    assert len({id(outcome) for outcome in outcomes}) == 3, "each caller gets an error of its own"
+    assert [(await driver.read_ledger(ledger)).version for ledger in ledgers] == [0, 0, 0]
+    assert heard == []
+    assert await driver.write_ledger(ledgers[0], METADATA, 0) == 1
+
+
+# -- sharing ----------------------------------------------------------------------------------------------------------
+
+
+async def test_all_clients_of_a_file_are_one_thread_and_one_poller(
+    driver: SqliteDriver, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = [SqliteDriver(path) for _ in range(500)]
+    heard: set[int] = set()
+    for number, other in enumerate(others):
+        other.watch_bookies(lambda number=number: heard.add(number))
+    assert await others[-1].instance_id() == await driver.instance_id()
+    assert {other._thread for other in others} == {driver._thread}
+    await driver.register("bookie-1", INFO)
+    await until(lambda: len(heard) == 500)
+    for other in others:
+        await other.close()
+    assert (await driver.bookies()).find("bookie-1")
+
+
+async def test_a_closed_client_hears_and_asks_nothing_more(driver: SqliteDriver, path: str) -> None:
+    other, heard = SqliteDriver(path), []
+    other.watch_bookies(lambda: heard.append(1))
+    await other.close()
+    await other.close()
+    with pytest.raises(MetadataError, match="closed"):
+        await other.bookies()
+    with pytest.raises(MetadataError, match="closed"):
+        other.watch_bookies(lambda: None)
+    await driver.register("bookie-1", INFO)
+    await driver.bookies()
+    assert heard == []
+
+
+async def test_the_last_client_ends_the_thread(path: str) -> None:
+    SqliteStore(path).init_cluster()
+    for _ in range(2):
+        driver = SqliteDriver(path)
+        await driver.instance_id()
+        await driver.close()
+        assert "metadata.db-wal" not in os.listdir(os.path.dirname(path)), "the connection is closed"
+        driver._thread._thread.join(20)
+        assert not driver._thread._thread.is_alive()
+
+
+async def test_a_file_that_took_the_place_of_another_is_another_cluster(driver: SqliteDriver, path: str) -> None:
+    first = await driver.instance_id()
+    for name in (path, f"{path}-wal", f"{path}-shm"):
+        os.rename(name, f"{name}.old")
+    fresh = SqliteDriver(path)
+    second = await fresh.init_cluster()
+    assert await fresh.instance_id() == second != first
+    assert await driver.instance_id() == first
+    await fresh.close()
+
+
+async def test_a_fork_beside_the_threads_of_sqlite(driver: SqliteDriver, path: str) -> None:
+    ledger, ended = (await driver.create_ledger(METADATA)).value, False
+
+    async def load() -> None:
+        while not ended:
+            await asyncio.gather(*(driver.read_ledger(ledger) for _ in range(20)), driver.create_ledger(METADATA))
+
+    loads = [asyncio.ensure_future(load()) for _ in range(3)]
+
+    def child() -> None:
+        store = SqliteStore(path)
+        assert store.versions([ledger]) == {ledger: 0}
+        store.close()
+
+    try:
+        for _ in range(20):
+            await asyncio.sleep(0)
+            assert await asyncio.to_thread(in_child, child) == 0
+    finally:
+        ended = True
+        await asyncio.gather(*loads)
+
+
+def test_what_a_child_writes_is_safe_when_its_parent_closes(path: str) -> None:
+    """The last connection of all removes the log of the file; so each process must hold SQLite's locks itself."""
+    opened, closed = os.pipe(), os.pipe()
+
+    SqliteStore(path).init_cluster()
+    parent = SqliteStore(path)
+    parent.create_ledger(METADATA, 0)
+    forked = os.fork()
+    if not forked:
+        try:
+            child = SqliteStore(path)
+            assert child.versions([0]) == {0: 0}
+            os.write(opened[1], b"x")
+            os.read(closed[0], 1)
+            child.create_ledger(METADATA, 1)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    os.read(opened[0], 1)
+    assert parent.versions([0]) == {0: 0}, "the parent opens the file again"
+    parent.close()
+    os.write(closed[1], b"x")
+    assert os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]) == 0
+    assert parent.versions([0, 1]) == {0: 0, 1: 0}
+    parent.close()
+
+
+async def test_watchers_hear_of_what_changed_during_a_fork(driver: SqliteDriver, stranger: SqliteStore) -> None:
+    ledger, heard = (await driver.create_ledger(METADATA)).value, []
+    driver.watch_ledger(ledger, lambda: heard.append(1))
+    await driver.bookies()
+    assert in_child(lambda: SqliteStore(stranger.path).write_ledger(ledger, b"x", 0)) == 0
+    await until(lambda: heard == [1])
+
+
+# -- watchers ---------------------------------------------------------------------------------------------------------
+
+
+async def test_watchers_hear_of_what_other_processes_change(driver: SqliteDriver, stranger: SqliteStore) -> None:
+    ledgers = [(await driver.create_ledger(METADATA)).value for _ in range(3)]
+    heard: list[object] = []
+    for ledger in ledgers:
+        driver.watch_ledger(ledger, lambda ledger=ledger: heard.append(ledger))
+    driver.watch_ledger(77, lambda: heard.append(77))
+    driver.watch_bookies(lambda: heard.append("bookies"))
+    await driver.bookies()
+    stranger.write_ledger(ledgers[1], b"x", 0)
+    await until(lambda: heard == [ledgers[1]])
+    stranger.delete_ledger(ledgers[0])
+    await until(lambda: heard == [ledgers[1], ledgers[0]])
+    stranger.create_ledger(METADATA, 77)
+    await until(lambda: heard[2:] == [77])
+    assert stranger.take_place(Lease("bookie-1", INFO, "owner", 0.2), replace=False)
+    await until(lambda: heard[3:] == ["bookies"])
+    await until(lambda: heard[4:] == ["bookies"])  # nobody renewed it
+    assert not (await driver.bookies()).writable
+
+
+async def test_a_change_before_a_second_watch_is_told_to_the_first(driver: SqliteDriver, stranger: SqliteStore) -> None:
+    ledger, heard = (await driver.create_ledger(METADATA)).value, []
+    driver.watch_ledger(ledger, lambda: heard.append(1))
+    await driver.bookies()
+    stranger.write_ledger(ledger, b"x", 0)
+    driver.watch_ledger(ledger, lambda: heard.append(2))
+    await until(lambda: 1 in heard)
+
+
+async def test_what_thousands_watch_costs_a_change_nothing(
+    driver: SqliteDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledgers = [each.value for each in await asyncio.gather(*(driver.create_ledger(METADATA) for _ in range(2000)))]
+    heard: list[int] = []
+    for ledger in ledgers:
+        driver.watch_ledger(ledger, lambda ledger=ledger: heard.append(ledger))
+    await driver.bookies()
+    looked: list[int] = []
+    versions = driver._store.versions
+    monkeypatch.setattr(driver._store, "versions", lambda keys: looked.append(len(keys)) or versions(keys))
+    await driver.create_ledger(METADATA)
+    await driver.write_ledger(ledgers[7], METADATA, 0)
+    await until(lambda: heard == [ledgers[7]])
+    assert looked == [1]
+
+
+async def test_what_is_watched_no_more_is_forgotten(driver: SqliteDriver) -> None:
+    for ledger in range(3000):
+        driver.watch_ledger(ledger, lambda: None).cancel()
+    watch = driver.watch_bookies(lambda: None)
+    await until(lambda: len(driver._thread._versions) < 1500)
+    watch.cancel()
+
+
+async def test_leases_are_looked_after_under_constant_load(driver: SqliteDriver, path: str) -> None:
+    """A thread that looks around only when it has nothing to do would notice neither loss nor commits."""
+    bookie, heard = SqliteDriver(path, session_timeout_s=0.2), []
+    registration, ended = await bookie.register("bookie-1", INFO), False
+
+    async def load() -> None:
+        while not ended:
+            await asyncio.gather(*(driver.bookies() for _ in range(50)))
+
+    loads = [asyncio.ensure_future(load()) for _ in range(2)]
+    stranger = SqliteStore(path)
+    driver.watch_bookies(lambda: heard.append(1))
+    try:
+        await driver.bookies()
+        stranger.take_place(Lease("bookie-1", INFO, "another", 10.0), replace=True)
+        async with asyncio.timeout(20):
+            await registration.lost.wait()
+        await until(lambda: bool(heard))
+    finally:
+        ended = True
+        await asyncio.gather(*loads)
+        stranger.close()
+        await bookie.close()
+
+
+async def test_a_place_that_somebody_cleared_is_taken_again(driver: SqliteDriver, path: str) -> None:
+    bookie = SqliteDriver(path, session_timeout_s=0.2)
+    registration = await bookie.register("bookie-1", INFO)
+    with sqlite3.connect(path) as other:
+        other.execute("DELETE FROM registrations")
+    other.close()
+
+    async def is_back() -> bool:
+        return (await driver.bookies()).find("bookie-1") is not None
+
+    await until(is_back)
+    assert not registration.lost.is_set()
+    await bookie.close()
