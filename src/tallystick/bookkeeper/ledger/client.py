@@ -45,7 +45,9 @@ class BookKeeper:
         events: Events,
     ) -> None:
         self._directory = BookieDirectory(driver)
-        bookies = BookieClient(network, clock, self._directory.resolve, settings, events)
+        bookies = BookieClient(
+            network, clock, self._directory.resolve, settings, events, identify=driver.bookie_creation
+        )
         self._context = LedgerContext(driver, bookies, clock, random, settings, events)
         self._placement = Placement(self._directory, random, Quarantine(clock, settings.quarantine_s))
         self._writers: weakref.WeakSet[LedgerWriter] = weakref.WeakSet()

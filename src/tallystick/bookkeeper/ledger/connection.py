@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from tallystick.bookkeeper.ledger.identity import Answered, Belief, Identify, Identity, LinkIdentity, Unidentified
 from tallystick.bookkeeper.ledger.link import Link, Owner, Waiter
 from tallystick.bookkeeper.ledger.outstanding import Key, Lane
 from tallystick.bookkeeper.ledger.read_run import ReadRun
@@ -33,13 +34,16 @@ ANSWER_SLACK_BYTES = 16 * 1024
 class BookieClient:
     """Requests to bookies by id; see the module. ``resolve`` gives host and port, or raises BookieUnavailable.
 
-    Must be made and used on one running event loop. Call ``close`` at the end.
+    ``identify`` reads a bookie's identity for channels of adds; without it whoever answers is believed. Must be made
+    and used on one running event loop. Call ``close`` at the end.
     """
 
     def __init__(
-        self, network: Network, clock: Clock, resolve: Resolve, settings: ClientSettings, events: Events
-    ) -> None:
+        self, network: Network, clock: Clock, resolve: Resolve, settings: ClientSettings, events: Events, *,
+        identify: Identify | None = None,
+    ) -> None:  # fmt: skip
         self.settings = settings
+        self._identify = identify
         self.without_batch_reads: set[BookieId] = set()  # found out by readers: these close the connection on one
         self._network, self._clock, self._resolve, self._events = network, clock, resolve, events
         self._peers: dict[BookieId, _Peer] = {}
@@ -96,9 +100,11 @@ class BookieClient:
         ledger: LedgerId,
         acked: Callable[[list[EntryId]], None],
         failed: Callable[[list[EntryId], int | None], None],
+        belief: Belief | None = None,
     ) -> AddChannel:
-        """A way for many ADDs of one ledger to one bookie; see AddChannel."""
-        return AddChannel(self._peer(bookie), ledger, acked, failed, self.settings.add_timeout_s)
+        """A way for many ADDs of one ledger to one bookie; see AddChannel. ``belief``: of an earlier channel to it."""
+        peer = self._peer(bookie)
+        return AddChannel(peer, ledger, acked, failed, self.settings.add_timeout_s, belief or Belief())
 
     async def close(self) -> None:
         """End all connections; what is outstanding fails as unknown."""
@@ -112,7 +118,7 @@ class BookieClient:
     def _peer(self, bookie: BookieId) -> _Peer:
         peer = self._peers.get(bookie)
         if peer is None:
-            peer = _Peer(bookie, self._network, self._clock, self._resolve, self.settings, self._events)
+            peer = _Peer(bookie, self._network, self._clock, self._resolve, self.settings, self._events, self._identify)
             peer.closed = self._closed
             self._peers[bookie] = peer
         return peer
@@ -122,8 +128,8 @@ class AddChannel:
     """The ADDs of one attempt of one slot: its answers are told apart from those of any other channel.
 
     ``acked`` and ``failed`` are called on the loop, never inside ``send``, once for each socket read or failure, with
-    all entries concerned. ``failed`` has the bookie's code, or None when there was no answer in time or the connection
-    ended: then the bookie may have stored them. After ``close`` neither is called again.
+    all entries concerned. ``failed`` has the bookie's code, or None when there was no answer in time, the connection
+    ended, or another bookie answers in its place: it may have stored them. After ``close`` neither is called again.
     """
 
     def __init__(
@@ -133,11 +139,13 @@ class AddChannel:
         acked: Callable[[list[EntryId]], None],
         failed: Callable[[list[EntryId], int | None], None],
         timeout_s: float,
+        belief: Belief,
     ) -> None:
         self._on_acked, self._on_failed = acked, failed
         self._peer, self._ledger, self._timeout_s = peer, ledger, timeout_s
         self._link: Link | None = None
         self._lane: Lane[Owner] | None = None
+        self._belief = belief
         self._closed = False
 
     def send(self, entries: Sequence[EntryId], frames: bytes) -> None:
@@ -146,12 +154,29 @@ class AddChannel:
         link = self._peer.link()
         if link is not self._link or self._lane is None:
             self._link, self._lane = link, link.add_lane(self._ledger, self)
+            self._belief.linked()
+            self._peer.identify(link, lambda identity: self._identified(link, identity))
         link.send_adds(self._lane, entries, frames, self._timeout_s)
 
     def acked(self, entries: list[EntryId]) -> None:
         """For the link: the bookie has stored these."""
-        if not self._closed:
+        if not self._closed and (counts := self._belief.acked(entries)) is not None:
+            self._report(counts, entries)
+
+    def _identified(self, link: Link, identity: Identity) -> None:
+        if self._closed or link is not self._link:
+            return
+        counts, held = self._belief.identified(identity)
+        if not counts and link.alive:
+            self._peer.doubted(self._ledger, identity)
+        if held:
+            self._report(counts, held)
+
+    def _report(self, counts: bool, entries: list[EntryId]) -> None:
+        if counts:
             self._on_acked(entries)
+        else:  # somebody has them, but not the bookie that has what was sent before
+            self._on_failed(entries, None)
 
     def refused(self, entries: list[EntryId], code: int) -> None:
         """For the link: the bookie answered these with another code."""
@@ -181,9 +206,12 @@ class _Peer:
         resolve: Resolve,
         settings: ClientSettings,
         events: Events,
+        identify: Identify | None,
     ) -> None:
         self.bookie = bookie
         self.closed = False
+        self._identify = identify
+        self._identity: LinkIdentity | None = None  # of the newest link, once a channel asked
         self._network, self._clock, self._resolve = network, clock, resolve
         self._settings, self._events = settings, events
         self._link: Link | None = None
@@ -198,7 +226,7 @@ class _Peer:
             return self._link
         limit = self._settings.max_frame_bytes + ANSWER_SLACK_BYTES
         link = Link(self.bookie, self._clock, self._events, limit, self._ended)
-        self._link = link
+        self._link, self._identity = link, None
         if self.closed:
             asyncio.get_running_loop().call_soon(link.end, "this client is closed")
         elif self._clock.now() < self._retry_at:
@@ -206,6 +234,28 @@ class _Peer:
         else:
             self._attempt = asyncio.create_task(self._connect(link))
         return link
+
+    def identify(self, link: Link, answered: Answered) -> None:
+        """Tell who is at the other end of the living link."""
+        assert link is self._link, "an older link has no channel"
+        if self._identify is None:
+            answered(None)
+            return
+        if self._identity is None:
+            self._identity = LinkIdentity(self.bookie, self._identify, self._connected, self._settings.add_timeout_s)
+        self._identity.ask(answered)
+
+    async def _connected(self) -> None:
+        if self._attempt is not None:
+            await asyncio.wait([self._attempt])
+
+    def doubted(self, ledger: LedgerId, identity: Identity) -> None:
+        """Answers of this bookie do not count for a ledger."""
+        if isinstance(identity, Unidentified):
+            reason = f"its identity cannot be read: {identity.reason}"
+        else:
+            reason = "another bookie took its id: it does not have what was written before"
+        self._events.emit("bookie not believed", bookie=self.bookie, ledger=ledger, reason=reason)
 
     async def _connect(self, link: Link) -> None:
         try:
@@ -228,6 +278,8 @@ class _Peer:
             self._events.emit("bookie not reached", bookie=self.bookie, reason=reason)
 
     def _ended(self, link: Link, reason: str) -> None:
+        if self._identity is not None and link is self._link:
+            self._identity.close()
         if self._attempt is not None and link is self._link:  # nobody waits for it any longer
             self._attempt.cancel()
             self._failed(reason)

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from tallystick.bookkeeper.ledger.connection import AddChannel, BookieClient
+from tallystick.bookkeeper.ledger.identity import Belief
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire.values import Ensemble, EntryId, LedgerId, Slot
 from tallystick.codec.frames import AddFrames
@@ -35,6 +36,7 @@ class Replicas:
         self._acked, self._failed = acked, failed
         self._kept: deque[tuple[EntryId, AddFrames]] = deque()  # (first entry, frames) of each send
         self._ensemble = ensemble
+        self._beliefs = [Belief() for _ in ensemble]  # for as long as a place keeps its bookie
         self._channels = [self._open(slot) for slot in range(len(ensemble))]
 
     def send(self, first: EntryId, frames: AddFrames) -> None:
@@ -61,6 +63,7 @@ class Replicas:
         for slot, bookie in enumerate(ensemble):
             if bookie != self._ensemble[slot]:
                 self._channels[slot].close()
+                self._beliefs[slot] = Belief()
                 self._ensemble = (*self._ensemble[:slot], bookie, *self._ensemble[slot + 1 :])
                 self._channels[slot] = self._open(slot)
 
@@ -91,4 +94,4 @@ class Replicas:
         def failed(entries: list[EntryId], code: int | None) -> None:
             self._failed(slot, entries, code)
 
-        return self._bookies.adds(self._ensemble[slot], self._ledger, acked, failed)
+        return self._bookies.adds(self._ensemble[slot], self._ledger, acked, failed, self._beliefs[slot])

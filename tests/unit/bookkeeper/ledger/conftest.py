@@ -10,6 +10,7 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
+from tallystick.bookkeeper.ledger.identity import Identify
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader
@@ -134,10 +135,11 @@ class Bench:
     async def resolve(self, bookie: str) -> tuple[str, int]:
         return self.bookies[bookie].address
 
-    def client(self, **settings: Any) -> BookieClient:
+    def client(self, identify: Identify | None = None, **settings: Any) -> BookieClient:
         client = BookieClient(
-            TcpNetwork(), SystemClock(), self.resolve, ClientSettings(**settings), Events(self.events.append)
-        )
+            TcpNetwork(), SystemClock(), self.resolve, ClientSettings(**settings), Events(self.events.append),
+            identify=identify,
+        )  # fmt: skip
         self.clients.append(client)
         return client
 

@@ -1,0 +1,251 @@
+"""An ack counts only from the bookie that has what was written before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tallystick
+from support.links import Heard, add_frame, until
+from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
+from tallystick.bookkeeper.bookie.config import BookieSettings
+from tallystick.bookkeeper.ledger.identity import Belief, Unidentified
+from tallystick.bookkeeper.ledger.writer import LedgerWriter
+from tallystick.bookkeeper.metadata.memory import MemoryDriver
+from tallystick.errors import LedgerFenced, MetadataUnavailable
+from tallystick.node import real_world
+
+# -- what counts ------------------------------------------------------------------------------------------------------
+
+
+def test_acks_are_held_until_it_is_known_whose_they_are() -> None:
+    belief = Belief()
+    belief.linked()
+    assert belief.acked([0, 1]) is None
+    assert belief.acked([2]) is None
+    assert belief.identified(7) == (True, [0, 1, 2])
+    assert belief.acked([3]) is True
+
+
+@pytest.mark.parametrize("other", [8, None, Unidentified("the metadata is away")])
+def test_over_a_new_link_only_the_same_bookie_counts(other: Any) -> None:
+    belief = Belief()
+    belief.linked()
+    belief.identified(7)
+    belief.linked()
+    assert belief.acked([4]) is None, "a new link, whoever answers"
+    assert belief.identified(other) == (False, [4])
+    assert belief.acked([5]) is False
+    belief.linked()
+    assert belief.identified(7) == (True, [])
+    assert belief.acked([6]) is True
+
+
+def test_a_bookie_without_a_cookie_is_one_bookie() -> None:
+    belief = Belief()
+    belief.linked()
+    assert belief.identified(None) == (True, [])
+    belief.linked()
+    assert belief.identified(1) == (False, [])
+
+
+def test_an_identity_that_could_not_be_read_is_not_the_first_one() -> None:
+    belief = Belief()
+    belief.linked()
+    belief.acked([0])
+    assert belief.identified(Unidentified("no")) == (False, [0])
+    belief.linked()
+    assert belief.identified(7) == (True, [])
+
+
+# -- over connections -------------------------------------------------------------------------------------------------
+
+
+class Metadata:
+    """The identities as a test sets them; counts the questions."""
+
+    def __init__(self) -> None:
+        self.creation: int | None = 1
+        self.asked = 0
+        self.gate: Callable[[], Awaitable[object]] | None = None
+
+    async def identify(self, bookie: str) -> int | None:
+        self.asked += 1
+        if self.gate is not None:
+            await self.gate()
+        return self.creation
+
+
+def send(bench: Any, channel: Any, *entries: int) -> None:
+    channel.send(list(entries), b"".join(add_frame(bench, 7, entry) for entry in entries))
+
+
+async def test_the_identity_is_read_once_a_connection_after_it_was_made(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    metadata, one, two = Metadata(), Heard(), Heard()
+    opened = asyncio.Event()
+
+    async def gate() -> None:
+        assert bookie.opened == 1
+        await opened.wait()
+
+    metadata.gate = gate
+    client = bench.client(metadata.identify)
+    first, second = client.adds("b1", 7, one.on_acked, one.on_failed), client.adds("b1", 8, two.on_acked, two.on_failed)
+    send(bench, first, 0, 1)
+    second.send([0], add_frame(bench, 8, 0))
+    await until(lambda: len(bookie.requests) == 3)
+    await client.read("b1", 9, 0)  # its answer comes behind those of the adds, and needs no identity
+    assert (one.acked, two.acked) == ([], [])
+    opened.set()
+    await until(lambda: one.acked and two.acked)
+    assert (one.all_acked, two.all_acked, metadata.asked) == ([0, 1], [0], 1)
+    third = client.adds("b1", 9, one.on_acked, one.on_failed)
+    third.send([5], add_frame(bench, 9, 5))
+    await until(lambda: one.all_acked == [0, 1, 5])
+    assert metadata.asked == 1
+
+
+async def test_after_a_reconnect_another_bookie_is_not_believed(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    metadata, heard, new = Metadata(), Heard(), Heard()
+    client = bench.client(metadata.identify)
+    channel = client.adds("b1", 7, heard.on_acked, heard.on_failed)
+    send(bench, channel, 0)
+    await until(lambda: heard.all_acked == [0])
+    bookie.connections[0].abort()
+    await until(lambda: "bookie connection ended" in bench.kinds())
+    metadata.creation = 2
+    send(bench, channel, 1, 2)
+    await until(lambda: heard.failed)
+    send(bench, channel, 3)
+    await until(lambda: heard.all_failed == [1, 2, 3])
+    assert (heard.all_acked, {code for _, code in heard.failed}) == ([0], {None})
+    [event] = [event for event in bench.events if event.kind == "bookie not believed"]
+    assert "another bookie took its id" in event.fields["reason"]
+    fresh = client.adds("b1", 8, new.on_acked, new.on_failed)  # which never wrote to the old one
+    fresh.send([0], add_frame(bench, 8, 0))
+    await until(lambda: new.all_acked == [0])
+
+
+async def test_after_a_reconnect_the_same_bookie_is_believed(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    metadata, heard = Metadata(), Heard()
+    channel = bench.client(metadata.identify).adds("b1", 7, heard.on_acked, heard.on_failed)
+    for entry in range(3):
+        send(bench, channel, entry)
+        await until(lambda: len(heard.all_acked) == entry + 1)  # noqa: B023  # awaited at once
+        bookie.connections[0].abort()
+        await until(lambda: not bookie.connections)
+        await until(lambda: bench.kinds().count("bookie connection ended") == entry + 1)  # noqa: B023
+    assert metadata.asked == 3
+    assert heard.failed == []
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_without_the_metadata_no_ack_counts_and_reads_go_on(bench: Any, hangs: bool) -> None:
+    [bookie] = await bench.bookie("b1")
+    bookie.entries[9, 0] = bench.entry(9, 0, b"x")
+    metadata, heard, later = Metadata(), Heard(), Heard()
+
+    async def gate() -> None:
+        if not hangs:
+            raise MetadataUnavailable("away")
+        await asyncio.Event().wait()
+
+    metadata.gate = gate
+    client = bench.client(metadata.identify, add_timeout_s=0.3 if hangs else 30.0)
+    channel = client.adds("b1", 7, heard.on_acked, heard.on_failed)
+    send(bench, channel, 0, 1)
+    await until(lambda: heard.all_failed == [0, 1])
+    assert (await client.read("b1", 9, 0)).code == 0
+    assert bookie.opened == 1
+    metadata.gate = None
+    other = client.adds("b1", 8, later.on_acked, later.on_failed)
+    other.send([0], add_frame(bench, 8, 0))
+    await until(lambda: later.all_acked == [0])  # it asked again
+
+
+async def test_a_connection_that_ends_while_its_identity_is_read(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    metadata, heard, asking = Metadata(), Heard(), asyncio.Event()
+
+    async def gate() -> None:
+        asking.set()
+        await asyncio.Event().wait()
+
+    metadata.gate = gate
+    channel = bench.client(metadata.identify).adds("b1", 7, heard.on_acked, heard.on_failed)
+    bookie.script = lambda request: None
+    send(bench, channel, 0)
+    await asking.wait()
+    bookie.connections[0].abort()
+    await until(lambda: heard.all_failed == [0])
+    assert heard.acked == []
+
+
+async def test_acks_held_when_the_connection_ends_are_reported_as_failed(bench: Any) -> None:
+    [bookie] = await bench.bookie("b1")
+    metadata, heard = Metadata(), Heard()
+
+    async def gate() -> None:
+        await asyncio.Event().wait()
+
+    metadata.gate = gate
+    client = bench.client(metadata.identify)
+    channel = client.adds("b1", 7, heard.on_acked, heard.on_failed)
+    send(bench, channel, 0)
+    await client.read("b1", 9, 0)  # the ack is here
+    bookie.connections[0].abort()
+    await until(lambda: heard.all_failed == [0])
+
+
+# -- the whole story (bookkeeper#4812) --------------------------------------------------------------------------------
+
+
+async def test_empty_bookies_at_old_addresses_acknowledge_nothing_to_a_writer_of_a_closed_ledger(
+    tmp_path: Path,
+) -> None:
+    """Three bookies die and are replaced by empty ones of the same ids and addresses; the writer slept through it."""
+    driver = MemoryDriver(tmp_path.name)
+    await driver.init_cluster()
+    ports: dict[str, int] = {}
+
+    async def start(name: str, folder: str) -> Bookie:
+        home = str(tmp_path / folder / name)
+        settings = BookieSettings(f"memory://{tmp_path.name}", home, home, port=ports.get(name, 0), bookie_id=name)
+        bookie = await start_bookie(settings, real_world())
+        ports[name] = bookie.address[1]
+        return bookie
+
+    running = {name: await start(name, "old") for name in ("b0", "b1", "b2", "b3", "b4", "b5")}
+    uri = f"memory://{tmp_path.name}"
+    async with tallystick.connect(uri) as bk, tallystick.connect(uri) as rival:
+        writer = await bk.create_ledger(3, 3, 2)
+        await writer.append_batch([b"%d" % number for number in range(10)])
+        closed = await rival.open_ledger(writer.id, recover=True)
+        assert closed.last_entry == 9
+        for name in writer.metadata.ensemble:
+            await running[name].stop()
+            await driver.delete_cookie(name)
+            running[name] = await start(name, "new")
+        assert await acknowledged(writer) == []
+        assert (await driver.read_ledger(writer.id)).value.last_entry == 9
+    for bookie in running.values():
+        await bookie.stop()
+    await driver.close()
+
+
+async def acknowledged(writer: LedgerWriter) -> list[int]:
+    found = []
+    for _ in range(3):
+        try:
+            async with asyncio.timeout(30):
+                found.append(await writer.append(b"late"))
+        except LedgerFenced:
+            pass
+    return found
