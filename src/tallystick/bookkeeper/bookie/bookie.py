@@ -161,7 +161,7 @@ class Bookie:
         outside, bounds = self._outside, Bounds.of(self._outside.open_files, settings.max_frame_bytes)
         self._server = BookieServer(outside.network, requests, self.committer, self.counts, outside.events, bounds)
         try:
-            self.address = await self._server.start(self._addresses.listen_host, settings.port)
+            self.address = await self._server.bind(self._addresses.listen_host, settings.port)
         except OSError as error:
             raise UsageError(f"cannot listen for clients: {error.strerror}", port=settings.port) from error
         self._stack.push_async_callback(self._server.stop)

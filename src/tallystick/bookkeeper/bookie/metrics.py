@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Counts:
-    """Since the start, except ``connections``, ``unfinished_bytes`` and ``deletions_waiting``: now."""
+    """Since the start; ``connections``, ``unsent_bytes``, ``unfinished_bytes`` and ``deletions_waiting``: now."""
 
     connections: int = 0
     connections_refused: int = 0
+    unsent_bytes: int = 0
+    unsent_closed: int = 0
     unfinished_bytes: int = 0
     unfinished_closed: int = 0
     adds: int = 0
@@ -87,14 +89,16 @@ def _connections(counts: Counts) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     yield GaugeMetricFamily("bookie_connections", "Open connections", counts.connections)
-    yield GaugeMetricFamily("bookie_unfinished_bytes", "Bytes received of unfinished frames", counts.unfinished_bytes)
+    yield GaugeMetricFamily("bookie_unsent_bytes", "Bytes of answers that peers have not taken", counts.unsent_bytes)
+    yield GaugeMetricFamily("bookie_unfinished_bytes", "Bytes of requests not answered yet", counts.unfinished_bytes)
     for name, text, count in (
         (
             "bookie_connections_refused_total",
             "Connections closed because too many are open",
             counts.connections_refused,
         ),
-        ("bookie_unfinished_closed_total", "Connections closed for unfinished frames", counts.unfinished_closed),
+        ("bookie_unsent_closed_total", "Connections closed for answers not taken", counts.unsent_closed),
+        ("bookie_unfinished_closed_total", "Connections closed for unfinished requests", counts.unfinished_closed),
     ):
         yield CounterMetricFamily(name, text, count)
     yield CounterMetricFamily("bookie_fences_total", "Requests that fenced a ledger", counts.fences)

@@ -24,6 +24,7 @@ from tallystick.codec.uniform import scan_uniform_adds
 from tallystick.errors import RemoteProtocolError, StorageError
 
 ANSWER_BYTES = 1024 * 1024  # one call ends after about so many: the peer takes them before more are made
+SHORT_BYTES = 64 * 1024  # or after so many, and a batch has no more: but one entry always
 
 _LENGTH_BYTES = 4
 _READ_REQUEST_BYTES = 24
@@ -46,11 +47,20 @@ class Served:
     at_once: list[bytes] = field(default_factory=list)
     when_durable: list[bytes] = field(default_factory=list)
     refused: RemoteProtocolError | None = None  # close the connection
+    limit: int = ANSWER_BYTES  # of the answers; what is over it waits for another call
+    short: bool = False  # a batch keeps within it, too
     size: int = 0  # of the answers
+    durable_size: int = 0  # of those that wait for the disk
+    reads: bool = False  # something was read
+    read_is_next: bool = False  # it ended before a read, because none was allowed
 
     def answer(self, data: bytes, durable: bool = False) -> None:
         self.size += len(data)
-        (self.when_durable if durable else self.at_once).append(data)
+        if durable:
+            self.durable_size += len(data)
+            self.when_durable.append(data)
+        else:
+            self.at_once.append(data)
 
 
 class Requests:
@@ -63,13 +73,19 @@ class Requests:
         self._storage, self._guard, self._counts, self._recent = storage, guard, counts, recent
         self._max_body, self._max_batch = max_frame_bytes - _LENGTH_BYTES, max_batch_bytes
 
-    def serve(self, data: bytes) -> Served:
-        """Answer the whole frames of ``data``."""
-        served, end = Served(0), len(data)
-        while (start := served.position) < end and served.size < ANSWER_BYTES:
+    def serve(self, data: bytes, *, reads: bool = True, short: bool = False) -> Served:
+        """Answer the whole frames of ``data``; without ``reads`` those before the first that reads.
+
+        ``short`` answers to reads leave the rest for further calls, and that of a batch for further requests.
+        """
+        served, end = Served(0, limit=SHORT_BYTES if short else ANSWER_BYTES, short=short), len(data)
+        while (start := served.position) < end and served.size < served.limit:
             run, stop = self._scan(data, start, end)
             if run.ledgers:
                 self._add_run(data, run, stop, served)
+            elif not reads and _reads(data, start, end):
+                served.read_is_next = True
+                break
             elif not (self._read_run(data, start, end, served) or self._one_frame(data, start, end, served)):
                 break
         return served
@@ -106,12 +122,13 @@ class Requests:
     def _read_run(self, data: bytes, start: int, end: int, served: Served) -> bool:
         """Plain READs of consecutive entries: those that lie together in the storage leave it as finished frames."""
         runs, _ = scan_read_requests(data, start, min(end, start + _SCAN_BYTES))
+        served.reads = served.reads or bool(runs)
         for ledger, first, count in runs:
             last = first + count
             while first < last:
-                if served.size >= ANSWER_BYTES:
+                if served.size >= served.limit:
                     return True
-                frames, found = self._frames(ledger, first, last - first, ANSWER_BYTES - served.size)
+                frames, found = self._frames(ledger, first, last - first, served.limit - served.size)
                 served.answer(frames)
                 served.position += found * _READ_REQUEST_BYTES
                 self._counts.reads += found
@@ -169,6 +186,7 @@ class Requests:
                 self._counts.adds_failed += 1
             served.answer(v2.encode_answer(request, code), durable=code == Code.OK)
         elif isinstance(request, v2.Read):
+            served.reads = True
             code, entry = self._open(request, request.entry)
             if code == Code.OK:
                 code, entry = self._read(request.ledger, request.entry)
@@ -206,12 +224,14 @@ class Requests:
             return Code.IO_ERROR, b""  # never a "no": the entry may be there (Q15)
 
     def _batch(self, request: v2.BatchRead, served: Served) -> None:
+        served.reads = True
         entries: list[bytes] = []
+        most = min(self._max_batch, served.limit) if served.short else self._max_batch
         code, _ = self._open(request, request.first)
         if code == Code.OK:
             try:
                 code, entries = self._storage.batch(
-                    request.ledger, request.first, request.max_count, min(request.max_bytes, self._max_batch)
+                    request.ledger, request.first, request.max_count, min(request.max_bytes, most)
                 )
             except StorageError:
                 code = Code.IO_ERROR
@@ -219,3 +239,11 @@ class Requests:
         self._counts.batch_reads_failed += code != Code.OK
         self._counts.read_bytes += sum(map(len, entries))
         served.answer(v2.encode_batch_answer(request, code, entries), durable=request.master_key is not None)
+
+
+def _reads(data: bytes, start: int, end: int) -> bool:
+    """Whether a frame of which at least the head is here is a read."""
+    if end - start < _LENGTH_BYTES + 4:
+        return False
+    version, op, _, lowest = data[start + _LENGTH_BYTES : start + _LENGTH_BYTES + 4]
+    return (op if version else lowest) in (v2.Op.READ, v2.Op.BATCH_READ)

@@ -1,23 +1,35 @@
-"""A bookie's port: accepts connections, knows them all, and bounds what they may take of the machine together."""
+"""A bookie's port: accepts connections, knows them all, and bounds what they may take of the machine together.
+
+Their time is bounded by ``turns``, their memory by one ``Budget``. With half of it in use answers to reads get short,
+and beyond it the largest holder is closed. Whoever takes nothing for a minute is closed in any case.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
-from operator import attrgetter
 
 from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.requests import Requests, SpeaksV3
 from tallystick.bookkeeper.bookie.session import ARENA_BYTES, Session, Surroundings
+from tallystick.bookkeeper.bookie.turns import Kind, Turns
 from tallystick.errors import RemoteProtocolError
+from tallystick.runtime.budget import Budget, Excess, Reason
 from tallystick.runtime.events import Events
 from tallystick.runtime.network import Listener, Network
 
 MAX_CONNECTIONS = 4096  # a broker of Pulsar has up to 64 to each bookie
-MAX_UNFINISHED_BYTES = 512 * 1024 * 1024  # a hundred of the longest frames at once
+MAX_HELD_BYTES = 512 * 1024 * 1024  # a hundred of the longest frames or answers at once
 OTHER_FILES = 512  # of the process's open files: entry logs, journal, metadata; a bookie that cannot open those ends
+STALLED_S = 60.0  # a peer that takes nothing for so long is closed
+TICK_S = 0.25  # while answers wait to be taken: so often it is looked at who took some
 
+_TURN_S = 0.01  # of each kind of work
+_SHORT_SHARE = 0.5  # of the budget; with more in use answers to reads are short
+_ARENAS_SHARE = 0.25  # of the budget is what one read of each connection may bring
+_LEAST_READ_BYTES = 64 * 1024
 _REMEMBERED_PEERS = 1000
 _DRAIN_S = 0.5
 
@@ -27,13 +39,13 @@ class Bounds:
     """What all connections may take together."""
 
     connections: int = MAX_CONNECTIONS
-    unfinished_bytes: int = MAX_UNFINISHED_BYTES  # received of frames that are not whole
+    held_bytes: int = MAX_HELD_BYTES  # answers that are not taken, and requests that are not whole or not served yet
 
     @classmethod
     def of(cls, open_files: int, max_frame_bytes: int) -> Bounds:
         """For a process that may have so many files open; one frame at least always fits."""
         room = max(open_files - OTHER_FILES, open_files // 4)
-        return cls(min(MAX_CONNECTIONS, room), max(MAX_UNFINISHED_BYTES, 2 * max_frame_bytes))
+        return cls(min(MAX_CONNECTIONS, room), max(MAX_HELD_BYTES, 2 * max_frame_bytes))
 
 
 class BookieServer:
@@ -43,17 +55,21 @@ class BookieServer:
         self, network: Network, requests: Requests, committer: Committer, counts: Counts, events: Events, bounds: Bounds
     ) -> None:
         self._network, self._committer, self._counts, self._events = network, committer, counts, events
-        self._bounds = bounds
-        self._around = Surroundings(
-            requests, committer, bytearray(ARENA_BYTES), self._opened, self._closed, self._refused, self._unfinished
-        )
+        self._bounds, self._loop = bounds, asyncio.get_running_loop()
+        self._budget: Budget[Session] = Budget(bounds.held_bytes, STALLED_S)
+        self._turns: Turns[Session] = Turns(_TURN_S)
+        self._around = Surroundings(requests, committer, self._turns, self)
         self._sessions: dict[Session, None] = {}
         self._told: set[str] = set()  # peers whose protocol version was already complained about
         self._crowded = False  # there were too many, and it was said
+        self._turn_is_due = False
+        self._ticking: asyncio.TimerHandle | None = None
+        self._arena = memoryview(bytearray(ARENA_BYTES))
+        self.buffer = self._arena
         self._listener: Listener | None = None
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Where it listens. Raises OSError."""
+    async def bind(self, host: str, port: int) -> tuple[str, int]:
+        """Take the port; where that is. Raises OSError."""
         self._listener = await self._network.listen(host, port, lambda: Session(self._around))
         return self._listener.address
 
@@ -72,8 +88,13 @@ class BookieServer:
         """Close all connections at once."""
         for session in tuple(self._sessions):
             session.abort()
+        if self._ticking is not None:
+            self._ticking.cancel()
+            self._ticking = None
 
-    def _opened(self, session: Session) -> None:
+    # What sessions tell.
+
+    def opened(self, session: Session) -> None:
         if len(self._sessions) >= self._bounds.connections:
             self._counts.connections_refused += 1
             if not self._crowded:
@@ -83,26 +104,40 @@ class BookieServer:
             return
         self._sessions[session] = None
         self._counts.connections += 1
+        self._share_buffer()
 
-    def _closed(self, session: Session) -> None:
+    def closed(self, session: Session) -> None:
         if session in self._sessions:  # else it was refused
             del self._sessions[session]
             self._counts.connections -= 1
             self._crowded = self._crowded and len(self._sessions) > self._bounds.connections // 2
+            self._share_buffer()
 
-    def _unfinished(self, change: int) -> None:
-        """Over the bound the connection that holds most is closed: honest peers finish their frames and come again."""
-        self._counts.unfinished_bytes += change
-        while self._counts.unfinished_bytes > self._bounds.unfinished_bytes:
-            greediest = max(self._sessions, key=attrgetter("unfinished"))
-            self._counts.unfinished_closed += 1
-            self._events.emit(
-                "connection closed", peer=greediest.peer, bytes=greediest.unfinished,
-                reason="unfinished frames fill the memory that is set aside for them",
-            )  # fmt: skip
-            greediest.abort()
+    def _share_buffer(self) -> None:
+        """What one read may bring gets smaller with many connections: all of them may have to keep it."""
+        share = int(self._bounds.held_bytes * _ARENAS_SHARE) // max(1, len(self._sessions))
+        self.buffer = self._arena[: max(_LEAST_READ_BYTES, share)]
 
-    def _refused(self, peer: str, error: RemoteProtocolError) -> None:
+    def unsent(self, session: Session, size: int, written: int) -> None:
+        self._budget.unsent(session, size, self._loop.time(), written=written)
+        if self._ticking is None and size:
+            self._ticking = self._loop.call_later(TICK_S, self._tick)
+        self._changed()
+
+    def unfinished(self, session: Session, size: int) -> None:
+        self._budget.unfinished(session, size)
+        self._changed()
+
+    def forget(self, session: Session) -> None:
+        self._budget.forget(session)
+        self._turns.leave(session)
+        self._changed()
+
+    def wait(self, session: Session, kind: Kind) -> None:
+        self._turns.wait(kind, session)
+        self._changed()
+
+    def refused(self, peer: str, error: RemoteProtocolError) -> None:
         if not isinstance(error, SpeaksV3):
             self._counts.malformed += 1
             self._events.emit("connection closed", peer=peer, reason=str(error))
@@ -111,3 +146,43 @@ class BookieServer:
         if peer not in self._told and len(self._told) < _REMEMBERED_PEERS:
             self._told.add(peer)
             self._events.emit("connection closed", peer=peer, reason=str(error))
+
+    # Time and memory.
+
+    @property
+    def short(self) -> bool:
+        return self._budget.held_bytes > self._bounds.held_bytes * _SHORT_SHARE
+
+    def _changed(self) -> None:
+        self._counts.unsent_bytes = self._budget.unsent_bytes
+        self._counts.unfinished_bytes = self._budget.unfinished_bytes
+        if self._budget.over:
+            self._close(self._budget.excess(self._loop.time()))
+        if not self._turn_is_due and self._turns.due:
+            self._turn_is_due = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        for session, kind in self._turns.begin():
+            session.go_on(kind)
+        self._turn_is_due = False
+        self._changed()
+
+    def _tick(self) -> None:
+        """Look who took answers, and close who must go."""
+        self._ticking, now = None, self._loop.time()
+        for session in self._budget.takers():
+            session.look()
+        self._close(self._budget.excess(now))
+        self._changed()
+        if self._ticking is None and self._budget.unsent_bytes:
+            self._ticking = self._loop.call_later(TICK_S, self._tick)
+
+    def _close(self, excess: Iterable[Excess[Session]]) -> None:
+        for found in excess:
+            if found.reason is Reason.UNFINISHED:
+                self._counts.unfinished_closed += 1
+            else:
+                self._counts.unsent_closed += 1
+            self._events.emit("connection closed", peer=found.peer.peer, bytes=found.bytes, reason=str(found.reason))
+            found.peer.abort()

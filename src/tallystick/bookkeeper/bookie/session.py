@@ -1,48 +1,89 @@
 """One connection to a bookie: whole frames to the requests, answers to the socket, both bounded.
 
-A peer that does not take its answers is not read; one that sends half a frame costs that half and no more.
+A peer that does not take its answers is not read; one that sends half a frame costs that half and no more. What all
+connections hold together, and whose turn it is, their server knows.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Protocol, cast
 
 from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.requests import Requests
+from tallystick.bookkeeper.bookie.turns import Kind, Turns
 from tallystick.errors import RemoteProtocolError
 from tallystick.runtime.network import no_delay
 
 WRITE_HIGH_BYTES = 1024 * 1024
 ARENA_BYTES = 1024 * 1024
 
+_ACKS_BYTES = 64 * 1024  # answers that wait for the disk and are fewer bytes are acks, bounded with their adds
+
+
+class Crowd(Protocol):
+    """All connections of a bookie, as one of them sees it."""
+
+    @property
+    def buffer(self) -> memoryview:
+        """Every read lands here; whole frames are copied out once."""
+        ...
+
+    @property
+    def short(self) -> bool:
+        """Whether answers to reads should be short: many answers wait to be taken."""
+        ...
+
+    def opened(self, session: Session) -> None: ...
+
+    def closed(self, session: Session) -> None: ...
+
+    def refused(self, peer: str, error: RemoteProtocolError) -> None:
+        """The peer is closed for what it sent."""
+        ...
+
+    def unsent(self, session: Session, size: int, written: int) -> None:
+        """So many bytes wait for the peer to take them, after so many were written."""
+        ...
+
+    def unfinished(self, session: Session, size: int) -> None:
+        """So many bytes are kept of requests that are not answered yet."""
+        ...
+
+    def wait(self, session: Session, kind: Kind) -> None:
+        """Call its ``go_on`` in one of the next turns."""
+        ...
+
+    def forget(self, session: Session) -> None:
+        """Nothing is kept for it any more, and it wants nothing."""
+        ...
+
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a bookie's connections share. ``opened`` and ``closed`` hear of each, ``refused`` hears whom and why."""
+    """What a bookie's connections share."""
 
     requests: Requests
     committer: Committer
-    arena: bytearray  # every read lands here; whole frames are copied out once
-    opened: Callable[[Session], None]
-    closed: Callable[[Session], None]
-    refused: Callable[[str, RemoteProtocolError], None]
-    unfinished: Callable[[int], None]  # hears of bytes more (or less) that wait for the rest of their frame
+    turns: Turns[Session]
+    crowd: Crowd
 
 
 class Session(asyncio.BufferedProtocol):
     def __init__(self, around: Surroundings) -> None:
-        self._around = around
+        self._around, self._crowd, self._turns = around, around.crowd, around.turns
         self._loop = asyncio.get_running_loop()
         self._chunks: list[bytes] = []  # received and not yet used: less than a frame, or what must wait
         self._size = 0
         self._need = 1  # so many bytes make it worthwhile to look
-        self.unfinished = 0  # bytes that wait for the rest of their frame
+        self._held = 0  # bytes of answers that wait for the disk
+        self._kept = 0  # bytes that the crowd was told of
+        self._unsent_bytes = 0  # and of those that the peer has not taken
         self._unsent = False  # the peer does not take its answers
         self._congested = False  # too much waits for the disk
-        self._yielded = False  # other connections come first
+        self._waits = False  # for one of the next turns
         self._reading = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -51,17 +92,17 @@ class Session(asyncio.BufferedProtocol):
         no_delay(transport)
         peer = transport.get_extra_info("peername")
         self.peer = str(peer[0]) if peer else "unknown"
-        self._around.opened(self)
+        self._crowd.opened(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._forget()
-        self._around.closed(self)
+        self._crowd.closed(self)
 
-    def get_buffer(self, sizehint: int) -> bytearray:
-        return self._around.arena
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._crowd.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._chunks.append(bytes(memoryview(self._around.arena)[:nbytes]))
+        self._chunks.append(bytes(self._crowd.buffer[:nbytes]))
         self._size += nbytes
         self._pump()
 
@@ -74,6 +115,7 @@ class Session(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._unsent = False
+        self.look()
         self._pump()
 
     def resume(self) -> None:
@@ -81,63 +123,91 @@ class Session(asyncio.BufferedProtocol):
         self._pump()
 
     def deliver(self, answers: Sequence[bytes]) -> None:
+        size = sum(map(len, answers))
+        self._held -= size
         if not self._transport.is_closing():
-            self._transport.writelines(answers)
+            self._write(answers, size)
+            self._pump()
 
     def abort(self) -> None:
         self._forget()
         self._transport.abort()
 
+    def look(self, written: int = 0) -> None:
+        """See how much the peer has not taken yet."""
+        size = 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
+        if size or self._unsent_bytes:
+            self._unsent_bytes = size
+            self._crowd.unsent(self, size, written)
+
     def _forget(self) -> None:
         """What was received is of no use any more."""
-        self._chunks, self._size, self._need = [], 0, 1
-        self._account()
+        self._chunks, self._size, self._need, self._kept, self._unsent_bytes = [], 0, 1, 0, 0
+        self._crowd.forget(self)
 
     def _account(self) -> None:
-        waits = self._size if self._size < self._need else 0
-        if waits != self.unfinished:
-            change, self.unfinished = waits - self.unfinished, waits
-            self._around.unfinished(change)
+        kept = self._size + (self._held if self._held > _ACKS_BYTES else 0)
+        if kept != self._kept and not self._transport.is_closing():
+            self._kept = kept
+            self._crowd.unfinished(self, kept)
 
-    def _pump(self) -> None:
+    def _write(self, answers: Sequence[bytes], size: int) -> None:
+        self._transport.writelines(answers)
+        self.look(size)
+
+    @property
+    def _blocked(self) -> bool:
+        return self._unsent or self._congested or self._waits or self._held >= WRITE_HIGH_BYTES
+
+    def go_on(self, kind: Kind) -> None:
+        """This turn has time for it."""
+        self._waits = False
+        self._pump(kind)
+
+    def _pump(self, turn: Kind | None = None) -> None:
         """Serve what there is, one bounded call a turn, unless something stands in the way."""
-        if self._size >= self._need and not (self._unsent or self._congested or self._yielded):
-            self._serve()
+        if self._size >= self._need and not self._blocked:
+            if turn is not None or self._turns.admits(Kind.ADD):
+                self._serve(reads=turn == Kind.READ or self._turns.admits(Kind.READ))
+            else:
+                self._wait(Kind.ADD)
         self._account()
         self._watch_flow()
 
-    def _serve(self) -> None:
+    def _wait(self, kind: Kind) -> None:
+        self._waits = True
+        self._crowd.wait(self, kind)
+
+    def _serve(self, *, reads: bool) -> None:
         if self._transport.is_closing():
             return
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        served = self._around.requests.serve(data)
+        began = self._loop.time()
+        served = self._around.requests.serve(data, reads=reads, short=self._crowd.short)
         if served.position == len(data):
             self._chunks, self._size = [], 0
         else:
             self._chunks = [data[served.position :]]
             self._size = len(data) - served.position
         self._need = served.need or 1
-        if served.at_once:
-            self._transport.writelines(served.at_once)
         if served.when_durable:
+            self._held += served.durable_size
             self._around.committer.hold(self, served.when_durable)
+        if served.at_once:
+            self._write(served.at_once, served.size - served.durable_size)
+        self._turns.spent(Kind.READ if served.reads else Kind.ADD, self._loop.time() - began)
         if served.refused is not None:
             self._chunks, self._size = [], 0
-            self._around.refused(self.peer, served.refused)
+            self._crowd.refused(self.peer, served.refused)
             self._transport.close()
         elif self._around.committer.congested:
             self._congested = True
             self._around.committer.block(self)
         elif self._size >= self._need:
-            self._yielded = True
-            self._loop.call_soon(self._go_on)
-
-    def _go_on(self) -> None:
-        self._yielded = False
-        self._pump()
+            self._wait(Kind.READ if served.read_is_next else Kind.ADD)
 
     def _watch_flow(self) -> None:
-        wanted = not (self._unsent or self._congested or self._yielded)
+        wanted = not self._blocked
         if wanted == self._reading or self._transport.is_closing():
             return
         self._reading = wanted

@@ -14,7 +14,7 @@ from support.bookies import KEY, OTHER_KEY, SMALL, adds, codes, read
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
-from tallystick.bookkeeper.bookie.requests import ANSWER_BYTES, Requests, Served, SpeaksV3
+from tallystick.bookkeeper.bookie.requests import ANSWER_BYTES, SHORT_BYTES, Requests, Served, SpeaksV3
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.v2 import Code, Flag, Op
@@ -246,3 +246,32 @@ def test_answers_do_not_depend_on_how_the_bytes_arrive(
         position += cut
     pieces.append(data[position:])
     assert sorted(frames_of(play(pieces))) == sorted(frames_of(play(frames_of(data))))
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_without_reads_it_ends_before_the_first_and_goes_on_there(room: Room, version: int) -> None:
+    room.ask(adds(1, range(3)))
+    for asked in (read(1, 0, version=version), v2.BatchRead(1, 0, 1, 1, 99).encode(), read(1, 0, KEY)):
+        data = adds(1, [3]) + asked + adds(2, [0])
+        served = room.requests.serve(data, reads=False)
+        assert (served.position, served.read_is_next, served.reads) == (len(adds(1, [3])), True, False)
+        rest = room.requests.serve(data[served.position :])
+        assert (rest.position, rest.read_is_next, rest.reads) == (len(data) - served.position, False, True)
+    auth = v2.Auth(b"").encode()
+    served = room.requests.serve(auth + adds(1, [4]), reads=False)
+    assert (served.position, served.read_is_next) == (len(auth + adds(1, [4])), False)
+
+
+def test_short_answers_leave_the_rest_for_later_and_always_have_an_entry(tmp_path: Path) -> None:
+    room = make_room(tmp_path, max_batch_bytes=1 << 20)
+    room.ask(adds(1, range(10), bytes(30_000)))
+    batch = v2.BatchRead(1, 0, 1, 10, 1 << 20).encode()
+    assert room.requests.serve(batch).size > 300_000
+    assert 60_000 < room.requests.serve(batch, short=True).size < SHORT_BYTES
+    reads = b"".join(read(1, entry) for entry in range(10))
+    served = room.requests.serve(reads, short=True)
+    assert 0 < served.position < len(reads) and served.size < 2 * SHORT_BYTES and served.need == 0
+    room.ask(adds(2, [0], bytes(MAX_FRAME - 100)))
+    (answer,) = room.requests.serve(v2.BatchRead(2, 0, 1, 10, 1 << 20).encode(), short=True).at_once
+    assert len(answer) > MAX_FRAME - 100
+    room.storage.close(clean=False)

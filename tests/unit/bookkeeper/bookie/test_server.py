@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import socket
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from support.bookies import Home, adds, codes, read, talking
+from support.bookies import KEY, Home, Peer, SpyDisk, adds, codes, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie import server
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.server import Bounds
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.runtime.budget import Reason
 
 MIB = 1024 * 1024
 
@@ -89,7 +92,7 @@ def test_connections_leave_files_for_the_storage() -> None:
     assert Bounds.of(1024, 5 * MIB).connections == 512
     assert Bounds.of(100, 5 * MIB).connections == 25
     assert Bounds.of(1 << 20, 5 * MIB) == Bounds()
-    assert Bounds.of(1 << 20, 1024 * MIB).unfinished_bytes == 2048 * MIB
+    assert Bounds.of(1 << 20, 1024 * MIB).held_bytes == 2048 * MIB
 
 
 async def test_more_connections_than_the_bound_are_closed_counted_and_reported_once(
@@ -112,7 +115,7 @@ async def test_more_connections_than_the_bound_are_closed_counted_and_reported_o
 async def test_unfinished_frames_are_bounded_by_closing_who_holds_most(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "MAX_UNFINISHED_BYTES", 4 * MIB)
+    monkeypatch.setattr(server, "MAX_HELD_BYTES", 4 * MIB)
     half = adds(1, [0], bytes(3 * MIB))[: 2 * MIB]
     async with (
         home.running(max_frame_bytes=MIB * 4) as bookie, talking(bookie) as good,
@@ -130,6 +133,123 @@ async def test_unfinished_frames_are_bounded_by_closing_who_holds_most(
         assert [peer.reader.at_eof() for peer in greedy].count(True) <= 1
         assert len(home.heard("connection closed")) == 1
     assert bookie.counts.unfinished_bytes == 0
+
+
+BATCH = v2.BatchRead(1, 0, 1, 1000, 5 * MIB).encode()
+
+
+async def fill(peer: Peer) -> None:
+    """Ledger 1: 60 entries of 100 kB."""
+    for start in range(0, 60, 10):
+        peer.writer.write(adds(1, range(start, start + 10), bytes(100_000)))
+        await peer.reader.readexactly(10 * 28)
+
+
+async def greedy(stack: contextlib.AsyncExitStack, bookie: Bookie) -> socket.socket:
+    """A peer that asks for a hundred batches and takes none."""
+    peer = stack.enter_context(socket.socket())
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    peer.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(peer, bookie.address)
+    await loop.sock_sendall(peer, BATCH * 100)
+    return peer
+
+
+async def test_answers_that_nobody_takes_are_bounded_together_and_others_are_served(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MAX_HELD_BYTES", 12 * MIB)
+    async with home.running() as bookie, talking(bookie) as good, contextlib.AsyncExitStack() as stack:
+        await fill(good)
+        for _ in range(12):
+            await greedy(stack, bookie)
+        await until(lambda: bookie.counts.unsent_closed > 0)
+        assert {event.fields["reason"] for event in home.heard("connection closed")} == {str(Reason.UNSENT)}
+        assert bookie.counts.unsent_bytes <= 12 * MIB
+        assert await good.code(adds(2, [0])) == Code.OK
+        assert await good.code(read(1, 0)) == Code.OK
+        frame = await good.ask(BATCH)
+        assert frame is not None and 100_000 < len(frame) < MIB, "an entry at least, and few while memory is short"
+    assert (bookie.counts.unsent_bytes, bookie.counts.unfinished_bytes) == (0, 0)
+
+
+async def test_who_takes_nothing_for_a_time_is_closed(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "STALLED_S", 0.2)
+    monkeypatch.setattr(server, "TICK_S", 0.02)
+    async with home.running() as bookie, talking(bookie) as good, contextlib.AsyncExitStack() as stack:
+        await fill(good)
+        await greedy(stack, bookie)
+        await until(lambda: bookie.counts.unsent_closed == 1)
+        assert [event.fields["reason"] for event in home.heard("connection closed")] == [str(Reason.STALLED)]
+        assert await good.code(read(1, 0)) == Code.OK
+        assert bookie.counts.connections == 1
+
+
+async def test_everything_is_answered_in_order_though_a_turn_has_time_for_one_call(
+    bookie: Bookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bookie._server._turns, "_limit_s", 1e-9)
+
+    async def mix(ledger: int) -> list[tuple[int, int, int, int]]:
+        async with talking(bookie) as peer:
+            assert await peer.code(adds(ledger, [0])) == Code.OK
+            for entry in range(1, 41):
+                peer.writer.write(adds(ledger, [entry]) + read(ledger, 0) + read(ledger, entry - 1))
+            answers = b"".join([await peer.frame() or b"" for _ in range(120)])
+            return codes(answers)
+
+    for ledger, answers in enumerate(await asyncio.gather(*map(mix, range(6)))):
+        for op, entries in (
+            (v2.Op.ADD, list(range(1, 41))),
+            (v2.Op.READ, [entry for pair in zip([0] * 40, range(40), strict=True) for entry in pair]),
+        ):
+            found = [(code, its, entry) for its_op, code, its, entry in answers if its_op == op]
+            assert found == [(Code.OK, ledger, entry) for entry in entries]
+
+
+async def test_answers_to_fencing_reads_that_wait_for_the_disk_are_bounded(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncing = threading.Event()
+    go_on = threading.Event()
+
+    def before(action: str, path: str) -> None:
+        if action == "sync" and syncing.is_set():
+            assert go_on.wait(30)
+
+    home.disk = SpyDisk(before)
+    async with home.running() as bookie, talking(bookie) as good, talking(bookie) as peer:
+        await fill(good)
+        syncing.set()
+        fencing = v2.BatchRead(1, 0, 1, 1000, 5 * MIB, KEY, v2.Flag.FENCE).encode()
+        peer.writer.write(adds(1, [90]) + fencing * 50)
+        await until(lambda: bookie.counts.unfinished_bytes > MIB)
+        before_count = -1
+        while before_count != bookie.counts.batch_reads:  # until it makes no progress any more
+            before_count = bookie.counts.batch_reads
+            for _ in range(20):
+                assert await good.code(read(1, 0)) == Code.OK
+        assert bookie.counts.batch_reads == 1
+        go_on.set()
+        for _ in range(51):
+            assert await peer.frame() is not None
+    assert bookie.counts.unfinished_bytes == 0
+
+
+async def test_many_connections_bring_less_at_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MAX_HELD_BYTES", 4 * MIB)
+    async with home.running(max_frame_bytes=MIB) as bookie, contextlib.AsyncExitStack() as stack:
+        peers = [await stack.enter_async_context(talking(bookie)) for _ in range(8)]
+        await until(lambda: bookie.counts.connections == 8)
+        assert len(bookie._server.buffer) == 4 * MIB // 4 // 8
+        for number, peer in enumerate(peers):
+            peer.writer.write(adds(number, [0], bytes(500_000)))
+            assert codes(await peer.frame() or b"")[0][1] == Code.OK
+        for peer in peers[1:]:
+            await peer.close()
+        await until(lambda: bookie.counts.connections == 1)
+        assert len(bookie._server.buffer) == MIB
 
 
 async def test_stopping_answers_what_was_asked(home: Home) -> None:

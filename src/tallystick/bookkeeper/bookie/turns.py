@@ -1,0 +1,65 @@
+"""Who is served in which turn of the event loop: no turn is long, and adds do not wait behind readers.
+
+Each of the two kinds of work may take so many seconds of a turn, adds first. Who comes after that waits, in order, for
+one of the next turns. The seconds of several short turns add up before anybody has to wait: nothing needs to be done at
+the begin of a turn in which nobody waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from enum import IntEnum
+from typing import Generic, TypeVar
+
+Peer = TypeVar("Peer", bound=Hashable)
+
+
+class Kind(IntEnum):
+    """What a peer wants; served in this order."""
+
+    ADD = 0
+    READ = 1
+
+
+class Turns(Generic[Peer]):
+    """Ask ``admits``, tell what it ``spent``; who is not admitted ``wait``s, and is served when ``begin`` gives it."""
+
+    def __init__(self, limit_s: float) -> None:
+        """``limit_s`` is the time of each kind of work in one turn."""
+        self._limit_s = limit_s
+        self._spent = [0.0] * len(Kind)
+        self._waiting: list[dict[Peer, None]] = [{} for _ in Kind]
+
+    def admits(self, kind: Kind) -> bool:
+        """Whether a peer may be served now, ahead of nobody who waits."""
+        return not self._waiting[kind] and self._spent[kind] < self._limit_s
+
+    def spent(self, kind: Kind, seconds: float) -> None:
+        """So long a peer was served."""
+        self._spent[kind] += seconds
+
+    def wait(self, kind: Kind, peer: Peer) -> None:
+        """Serve the peer in one of the next turns."""
+        self._waiting[kind][peer] = None
+
+    def leave(self, peer: Peer) -> None:
+        """The peer wants nothing any more."""
+        for queue in self._waiting:
+            queue.pop(peer, None)
+
+    @property
+    def due(self) -> bool:
+        """Whether the next turn has somebody to serve."""
+        return any(self._waiting)
+
+    def begin(self) -> Iterator[tuple[Peer, Kind]]:
+        """A new turn: the peers to serve now, each before the next is asked for. Who waits again waits for a later
+        turn."""
+        self._spent = [0.0] * len(Kind)
+        for kind, queue in zip(Kind, self._waiting, strict=True):
+            for _ in range(len(queue)):
+                if not queue or self._spent[kind] >= self._limit_s:
+                    break
+                peer = next(iter(queue))
+                del queue[peer]
+                yield peer, kind
