@@ -102,6 +102,25 @@ MUTANTS = (
         "return [*self._replace(), *self._confirm()]",
     ),
     Mutant(
+        "a missing bookie counts as an ack (P1)",
+        LEDGER + "add.py",
+        "acked = [self._watermark(slot) for slot in range(size)]",
+        "acked = [self._next if b in self._missing else self._watermark(s) for s, b in enumerate(self.ensemble)]",
+    ),
+    Mutant(
+        "a bookie that is back does not get the unconfirmed entries (P9)",
+        LEDGER + "add.py",
+        "return [Resume(slot), *resend]",
+        "return [Resume(slot)]",
+    ),
+    Mutant(
+        "a writer goes on after a change that may be stored (P8)",
+        LEDGER + "shortage.py",
+        "and not error.ambiguous",
+        "",
+        killer="tests/unit/bookkeeper/ledger/test_shortage.py",
+    ),
+    Mutant(
         "a fenced writer goes on elsewhere (Q11)",
         LEDGER + "add.py",
         "if code in UNRECOVERABLE:",

@@ -35,11 +35,17 @@ class Ending:
 
 
 def _connect(uri: str, explain: bool) -> Connecting[BookKeeper]:
-    return tallystick.connect(uri, events=Events(_on_stderr) if explain else Events())
+    return tallystick.connect(uri, events=Events(_on_stderr if explain else _warn))
 
 
 def _on_stderr(event: Event) -> None:
     print(event, file=sys.stderr)
+
+
+def _warn(event: Event) -> None:
+    """What whoever waits for an append must know."""
+    if event.kind in ("ledger degraded", "ledger restored"):
+        print(f"tally: {event}", file=sys.stderr)
 
 
 async def _create(bk: BookKeeper, shape: Shape, password: bytes) -> LedgerWriter:

@@ -112,13 +112,17 @@ def tail(
 
 @app.command
 def show(ledger: LedgerArgument, /, *, service: Service = SERVICE, json: Json = False) -> None:
-    """Show a ledger's metadata: state, quorums, and which bookies hold which entries."""
+    """Show a ledger's metadata: state, quorums, and which bookies hold which entries.
+
+    The bookies of one that is not closed are asked how far they have come: a ledger whose writer goes on without a
+    bookie is degraded, and that bookie is missing or behind. Never fences.
+    """
     import asyncio
 
     from tallystick.cli import ledgers, output
 
-    metadata = asyncio.run(ledgers.find(service.resolve(), ledger))
-    output.details(ledgers.details(ledger, metadata), json=json)
+    metadata, replicas = asyncio.run(ledgers.find(service.resolve(), ledger))
+    output.details(ledgers.details(ledger, metadata, replicas), json=json)
 
 
 @app.command(name="list")

@@ -11,15 +11,17 @@ from typing import Any
 
 import tallystick
 from tallystick.admin import cluster
-from tallystick.admin.ledgers import Ledger, list_ledgers
+from tallystick.admin.ledgers import Ledger, Replica, list_ledgers, replicas
 from tallystick.bookkeeper.wire.values import Ensemble, EntryId, LedgerId, LedgerMetadata
 from tallystick.cli import output
 from tallystick.errors import Unauthorized
 
 
-async def find(uri: str, ledger: LedgerId) -> LedgerMetadata:
+async def find(uri: str, ledger: LedgerId) -> tuple[LedgerMetadata, list[Replica]]:
+    """The metadata; of a ledger that is not closed also what its bookies have."""
     async with tallystick.connect(uri) as bk:
-        return await bk.ledger_metadata(ledger)
+        metadata = await bk.ledger_metadata(ledger)
+        return metadata, [] if metadata.is_closed else await replicas(bk.context.bookies, ledger, metadata)
 
 
 async def find_all(uri: str) -> list[Ledger]:
@@ -61,8 +63,9 @@ def row(ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def details(ledger: LedgerId, metadata: LedgerMetadata) -> dict[str, Any]:
-    """Everything but the password."""
+def details(ledger: LedgerId, metadata: LedgerMetadata, found: list[Replica] | None = None) -> dict[str, Any]:
+    """Everything but the password; with what the bookies of a ledger that is not closed have."""
+    missing = [replica.bookie for replica in found or () if replica.last_entry is None]
     return {
         "ledger": ledger,
         "state": metadata.state.name,
@@ -76,6 +79,7 @@ def details(ledger: LedgerId, metadata: LedgerMetadata) -> dict[str, Any]:
         "format": metadata.format_version,
         "custom": dict(metadata.custom),
         "fragments": [FragmentRow(one.first, one.bookies) for one in metadata.fragments],
+        **({"replicas": found, "degraded": ", ".join(missing) or None} if found else {}),
     }
 
 

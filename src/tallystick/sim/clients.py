@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tallystick.bookkeeper.ledger import add, recovery
+from tallystick.bookkeeper.ledger.degraded import QuorumLoss
 from tallystick.bookkeeper.ledger.recovery import Answer, RecoveryCore
 from tallystick.bookkeeper.wire.v2 import NO_CODES, Code
 from tallystick.bookkeeper.wire.values import Ensemble, EntryId, Fragment, LedgerMetadata, LedgerState, Slot
@@ -12,6 +13,8 @@ from tallystick.sim.bookies import Cluster, Reply, Request, Stored
 from tallystick.sim.invariants import Checker, content, length_up_to
 from tallystick.sim.registry import Registry
 from tallystick.sim.world import World
+
+NO_QUORUM_S = 20.0
 
 
 class Process:
@@ -41,18 +44,27 @@ class Adds:
     def __init__(self, process: Process, cluster: Cluster, ensemble: Ensemble, *, recovery: bool) -> None:
         self._process, self._cluster, self._recovery = process, cluster, recovery
         self._attempts = [0] * len(ensemble)
+        self._sends = [True] * len(ensemble)
         self.ensemble = ensemble
 
     def change(self, ensemble: Ensemble) -> None:
         """A slot with another bookie is a new attempt."""
         for slot, (old, new) in enumerate(zip(self.ensemble, ensemble, strict=True)):
-            self._attempts[slot] += old != new
+            if old != new:
+                self.attempt(slot, sends=True)
         self.ensemble = ensemble
+
+    def attempt(self, slot: Slot, *, sends: bool) -> None:
+        """Answers to what was sent so far are void; nothing is sent to a slot without a bookie."""
+        self._attempts[slot] += 1
+        self._sends[slot] = sends
 
     def send(
         self, slot: Slot, entry: EntryId, stored: Stored, acked: Callable[[Slot, EntryId], None],
         failed: Callable[[Slot, EntryId, int | None], None],
     ) -> None:  # fmt: skip
+        if not self._sends[slot]:
+            return
         attempt = self._attempts[slot]
 
         def handle(reply: Reply | None) -> None:
@@ -77,10 +89,30 @@ class Writer(Process):
         self.core = add.AddCore(checker.striping, metadata.ensemble)
         self._adds = Adds(self, cluster, metadata.ensemble, recovery=False)
         self._sent: dict[EntryId, Stored] = {}
+        self._loss = QuorumLoss(NO_QUORUM_S)
+        self._retries = False
 
     def append(self, count: int) -> None:
         if self.core.failure is None:
             self._perform(self.core.append(count))
+
+    def _retry_later(self) -> None:
+        if self.core.missing and not self._retries:
+            self._retries = True
+            self.world.after(1.0 + self.world.random.random(), self.hears, self._retry)
+
+    def _retry(self) -> None:
+        """A missing bookie is replaced, or tried again whether it lives or not."""
+        self._retries = False
+        if self.core.failure is not None or not self.core.missing:
+            return
+        if self._loss.over(self.world.now):
+            self._perform(self.core.change_failed(add.Reason.NO_QUORUM))
+        elif replacement(self.world, self.cluster, self.core.ensemble, self.core.missing) is not None:
+            self._perform(self.core.retry())
+        else:
+            self._perform(self.core.resumed(self.world.random.choice(self.core.missing)))
+        self._retry_later()
 
     def close(self) -> None:
         """What is pending is given up; the ledger ends at the LAC, unless somebody recovers it."""
@@ -118,6 +150,10 @@ class Writer(Process):
                         self.checker.on_ack(entry)
                 case add.Replace(failed, first):
                     self._replace(failed, first)
+                case add.Suspend(slot) | add.Resume(slot):
+                    self._adds.attempt(slot, sends=isinstance(action, add.Resume))
+        if self.core.missing:
+            self._loss.observed(self.core.starved, self.world.now)
 
     def _send(self, slot: Slot, entry: EntryId) -> None:
         self._adds.send(
@@ -133,7 +169,8 @@ class Writer(Process):
                 return
             ensemble = replacement(self.world, self.cluster, metadata.ensemble, failed)
             if ensemble is None:
-                self._perform(self.core.change_failed())
+                self._perform(self.core.no_replacement())
+                self._retry_later()
                 return
             changed = metadata.with_fragment(first, ensemble)
             self.registry.write(changed, version, lambda accepted: self.hears(written, accepted, ensemble))
@@ -212,6 +249,8 @@ class Recoverer(Process):
                         self._write_back(slot, entry)
                 case add.Replace(failed, _):
                     self._replace(failed)
+                case add.Suspend(slot):
+                    self._adds.attempt(slot, sends=False)
                 case recovery.Close(last, length, fragments):
                     self._close(last, length, fragments)
                 case recovery.Abandon():
@@ -272,7 +311,7 @@ class Recoverer(Process):
     def _replace(self, failed: Sequence[str]) -> None:
         ensemble = replacement(self.world, self.cluster, self.core.write_ensemble, failed)
         if ensemble is None:
-            self._perform(self.core.change_failed())
+            self._perform(self.core.no_replacement())
         else:
             self._adds.change(ensemble)
             self._perform(self.core.ensemble_changed(ensemble))

@@ -57,7 +57,7 @@ class Scenario:
         shape = rng.choice(SHAPES)
         return cls(
             striping=Striping(*shape),
-            bookies=shape[0] + rng.choice((0, 1, 1, 2, 3)),
+            bookies=shape[0] + rng.choice((0, 0, 1, 1, 2)),
             entries=rng.choice((1, 1, 2, 2, 3, 3, 4, 5, 8)),
             recoverers=rng.choice((0, 1, 1, 1, 2)),
             faults=Faults.draw(rng),

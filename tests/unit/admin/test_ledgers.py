@@ -1,7 +1,9 @@
 import pytest
 
+from support.small_cluster import HANG, SmallCluster, until
 from tallystick.admin import ledgers
 from tallystick.bookkeeper.metadata.driver import Versioned
+from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 from tallystick.errors import MetadataError, NoSuchLedger
 
@@ -42,3 +44,27 @@ async def test_a_ledger_deleted_meanwhile_is_left_out():
 async def test_another_failure_is_never_a_shorter_list():
     with pytest.raises(MetadataError):
         _ = [one async for one in ledgers.list_ledgers(Driver(5, {3: MetadataError("lost")}))]
+
+
+async def test_what_the_bookies_of_an_open_ledger_have_shows_that_it_is_degraded(monkeypatch):
+    monkeypatch.setattr(ledgers, "REPLICA_S", 0.1)
+    cluster = await SmallCluster().start(4)
+    try:
+        writer = await cluster.client().create_ledger(4, 4, 2)
+        await writer.append(b"0")
+        good, gone, hangs, fails = writer.metadata.ensemble
+        await until(lambda: cluster.holders(writer.id, 0) == set(cluster.bookies))
+        await cluster.down(gone)
+        cluster.bookies[hangs].misbehave = lambda request: HANG
+        cluster.bookies[fails].misbehave = lambda request: v2.Code.IO_ERROR
+        client = cluster.client()
+        found = await ledgers.replicas(client.context.bookies, writer.id, writer.metadata)
+        assert [(replica.bookie, replica.last_entry) for replica in found] == [
+            (good, 0), (gone, None), (hangs, None), (fails, None)
+        ]  # fmt: skip
+        assert "not registered" in found[1].why and "in time" in found[2].why and found[3].why == "code 101"
+        [replica] = await ledgers.replicas(client.context.bookies, 99, LedgerMetadata(1, 1, 1, (Fragment(0, (good,)),)))
+        assert str(replica) == f"{good}: no entry"
+        assert cluster.bookies[good].fenced == set()
+    finally:
+        await cluster.close()

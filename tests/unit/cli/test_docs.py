@@ -1,10 +1,12 @@
 """A command or option that docs/cli.md does not mention fails here, and a setting that configuration.md does not."""
 
+import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 
+from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.cli.app import app
 from tallystick.rocketmq.broker import keys as broker_keys
 from tallystick.rocketmq.nameserver import keys as name_server_keys
@@ -39,6 +41,16 @@ def test_no_command_is_documented_that_is_not_there():
     known = {command for command, _ in commands()} | {name for name in app}
     for command in re.findall(rf"`tally ((?:{ROOMS})(?: [a-z]+)?)", TEXT):
         assert command in known or command.startswith("completion "), f"no such command: tally {command}"
+
+
+def test_every_setting_of_a_ledger_client_is_documented_with_its_default():
+    text = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    section = text.partition("## Settings of a ledger client\n")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", section, re.MULTILINE))
+    assert rows == {
+        field.name: f"{field.default:g}" if isinstance(field.default, float) else str(field.default).lower()
+        for field in dataclasses.fields(ClientSettings)
+    }
 
 
 SETTINGS = {

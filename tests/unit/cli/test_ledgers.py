@@ -1,6 +1,6 @@
 import pytest
 
-from tallystick.admin.ledgers import Ledger
+from tallystick.admin.ledgers import Ledger, Replica
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 from tallystick.cli import ledgers, output
 from tallystick.errors import Unauthorized
@@ -74,3 +74,14 @@ class FakeBookKeeper:
 
     async def delete_ledger(self, ledger):
         self.deleted.append(ledger)
+
+
+def test_an_open_ledger_shows_how_far_its_bookies_have_come(capsys):
+    found = [Replica("a", 7), Replica("b", None, "it is gone"), Replica("c", -1)]
+    for json in (False, True):
+        output.details(ledgers.details(1, OPEN, found), json=json)
+    text, _, line = capsys.readouterr().out.rpartition("\n{")
+    assert "replicas      a: last entry 7\n              b: missing, it is gone\n              c: no entry\n" in text
+    assert "degraded      b" in text
+    assert '"replicas": [{"bookie": "a", "last_entry": 7, "why": ""}, ' in line and '"degraded": "b"' in line
+    assert ledgers.details(1, OPEN, [Replica("a", 7)])["degraded"] is None

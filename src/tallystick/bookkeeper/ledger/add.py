@@ -4,11 +4,15 @@
 
     append ──▶ Send ──▶ acked ──▶ Confirm                      in id order, at Qa acks each
                   └───▶ failed ─▶ Replace ─▶ ensemble_changed ─▶ Resend, Confirm
+                  │                  ├─────▶ no_replacement ─▶ Suspend, Confirm      degraded: goes on without it,
+                  │                  └── retry ◀───┴─▶ resumed ─▶ Resume, Resend     until one can be had
                   └───▶ failed (fenced, wrong key) ─▶ Fail ◀── change_failed
 
 The writer uses it for its appends, recovery for its write-backs. Bytes stay in the shell. Follows the original's
 ``PendingAddOp`` and ``LedgerHandle``, with these differences: all acks that a change makes void are withdrawn before
-anything is confirmed, and a failed bookie is known by its place and attempt, not by its address.
+anything is confirmed, a failed bookie is known by its place and attempt, not by its address, and a ledger for which no
+other bookie can be had is written *degraded*: what the metadata says stays, nothing is sent to the missing bookie, and
+an entry still needs its Qa acks (the original's ``delayEnsembleChange``, which goes on sending).
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ class Reason(enum.Enum):
     FENCED = "another client recovers this ledger"
     UNAUTHORIZED = "a bookie knows this ledger with another password"
     NO_CHANGE = "the ensemble change failed"
+    NO_QUORUM = "the ack quorum could not be met for too long"
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Resend:
-    """Send the entries of the stripe of a slot that has a new bookie."""
+    """Send the entries of the stripe of a slot that has a new bookie, or one that is back."""
 
     slot: Slot
     first: EntryId
@@ -55,10 +60,27 @@ class Confirm:
 
 @dataclass(frozen=True)
 class Replace:
-    """Store an ensemble without these bookies from entry ``first`` on; then call ensemble_changed or change_failed."""
+    """Store an ensemble without these bookies from entry ``first`` on.
+
+    Then call ensemble_changed, no_replacement (only when the metadata is certainly as it was) or change_failed.
+    """
 
     failed: tuple[BookieId, ...]
     first: EntryId
+
+
+@dataclass(frozen=True)
+class Suspend:
+    """Send nothing to this slot's bookie and hear nothing of it: it failed, and no other can be had."""
+
+    slot: Slot
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Send to this slot's bookie again, as a new attempt."""
+
+    slot: Slot
 
 
 @dataclass(frozen=True)
@@ -70,7 +92,7 @@ class Fail:
     reason: Reason
 
 
-Action = Send | Resend | Confirm | Replace | Fail
+Action = Send | Resend | Confirm | Replace | Suspend | Resume | Fail
 
 # These codes mean that another bookie would not help; any other failure is the bookie's own (Q7).
 UNRECOVERABLE: dict[int | None, Reason] = {Code.FENCED: Reason.FENCED, Code.UNAUTHORIZED: Reason.UNAUTHORIZED}
@@ -86,12 +108,29 @@ class AddCore:
         self._acked: list[EntryId] = [lac + 1] * len(ensemble)  # by slot: the first entry of its stripe not yet acked
         self._early: list[set[EntryId]] = [set() for _ in ensemble]  # acks beyond a gap: normally none
         self._failed: list[BookieId] = []
+        self._missing: list[BookieId] = []  # the first of the failed: nothing could replace them
         self._changing = False  # a Replace is under way
 
     @property
     def next_entry(self) -> EntryId:
         """The id that the next appended entry gets."""
         return self._next
+
+    @property
+    def missing(self) -> tuple[BookieId, ...]:
+        """The bookies that failed and that nothing could replace; while there are any, the ledger is degraded."""
+        return tuple(self._missing)
+
+    @property
+    def starved(self) -> bool:
+        """The oldest unconfirmed entry cannot reach its ack quorum while the missing bookies are."""
+        entry = self.lac + 1
+        if not self._missing or entry == self._next:
+            return False
+        possible = sum(
+            self._has(slot, entry) or self.ensemble[slot] not in self._missing for slot in self.striping.slots(entry)
+        )
+        return possible < self.striping.ack_quorum
 
     def append(self, count: int) -> list[Action]:
         """``count`` entries follow the last one. Only before a failure."""
@@ -130,11 +169,41 @@ class AddCore:
             self._acked[slot], self._early[slot] = self.lac + 1, set()
         self.ensemble, self._changing = ensemble, False
         self._failed = [bookie for bookie in self._failed if bookie in ensemble]
+        self._missing = [bookie for bookie in self._missing if bookie in ensemble]
         resends = [Resend(slot, self.lac + 1, self._next - 1) for slot in changed if self._next > self.lac + 1]
         return [*resends, *self._replace(), *self._confirm()]
 
+    def no_replacement(self) -> list[Action]:
+        """No bookie can be had for any failed one, and the metadata is as it was: the ledger goes on without them.
+
+        Each entry has its Qa acks or is not confirmed, so this breaks no promise; what a missing bookie has acked it
+        has, and counts. Call ``retry`` or ``resumed`` when a bookie may be had.
+        """
+        if self.failure:
+            return []
+        lost, self._missing, self._changing = self._failed[len(self._missing) :], list(self._failed), False
+        suspended = [Suspend(slot) for slot, bookie in enumerate(self.ensemble) if bookie in lost]
+        return [*suspended, *self._confirm()]
+
+    def retry(self) -> list[Action]:
+        """Another bookie may be had for the missing ones now."""
+        if self.failure or self._changing or not self._missing:
+            return []
+        self._changing = True
+        return [Replace(tuple(self._failed), first=self.lac + 1)]
+
+    def resumed(self, bookie: BookieId) -> list[Action]:
+        """A missing bookie answers again. It gets what is unconfirmed; what was confirmed meanwhile it lacks."""
+        if self.failure or self._changing or bookie not in self._missing:
+            return []
+        self._missing.remove(bookie)
+        self._failed.remove(bookie)
+        slot = self.ensemble.index(bookie)
+        resend = [Resend(slot, self.lac + 1, self._next - 1)] if self._next > self.lac + 1 else []
+        return [Resume(slot), *resend]
+
     def change_failed(self, reason: Reason = Reason.NO_CHANGE) -> list[Action]:
-        """The metadata could not be changed; it may or may not name the new ensemble, so nothing more is confirmed."""
+        """The metadata may or may not name the new ensemble, or the quorum is gone: nothing more is confirmed."""
         return [] if self.failure else self._fail(reason)
 
     def _fail(self, reason: Reason) -> list[Action]:
@@ -176,11 +245,13 @@ class AddCore:
         return mark
 
     def _has_quorum(self, entry: EntryId) -> bool:
-        acks = sum(self._acked[slot] > entry or entry in self._early[slot] for slot in self.striping.slots(entry))
-        return acks >= self.striping.ack_quorum
+        return sum(self._has(slot, entry) for slot in self.striping.slots(entry)) >= self.striping.ack_quorum
+
+    def _has(self, slot: Slot, entry: EntryId) -> bool:
+        return self._acked[slot] > entry or entry in self._early[slot]
 
     def _replace(self) -> list[Action]:
-        if self._changing or not self._failed:
+        if self._changing or len(self._failed) == len(self._missing):  # nothing failed, or nothing new
             return []
         self._changing = True
         return [Replace(tuple(self._failed), first=self.lac + 1)]

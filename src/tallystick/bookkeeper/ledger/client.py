@@ -19,11 +19,19 @@ from tallystick.bookkeeper.ledger.open import with_password
 from tallystick.bookkeeper.ledger.placement import Placement
 from tallystick.bookkeeper.ledger.quarantine import Quarantine
 from tallystick.bookkeeper.ledger.reader import LedgerReader
+from tallystick.bookkeeper.ledger.restorer import Restorer
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.metadata.driver import Bookies, MetadataDriver, Versioned
 from tallystick.bookkeeper.metadata.open import open_driver
-from tallystick.bookkeeper.wire.values import MAX_ID, DigestType, Fragment, LedgerId, LedgerMetadata
+from tallystick.bookkeeper.wire.values import (
+    MAX_ID,
+    BookieId,
+    DigestType,
+    Fragment,
+    LedgerId,
+    LedgerMetadata,
+)
 from tallystick.errors import UsageError
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.connecting import Connecting
@@ -48,6 +56,7 @@ class BookKeeper:
         bookies = BookieClient(
             network, clock, self._directory.resolve, settings, events, identify=driver.bookie_creation
         )
+        self._restorer = Restorer(bookies, self._directory, clock)
         self._context = LedgerContext(driver, bookies, clock, random, settings, events)
         self._placement = Placement(self._directory, random, Quarantine(clock, settings.quarantine_s))
         self._writers: weakref.WeakSet[LedgerWriter] = weakref.WeakSet()
@@ -90,7 +99,9 @@ class BookKeeper:
         metadata = replace(sizes_checked, fragments=(Fragment(0, chosen),))
         created = await self._context.driver.create_ledger(metadata, ledger_id)
         self._context.events.emit("ledger created", ledger=created.value, ensemble=chosen)
-        writer = LedgerWriter(self._context, self._placement, created.value, Versioned(metadata, created.version))
+        writer = LedgerWriter(
+            self._context, self._placement, self._restorer, created.value, Versioned(metadata, created.version)
+        )
         self._writers.add(writer)
         return writer
 
@@ -134,6 +145,15 @@ class BookKeeper:
         self._require_open()
         return self._context.driver.ledgers()
 
+    def degraded(self) -> dict[LedgerId, tuple[BookieId, ...]]:
+        """The ledgers that this client writes without some of their bookies now, and which those are."""
+        return {writer.id: writer.missing for writer in self._restorer.writers}
+
+    @property
+    def degraded_total(self) -> int:
+        """How often a writer of this client lost bookies that nothing could replace, and went on."""
+        return self._restorer.joined
+
     async def close(self) -> None:
         """End all connections. Writers that are still open stop as if the process died; their ledgers stay open."""
         if self._closed:
@@ -141,6 +161,7 @@ class BookKeeper:
         self._closed = True
         for writer in tuple(self._writers):
             writer.abort()
+        await self._restorer.close()
         self._directory.close()
         await self._context.bookies.close()
         await self._context.driver.close()

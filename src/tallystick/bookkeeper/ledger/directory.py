@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tallystick.bookkeeper.metadata.driver import Bookies, MetadataDriver
 from tallystick.bookkeeper.wire.values import BookieId
 from tallystick.errors import BookieUnavailable
@@ -14,11 +16,18 @@ class BookieDirectory:
         self._driver = driver
         self._known: Bookies | None = None
         self._changes = 0
+        self._listeners: list[Callable[[], None]] = []
         self._watch = driver.watch_bookies(self._changed)
 
     def _changed(self) -> None:
         self._known = None
         self._changes += 1
+        for listener in self._listeners:
+            listener()
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """``listener`` is called on the loop each time the registered bookies have changed."""
+        self._listeners.append(listener)
 
     async def current(self) -> Bookies:
         """All that are registered. Raises MetadataError."""

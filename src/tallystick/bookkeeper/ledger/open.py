@@ -97,6 +97,10 @@ class _Recovery:
                 self._replicas.resend(action.slot, action.first, action.last)
             elif isinstance(action, add.Confirm):
                 self._replicas.confirmed(action.lac)
+            elif isinstance(action, add.Suspend):
+                self._replicas.suspend(action.slot)
+            elif isinstance(action, add.Resume):
+                self._replicas.resume(action.slot)
             elif isinstance(action, add.Replace):
                 self._start(self._change(action))
             elif isinstance(action, Measure):
@@ -139,7 +143,8 @@ class _Recovery:
         try:
             ensemble = await self._placement.without(wanted.failed, self._core.write_ensemble)
         except NotEnoughBookies:
-            return self._perform(self._core.change_failed())
+            self._emit("recovery goes on degraded", first=wanted.first, missing=wanted.failed)
+            return self._perform(self._core.no_replacement())
         self._emit("recovery changed ensemble", first=wanted.first, failed=wanted.failed, ensemble=ensemble)
         self._replicas.replace(ensemble)
         self._perform(self._core.ensemble_changed(ensemble))

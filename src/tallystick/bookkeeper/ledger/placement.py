@@ -35,14 +35,17 @@ class Placement:
         return tuple(choose(self._random, writable, size, self.quarantine))
 
     async def without(self, failed: Collection[BookieId], ensemble: Ensemble) -> Ensemble:
-        """The ensemble with another bookie in each place of a failed one. Raises NotEnoughBookies, MetadataError.
+        """The ensemble with other bookies in the places of the failed ones, in as many as there are bookies for.
 
-        All of them or none: a place that kept its failed bookie would only be the next change, with no better outcome.
+        Raises NotEnoughBookies when there is not one, MetadataError.
         """
         places = [slot for slot, bookie in enumerate(ensemble) if bookie in failed]
         writable = sorted((await self._directory.current()).writable)
         spare = [bookie for bookie in writable if bookie not in ensemble and bookie not in failed]
+        if not spare:
+            raise NotEnoughBookies("no other bookie can be had", failed=sorted(failed), available=len(writable))
+        chosen = choose(self._random, spare, min(len(places), len(spare)), self.quarantine)
         changed = list(ensemble)
-        for slot, bookie in zip(places, choose(self._random, spare, len(places), self.quarantine), strict=True):
+        for slot, bookie in zip(places, chosen, strict=False):  # those left over keep their bookie
             changed[slot] = bookie
         return tuple(changed)

@@ -93,7 +93,10 @@ class Explain:
     fields: dict[str, Any]
 
 
-Action = Fence | Read | Measure | Close | Abandon | Explain | add.Send | add.Resend | add.Replace | add.Confirm
+Action = (
+    Fence | Read | Measure | Close | Abandon | Explain
+    | add.Send | add.Resend | add.Replace | add.Suspend | add.Resume | add.Confirm
+)  # fmt: skip
 
 
 class RecoveryCore:
@@ -194,9 +197,9 @@ class RecoveryCore:
         self._fragments.append(Fragment(first, ensemble))
         return self._written(self._writes.ensemble_changed(ensemble))
 
-    def change_failed(self) -> list[Action]:
-        """There was no bookie to replace the failed ones with."""
-        return [] if self._is_over else self._written(self._writes.change_failed())
+    def no_replacement(self) -> list[Action]:
+        """There was no bookie to replace the failed ones with: the others must do, as for a degraded writer."""
+        return [] if self._is_over else self._written(self._writes.no_replacement())
 
     @property
     def _is_over(self) -> bool:
@@ -253,6 +256,8 @@ class RecoveryCore:
         if len(kept) < len(actions):
             refused = self._writes.failure is add.Reason.UNAUTHORIZED
             return self._abandon("an entry could not be written back", refused=refused)
+        if self._writes.starved:  # nobody waits here: whoever tries again later does
+            return [*kept, *self._abandon("an entry could not be written back")]
         return [*kept, *(self._close_when_written() if self.phase is Phase.WRITING else [])]
 
     def _close_when_written(self) -> list[Action]:

@@ -37,7 +37,7 @@ class Replicas:
         self._kept: deque[tuple[EntryId, AddFrames]] = deque()  # (first entry, frames) of each send
         self._ensemble = ensemble
         self._beliefs = [Belief() for _ in ensemble]  # for as long as a place keeps its bookie
-        self._channels = [self._open(slot) for slot in range(len(ensemble))]
+        self._channels: list[AddChannel | None] = [self._open(slot) for slot in range(len(ensemble))]
 
     def send(self, first: EntryId, frames: AddFrames) -> None:
         """Each frame to its write set; frame i is entry ``first`` + i."""
@@ -46,7 +46,8 @@ class Replicas:
         if not self._striping.striped:
             entries, joined = range(first, last + 1), frames.joined(0, len(frames))
             for channel in self._channels:
-                channel.send(entries, joined)
+                if channel is not None:
+                    channel.send(entries, joined)
             return
         for slot in range(len(self._channels)):
             self._send(slot, first, frames, first, last)
@@ -62,10 +63,20 @@ class Replicas:
         """New attempts for the places that changed."""
         for slot, bookie in enumerate(ensemble):
             if bookie != self._ensemble[slot]:
-                self._channels[slot].close()
                 self._beliefs[slot] = Belief()
                 self._ensemble = (*self._ensemble[:slot], bookie, *self._ensemble[slot + 1 :])
-                self._channels[slot] = self._open(slot)
+                self.resume(slot)
+
+    def suspend(self, slot: Slot) -> None:
+        """Nothing is sent to this place, and its late answers are not heard, until ``resume``."""
+        channel, self._channels[slot] = self._channels[slot], None
+        if channel is not None:
+            channel.close()
+
+    def resume(self, slot: Slot) -> None:
+        """A new attempt. An empty bookie at the old address is not believed: the place has kept its bookie."""
+        self.suspend(slot)
+        self._channels[slot] = self._open(slot)
 
     def confirmed(self, lac: EntryId) -> None:
         """Frames up to ``lac`` are needed no more; those sent together are dropped together."""
@@ -73,14 +84,14 @@ class Replicas:
             self._kept.popleft()
 
     def close(self) -> None:
-        for channel in self._channels:
-            channel.close()
+        for slot in range(len(self._channels)):
+            self.suspend(slot)
 
     def _send(self, slot: Slot, start: EntryId, frames: AddFrames, first: EntryId, last: EntryId) -> None:
         """Of the frames from entry ``start`` on, those of the slot's stripe from ``first`` to ``last``."""
-        entries = self._striping.stripe(slot, first, last)
-        if entries:
-            self._channels[slot].send(entries, frames.picked(entry - start for entry in entries))
+        channel, entries = self._channels[slot], self._striping.stripe(slot, first, last)
+        if channel is not None and entries:
+            channel.send(entries, frames.picked(entry - start for entry in entries))
 
     def _open(self, slot: Slot) -> AddChannel:
         def acked(entries: list[EntryId]) -> None:

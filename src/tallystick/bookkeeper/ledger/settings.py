@@ -22,7 +22,10 @@ class ClientSettings:
         60.0  # a bookie that failed is left out of new ensembles for this long while enough others remain
     )
 
+    degraded_writes: bool = True  # a ledger is written on without a failed bookie that no other can replace
+    no_quorum_s: float = 30.0  # a degraded writer ends when its ack quorum could not be met for this long
+
     def __post_init__(self) -> None:
         for field in fields(self):
-            if getattr(self, field.name) <= 0:
+            if field.type != "bool" and getattr(self, field.name) <= 0:
                 raise UsageError(f"{field.name} must be above 0", value=getattr(self, field.name))

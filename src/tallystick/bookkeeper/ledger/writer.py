@@ -20,14 +20,27 @@ from types import TracebackType
 from typing import Any, Self
 
 from tallystick.bookkeeper.ledger import changes
-from tallystick.bookkeeper.ledger.add import Action, AddCore, Confirm, Fail, Reason, Replace, Resend, Send
+from tallystick.bookkeeper.ledger.add import (
+    Action,
+    AddCore,
+    Confirm,
+    Fail,
+    Reason,
+    Replace,
+    Resend,
+    Resume,
+    Send,
+    Suspend,
+)
 from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.placement import Placement
 from tallystick.bookkeeper.ledger.read import Entry, check_bounds, read_entries
 from tallystick.bookkeeper.ledger.replicas import Replicas
+from tallystick.bookkeeper.ledger.restorer import Restorer
+from tallystick.bookkeeper.ledger.shortage import Shortage, changed_nothing
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire.digest import Digest, master_key
-from tallystick.bookkeeper.wire.values import EntryId, LedgerId, LedgerMetadata, Slot
+from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, LedgerMetadata, Slot
 from tallystick.codec.frames import Buffer, encode_adds
 from tallystick.errors import (
     BookieUnavailable,
@@ -51,7 +64,9 @@ _Waiting = tuple[EntryId, asyncio.Future[EntryId], int]
 class LedgerWriter:
     """Appends to a ledger that this client created. Use it with ``async with``, or ``close`` it; on one event loop."""
 
-    def __init__(self, context: LedgerContext, placement: Placement, ledger: LedgerId, stored: changes.Stored) -> None:
+    def __init__(
+        self, context: LedgerContext, placement: Placement, restorer: Restorer, ledger: LedgerId, stored: changes.Stored
+    ) -> None:
         """For a ledger without entries, as it was just stored."""
         metadata = stored.value
         self.id = ledger
@@ -72,6 +87,10 @@ class LedgerWriter:
         self._length = 0  # of the ledger up to the LAC
         self._waiting_for_room: deque[asyncio.Future[None]] = deque()
         self._changing: asyncio.Task[None] | None = None
+        self._shortage = Shortage(
+            ledger, self._core, self._perform, self._emit, placement, restorer, context.clock,
+            context.settings.no_quorum_s,
+        )  # fmt: skip
         self._closing: asyncio.Future[None] | None = None
         self._failure: TallyError | None = None
         self._aborted = False
@@ -85,6 +104,15 @@ class LedgerWriter:
     def length(self) -> int:
         """Payload bytes up to the LAC."""
         return self._length
+
+    @property
+    def missing(self) -> tuple[BookieId, ...]:
+        """Bookies of the newest ensemble that failed and could not be replaced: entries are stored without them.
+
+        Each confirmed entry is on an ack quorum all the same. The writer ends with NotEnoughBookies when its quorum
+        could not be met for ``no_quorum_s``.
+        """
+        return self._core.missing
 
     @property
     def metadata(self) -> LedgerMetadata:
@@ -238,7 +266,10 @@ class LedgerWriter:
                 self._context.driver, self.id, self._stored, wanted.failed, wanted.first, self._placement.without
             )
         except Exception as error:  # whatever it is, nobody may wait for ever
-            self._perform(self._core.change_failed(), error)
+            if self._context.settings.degraded_writes and changed_nothing(error):
+                self._shortage.began(error)
+            else:
+                self._perform(self._core.change_failed(), error)
             return
         ensemble = self._stored.value.ensemble
         self._emit("ensemble changed", first=wanted.first, failed=wanted.failed, ensemble=ensemble)
@@ -258,8 +289,13 @@ class LedgerWriter:
             elif isinstance(action, Replace):
                 self._emit("bookie failed", first=action.first, failed=action.failed)
                 self._changing = asyncio.create_task(self._change(action))
+            elif isinstance(action, Suspend):
+                self._replicas.suspend(action.slot)
+            elif isinstance(action, Resume):
+                self._replicas.resume(action.slot)
             else:
                 self._fail(action, cause)
+        self._shortage.checked()
 
     def _send(self, run: Send) -> None:
         payloads, self._queue = self._queue, []
@@ -298,6 +334,7 @@ class LedgerWriter:
     def _give_up(self, failure: TallyError) -> None:
         self._failure = failure
         self._replicas.close()
+        self._shortage.ended()
         unsent = self._next - len(self._queue)
         self._queue.clear()
         pending, self._pending, self._inflight_bytes = self._pending, deque(), 0
@@ -316,6 +353,7 @@ class LedgerWriter:
         if self._changing is not None:
             await asyncio.wait([self._changing])
         self._replicas.close()
+        self._shortage.ended()
         if self._failure is not None and (self._aborted or isinstance(self._failure, LedgerFenced)):
             raise copy.copy(self._failure)
         self._stored = await changes.close_written(self._context.driver, self.id, self._stored, self.lac, self._length)

@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.bookkeeper.ledger.add import Action, AddCore, Confirm, Fail, Reason, Replace, Resend, Send
+from tallystick.bookkeeper.ledger.add import (
+    Action,
+    AddCore,
+    Confirm,
+    Fail,
+    Reason,
+    Replace,
+    Resend,
+    Resume,
+    Send,
+    Suspend,
+)
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire.v2 import Code
 
@@ -147,6 +158,105 @@ def test_q9_a_change_that_fails_fails_all_pending_entries() -> None:
         adds.append(1)
 
 
+@pytest.mark.rule("Q5", "Q7", "P1")
+def test_q7_where_no_bookie_can_be_had_the_ledger_goes_on_without_the_failed_one() -> None:
+    adds = core()
+    adds.append(2)
+    assert adds.failed(2, 0) == [Replace(("c",), first=0)]
+    adds.acked(0, 0, 1)
+    assert adds.acked(1, 0, 0) == []  # what the change will come to is not known yet
+    assert adds.no_replacement() == [Suspend(2), Confirm(0)]
+    assert adds.missing == ("c",) and not adds.starved
+    assert adds.append(1) == [Send(2, 2)]  # no change for each append
+    assert adds.acked(1, 1, 2) == [Confirm(1)]
+    assert adds.acked(0, 2, 2) == [Confirm(2)]
+
+
+@pytest.mark.rule("P1")
+def test_a_missing_bookie_counts_for_what_it_has_acked_and_for_nothing_else() -> None:
+    adds = core()
+    adds.append(3)
+    adds.acked(2, 1, 1)
+    adds.failed(2, 0)
+    adds.no_replacement()
+    assert adds.acked(0, 0, 2) == []
+    assert adds.acked(1, 0, 0) == [Confirm(1)]  # 1 is on a and c
+    assert adds.acked(1, 1, 2) == [Confirm(2)]
+
+
+@pytest.mark.rule("P1", "Q8")
+def test_a_bookie_that_is_back_gets_what_is_unconfirmed_and_lacks_the_rest() -> None:
+    adds = core()
+    adds.append(1)
+    adds.failed(2, 0)
+    adds.no_replacement()
+    adds.acked(0, 0, 0)
+    assert adds.acked(1, 0, 0) == [Confirm(0)]
+    adds.append(2)
+    assert adds.resumed("c") == [Resume(2), Resend(2, 1, 2)]
+    assert adds.missing == () and adds.resumed("c") == []
+    assert adds.acked(2, 1, 2) == []
+    assert adds.acked(1, 1, 2) == [Confirm(2)]
+    assert adds.failed(2, 2) == [] and adds.append(1) == [Replace(("c",), first=3), Send(3, 3)]
+
+
+@pytest.mark.rule("Q7", "Q8")
+def test_as_soon_as_another_bookie_can_be_had_the_ensemble_changes() -> None:
+    adds = core()
+    adds.append(1)
+    adds.failed(2, 0)
+    adds.no_replacement()
+    assert adds.retry() == [Replace(("c",), first=0)]
+    assert adds.retry() == [] and adds.resumed("c") == []  # one thing at a time
+    adds.acked(0, 0, 0)
+    assert adds.acked(1, 0, 0) == []
+    assert adds.ensemble_changed(("a", "b", "d")) == [Resend(2, 0, 0), Confirm(0)]
+    assert adds.missing == ()
+
+
+def test_one_spare_for_two_failed_bookies_is_taken() -> None:
+    adds = core()
+    adds.append(1)
+    adds.failed(2, 0)
+    adds.failed(1, 0)
+    assert adds.ensemble_changed(("a", "d", "c")) == [Resend(1, 0, 0), Replace(("c",), first=0)]
+    assert adds.no_replacement() == [Suspend(2)]
+    adds.acked(0, 0, 0)
+    assert adds.acked(1, 0, 0) == [Confirm(0)]
+
+
+@pytest.mark.rule("Q9")
+def test_a_ledger_starves_while_its_oldest_entry_cannot_reach_its_quorum() -> None:
+    adds = core(3, 2, 2)  # entry 0 on a and b, 1 on b and c, 2 on c and a
+    adds.append(3)
+    adds.failed(2, 1)
+    assert not adds.starved  # a change is under way
+    adds.no_replacement()
+    assert not adds.starved  # entry 0 can have its acks
+    adds.acked(0, 0, 0)
+    assert adds.acked(1, 0, 1) == [Confirm(0)]
+    assert adds.starved
+    adds.retry()
+    assert adds.starved, "trying again is no quorum yet"
+    adds.no_replacement()
+    assert adds.change_failed(Reason.NO_QUORUM) == [Fail(1, 2, Reason.NO_QUORUM)]
+    assert adds.no_replacement() == [] and adds.retry() == [] and adds.resumed("c") == []
+
+
+def test_an_entry_that_the_missing_bookie_has_does_not_starve() -> None:
+    adds = core(3, 2, 2)
+    adds.append(2)
+    adds.acked(2, 1, 1)
+    adds.failed(2, 1)
+    adds.append(0)
+    adds.no_replacement()
+    adds.acked(0, 0, 0)
+    adds.acked(1, 0, 0)
+    assert not adds.starved
+    assert adds.acked(1, 1, 1) == [Confirm(1)]
+    assert not adds.starved, "nothing waits"
+
+
 @dataclass
 class PlainEntry:
     acks: set[int] = field(default_factory=set)
@@ -159,6 +269,7 @@ class Twin:
         self.striping, self.ensemble, self.lac, self.first = striping, ensemble, lac, lac + 1
         self.entries: list[PlainEntry] = []
         self.failed_bookies: list[str] = []
+        self.missing: list[str] = []
         self.changing = False
 
     def entry(self, number: int) -> PlainEntry:
@@ -193,9 +304,36 @@ class Twin:
             self.entry(number).acks.difference_update(changed)
         self.ensemble, self.changing = ensemble, False
         self.failed_bookies = [bookie for bookie in self.failed_bookies if bookie in ensemble]
+        self.missing = [bookie for bookie in self.missing if bookie in ensemble]
         pending = self.lac + 1 < self.end
         resends: list[Action] = [Resend(slot, self.lac + 1, self.end - 1) for slot in changed if pending]
         return [*resends, *self.replace(), *self.confirm()]
+
+    def no_replacement(self) -> list[Action]:
+        lost = [bookie for bookie in self.failed_bookies if bookie not in self.missing]
+        self.missing += lost
+        self.changing = False
+        suspended: list[Action] = [Suspend(slot) for slot, bookie in enumerate(self.ensemble) if bookie in lost]
+        return [*suspended, *self.confirm()]
+
+    def resumed(self, bookie: str) -> list[Action]:
+        self.missing.remove(bookie)
+        self.failed_bookies.remove(bookie)
+        slot = self.ensemble.index(bookie)
+        pending = self.lac + 1 < self.end
+        return [Resume(slot), *([Resend(slot, self.lac + 1, self.end - 1)] if pending else [])]
+
+    def retry(self) -> list[Action]:
+        self.changing = True
+        return [Replace(tuple(self.failed_bookies), first=self.lac + 1)]
+
+    @property
+    def starved(self) -> bool:
+        if self.lac + 1 == self.end:
+            return False
+        acks = self.entry(self.lac + 1).acks
+        alive = [slot for slot in self.striping.slots(self.lac + 1) if self.ensemble[slot] not in self.missing]
+        return len(acks.union(alive)) < self.striping.ack_quorum
 
     def confirm(self) -> list[Action]:
         before = self.lac
@@ -204,7 +342,7 @@ class Twin:
         return [Confirm(self.lac)] if self.lac > before else []
 
     def replace(self) -> list[Action]:
-        if self.changing or not self.failed_bookies:
+        if self.changing or all(bookie in self.missing for bookie in self.failed_bookies):
             return []
         self.changing = True
         return [Replace(tuple(self.failed_bookies), first=self.lac + 1)]
@@ -221,16 +359,23 @@ def test_the_core_equals_its_plain_twin(data: st.DataObject) -> None:
     adds, twin = AddCore(striping, ensemble, lac), Twin(striping, ensemble, lac)
     unacked: list[list[int]] = [[] for _ in range(size)]  # by slot, what its bookie was sent and has not answered
 
+    suspended: set[int] = set()
+
     def perform(actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Send):
-                for slot in range(size):
+                for slot in set(range(size)) - suspended:
                     unacked[slot] += striping.stripe(slot, action.first, action.last)
+            elif isinstance(action, Suspend):
+                suspended.add(action.slot)
+                unacked[action.slot] = []
+            elif isinstance(action, Resume):
+                suspended.remove(action.slot)
             elif isinstance(action, Resend):
                 unacked[action.slot] = list(striping.stripe(action.slot, action.first, action.last))
 
     for _ in range(data.draw(st.integers(1, 40), "steps")):
-        step = data.draw(st.sampled_from(["append", "ack", "ack", "ack", "fail", "change"]))
+        step = data.draw(st.sampled_from(["append", "ack", "ack", "ack", "fail", "change", "none", "back"]))
         slot = data.draw(st.integers(0, size - 1))
         actions: list[Action] = []
         if step == "append":
@@ -251,7 +396,20 @@ def test_the_core_equals_its_plain_twin(data: st.DataObject) -> None:
             assert actions == twin.failed(slot, entry)
         elif step == "change" and twin.changing:
             changed = tuple(f"b{next(bookies)}" if b in twin.failed_bookies else b for b in twin.ensemble)
+            suspended.difference_update(slot for slot in range(size) if changed[slot] != twin.ensemble[slot])
             actions = adds.ensemble_changed(changed)
             assert actions == twin.ensemble_changed(changed)
+        elif step == "none" and twin.changing:
+            actions = adds.no_replacement()
+            assert actions == twin.no_replacement()
+        elif step == "back" and twin.missing and not twin.changing:
+            if data.draw(st.booleans()):
+                actions = adds.retry()
+                assert actions == twin.retry()
+            else:
+                bookie = data.draw(st.sampled_from(twin.missing))
+                actions = adds.resumed(bookie)
+                assert actions == twin.resumed(bookie)
         perform(actions)
         assert adds.lac == twin.lac and adds.next_entry == twin.end
+        assert adds.missing == tuple(twin.missing) and adds.starved == (bool(twin.missing) and twin.starved)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.bookkeeper.ledger.add import Confirm, Replace, Resend, Send
+from tallystick.bookkeeper.ledger.add import Confirm, Replace, Resend, Send, Suspend
 from tallystick.bookkeeper.ledger.recovery import (
     Abandon,
     Action,
@@ -112,7 +112,35 @@ def test_q14_recovery_fails_when_a_write_back_cannot_get_its_quorum() -> None:
     reading(core)
     ended(core, YES)
     assert core.failed(0, 0, Code.IO_ERROR) == [Replace(("a",), first=0)]
-    assert told(core.change_failed()) == [Abandon("an entry could not be written back", 1)]
+    assert core.failed(1, 0) == []
+    assert told(core.no_replacement()) == [
+        Suspend(0), Suspend(1), Abandon("an entry could not be written back", 1)
+    ]  # fmt: skip
+
+
+@pytest.mark.rule("Q14")
+def test_q14_a_write_back_needs_its_quorum_and_no_bookie_more() -> None:
+    """As a degraded writer: of three bookies one is dead, and there is no other."""
+    core = RecoveryCore(metadata())
+    reading(core)
+    ended(core, YES)
+    assert core.failed(0, 0, Code.IO_ERROR) == [Replace(("a",), first=0)]
+    assert told(core.no_replacement()) == [Suspend(0)]
+    assert told(ended(core, NO, NO, entry=1)) == []
+    assert core.acked(1, 0, 0) == []
+    assert told(core.acked(2, 0, 0)) == [Confirm(0), Close(0, 1, ())]
+
+
+@pytest.mark.rule("Q14")
+def test_q14_an_entry_found_later_may_be_the_one_that_cannot_be_written_back() -> None:
+    core = RecoveryCore(metadata(3, 2, 2))
+    assert reading(core)[:1] == [Read(0, 0)]
+    core.answered(1, 0, YES, length=1)
+    assert core.failed(2, 1) == []  # of an entry that is not there yet
+    core.acked(0, 0, 0), core.acked(1, 0, 0)
+    actions = told(core.answered(1, 1, YES, length=2))
+    assert Replace(("c",), first=1) in actions
+    assert told(core.no_replacement())[-1] == Abandon("an entry could not be written back", 2)
 
 
 @pytest.mark.rule("Q15")
@@ -254,7 +282,7 @@ def test_after_the_end_nothing_changes_it() -> None:
     reading(core)
     ended(core, NO, NO)
     assert core.answered(2, 0, YES) == [] and core.failed(0, 0) == [] and core.acked(0, 0, -1) == []
-    assert core.ensemble_changed(("d", "b", "c")) == [] and core.change_failed() == [] and core.measured(5) == []
+    assert core.ensemble_changed(("d", "b", "c")) == [] and core.no_replacement() == [] and core.measured(5) == []
 
 
 def plain_end(striping: Striping, answers: dict[int, tuple[Answer, ...]], start: int) -> tuple[str, int]:

@@ -182,11 +182,16 @@ async def test_q8_the_change_is_decided_again_on_what_others_stored(cluster: Sma
 
 
 @pytest.mark.rule("Q9")
-async def test_q9_without_a_spare_bookie_the_writer_stops_and_can_be_closed(cluster: SmallCluster) -> None:
-    writer = await cluster.client().create_ledger(4, 4, 4)
+@pytest.mark.parametrize("settings", [{"degraded_writes": False}, {"no_quorum_s": 0.05}])
+async def test_q9_without_a_spare_bookie_the_writer_stops_and_can_be_closed(
+    cluster: SmallCluster, settings: dict[str, float]
+) -> None:
+    writer = await cluster.client(**settings).create_ledger(4, 4, 4)
     await writer.append(b"x")
-    await cluster.down(writer.metadata.ensemble[2])
+    gone = writer.metadata.ensemble[2]
+    await cluster.down(gone)
     results = await asyncio.gather(*(writer.append(b"y") for _ in range(5)), return_exceptions=True)
+    assert all(gone in str(result) for result in results)
     assert [type(result) for result in results] == [NotEnoughBookies] * 5
     assert all(result.ambiguous for result in results), "three bookies may have them, and recovery may keep them"
     with pytest.raises(NotEnoughBookies) as refused:

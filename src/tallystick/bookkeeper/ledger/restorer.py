@@ -1,0 +1,114 @@
+"""Gives degraded writers their bookies back: the shell around ``Retries``, one for all writers of a client.
+
+A round looks at who is registered, asks each missing bookie that is due for a sign of life (one read, for all writers),
+and then lets the writers concerned change their ensembles or send to the bookie again, some in each turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Protocol
+
+from tallystick.bookkeeper.ledger.connection import BookieClient
+from tallystick.bookkeeper.ledger.degraded import Retries
+from tallystick.bookkeeper.ledger.directory import BookieDirectory
+from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, LedgerId
+from tallystick.errors import TallyError
+from tallystick.runtime.clock import Clock
+
+WRITERS_A_TURN = 16  # of the loop
+
+
+class DegradedWriter(Protocol):
+    """Who lacks bookies."""
+
+    @property
+    def id(self) -> LedgerId: ...
+
+    @property
+    def missing(self) -> tuple[BookieId, ...]: ...
+
+    async def restore(self, answering: Collection[BookieId]) -> None:
+        """Replace missing bookies, or go on with those that answer. Raises nothing."""
+        ...
+
+
+class Restorer:
+    """See the module. Writers ``join`` when they become degraded and ``leave`` when they lack nothing or have ended."""
+
+    def __init__(self, bookies: BookieClient, directory: BookieDirectory, clock: Clock) -> None:
+        self._bookies, self._directory, self._clock = bookies, directory, clock
+        self.joined = 0  # how often a writer lost bookies that nothing could replace
+        self._writers: dict[DegradedWriter, None] = {}
+        self._retries = Retries()
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        directory.on_change(self._changed.set)
+
+    @property
+    def writers(self) -> tuple[DegradedWriter, ...]:
+        """Those that lack bookies now."""
+        return tuple(self._writers)
+
+    def join(self, writer: DegradedWriter) -> None:
+        """It lacks bookies. Call again when it lacks others too."""
+        self._writers[writer] = None
+        self.joined += 1
+        for bookie in writer.missing:
+            self._retries.missed(bookie, self._clock.now())
+        if self._task is None:
+            self._changed.clear()
+            self._task = asyncio.create_task(self._run())
+
+    def leave(self, writer: DegradedWriter) -> None:
+        self._writers.pop(writer, None)
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while self._writers:
+            await self._wait()
+            changed = self._changed.is_set()
+            self._changed.clear()
+            if changed:
+                self._retries.changed(self._clock.now())
+            with suppress(TallyError):  # the metadata service does not answer: the next round
+                await self._round(changed)
+        self._task = None
+
+    async def _wait(self) -> None:
+        wake_at = self._retries.wake_at(self._missing())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if wake_at is None else max(wake_at - self._clock.now(), 0.0)):
+                await self._changed.wait()
+
+    async def _round(self, changed: bool) -> None:
+        due = self._retries.due(self._missing(), self._clock.now())
+        writable = (await self._directory.current()).writable
+        tried = [bookie for bookie in due if bookie in writable]
+        signs = await asyncio.gather(*(self._lives(bookie) for bookie in tried))
+        answering = {bookie for bookie, lives in zip(tried, signs, strict=True) if lives}
+        concerned = [writer for writer in self._writers if changed or any(bookie in due for bookie in writer.missing)]
+        for number, writer in enumerate(concerned, start=1):
+            await writer.restore(answering)
+            if number % WRITERS_A_TURN == 0:
+                await asyncio.sleep(0)
+
+    async def _lives(self, bookie: BookieId) -> bool:
+        """Whether it answers anything at all; version 2 has no other question that costs so little."""
+        ledger = next((writer.id for writer in self._writers if bookie in writer.missing), None)
+        if ledger is None:
+            return False
+        try:
+            await self._bookies.read(bookie, ledger, NO_ENTRY)
+        except TallyError:
+            return False
+        return True
+
+    def _missing(self) -> list[BookieId]:
+        return list(dict.fromkeys(bookie for writer in self._writers for bookie in writer.missing))

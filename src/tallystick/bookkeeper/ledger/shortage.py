@@ -1,0 +1,98 @@
+"""What a writer does while it lacks bookies: it says so, waits for others, and ends when a quorum is gone too long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Any
+
+from tallystick.bookkeeper.ledger.add import Action, AddCore, Reason
+from tallystick.bookkeeper.ledger.degraded import QuorumLoss
+from tallystick.bookkeeper.ledger.placement import Placement
+from tallystick.bookkeeper.ledger.restorer import Restorer
+from tallystick.bookkeeper.wire.values import BookieId, LedgerId
+from tallystick.errors import MetadataUnavailable, NotEnoughBookies, TallyError
+from tallystick.runtime.clock import Clock
+
+Perform = Callable[[list[Action], Exception | None], None]
+
+
+class Shortage:
+    """The shell of the degraded part of one writer's ``AddCore``. Call ``checked`` after each of its events."""
+
+    def __init__(
+        self, ledger: LedgerId, core: AddCore, perform: Perform, emit: Callable[..., None],
+        placement: Placement, restorer: Restorer, clock: Clock, limit_s: float,
+    ) -> None:  # fmt: skip
+        self.id = ledger
+        self._core, self._perform, self._emit = core, perform, emit
+        self._placement, self._restorer, self._clock, self._limit_s = placement, restorer, clock, limit_s
+        self._loss = QuorumLoss(limit_s)
+        self._timer: asyncio.TimerHandle | None = None
+        self._degraded = False
+
+    @property
+    def missing(self) -> tuple[BookieId, ...]:
+        return self._core.missing
+
+    def began(self, cause: Exception) -> None:
+        """Nothing can replace the failed bookies: the ledger goes on without them."""
+        if self._core.failure is not None:
+            return
+        before, self._degraded = self.missing, True
+        self._perform(self._core.no_replacement(), None)
+        if self.missing != before:
+            self._emit("ledger degraded", first=self._core.lac + 1, missing=self.missing, reason=str(cause))
+            self._restorer.join(self)
+
+    async def restore(self, answering: Collection[BookieId]) -> None:
+        """For the restorer: other bookies may be had, and these answer again."""
+        try:
+            await self._placement.without(self.missing, self._core.ensemble)
+        except TallyError:
+            for bookie in self.missing:
+                if bookie in answering:
+                    self._perform(self._core.resumed(bookie), None)
+        else:
+            self._perform(self._core.retry(), None)
+
+    def checked(self) -> None:
+        """While bookies are missing: note whether the quorum can be met, and wake when it could not for too long."""
+        if not self._degraded:
+            return
+        if not self.missing:
+            self.ended()
+            self._emit("ledger restored", first=self._core.lac + 1, ensemble=self._core.ensemble)
+            return
+        now = self._clock.now()
+        before = self._loss.wake_at()
+        self._loss.observed(self._core.starved, now)
+        wake_at = self._loss.wake_at()
+        if wake_at != before:
+            self._set_timer(None if wake_at is None else wake_at - now)
+
+    def ended(self) -> None:
+        """The writer lacks nothing, or takes no more entries."""
+        self._degraded = False
+        self._restorer.leave(self)
+        self._loss.observed(False, self._clock.now())
+        self._set_timer(None)
+
+    def _set_timer(self, delay_s: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if delay_s is None else asyncio.get_running_loop().call_later(delay_s, self._timed_out)
+
+    def _timed_out(self) -> None:
+        now = self._clock.now()
+        if self._loss.over(now):
+            fields: dict[str, Any] = {"ledger": self.id, "missing": self.missing, "waited_s": self._limit_s}
+            error = NotEnoughBookies("the ack quorum could not be met", **fields)
+            self._perform(self._core.change_failed(Reason.NO_QUORUM), error)
+        elif (wake_at := self._loss.wake_at()) is not None:
+            self._set_timer(wake_at - now)
+
+
+def changed_nothing(error: Exception) -> bool:
+    """Whether an ensemble change that failed so has certainly left the metadata as it was."""
+    return isinstance(error, NotEnoughBookies | MetadataUnavailable) and not error.ambiguous

@@ -1,0 +1,54 @@
+"""When a degraded writer tries again, and when it gives up."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from tallystick.bookkeeper.ledger.degraded import FIRST_RETRY_S, FORGET_S, MAX_RETRY_S, QuorumLoss, Retries
+
+
+def test_only_a_quorum_that_is_gone_without_a_break_for_the_limit_is_over() -> None:
+    loss = QuorumLoss(10.0)
+    assert loss.wake_at() is None and not loss.over(1e9)
+    loss.observed(True, 100.0)
+    loss.observed(True, 105.0)
+    assert loss.wake_at() == 110.0 and not loss.over(109.9) and loss.over(110.0)
+    loss.observed(False, 109.0)
+    assert loss.wake_at() is None and not loss.over(111.0)
+    loss.observed(True, 112.0)
+    assert not loss.over(121.9) and loss.over(122.0)
+
+
+def test_a_missing_bookie_is_tried_at_growing_intervals() -> None:
+    retries, now, tries = Retries(), 0.0, []
+    retries.missed("a", now)
+    assert retries.due(["a"], now) == []
+    while now < 60.0:
+        now = retries.wake_at(["a"]) or 0.0
+        assert retries.due(["a"], now) == ["a"] and retries.due(["a"], now) == []
+        tries.append(now)
+    gaps = [round(after - before, 6) for before, after in pairwise(tries)]
+    assert tries[0] == FIRST_RETRY_S and gaps == sorted(gaps) and gaps[-1] == MAX_RETRY_S
+    assert len(tries) < 25
+
+
+def test_a_change_of_the_registered_bookies_makes_all_of_them_due() -> None:
+    retries = Retries()
+    for bookie in ("a", "b"):
+        retries.missed(bookie, 0.0)
+    assert retries.due(["a", "b"], FIRST_RETRY_S) == ["a", "b"]
+    retries.changed(FIRST_RETRY_S + 0.01)
+    assert retries.due(["b"], FIRST_RETRY_S + 0.01) == ["b"]
+    assert retries.wake_at([]) is None
+
+
+def test_a_bookie_that_fails_again_and_again_is_not_tried_faster_for_it() -> None:
+    retries, now, tries = Retries(), 0.0, 0
+    while now < 55.0:  # it answers each time and then fails the next entry
+        retries.missed("a", now)
+        now = retries.wake_at(["a"]) or 0.0
+        tries += len(retries.due(["a"], now))
+    assert tries < 25
+    later = now + MAX_RETRY_S + FORGET_S + 1.0
+    retries.missed("a", later)
+    assert retries.wake_at(["a"]) == later + FIRST_RETRY_S

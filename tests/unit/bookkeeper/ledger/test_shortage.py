@@ -1,0 +1,251 @@
+"""A writer that lacks bookies goes on, says so, and gets them back; over sockets, with bookies that die on order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from support.small_cluster import HANG, SmallCluster, until
+from tallystick.bookkeeper.ledger.shortage import changed_nothing
+from tallystick.bookkeeper.ledger.writer import LedgerWriter
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.values import LedgerState
+from tallystick.errors import (
+    LedgerFenced,
+    MetadataConflict,
+    MetadataUnavailable,
+    MetadataUncertain,
+    NotEnoughBookies,
+)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[SmallCluster]:
+    made = await SmallCluster().start(3)
+    yield made
+    await made.close()
+
+
+async def degraded(cluster: SmallCluster, **settings: Any) -> tuple[LedgerWriter, str]:
+    """A writer of three bookies that lost one after entry 0, and confirmed entry 1 without it."""
+    writer = await cluster.client(**settings).create_ledger(3, 3, 2)
+    await writer.append(b"0")
+    gone = writer.metadata.ensemble[1]
+    await until(lambda: gone in cluster.holders(writer.id, 0))
+    await cluster.down(gone)
+    await writer.append(b"1")
+    await until(lambda: writer.missing == (gone,) or writer._core.failure is not None)
+    return writer, gone
+
+
+@pytest.mark.rule("Q5", "Q7")
+async def test_q7_with_three_bookies_one_death_does_not_end_the_writer(cluster: SmallCluster) -> None:
+    client = cluster.client()
+    writer = await client.create_ledger(3, 3, 2)
+    await writer.append(b"0")
+    gone = writer.metadata.ensemble[1]
+    await cluster.down(gone)
+    for number in range(1, 50):
+        assert await writer.append(b"%d" % number) == number
+    assert writer.missing == (gone,) and client.degraded() == {writer.id: (gone,)}
+    assert all(len(cluster.holders(writer.id, entry)) >= 2 for entry in range(50))
+    told = next(event for event in cluster.events if event.kind == "ledger degraded")
+    assert told.fields["missing"] == (gone,) and told.fields["ledger"] == writer.id
+    await writer.close()
+    assert client.degraded() == {}
+    assert (writer.metadata.state, writer.metadata.last_entry) == (LedgerState.CLOSED, 49)
+    assert len(writer.metadata.fragments) == 1
+    reader = await cluster.client().open_ledger(writer.id)
+    assert [entry.data async for entry in reader.read(0, 49)] == [b"%d" % number for number in range(50)]
+
+
+@pytest.mark.rule("Q8")
+async def test_q8_a_bookie_that_registers_takes_the_place_at_once(cluster: SmallCluster) -> None:
+    writer, gone = await degraded(cluster)
+    new = await cluster.add()
+    await until(lambda: writer.missing == ())
+    assert writer.metadata.fragments[-1].bookies[1] == new.id
+    assert await writer.append(b"2") == 2
+    await until(lambda: new.id in cluster.holders(writer.id, 2))
+    assert "ledger restored" in cluster.kinds()
+    await cluster.up(gone)  # changes nothing any more
+    assert await writer.append(b"3") == 3
+    assert gone not in cluster.holders(writer.id, 3)
+    await writer.close()
+
+
+@pytest.mark.rule("P1")
+async def test_p1_the_bookie_itself_comes_back_with_a_gap_that_nobody_counts(cluster: SmallCluster) -> None:
+    writer, gone = await degraded(cluster)
+    assert gone not in cluster.holders(writer.id, 1)
+    await cluster.up(gone)
+    await until(lambda: writer.missing == ())
+    await writer.append(b"2")
+    await until(lambda: gone in cluster.holders(writer.id, 2))
+    assert gone not in cluster.holders(writer.id, 1), "an entry that was confirmed without it is not sent again"
+    others = [bookie for bookie in writer.metadata.ensemble if bookie != gone]
+    await cluster.down(others[0])  # now each entry but 1 is on two bookies, and 1 on one
+    assert await writer.append(b"3") == 3
+    assert cluster.holders(writer.id, 3) == {gone, others[1]}
+    writer.abort()
+    await cluster.up(others[0])
+    reader = await cluster.client().open_ledger(writer.id, recover=True)
+    assert [entry.data async for entry in reader.read(0, reader.last_entry)] == [b"0", b"1", b"2", b"3"]
+
+
+async def test_a_connection_that_was_reset_costs_its_bookie_a_moment(cluster: SmallCluster) -> None:
+    writer = await cluster.client().create_ledger(3, 3, 2)
+    await writer.append(b"0")
+    victim = cluster.bookies[writer.metadata.ensemble[0]]
+    victim.held = []
+    future = writer.append_nowait(b"1")
+    await until(lambda: bool(victim.held))
+    victim.held = None
+    victim.connections[0].abort()
+    await future
+    await writer.append(b"2")
+    await until(lambda: "ledger restored" in cluster.kinds())
+    await writer.append(b"3")
+    await until(lambda: victim.id in cluster.holders(writer.id, 3))
+    assert len(writer.metadata.fragments) == 1
+
+
+@pytest.mark.rule("Q5")
+async def test_q5_where_the_quorum_needs_the_missing_bookie_appends_wait_for_it(cluster: SmallCluster) -> None:
+    writer = await cluster.client().create_ledger(3, 2, 2)
+    await writer.append(b"0")
+    gone = writer.metadata.ensemble[2]
+    await cluster.down(gone)
+    futures = [writer.append_nowait(b"x") for _ in range(9)]
+    await until(lambda: writer.missing == (gone,))
+    assert not futures[0].done()  # entry 1 is on that bookie and one other
+    await cluster.up(gone)
+    assert [await future for future in futures] == list(range(1, 10))
+    await writer.close()
+
+
+async def test_a_bookie_that_hangs_is_missing_after_its_time_out_and_is_sent_nothing(cluster: SmallCluster) -> None:
+    writer = await cluster.client(add_timeout_s=0.1, read_timeout_s=0.1).create_ledger(3, 3, 2)
+    await writer.append(b"0")
+    hung = cluster.bookies[writer.metadata.ensemble[0]]
+    hung.misbehave = lambda request: HANG
+    await writer.append(b"1")
+    await until(lambda: bool(hung.requests) and isinstance(hung.requests[-1], v2.Add))
+    while not writer.missing:
+        await writer.append(b"more")
+        await asyncio.sleep(0.01)
+    adds = [request for request in hung.requests if isinstance(request, v2.Add)]
+    for _ in range(20):
+        await writer.append(b"more")
+    assert [request for request in hung.requests if isinstance(request, v2.Add)] == adds
+    hung.misbehave = None
+    await until(lambda: writer.missing == ())
+    await writer.close()
+
+
+@pytest.mark.rule("P8", "Q14")
+async def test_p8_recovery_of_a_degraded_ledger_finds_all_of_it_with_the_bookie_still_gone(
+    cluster: SmallCluster,
+) -> None:
+    writer, gone = await degraded(cluster)
+    acked = await writer.append_batch([b"%d" % number for number in range(2, 40)])
+    left = [cluster.bookies[name] for name in writer.metadata.ensemble if name != gone]
+    for bookie in left:
+        bookie.held = []
+    writer.append_nowait(b"sent and not confirmed")
+    await until(lambda: all(bookie.held for bookie in left))
+    writer.abort()
+    for bookie in left:
+        bookie.held = None
+    client = cluster.client(7)
+    reader = await client.open_ledger(writer.id, recover=True)
+    assert reader.last_entry == acked[-1] + 1  # written back to the two that are left
+    assert [entry.id async for entry in reader.read(0, reader.last_entry)] == list(range(reader.last_entry + 1))
+
+
+async def test_a_degraded_writer_that_is_fenced_ends(cluster: SmallCluster) -> None:
+    writer, _ = await degraded(cluster)
+    await cluster.client(5).open_ledger(writer.id, recover=True)
+    with pytest.raises(LedgerFenced):
+        await writer.append(b"late")
+    await cluster.add()
+    await asyncio.sleep(0)
+    with pytest.raises(LedgerFenced):
+        await writer.close()
+
+
+async def test_while_the_metadata_service_is_away_the_writer_goes_on_and_changes_later(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.add()
+    client = cluster.client()
+    writer = await client.create_ledger(3, 3, 2)
+    await writer.append(b"0")
+    driver, write = client.context.driver, client.context.driver.write_ledger
+
+    async def away(*_: object) -> int:
+        raise MetadataUnavailable("away")
+
+    monkeypatch.setattr(driver, "write_ledger", away)
+    gone = writer.metadata.ensemble[0]
+    await cluster.down(gone)
+    for number in range(1, 10):
+        assert await writer.append(b"x") == number
+    await until(lambda: writer.missing == (gone,))
+    monkeypatch.setattr(driver, "write_ledger", write)
+    await until(lambda: writer.missing == ())
+    assert gone not in writer.metadata.ensemble
+    await writer.close()
+
+
+async def test_a_writer_that_is_stopped_leaves_nothing_that_tries_again(cluster: SmallCluster) -> None:
+    client = cluster.client()
+    writer = await client.create_ledger(3, 3, 2)
+    await cluster.down(writer.metadata.ensemble[0])
+    await writer.append(b"0")
+    await until(lambda: client.degraded() != {})
+    writer.abort()
+    assert client.degraded() == {}
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "certain"),
+    [
+        (NotEnoughBookies(), True),
+        (MetadataUnavailable(), True),
+        (MetadataUncertain(), False),
+        (MetadataConflict(), False),
+        (LedgerFenced(), False),
+        (RuntimeError(), False),
+    ],
+)
+def test_only_what_certainly_changed_nothing_lets_the_writer_go_on(error: Exception, certain: bool) -> None:
+    """Else the metadata may name an ensemble that lacks what would be confirmed."""
+    assert changed_nothing(error) is certain
+
+
+@pytest.mark.rule("P1")
+async def test_p1_an_empty_bookie_that_took_the_missing_ones_id_is_not_believed(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes back under the same id and address with nothing of what was acknowledged."""
+    writer, gone = await degraded(cluster)
+    bookies = writer._context.bookies
+
+    async def another(bookie: str) -> int:
+        return 10_000
+
+    monkeypatch.setattr(bookies._peers[gone], "_identify", another)
+    cluster.bookies[gone].entries.clear()
+    slow = next(cluster.bookies[name] for name in writer.metadata.ensemble if name != gone)
+    slow.held = []
+    pending = writer.append_nowait(b"on one bookie, and on one that is not believed")
+    await cluster.up(gone)
+    await until(lambda: "bookie not believed" in cluster.kinds() and writer.missing == (gone,))
+    assert cluster.holders(writer.id, 2) >= {gone} and not pending.done()
+    slow.release()
+    assert await pending == 2
