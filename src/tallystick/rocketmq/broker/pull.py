@@ -19,6 +19,7 @@ from tallystick.rocketmq.broker.pull_rules import Allowed, check, outcome
 from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.ha.alarm import Alarm
 from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.remoting.refused import Refused
 from tallystick.rocketmq.store.values import Arrival
 from tallystick.rocketmq.wire.headers import PullHeader
 from tallystick.rocketmq.wire.remoting import Command
@@ -53,7 +54,7 @@ class Pulls:
     """Answers go to the links. Everything runs on the loop."""
 
     def __init__(self, parts: Parts, counts: Counts) -> None:
-        self._parts, self._counts = parts, counts
+        self._parts, self._counts, self._refused = parts, counts, Refused(parts.events)
         self._hold: HoldCore[_Pull] = HoldCore()
         self._alarm = Alarm(parts.clock, self._tick)
         self._loop = asyncio.get_running_loop()
@@ -67,7 +68,9 @@ class Pulls:
 
     def handle(self, link: Link, command: Command) -> None:
         """Raises RemoteProtocolError for a header that is none."""
-        pull = _Pull(link, Command(command.code, command.opaque, command.flag), PullHeader.of(command))
+        pull = _Pull(
+            link, Command(command.code, command.opaque, command.flag, language=command.language), PullHeader.of(command)
+        )
         allowed = self._allowed(pull)
         if allowed is None:
             return
@@ -151,7 +154,9 @@ class Pulls:
             header, pull.command.code, pull.link.peer, parts.settings, parts.topics, parts.groups, parts.clients
         )
         if isinstance(allowed, Refusal):
-            pull.link.send(pull.command.answer(allowed.code, allowed.remark))
+            answer = pull.command.answer(allowed.code, allowed.remark)
+            self._refused.answered(pull.link.peer, pull.command, answer)
+            pull.link.send(answer)
             return None
         return allowed
 

@@ -56,6 +56,7 @@ class _NameServer:
 
     def __init__(self) -> None:
         self.due = asyncio.Event()
+        self.lost = False  # its connection, and it will be due for that
         self.failure: str | None = None  # of the last attempt; empty: registered; None: there was none yet
         self.known = 0  # the number of the last change that it was told
         self.answer: RegisterBrokerAnswer | None = None  # the last one, while it is registered there
@@ -105,7 +106,8 @@ class Registrar:
     def lost(self, address: str) -> None:
         """The connection to an address ended."""
         server = self._servers.get(address)
-        if server is not None and server.failure == "":
+        if server is not None and server.failure == "" and not server.lost:
+            server.lost = True
             asyncio.get_running_loop().call_later(FIRST_RETRY_S, server.due.set)
 
     def announced(self, done: Callable[[], None]) -> None:
@@ -134,6 +136,7 @@ class Registrar:
         retry_s = FIRST_RETRY_S
         while True:
             server.due.clear()
+            server.lost = False
             change = self._changes
             server.answer = await self._register(name, server)
             if server.answer is not None:

@@ -13,6 +13,7 @@ from tallystick.rocketmq.broker.refusals import OVERLOADED, REJECTED, Refusal
 from tallystick.rocketmq.broker.sendback import SendBack
 from tallystick.rocketmq.ha.acks import Settle, Settled, Ticket
 from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.remoting.refused import Refused
 from tallystick.rocketmq.store.values import Draft, Put
 from tallystick.rocketmq.wire.headers import SendAnswer
 from tallystick.rocketmq.wire.message_ids import encode_host
@@ -56,6 +57,7 @@ class Sends:
         """``refusal()`` says why the log takes nothing, when it does not."""
         self._log, self._drafting, self._send_back, self._counts = log, drafting, send_back, counts
         self._events, self._is_slave, self._refusal = events, is_slave, refusal
+        self._refused = Refused(events)
         self._max_message_bytes = max_message_bytes
         self._host_digits = store_host.hex().upper()  # with which message ids begin
         self._hosts: dict[Link, bytes] = {}
@@ -71,7 +73,7 @@ class Sends:
                 asked.append((link, command, drafted))
             else:
                 self._counts.sends_refused += 1
-                _answer(link, command, drafted)
+                self._refuse(link, command, drafted)
         if not asked:
             return
         puts = self._log.put([drafted.draft for _, _, drafted in asked])
@@ -170,13 +172,13 @@ class Sends:
             remark = "create mapped file failed, server is busy or broken."
         return command.answer(status.response_code, remark, dict(_CHECKED_FIELDS))
 
-
-def _answer(link: Link, command: Command, refusal: Refusal | None) -> None:
-    """To one that stores nothing; None: it need not."""
-    if command.is_one_way:
-        return
-    if refusal is None:
-        link.send(command.answer(ResponseCode.SUCCESS))
-        return
-    fields = dict(_CHECKED_FIELDS) if refusal.checked else None
-    link.send(command.answer(refusal.code, refusal.remark, fields))
+    def _refuse(self, link: Link, command: Command, refusal: Refusal | None) -> None:
+        """To one that stores nothing; None: it need not."""
+        if command.is_one_way:
+            return
+        if refusal is None:
+            link.send(command.answer(ResponseCode.SUCCESS))
+            return
+        answer = command.answer(refusal.code, refusal.remark, dict(_CHECKED_FIELDS) if refusal.checked else None)
+        self._refused.answered(link.peer, command, answer)
+        link.send(answer)

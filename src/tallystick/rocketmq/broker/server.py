@@ -18,6 +18,7 @@ from tallystick.rocketmq.broker.send import SENDS, Sends
 from tallystick.rocketmq.broker.settings import FAST_PORT_BELOW
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.memory import Memory
+from tallystick.rocketmq.remoting.refused import Refused
 from tallystick.rocketmq.remoting.server import RemotingServer
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command
@@ -35,7 +36,7 @@ class Requests:
     ) -> None:  # fmt: skip
         """``catch_up()`` makes what is stored visible to those who read."""
         self._sends, self._pulls, self._clients, self._admin = sends, pulls, clients, admin
-        self._catch_up, self._events = catch_up, events
+        self._catch_up, self._events, self._refused = catch_up, events, Refused(events)
 
     def received(self, requests: list[tuple[Link, Command]]) -> None:
         sends = [asked for asked in requests if asked[1].code in SENDS]
@@ -69,6 +70,7 @@ class Requests:
         if isinstance(answer, Later):
             answer.when(partial(link.send, answer.command))
         else:
+            self._refused.answered(link.peer, command, answer)
             link.send(answer)
 
 

@@ -13,10 +13,17 @@ from tallystick.rocketmq.broker.topics import refusal_of_topic
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import GroupNames, QueueStats, TopicList, TopicNames, TopicStats, TopicTableAnswer
 from tallystick.rocketmq.wire.remoting import Command
-from tallystick.rocketmq.wire.values import DataVersion, MessageQueue, Perm, RequestCode, ResponseCode, TopicConfig
+from tallystick.rocketmq.wire.values import (
+    FILTER_TYPES,
+    DataVersion,
+    MessageQueue,
+    Perm,
+    RequestCode,
+    ResponseCode,
+    TopicConfig,
+)
 
 MAX_QUEUES = 65_536  # of one topic; the original has no limit, and asks each of them for some answers
-FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 PAGE_FIELDS = {"topicSeq", "dataVersion", "maxTopicNum"}
 _PERMS = int(Perm.INHERIT | Perm.WRITE | Perm.READ | Perm.PRIORITY)
 

@@ -9,6 +9,7 @@ from tallystick.rocketmq.nameserver.requests import NameRequests
 from tallystick.rocketmq.nameserver.routes import Announcement, Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.remoting.refused import Refused
 from tallystick.rocketmq.remoting.server import RemotingServer
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command
@@ -32,6 +33,7 @@ class NameServer:
         config = KvConfig(disk, settings.kv_config_path)
         self._requests = NameRequests(self.routes, config, settings, clock, events)
         self._server = RemotingServer(network, clock, events, self, RemotingSettings())
+        self._refused = Refused(events)
         self._scanner: asyncio.TimerHandle | None = None
 
     async def start(self) -> tuple[str, int]:
@@ -48,6 +50,7 @@ class NameServer:
     def received(self, requests: list[tuple[Link, Command]]) -> None:
         for link, command in requests:
             answer = self._requests.answer(link, command)
+            self._refused.answered(link.peer, command, answer)
             if not command.is_one_way:
                 link.send(answer)
 

@@ -255,9 +255,12 @@ def _decode(kind: int, header: bytes, body: bytes) -> Command:
 
 def _decode_loosely(header: bytes) -> _Head:
     """A header in the dialect that is no strict JSON."""
+    found = dialect.read(header)
     try:
-        return _decode_head(msgspec.json.encode(dialect.read(header)))
-    except (msgspec.DecodeError, TypeError) as error:
+        if isinstance(found.get("language"), int):
+            found["language"] = Language.of_number(found["language"]).value
+        return _decode_head(msgspec.json.encode(found))
+    except (msgspec.DecodeError, TypeError, AttributeError) as error:
         raise RemoteProtocolError(f"a header is not one: {error}") from error
 
 

@@ -11,7 +11,8 @@ Sources: ``RequestCode``, ``ResponseCode``, ``LanguageCode``, ``PutMessageStatus
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import field
@@ -19,6 +20,11 @@ from msgspec import field
 # A Java int and long: what does not fit would be refused at the latest where it is stored.
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+if TYPE_CHECKING:
+    EnumName = str
+else:
+    EnumName = str | int  # of an enum: Java writes its name, C++ its number; ``__post_init__`` makes it the name
 
 MASTER_ID = 0  # the broker id of a master; a slave has a greater one
 VERSION = 513  # what 5.5.0 says of itself; to peers an opaque number, except for the two below
@@ -261,15 +267,42 @@ class DataVersion(msgspec.Struct, frozen=True, rename="camel"):
         return DataVersion(self.state_version, now_ms, self.counter + 1)
 
 
+def _use_names(struct: msgspec.Struct, **names: Sequence[str]) -> None:
+    """Make numbers of enums the names that they stand for, in their order. Raises ValueError for one too high."""
+    for attribute, known in names.items():
+        value = getattr(struct, attribute)
+        if isinstance(value, int) or value.isdecimal():
+            number = int(value)
+            if not 0 <= number < len(known):
+                raise ValueError(f"{attribute} has no number {number}")
+            msgspec.structs.force_setattr(struct, attribute, known[number])
+
+
+FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+CONSUME_TYPES = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
+MESSAGE_MODELS = ("BROADCASTING", "CLUSTERING")
+CONSUME_FROM = (
+    "CONSUME_FROM_LAST_OFFSET",
+    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+    "CONSUME_FROM_MIN_OFFSET",
+    "CONSUME_FROM_MAX_OFFSET",
+    "CONSUME_FROM_FIRST_OFFSET",
+    "CONSUME_FROM_TIMESTAMP",
+)
+
+
 class TopicConfig(msgspec.Struct, frozen=True):
     name: str = field(name="topicName")
     read_queues: Int32 = field(default=16, name="readQueueNums")
     write_queues: Int32 = field(default=16, name="writeQueueNums")
     perm: Int32 = int(Perm.READ | Perm.WRITE)
-    filter_type: str = field(default="SINGLE_TAG", name="topicFilterType")
+    filter_type: EnumName = field(default="SINGLE_TAG", name="topicFilterType")
     sys_flag: Int32 = field(default=0, name="topicSysFlag")
     order: bool = False
     attributes: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        _use_names(self, filter_type=FILTER_TYPES)
 
 
 class GroupConfig(msgspec.Struct, frozen=True):
@@ -345,11 +378,14 @@ class ConsumerGroup(msgspec.Struct, frozen=True):
     """One consumer group of a client, in its heartbeat."""
 
     name: str = field(name="groupName")
-    consume_type: str = field(default="CONSUME_ACTIVELY", name="consumeType")
-    message_model: str = field(default="CLUSTERING", name="messageModel")
-    consume_from: str = field(default="CONSUME_FROM_LAST_OFFSET", name="consumeFromWhere")
+    consume_type: EnumName = field(default="CONSUME_ACTIVELY", name="consumeType")
+    message_model: EnumName = field(default="CLUSTERING", name="messageModel")
+    consume_from: EnumName = field(default="CONSUME_FROM_LAST_OFFSET", name="consumeFromWhere")
     subscriptions: tuple[Subscription, ...] = field(default=(), name="subscriptionDataSet")
     unit_mode: bool = field(default=False, name="unitMode")
+
+    def __post_init__(self) -> None:
+        _use_names(self, consume_type=CONSUME_TYPES, message_model=MESSAGE_MODELS, consume_from=CONSUME_FROM)
 
 
 class ProducerGroup(msgspec.Struct, frozen=True):

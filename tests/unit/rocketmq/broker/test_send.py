@@ -125,7 +125,7 @@ def test_one_that_fails_leaves_the_others_of_its_tick_alone() -> None:
         (0, 1, "broken"), (2, 1, "ZeroDivisionError: ours"), (3, 16, "no"), (1, 0, None), (4, 0, None),
     ]  # fmt: skip
     assert desk.link.sent[2].fields == {"TRACE_ON": "true", "MSG_REGION": "DefaultRegion"}
-    assert [event.kind for event in desk.told] == ["request failed"]
+    assert [event.kind for event in desk.told] == ["request refused", "request failed", "request refused"]
     assert desk.counts.sends_refused == 3
 
 

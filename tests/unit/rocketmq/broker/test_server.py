@@ -175,3 +175,16 @@ async def test_a_bug_in_a_pull_that_waited_does_not_fail_the_send_that_woke_it(t
         broker.parts.store.get = None  # type: ignore[method-assign,assignment]
         assert (await peer.ask(send_command("Fine"))).code == 0
         assert (await peer.answer(waiting)).code == 1
+
+
+async def test_refused_requests_are_said_once(tmp_path: Path) -> None:
+    """A client that is refused again and again was told so, and the operator nothing."""
+    async with benched(tmp_path) as bench:
+        peer = await bench.peer(await bench.broker())
+        for _ in range(3):
+            await peer.ask(request(RequestCode.HEART_BEAT, None, b"[1,2"))
+            await peer.ask(request(11, pull_command().fields | {"queueOffset": "x"}))
+            await peer.ask(pull_command("Nope", queue_id=99, count=1))
+            await peer.ask(send_command("a/b"))
+        said = [event.fields["code"] for event in bench.told if event.kind == "request refused"]
+        assert said == [RequestCode.HEART_BEAT, RequestCode.PULL_MESSAGE, RequestCode.SEND_MESSAGE_V2]

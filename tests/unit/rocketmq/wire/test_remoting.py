@@ -251,3 +251,8 @@ def test_commands_do_not_change_with_the_memory_that_they_were_read_from() -> No
         arena[:] = b"\xff" * len(arena)
         (command,) = commands
         assert (command.code, command.fields, command.body) == (310, {"a": "g"}, b"body" * 10)
+
+
+@pytest.mark.parametrize(("number", "language"), [(1, Language.CPP), (12, Language.RUST), (99, Language.OTHER)])
+def test_a_language_may_come_as_its_number(number: int, language: Language) -> None:
+    assert decode(frame(b'{"code":34,"language":%d,"opaque":1}' % number)).language is language
