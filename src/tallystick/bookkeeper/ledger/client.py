@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType, TracebackType
 from typing import Self
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.context import LedgerContext
+from tallystick.bookkeeper.ledger.delete import fence_all, holders
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
 from tallystick.bookkeeper.ledger.open import recover as recover_ledger
 from tallystick.bookkeeper.ledger.open import with_password
@@ -24,15 +26,8 @@ from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.metadata.driver import Bookies, MetadataDriver, Versioned
 from tallystick.bookkeeper.metadata.open import open_driver
-from tallystick.bookkeeper.wire.values import (
-    MAX_ID,
-    BookieId,
-    DigestType,
-    Fragment,
-    LedgerId,
-    LedgerMetadata,
-)
-from tallystick.errors import UsageError
+from tallystick.bookkeeper.wire.values import MAX_ID, BookieId, DigestType, Fragment, LedgerId, LedgerMetadata
+from tallystick.errors import LedgerExists, MetadataError, UsageError
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.connecting import Connecting
 from tallystick.runtime.events import Events
@@ -79,7 +74,8 @@ class BookKeeper:
     ) -> LedgerWriter:
         """A new ledger and its writer; without ``ledger_id`` it gets a new unique id.
 
-        Raises UsageError, NotEnoughBookies, LedgerExists (for a given id), MetadataError.
+        Raises UsageError, NotEnoughBookies, MetadataError; for a given id LedgerExists, also while bookies still hold
+        entries of a deleted ledger with this id.
         """
         self._require_open()
         if ledger_id is not None and not 0 <= ledger_id <= MAX_ID:
@@ -95,6 +91,8 @@ class BookKeeper:
             ctime_ms=self._context.clock.wall_ms(),
             ctoken=self._context.random.getrandbits(63),
         )
+        if ledger_id is not None:
+            await self._require_unused(ledger_id)
         chosen = await self._placement.new_ensemble(ensemble)
         metadata = replace(sizes_checked, fragments=(Fragment(0, chosen),))
         created = await self._context.driver.create_ledger(metadata, ledger_id)
@@ -104,6 +102,16 @@ class BookKeeper:
         )
         self._writers.add(writer)
         return writer
+
+    async def _require_unused(self, ledger: LedgerId) -> None:
+        if (await self._context.driver.look_up([ledger]))[ledger] is not None:
+            raise LedgerExists(ledger=ledger)
+        registered = await self._directory.current()
+        if found := await holders(self._context, ledger, [*registered.writable, *registered.read_only]):
+            raise LedgerExists(
+                "bookies still hold a deleted ledger of this id; they give it up when they have collected, in minutes",
+                ledger=ledger, bookies=found,
+            )  # fmt: skip
 
     async def open_ledger(self, ledger: LedgerId, password: bytes = b"", recover: bool = False) -> LedgerReader:
         """A reader. An open ledger is read up to its LAC and never fenced, unless ``recover``: that fences it, finds
@@ -124,11 +132,16 @@ class BookKeeper:
     async def delete_ledger(self, ledger: LedgerId) -> None:
         """Forget a ledger; bookies give its space back later. Nobody is asked whether it is still written or read.
 
-        Raises NoSuchLedger, MetadataError.
+        Its bookies are fenced before, so that its writer is refused from now on; one that cannot be reached within two
+        seconds does not hinder it. Raises NoSuchLedger, MetadataError.
         """
         self._require_open()
+        unfenced: list[BookieId] = []
+        with suppress(MetadataError):  # metadata that cannot be read names no bookies
+            stored = await self._context.driver.read_ledger(ledger)
+            unfenced = await fence_all(self._context, ledger, stored.value)
         await self._context.driver.delete_ledger(ledger)
-        self._context.events.emit("ledger deleted", ledger=ledger)
+        self._context.events.emit("ledger deleted", ledger=ledger, unfenced=unfenced)
 
     async def ledger_metadata(self, ledger: LedgerId) -> LedgerMetadata:
         """As stored. Raises NoSuchLedger, MetadataError."""

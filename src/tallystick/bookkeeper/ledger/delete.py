@@ -1,0 +1,55 @@
+"""What bookies still hold of a deleted ledger: its writer is refused, and its id is not used again too early.
+
+Before the metadata goes the bookies are fenced: who still writes is refused at once, not when they collect. Until they
+have collected, a new ledger of the same id would be recovered with entries of the old one. Bookies that cannot be
+reached hinder neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+
+from tallystick.bookkeeper.ledger.context import LedgerContext
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.digest import master_key
+from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, LedgerId, LedgerMetadata
+from tallystick.errors import TallyError
+
+ANSWER_S = 2.0  # no bookie is waited for longer
+
+_REFUSES = (*v2.NO_CODES, v2.Code.OK)  # it is fenced, or was deleted there and refuses adds too
+
+
+async def fence_all(context: LedgerContext, ledger: LedgerId, metadata: LedgerMetadata) -> list[BookieId]:
+    """Fence every bookie that may hold entries, the newest ensemble first; those that did not say that they did."""
+    newest_first = [bookie for fragment in reversed(metadata.fragments) for bookie in fragment.bookies]
+    codes = await _ask(context, ledger, newest_first, master_key(metadata.password))
+    return [bookie for bookie, code in codes.items() if code not in _REFUSES]
+
+
+async def holders(context: LedgerContext, ledger: LedgerId, bookies: Iterable[BookieId]) -> list[BookieId]:
+    """The bookies that know a ledger of this id, with entries or a fence."""
+    codes = await _ask(context, ledger, bookies, None)
+    return [bookie for bookie, code in codes.items() if code not in (None, v2.Code.NO_LEDGER)]
+
+
+async def _ask(
+    context: LedgerContext, ledger: LedgerId, bookies: Iterable[BookieId], key: bytes | None
+) -> dict[BookieId, int | None]:
+    """What each says to a read of its last entry, with a key to a fencing one; None without an answer in time."""
+
+    async def code(bookie: BookieId) -> int | None:
+        flags = v2.Flag.NONE if key is None else v2.Flag.FENCE
+        with suppress(TallyError):
+            return (await context.bookies.read(bookie, ledger, NO_ENTRY, master_key=key, flags=flags)).code
+        return None
+
+    asked = {bookie: asyncio.ensure_future(code(bookie)) for bookie in dict.fromkeys(bookies)}
+    if asked:
+        _, late = await asyncio.wait(asked.values(), timeout=ANSWER_S)
+        for each in late:
+            each.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+    return {bookie: None if each.cancelled() else each.result() for bookie, each in asked.items()}

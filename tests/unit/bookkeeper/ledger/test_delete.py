@@ -1,0 +1,110 @@
+"""A deleted ledger's bookies refuse its writer; those that are not there do not hinder the deletion."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import tallystick
+from support.small_cluster import HANG, SmallCluster
+from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
+from tallystick.bookkeeper.bookie.config import BookieSettings
+from tallystick.bookkeeper.ledger import delete
+from tallystick.bookkeeper.metadata.memory import MemoryDriver
+from tallystick.errors import LedgerExists, LedgerFenced, NoSuchLedger
+from tallystick.node import real_world
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[SmallCluster]:
+    made = await SmallCluster().start(4)
+    yield made
+    await made.close()
+
+
+def deleted(cluster: SmallCluster) -> list[str]:
+    [event] = [event for event in cluster.events if event.kind == "ledger deleted"]
+    found: list[str] = event.fields["unfenced"]
+    return found
+
+
+async def test_the_writer_of_a_deleted_ledger_is_refused_by_its_bookies(cluster: SmallCluster) -> None:
+    one, other = cluster.client(), cluster.client(2)
+    writer = await one.create_ledger(3, 3, 2, password=b"secret")
+    await writer.append(b"x")
+    await other.delete_ledger(writer.id)
+    assert deleted(cluster) == []
+    assert all(writer.id in cluster.bookies[name].fenced for name in writer.metadata.ensemble)
+    with pytest.raises(LedgerFenced, match="recovers"):  # a bookie said so, not the metadata
+        await writer.append(b"y")
+
+
+async def test_bookies_of_all_fragments_are_told_the_newest_first(cluster: SmallCluster) -> None:
+    client = cluster.client()
+    writer = await client.create_ledger(3, 3, 2)
+    await writer.append(b"x")
+    lost = writer.metadata.ensemble[1]
+    await cluster.down(lost)
+    await writer.append(b"y")
+    await cluster.up(lost)
+    assert lost not in writer.metadata.ensemble
+    await client.delete_ledger(writer.id)
+    assert all(writer.id in bookie.fenced for bookie in cluster.bookies.values())
+
+
+async def test_bookies_that_are_away_do_not_hinder_it(cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delete, "ANSWER_S", 0.3)
+    client = cluster.client()
+    writer = await client.create_ledger(3, 3, 2)
+    await writer.append(b"x")
+    hung, dead, alive = writer.metadata.ensemble
+    cluster.bookies[hung].misbehave = lambda request: HANG
+    await cluster.down(dead)
+    await client.delete_ledger(writer.id)
+    assert deleted(cluster) == [hung, dead]
+    assert writer.id in cluster.bookies[alive].fenced
+    with pytest.raises(NoSuchLedger):
+        await client.ledger_metadata(writer.id)
+
+
+async def test_a_ledger_that_is_not_there(cluster: SmallCluster) -> None:
+    with pytest.raises(NoSuchLedger):
+        await cluster.client().delete_ledger(404)
+    assert not any(bookie.requests for bookie in cluster.bookies.values())
+
+
+async def test_an_id_that_is_used_again_before_the_collection_shows_no_old_entries(tmp_path: Path) -> None:
+    """Of the old ledger 0 to 9, of the new one 0 to 2, and then its writer is gone."""
+    uri, driver = f"memory://{tmp_path.name}", MemoryDriver(tmp_path.name)
+    await driver.init_cluster()
+    bookies = []
+    for number in range(3):
+        home = str(tmp_path / f"b{number}")
+        settings = BookieSettings(uri, home, home, port=0, bookie_id=f"b{number}")
+        bookies.append(await start_bookie(settings, real_world()))
+    async with tallystick.connect(uri) as bk:
+        async with await bk.create_ledger(3, 3, 2, ledger_id=7) as old:
+            await old.append_batch([b"old"] * 10)
+        await bk.delete_ledger(7)
+        with pytest.raises(LedgerExists, match="still hold"):
+            await bk.create_ledger(3, 3, 2, ledger_id=7)
+        await collected(bookies)
+        new = await bk.create_ledger(3, 3, 2, ledger_id=7)
+        await collected(bookies)  # that it exists again makes them forget that it was deleted
+        await new.append_batch([b"new"] * 3)
+        new.abort()
+        reader = await bk.open_ledger(7, recover=True)
+        assert [entry.data async for entry in reader.read(0, reader.last_entry)] == [b"new"] * 3
+    for bookie in bookies:
+        await bookie.stop()
+    await driver.close()
+
+
+async def collected(bookies: list[Bookie]) -> None:
+    for bookie in bookies:
+        core = bookie.collection._core
+        core._rules = replace(core._rules, gap_s=0.0)
+        await bookie.collection.run()
