@@ -14,6 +14,11 @@ import pytest
 from support.waiting import until
 from tallystick.bookkeeper.wire.values import BookieInfo
 
+# Without memory://, which ends with its process.
+pytestmark = pytest.mark.parametrize(
+    "place", ["sqlite", pytest.param("zookeeper", marks=pytest.mark.zookeeper)], indirect=True
+)
+
 HOLD = """
 import asyncio, sys
 from tallystick.bookkeeper.metadata.open import open_driver
@@ -44,17 +49,9 @@ async def holder(uri: str, session_timeout_s: float) -> AsyncIterator[Process]:
         await process.communicate()
 
 
-@pytest.fixture
-def outside(cluster):
-    """A cluster that other processes can reach."""
-    if cluster.kind == "memory":
-        pytest.skip("memory:// ends with its process")
-    return cluster
-
-
-async def test_a_killed_bookie_vanishes_after_its_session_time(outside):
-    driver, heard = await outside.connect(), asyncio.Event()
-    async with holder(outside.uri, 0.6) as process:
+async def test_a_killed_bookie_vanishes_after_its_session_time(cluster):
+    driver, heard = await cluster.connect(), asyncio.Event()
+    async with holder(cluster.uri, 0.6) as process:
         assert (await driver.bookies()).find("bookie-1")
         driver.watch_bookies(heard.set)
         await driver.bookies()
@@ -64,26 +61,26 @@ async def test_a_killed_bookie_vanishes_after_its_session_time(outside):
     assert not (await driver.bookies()).find("bookie-1")
 
 
-async def test_a_successor_waits_for_the_dead_session(outside):
-    driver = await outside.connect()
-    async with holder(outside.uri, 0.6) as process:
+async def test_a_successor_waits_for_the_dead_session(cluster):
+    driver = await cluster.connect()
+    async with holder(cluster.uri, 0.6) as process:
         process.kill()
         await driver.register("bookie-1", NEWER)
     assert (await driver.bookies()).find("bookie-1") == NEWER
 
 
-async def test_a_successor_that_knows_its_predecessor_dead_does_not_wait(outside):
-    driver = await outside.connect()
-    async with holder(outside.uri, 3600.0 if outside.kind == "sqlite" else 4.0) as process:
+async def test_a_successor_that_knows_its_predecessor_dead_does_not_wait(cluster):
+    driver = await cluster.connect()
+    async with holder(cluster.uri, 3600.0 if cluster.kind == "sqlite" else 4.0) as process:
         process.kill()
         await process.wait()
         await driver.register("bookie-1", NEWER, replace=True)
         assert (await driver.bookies()).writable == {"bookie-1": NEWER}
 
 
-async def test_a_paused_bookie_comes_back(outside):
+async def test_a_paused_bookie_comes_back(cluster):
     """As after a long pause of the machine: the place is still free, so it is taken again."""
-    driver = await outside.connect()
+    driver = await cluster.connect()
 
     async def listed() -> bool:
         return (await driver.bookies()).find("bookie-1") is not None
@@ -91,7 +88,7 @@ async def test_a_paused_bookie_comes_back(outside):
     async def gone() -> bool:
         return not await listed()
 
-    async with holder(outside.uri, 0.6) as process:
+    async with holder(cluster.uri, 0.6) as process:
         process.send_signal(signal.SIGSTOP)
         await until(gone)
         process.send_signal(signal.SIGCONT)
