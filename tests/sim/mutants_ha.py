@@ -147,15 +147,15 @@ HA_MUTANTS = (
     Mutant(
         "a sync leaves no record (R5)",
         STORE + "synced.py",
-        "            self._put(replace(known, end=end, crc=crc))\n",
-        "",
+        "self._beside.both(lambda: self._put(record), sync_log)",
+        "sync_log()",
         "sim ha", 400,
     ),
     Mutant(
         "nobody waits for the record of a sync (R5)",
         STORE + "synced.py",
-        "            sync_log()\n            sync_for_good(self._file)\n",
-        "            sync_log()\n",
+        "disk.open(path, create=True, direct=True, durable=True)",
+        "disk.open(path, create=True, direct=True)",
         "tests/unit/rocketmq/store/test_synced.py",
     ),
     Mutant(

@@ -154,8 +154,9 @@ class SpyDisk:
     before: Callable[[str, str], None]  # (action, path); raises what the disk shall raise
     real: Disk = field(default_factory=OsDisk)
 
-    def open(self, path: str, *, create: bool = False, direct: bool = False) -> Any:
-        return _SpyFile(self.real.open(path, create=create, direct=direct), path, self.before)
+    def open(self, path: str, *, create: bool = False, direct: bool = False, durable: bool = False) -> Any:
+        opened = self.real.open(path, create=create, direct=direct, durable=durable)
+        return _SpyFile(opened, path, self.before)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tallystick.errors import DiskFull, StorageError, UsageError
+from tallystick.runtime.beside import Beside, ThreadBeside
 
 Buffer = bytes | bytearray | memoryview
 
@@ -79,11 +80,12 @@ class File(Protocol):
 class Disk(Protocol):
     """A file system. Paths are absolute strings. New names and renames are durable only after ``sync_dir``."""
 
-    def open(self, path: str, *, create: bool = False, direct: bool = False) -> File:
+    def open(self, path: str, *, create: bool = False, direct: bool = False, durable: bool = False) -> File:
         """Open for reading and writing; ``create`` makes the file when it is missing.
 
         ``direct``: only whole blocks (BLOCK_BYTES) are written, and they pass by the page cache where that is possible:
-        for data that nobody reads soon.
+        for data that nobody reads soon. ``durable``: a write is durable when it returns, and needs no ``sync``; with
+        ``direct`` that is a single write of the device where the file has its blocks already.
         """
         ...
 
@@ -117,6 +119,10 @@ class Disk(Protocol):
         ...
 
     def usage(self, path: str) -> Usage: ...
+
+    def beside(self, name: str) -> Beside:
+        """To wait for two files at the same time. ``name`` is for those who look at threads."""
+        ...
 
 
 @contextlib.contextmanager
@@ -233,8 +239,8 @@ class _DirectFile(_OsFile):
 class OsDisk:
     """The machine's file systems."""
 
-    def open(self, path: str, *, create: bool = False, direct: bool = False) -> File:
-        flags = os.O_RDWR | os.O_CLOEXEC
+    def open(self, path: str, *, create: bool = False, direct: bool = False, durable: bool = False) -> File:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_DSYNC if durable else 0)
         with _mapped("open", path):
             fd = os.open(path, flags | (os.O_CREAT if create else 0), 0o600)
             direct_fd = _open_direct(path, flags) if direct else None
@@ -295,6 +301,9 @@ class OsDisk:
             found = os.statvfs(path)
         free, reserved = found.f_bavail, max(0, found.f_bfree - found.f_bavail)
         return Usage(found.f_blocks * found.f_frsize, free * found.f_frsize, reserved * found.f_frsize)
+
+    def beside(self, name: str) -> Beside:
+        return ThreadBeside(name)
 
 
 def _open_direct(path: str, flags: int) -> int | None:

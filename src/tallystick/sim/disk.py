@@ -84,8 +84,9 @@ def _apply_name(names: dict[str, _Node], change: _Link | _Unlink) -> None:
 class SimFile:
     """A file opened before the last crash is dead: every use of it raises Crashed."""
 
-    def __init__(self, disk: SimDisk, path: str, inode: _Inode, direct: bool) -> None:
-        self._disk, self._path, self._inode, self._life, self._direct = disk, path, inode, disk.life, direct
+    def __init__(self, disk: SimDisk, path: str, inode: _Inode, direct: bool, durable: bool) -> None:
+        self._disk, self._path, self._inode, self._life = disk, path, inode, disk.life
+        self._direct, self._durable = direct, durable
 
     def write(self, buffers: Sequence[Buffer], offset: int) -> int:
         data = b"".join(bytes(buffer) for buffer in buffers)
@@ -102,6 +103,8 @@ class SimFile:
             self._disk.stop()
         if room:
             raise DiskFull("cannot write: no space left on the simulated disk", path=self._path)
+        if self._durable:
+            self.sync()
         return len(data)
 
     def read(self, size: int, offset: int) -> bytes:
@@ -146,6 +149,20 @@ class SimFile:
 
     def close(self) -> None:
         """Closing writes nothing."""
+
+
+class _InTurn:
+    """What two threads would do at the same time, one after the other; which is first is never sure."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._random = rng
+
+    def both(self, first: Callable[[], None], second: Callable[[], None]) -> None:
+        for call in (first, second) if self._random.random() < 0.5 else (second, first):
+            call()
+
+    def close(self) -> None:
+        """There is no thread."""
 
 
 class SimDisk:
@@ -255,12 +272,12 @@ class SimDisk:
 
     # The interface of ``runtime.disk.Disk``.
 
-    def open(self, path: str, *, create: bool = False, direct: bool = False) -> SimFile:
+    def open(self, path: str, *, create: bool = False, direct: bool = False, durable: bool = False) -> SimFile:
         self._step("open", path)
         if path not in self._names and create:
             self._inodes.append(_Inode())
             self._change(_Link(path, self._inodes[-1]))
-        return SimFile(self, path, self._inode(path), direct)
+        return SimFile(self, path, self._inode(path), direct, durable)
 
     def exists(self, path: str) -> bool:
         return path in self._names
@@ -299,7 +316,7 @@ class SimDisk:
 
     def sync_all(self, path: str) -> None:
         for inode in self._inodes:
-            SimFile(self, path, inode, False).sync()
+            SimFile(self, path, inode, False, False).sync()
         for folder in tuple(self._pending):
             self.sync_dir(folder)
 
@@ -308,6 +325,9 @@ class SimDisk:
 
     def usage(self, path: str) -> Usage:
         return Usage(self.capacity, max(0, self.capacity - self._used()))
+
+    def beside(self, name: str) -> _InTurn:
+        return _InTurn(self.random)
 
     def _step(self, operation: str, path: str) -> None:
         if self.enter(operation, path):

@@ -27,9 +27,9 @@ class RecordDisk(SimDisk):
 
     after_sync: Callable[[], None] | None = None
 
-    def open(self, path: str, *, create: bool = False, direct: bool = False) -> SimFile:
-        super().open(path, create=create, direct=direct)
-        return _File(self, path, self._inode(path), direct)
+    def open(self, path: str, *, create: bool = False, direct: bool = False, durable: bool = False) -> SimFile:
+        super().open(path, create=create, direct=direct, durable=durable)
+        return _File(self, path, self._inode(path), direct, durable)
 
     def power_loss(self) -> None:
         for path in list(self._names):

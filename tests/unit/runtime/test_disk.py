@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from tallystick.errors import DiskFull, StorageError
-from tallystick.runtime.disk import ByteLock, OsDisk, Usage
+from tallystick.runtime.disk import BLOCK_BYTES, ByteLock, OsDisk, Usage
 
 
 def test_an_allocated_file_is_zeros_and_its_view_shows_later_writes(tmp_path: Path) -> None:
@@ -54,3 +54,12 @@ def test_usage_tells_reserved_blocks_from_used_ones(monkeypatch: pytest.MonkeyPa
     usage = OsDisk().usage("/anywhere")
     assert usage == Usage(total=409_600_000, free=225_280_000, reserved=20_480_000)
     assert usage.used == 163_840_000
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_a_durable_file_reads_as_it_was_written(tmp_path: Path, direct: bool) -> None:
+    file = OsDisk().open(str(tmp_path / "file"), create=True, direct=direct, durable=True)
+    file.write([b"a" * BLOCK_BYTES, b"b" * BLOCK_BYTES], 0)
+    file.write([b"c" * BLOCK_BYTES], BLOCK_BYTES)
+    assert file.read(3 * BLOCK_BYTES, 0) == b"a" * BLOCK_BYTES + b"c" * BLOCK_BYTES
+    file.close()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tallystick.errors import CorruptRecord, DiskFull, StorageError, UsageError
 from tallystick.rocketmq.store.handles import CachedFile, Handles
-from tallystick.runtime.disk import Buffer, Disk, File
+from tallystick.runtime.disk import Buffer, Disk
 
 NAME_DIGITS = 20
 _CHUNK_BYTES = 1024 * 1024
@@ -21,7 +21,7 @@ _ZEROS = bytes(_CHUNK_BYTES)
 _OWN_HANDLES = 64  # of files that share no bound with others
 
 
-def sync_for_good(file: File | CachedFile) -> None:
+def sync_for_good(file: CachedFile) -> None:
     """Raises StorageError and never DiskFull, after which one tries again: what a sync that failed left behind may
     count as written, and no later one makes it durable."""
     try:

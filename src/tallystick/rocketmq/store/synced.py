@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tallystick.codec.checksum import crc32c
-from tallystick.rocketmq.store.files import sync_for_good
+from tallystick.errors import DiskFull, StorageError
 from tallystick.runtime.disk import BLOCK_BYTES, Disk, read_file
 
 SIDECAR = "tally-synced"
@@ -66,19 +66,19 @@ class SyncedFile:
 
     def __init__(self, disk: Disk, directory: str) -> None:
         path = os.path.join(directory, SIDECAR)
-        self._file = disk.open(path, create=True)
+        self._file = disk.open(path, create=True, direct=True, durable=True)
+        self._beside = disk.beside("tally-synced")
         self._writing = threading.Lock()
-        self.value, self._old = _newest(self._file.read(_FILE_BYTES, 0))
+        found = self._file.read(_FILE_BYTES, 0)
+        self.value, self._old = _newest(found)
         self._written: Synced | None = None  # the newest record as it is in its slot
-        size = self._file.size()
-        if size < _FILE_BYTES:  # real blocks: a sync that makes a file grow costs more, and may find the disk full
-            self._file.write([bytes(_FILE_BYTES - size)], size)
+        if len(found) < _FILE_BYTES:  # real blocks: what makes a file grow costs more, and may find the disk full
+            self._file.write([found.ljust(_FILE_BYTES, b"\0")], 0)
 
     def write(self, value: Synced) -> None:
         """Replace the older record; durable when it returns."""
         with self._writing:
             self._put(value)
-            sync_for_good(self._file)
             self._forget_old()
 
     def sync(self, end: int, tail: int, crc: int, sync_log: Callable[[], None]) -> None:
@@ -87,10 +87,11 @@ class SyncedFile:
         Raises StorageError: nobody knows what is on the disk, and the log must stop.
         """
         with self._writing:
-            known = self._known()
-            self._put(replace(known, end=end, crc=crc))
-            sync_log()
-            sync_for_good(self._file)
+            record = replace(self._known(), end=end, crc=crc)
+            try:
+                self._beside.both(lambda: self._put(record), sync_log)
+            except DiskFull as error:  # which one tries again
+                raise StorageError("a sync failed: nobody knows what is on the disk", **error.fields) from error
             self.value = self._known().settled(end, tail)
 
     def begin(self, offset: int) -> None:
@@ -101,7 +102,6 @@ class SyncedFile:
         """What queues and index have; it also ends the doubt about the newest sync. Durable when it returns."""
         with self._writing:
             self._put(replace(self._known(), dispatched=dispatched, border=border))
-            sync_for_good(self._file)
 
     def settle(self) -> None:
         """End the doubt about the newest sync, where there is one. Durable when it returns."""
@@ -115,6 +115,7 @@ class SyncedFile:
         return self.value != self._written
 
     def close(self) -> None:
+        self._beside.close()
         self._file.close()
 
     def _known(self) -> Synced:
@@ -131,7 +132,6 @@ class SyncedFile:
         """A record of the version before must not be found again, should both slots be damaged one day."""
         if self._old:
             self._file.write([bytes(BLOCK_BYTES)], 0)
-            sync_for_good(self._file)
             self._old = False
 
 
@@ -155,7 +155,7 @@ def _encode(record: Synced) -> bytes:
         _MAGIC, record.number, record.synced, record.tail, record.end, record.crc, record.dispatched, record.border,
         record.start, record.file_bytes,
     )  # fmt: skip
-    return packed + _CRC.pack(crc32c(packed))
+    return (packed + _CRC.pack(crc32c(packed))).ljust(BLOCK_BYTES, b"\0")
 
 
 def _decode(data: bytes) -> Synced | None:

@@ -40,17 +40,31 @@ def nothing() -> None:
     pass
 
 
-def test_a_sync_is_recorded_before_it_begins_and_settled_when_it_returned(disk: SimDisk) -> None:
+def test_a_sync_leaves_its_record_and_the_next_one_says_that_it_returned(disk: SimDisk) -> None:
     file = opened(disk)
-    seen: list[Synced | None] = []
-    file.sync(100, 90, 7, lambda: seen.append(read_synced(disk, "/store")))
-    assert seen[0] is not None
-    assert (seen[0].synced, seen[0].end, seen[0].crc) == (0, 100, 7)
-    assert file.value is not None
-    assert (file.value.synced, file.value.tail, file.value.end, file.value.crc) == (100, 90, 100, 0)
-    file.sync(150, 140, 8, lambda: seen.append(read_synced(disk, "/store")))
-    assert seen[1] is not None
-    assert (seen[1].synced, seen[1].tail, seen[1].end, seen[1].crc) == (100, 90, 150, 8)
+    for before, tail, end, crc in ((0, 0, 100, 7), (100, 90, 150, 8)):
+        file.sync(end, end - 10, crc, nothing)
+        disk.power_loss()
+        found = read_synced(disk, "/store")
+        assert found is not None
+        assert (found.synced, found.tail, found.end, found.crc) == (before, tail, end, crc)
+        assert file.value is not None
+        assert (file.value.synced, file.value.tail, file.value.end, file.value.crc) == (end, end - 10, end, 0)
+        with disk.undisturbed():
+            file = SyncedFile(disk, "/store")
+            file.value = found.settled(end, end - 10)
+
+
+def test_log_and_record_are_synced_in_no_order_and_both_are_waited_for() -> None:
+    recorded = set()
+    for seed in range(20):
+        disk = disk_of(seed)
+        file = opened(disk)
+        during = []
+        file.sync(100, 100, 7, lambda: during.append(read_synced(disk, "/store")))  # noqa: B023
+        recorded.add(during[0].end if during[0] else -1)
+        assert file.value is not None and file.value.synced == 100
+    assert recorded == {0, 100}
 
 
 def test_a_note_ends_the_doubt_about_the_newest_sync(disk: SimDisk) -> None:
