@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
@@ -159,7 +159,9 @@ class _Reading:
 
     async def _unstriped(self, piece: Range) -> EntryRun:
         """At least the first entry of the piece."""
-        return await self._first_good(self._order(piece, piece.first), lambda bookie: self._ask_batch(piece, bookie))
+        return await self._first_good(
+            piece, self._order(piece, piece.first), lambda bookie: self._ask_batch(piece, bookie)
+        )
 
     async def _ask_batch(self, piece: Range, bookie: BookieId) -> EntryRun:
         if piece.first == piece.last or bookie in self._client.without_batch_reads:
@@ -180,7 +182,9 @@ class _Reading:
         _check(answer.code, piece, bookie)
         run = self._open(piece, answer.entries[: piece.last - piece.first + 1])
         if not len(run):
-            raise DigestMismatch("a bookie answered with bad bytes", bookie=bookie, **_about(piece))
+            raise DigestMismatch(
+                "it answered with bytes that do not match their digest", bookie=bookie, **_about(piece)
+            )
         self._reading_from = bookie
         return run
 
@@ -249,7 +253,7 @@ class _Reading:
         if silent:
             self._shunned[asked] = None
         others = [bookie for bookie in self._order(piece, piece.first) if bookie != asked]
-        return await self._first_good([asked, *others], ask, at_once=silent)
+        return await self._first_good(piece, [asked, *others], ask, at_once=silent)
 
     # One replica after another
 
@@ -261,12 +265,16 @@ class _Reading:
         return sorted(bookies, key=lambda bookie: (bookie in self._shunned, bookie != self._reading_from))
 
     async def _first_good(
-        self, order: Sequence[BookieId], ask: Callable[[BookieId], Awaitable[EntryRun]], at_once: bool = False
+        self,
+        piece: Range,
+        order: Sequence[BookieId],
+        ask: Callable[[BookieId], Awaitable[EntryRun]],
+        at_once: bool = False,
     ) -> EntryRun:
         """Ask until one succeeds: the next when one fails, or after a silence (at once, if there was one already)."""
         waiting = deque(order)
         asked: dict[asyncio.Future[EntryRun], BookieId] = {}
-        failure: TallyError | None = None
+        failures: dict[BookieId, TallyError] = {}
         try:
             while waiting or asked:
                 if waiting:
@@ -284,14 +292,13 @@ class _Reading:
                         return task.result()
                     if not isinstance(error, TallyError):
                         raise error
-                    failure = _weightier(failure, error)
+                    failures[bookie] = error
                     if isinstance(error, BookieUnavailable | RequestTimeout):
                         self._shunned[bookie] = None
         finally:
             for task in asked:
                 task.cancel()
-        assert failure is not None, "an ensemble is never empty"
-        raise failure
+        raise _of_all(failures, piece)
 
     # Answers
 
@@ -307,7 +314,7 @@ class _Reading:
         if piece.first in reads.errors:
             raise reads.errors[piece.first]
         _check(reads.codes.get(piece.first, v2.Code.OK), piece, bookie)
-        raise DigestMismatch("a bookie answered with bad bytes", bookie=bookie, **_about(piece))
+        raise DigestMismatch("it answered with bytes that do not match their digest", bookie=bookie, **_about(piece))
 
 
 def _about(piece: Range) -> dict[str, int]:
@@ -326,8 +333,25 @@ def _check(code: int, piece: Range, bookie: BookieId) -> None:
     if code in v2.NO_CODES:
         raise NoSuchEntry("the bookies do not have this entry", bookie=bookie, **_about(piece))
     if code == v2.Code.UNAUTHORIZED:
-        raise Unauthorized("the bookie refuses to be read", bookie=bookie, **_about(piece))
-    raise Unavailable("the bookie cannot read this entry now", bookie=bookie, answer=code, **_about(piece))
+        raise Unauthorized("it refuses to be read with this password", bookie=bookie, **_about(piece))
+    raise Unavailable("it cannot read this entry now", bookie=bookie, answer=code, **_about(piece))
+
+
+def _of_all(failures: Mapping[BookieId, TallyError], piece: Range) -> TallyError:
+    """The failure to report when no replica gave the entry, with what each of them said."""
+    failure: TallyError | None = None
+    for error in failures.values():
+        failure = _weightier(failure, error)
+    assert failure is not None, "an ensemble is never empty"
+    replicas = "; ".join(f"{bookie}: {_cause(error)}" for bookie, error in failures.items())
+    nowhere = isinstance(failure, NoSuchEntry)
+    message = "no replica has this entry" if nowhere else "no replica gave this entry"
+    return type(failure)(message, **_about(piece), replicas=replicas)
+
+
+def _cause(error: TallyError) -> str:
+    """Why one replica gave nothing."""
+    return "it does not have the entry" if isinstance(error, NoSuchEntry) else error.message
 
 
 def _weightier(first: TallyError | None, second: TallyError) -> TallyError:

@@ -123,6 +123,9 @@ async def test_q17_no_such_entry_only_when_every_replica_says_so(bench: Any) -> 
             seen += range(run.first, run.last + 1)
     assert seen == [0, 1, 2, 3, 4]
     assert caught.value.entry == 5
+    causes = [f"{name}: it does not have the entry" for name in NAMES]
+    assert sorted(caught.value.replicas.split("; ")) == causes
+    assert str(caught.value).startswith(f"no replica has this entry (ledger={LEDGER} entry=5 replicas=b")
     assert all(bookie.requests for bookie in bench.bookies.values())
 
 
@@ -157,8 +160,14 @@ async def test_q17_any_failure_wins_over_no(bench: Any, answer: Any, error: type
         odd.script = lambda request: v2.encode_answer(request, v2.Code.OK, odd.entries[LEDGER, 1])
     else:
         odd.script = lambda request: v2.encode_answer(request, answer)
-    with pytest.raises(error):
+    with pytest.raises(error) as caught:
         await collect(bench.client(), wanted)
+    assert (caught.value.ledger, caught.value.entry) == (LEDGER, 3)
+    causes = dict(cause.split(": ", 1) for cause in caught.value.replicas.split("; "))
+    assert set(causes) == {wanted.bookies[slot] for slot in wanted.striping.slots(3)}
+    damaged = "bytes that do not match their digest"
+    said = {"dead": "cannot be reached", "bad bytes": damaged, "another entry": damaged}
+    assert said.get(answer, "it ") in causes[NAMES[position]]
 
 
 @pytest.mark.parametrize("quorum", [3, 2])
