@@ -8,11 +8,11 @@ A run of entries that a client reads one after another is one piece of the file,
 Frames are grouped into chunks of about 32 KiB (never cutting a frame): one checksum, one read, one place in the cache.
 ``<id>.index``, little-endian, read whole at start::
 
-    magic "TALLYIX1" 8 | log id 8 | log bytes 8 | entries 8 | chunks 4 | pages 4 | ledgers 4
+    magic "TALLYIX1" 8 | log id 8 | log bytes 8 | entries 8 | chunks 4 | pieces 4 | ledgers 4
     each chunk's offset 8, then each chunk's CRC32C 4
-    each page: ledger 8 | page number 8 | first slot 4 | slots 4
+    each piece: ledger 8 | page number 8 | first slot 4 | slots 4
     each ledger: ledger 8 | bytes 8
-    each page's locations, 8 each                  see index.py
+    each piece's locations, 8 each                 see index.py
     CRC32C of all before 4
 
 A chunk that does not match its checksum is an I/O error for each entry in it, never "no such entry" (Q15).

@@ -1,7 +1,9 @@
-"""Where entries are in the entry logs: per ledger a sparse map of pages, each a dense array of locations.
+"""Where entries are in the entry logs: per ledger a map of pages, each a dense array of locations and a sparse rest.
 
 A location is ``log id << 40 | offset of the frame in the log``; 0 means "not there" (log ids start at 1). A page covers
-4,096 entry ids and is only as long as its highest entry: ids may be as high as 2^63 - 1 and a striped bookie sees gaps.
+4,096 entry ids: ids may be as high as 2^63 - 1 and a striped bookie sees gaps. Its dense array begins with slot 0 and
+has zeros in the gaps, at most 16 for each entry; entries that lie farther apart are in the sparse rest, sorted. So an
+entry takes 8 bytes where ids are dense, and never more than some 200, an otherwise empty page included.
 """
 
 from __future__ import annotations
@@ -17,48 +19,126 @@ OFFSET_MASK = (1 << OFFSET_BITS) - 1
 PAGE_BITS = 12
 PAGE_SLOTS = 1 << PAGE_BITS
 SLOT_MASK = PAGE_SLOTS - 1
+PADDING = 16  # so many zeros an entry may cost
 
 Location = int
-Pages = dict[int, "array[int]"]
+
+
+class Pages(dict[int, "array[int]"]):
+    """Page number to dense array; ``sparse`` has what lies behind it: slots, then as many locations."""
+
+    __slots__ = ("sparse",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sparse: dict[int, array[int]] = {}
 
 
 def get(pages: Pages, entry: EntryId) -> Location:
     """The entry's location, or 0."""
     page = pages.get(entry >> PAGE_BITS)
     slot = entry & SLOT_MASK
-    return page[slot] if page is not None and slot < len(page) else 0
+    if page is not None and slot < len(page):
+        return page[slot]
+    rest = pages.sparse.get(entry >> PAGE_BITS) if pages.sparse else None
+    if rest is None:
+        return 0
+    at = _place(rest, slot)
+    return rest[at + len(rest) // 2] if at >= 0 else 0
+
+
+def _place(rest: array[int], slot: int) -> int:
+    """Where a slot is in a sparse rest; -1 if it is not there."""
+    at = bisect_left(rest, slot, 0, len(rest) // 2)
+    return at if at < len(rest) // 2 and rest[at] == slot else -1
 
 
 def put(pages: Pages, number: int, slot: int, locations: array[int]) -> None:
     """Enter the locations of one page from ``slot`` on. They replace older ones; zeros replace nothing."""
     page = pages.get(number)
+    end = len(page) if page is not None else 0
+    if slot - end > PADDING and slot - end > PADDING * (len(locations) - locations.count(0)):
+        _put_sparse(pages, number, slot, locations)
+        return
     if page is None:
         page = pages[number] = array("Q")
-    if len(page) < slot:
-        page.frombytes(bytes(8 * (slot - len(page))))
+    rest = pages.sparse.pop(number, None)
+    if rest is not None:  # what was beyond the end may not be any more; it is older than what comes
+        _pad(page, slot + len(locations))
+        _absorb(pages, number, page, rest)
+    _pad(page, slot)
     if len(page) == slot or 0 not in locations:
         page[slot : slot + len(locations)] = locations
         return
-    page.frombytes(bytes(8 * max(0, slot + len(locations) - len(page))))
+    _pad(page, slot + len(locations))
     for at, location in enumerate(locations, slot):
         if location:
             page[at] = location
 
 
+def _pad(page: array[int], size: int) -> None:
+    if len(page) < size:
+        page.frombytes(bytes(8 * (size - len(page))))
+
+
+def _put_sparse(pages: Pages, number: int, slot: int, locations: array[int]) -> None:
+    rest = pages.sparse.setdefault(number, array("Q"))
+    for found, location in enumerate(locations, slot):
+        if not location:
+            continue
+        count = len(rest) // 2
+        at = bisect_left(rest, found, 0, count)
+        if at < count and rest[at] == found:
+            rest[at + count] = location
+        else:
+            rest.insert(at, found)
+            rest.insert(at + count + 1, location)
+    count = len(rest) // 2
+    page = pages.get(number)
+    if rest[count - 1] - (len(page) if page is not None else 0) < PADDING * count:  # it is dense by now
+        if page is None:
+            page = pages[number] = array("Q")
+        _pad(page, rest[count - 1] + 1)
+        _absorb(pages, number, page, pages.sparse.pop(number))
+
+
+def _absorb(pages: Pages, number: int, page: array[int], rest: array[int]) -> None:
+    """Move what lies in a dense page, or not far behind it, from a sparse rest to it."""
+    count = len(rest) // 2
+    at = 0
+    while at < count and rest[at] - len(page) <= PADDING:
+        _pad(page, rest[at] + 1)
+        page[rest[at]] = rest[at + count]
+        at += 1
+    if at < count:
+        pages.sparse[number] = rest[at:count] + rest[at + count :]
+
+
 def split(entries: array[int], locations: array[int]) -> Iterator[tuple[int, int, array[int]]]:
-    """Ascending entries and their locations by page: (page number, first slot, locations with zeros in the gaps)."""
+    """Ascending entries and their locations by page: (page number, first slot, locations with zeros in the gaps).
+
+    Where a gap is wider than ``PADDING`` another piece of the page begins.
+    """
     start = 0
     while start < len(entries):
         first = entries[start]
-        number = first >> PAGE_BITS
-        stop = bisect_left(entries, (number + 1) << PAGE_BITS, start)
-        span = entries[stop - 1] - first + 1
-        dense = locations[start:stop]
-        if span != stop - start:
-            dense = array("Q", bytes(8 * span))
-            for entry, location in zip(entries[start:stop], locations[start:stop], strict=True):
-                dense[entry - first] = location
-        yield number, first & SLOT_MASK, dense
+        stop = bisect_left(entries, ((first >> PAGE_BITS) + 1) << PAGE_BITS, start)
+        if entries[stop - 1] - first == stop - start - 1:
+            yield first >> PAGE_BITS, first & SLOT_MASK, locations[start:stop]
+        else:
+            yield from _split_page(entries[start:stop], locations[start:stop])
+        start = stop
+
+
+def _split_page(entries: array[int], locations: array[int]) -> Iterator[tuple[int, int, array[int]]]:
+    wide = (at for at in range(1, len(entries)) if entries[at] - entries[at - 1] > PADDING + 1)
+    start = 0
+    for stop in (*wide, len(entries)):
+        first = entries[start]
+        piece = array("Q", bytes(8 * (entries[stop - 1] - first + 1)))
+        for entry, location in zip(entries[start:stop], locations[start:stop], strict=True):
+            piece[entry - first] = location
+        yield first >> PAGE_BITS, first & SLOT_MASK, piece
         start = stop
 
 
@@ -75,10 +155,22 @@ def neighbours(pages: Pages, first: EntryId, count: int, end: Location) -> int:
     """
     page = pages.get(first >> PAGE_BITS)
     slot = first & SLOT_MASK
-    if page is None or slot >= len(page) or not page[slot]:
+    run = page[slot : slot + count] if page is not None and slot < len(page) else _sparse_run(pages, first, count)
+    if not run or not run[0]:
         return 0
-    run = page[slot : slot + count]
     if min(run) != run[0] or max(run) > run[0] | OFFSET_MASK:
         foreign = (at for at, location in enumerate(run) if not run[0] <= location <= run[0] | OFFSET_MASK)
         run = run[: next(foreign)]
     return bisect_left(run, end)
+
+
+def _sparse_run(pages: Pages, first: EntryId, count: int) -> array[int]:
+    """The locations of entries from ``first`` on that are in the sparse rest without a gap."""
+    rest = pages.sparse.get(first >> PAGE_BITS, array("Q"))
+    slot, slots = first & SLOT_MASK, len(rest) // 2
+    at = _place(rest, slot)
+    if at < 0:
+        return array("Q")
+    size = next((step for step in range(1, min(count, slots - at)) if rest[at + step] != slot + step), None)
+    stop = at + (min(count, slots - at) if size is None else size)
+    return rest[at + slots : stop + slots]

@@ -41,7 +41,7 @@ class Ledger:
     fenced: bool = False
     fence_commit: int = 0  # the journal commit with the fence
     last: EntryId = NO_ENTRY  # the highest entry stored
-    pages: index.Pages = field(default_factory=dict, repr=False)  # of entries in entry logs
+    pages: index.Pages = field(default_factory=index.Pages, repr=False)  # of entries in entry logs
 
 
 @dataclass(frozen=True)

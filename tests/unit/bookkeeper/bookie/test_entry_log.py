@@ -30,7 +30,7 @@ def write(disk: SimDisk, log_id: int = 1) -> dict[int, index.Pages]:
         starts = array("Q", list(accumulate(map(len, frames), initial=0))[:-1])
         writer.add(ledger, array("q", entries), starts, b"".join(frames))
     writer.finish()
-    pages: dict[int, index.Pages] = {ledger: {} for ledger in LEDGERS}
+    pages: dict[int, index.Pages] = {ledger: index.Pages() for ledger in LEDGERS}
     for piece in writer.pieces:
         index.put(pages[piece.ledger], piece.page, piece.slot, piece.locations)
     return pages
