@@ -38,6 +38,10 @@ def _run(arguments: Sequence[str]) -> int:
     from tallystick.cli.app import app
     from tallystick.errors import TallyError, UsageError
 
+    if os.environ.get("NO_COLOR"):  # means no bold letters too
+        from rich.console import Console
+
+        app.console = Console(color_system=None)
     try:
         status = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()

@@ -1,4 +1,5 @@
 import os
+import pty
 import subprocess
 import sys
 
@@ -72,6 +73,18 @@ def test_a_bug_is_1_without_a_traceback_unless_asked_for(monkeypatch, capsys):
     monkeypatch.setenv("TALLY_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         cli.main(["ledger", "list"])
+
+
+@pytest.mark.parametrize(("no_color", "bold"), [("", True), ("1", False)])
+def test_help_on_a_terminal_is_plain_where_no_colour_is_wanted(no_color, bold):
+    environment = {**os.environ, "NO_COLOR": no_color, "TERM": "xterm", "COLUMNS": "80"}
+    reading, writing = pty.openpty()
+    try:
+        subprocess.run([sys.executable, "-m", "tallystick", "--help"], stdout=writing, env=environment, timeout=30)
+        assert (b"\x1b[1m" in os.read(reading, 65536)) == bold
+    finally:
+        os.close(reading)
+        os.close(writing)
 
 
 def test_an_interrupt_is_130(monkeypatch, capsys):
