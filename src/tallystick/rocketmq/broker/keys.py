@@ -122,6 +122,7 @@ HA_KEYS: Mapping[str, Key] = {
     "slaveTimeout": Key("slave_timeout_ms", keyfile.integer),
     "syncFlushTimeout": Key("sync_flush_timeout_ms", keyfile.integer),
     "inSyncReplicas": Key("in_sync_replicas", keyfile.integer),
+    "slaveOutOfSyncWhenLate": Key("out_of_sync_when_late", keyfile.flag),  # ours only
     "copyWholeLog": Key("copy_whole_log", keyfile.flag),  # ours only
 }
 REMOTING_KEYS: Mapping[str, Key] = {

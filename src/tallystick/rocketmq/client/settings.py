@@ -16,7 +16,7 @@ class BrokerClientSettings:
     route_refresh_s: float = 30.0  # how old a topic's route may get (pollNameServerInterval)
     heartbeat_s: float = 30.0  # brokers forget a silent client after 120 s (heartbeatBrokerInterval)
     request_timeout_s: float = 3.0  # of anything but sends and pulls (mqClientApiTimeout)
-    send_timeout_s: float = 3.0  # of a send with all its retries (sendMsgTimeout)
+    send_timeout_s: float = 6.0  # of a send with all its retries: above a broker's slaveTimeout (sendMsgTimeout)
     topic_wait_s: float = 5.0  # for a topic that no name server knows: a new one, or after a name server's restart
     send_retries: int = 2  # after a failed attempt, at another broker if there is one (retryTimesWhenSendFailed)
     max_message_bytes: int = 4 * 1024 * 1024  # of one body, or of a batch (maxMessageSize)

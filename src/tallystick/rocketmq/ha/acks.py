@@ -45,10 +45,14 @@ class Settled:
 
 @dataclass
 class _Slave:
-    """``position`` is how far it is as far as we know, ``acked`` what counts: -1 until it acknowledged something."""
+    """``position`` is how far it is as far as we know, ``acked`` what counts: -1 until it acknowledged something.
+
+    ``late``: a wait for it timed out, and it has not caught up since.
+    """
 
     position: int
     acked: int = -1
+    late: bool = False
 
 
 class _Gate:
@@ -91,11 +95,13 @@ class AcksCore:
         self._slaves: dict[str, _Slave] = {}
         self._both: dict[Ticket, PutStatus | None] = {}  # waits for both; the status of the one that is done
         self._last_ticket: Ticket = 0
+        self._last_end = 0  # of what was appended
 
     def appended(self, end: int, now: float, *, flush: bool, replicas: bool) -> Settled:
         """Sends up to ``end`` were appended and want the master's disk, the slaves, both or none. Call it at most once
         a tick for each combination, with ends that never go back."""
         self._last_ticket = ticket = self._last_ticket + 1
+        self._last_end = end
         lacking = replicas and not self.available(end)  # "at once" (H10): no slave is waited for, the disk is
         disk = flush and end > self._flushed
         slaves = replicas and not lacking and end > self.replicated
@@ -124,6 +130,7 @@ class AcksCore:
         known = self._slaves[slave]
         known.acked = max(known.acked, offset)
         known.position = max(known.position, offset)
+        known.late = known.late and known.acked < self._last_end
         return [*self._end(self._replicas.passed(self.replicated), PutStatus.PUT_OK), *self.tick(now)]
 
     def disconnected(self, slave: str, now: float) -> list[Settle]:
@@ -133,8 +140,12 @@ class AcksCore:
 
     def tick(self, now: float) -> list[Settle]:
         """Time-outs."""
+        expired = self._replicas.expired(now)
+        if expired and self._settings.out_of_sync_when_late:
+            for slave in self._slaves.values():
+                slave.late = slave.late or slave.acked < self._last_end
         return [
-            *self._end(self._replicas.expired(now), PutStatus.FLUSH_SLAVE_TIMEOUT),
+            *self._end(expired, PutStatus.FLUSH_SLAVE_TIMEOUT),
             *self._end(self._disk.expired(now), PutStatus.FLUSH_DISK_TIMEOUT),
         ]
 
@@ -150,8 +161,13 @@ class AcksCore:
         return acked[needed - 1] if len(acked) >= needed else -1
 
     def in_sync(self, end: int) -> int:
-        """How many slaves are less than the largest gap behind ``end``."""
-        return sum(end - slave.position < self._settings.max_gap_bytes for slave in self._slaves.values())
+        """How many slaves are less than the largest gap behind ``end``, and none of them late."""
+        gap = self._settings.max_gap_bytes
+        return sum(end - slave.position < gap and not slave.late for slave in self._slaves.values())
+
+    def is_late(self, slave: str) -> bool:
+        """Whether a connected slave is out of sync because a wait for it timed out."""
+        return slave in self._slaves and self._slaves[slave].late
 
     def available(self, end: int) -> bool:
         """Whether enough slaves are near enough to be waited for (H10)."""

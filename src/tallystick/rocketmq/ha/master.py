@@ -193,10 +193,14 @@ class SlaveLink(asyncio.Protocol):
     def status(self, end: int, ages: Ages, now: float) -> SlaveStatus:
         start, acked = self._start, self._feed.acked
         known = max(acked, start.end if start is not None else 0)
-        in_sync = start is not None and end - known < self._master.settings.max_gap_bytes
+        near = start is not None and end - known < self._master.settings.max_gap_bytes
+        late = self._master.waits.core.is_late(self.name)
+        in_sync = near and not late
         if start is None:
             why = "it has not yet said where its log ends"
-        elif not in_sync:
+        elif late:
+            why = "it did not acknowledge in time: it is not waited for until it has caught up"
+        elif not near:
             why = f"it is {end - known} bytes behind: too far to be waited for"
         elif acked < end:
             why = "it catches up" if not self._paused else "it does not take what it is sent"

@@ -21,6 +21,7 @@ class HaSettings:
     copy_whole_log: bool = False  # an empty slave asks for all of the log, not only the newest file: ours only
     in_sync_replicas: int = 1  # copies that a synchronous send needs, the master's counts; below 2: one slave
     slave_timeout_ms: int = 5000  # how long a synchronous send waits for them (slaveTimeout)
+    out_of_sync_when_late: bool = False  # a slave that let a send time out is not waited for until it has caught up
     sync_flush_timeout_ms: int = 5000  # how long one waits for the master's disk (syncFlushTimeout)
     max_gap_bytes: int = 256 * MIB  # a slave that is so far behind is not waited for (haMaxGapNotInSync)
     batch_bytes: int = 32 * 1024  # the longest body of a frame (haTransferBatchSize)

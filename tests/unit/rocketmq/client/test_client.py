@@ -8,6 +8,7 @@ from tallystick.errors import NoSuchTopic, UsageError
 from tallystick.rocketmq.client.client import RocketMQ, broker
 from tallystick.rocketmq.client.context import month_of
 from tallystick.rocketmq.client.settings import BrokerClientSettings
+from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.wire.values import MessageQueue
 
 
@@ -66,3 +67,8 @@ def test_months() -> None:
 def test_settings_that_cannot_work(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError):
         BrokerClientSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_send_waits_longer_than_a_broker_for_its_slave() -> None:
+    """Else every send to a broker whose slave hangs would end in doubt."""
+    assert BrokerClientSettings().send_timeout_s * 1000 > HaSettings().slave_timeout_ms

@@ -251,3 +251,38 @@ def test_the_core_and_its_dumb_twin_agree(seed: int) -> None:
         assert len(settles) == len(over), "each is told once"
         for ticket in over:
             del waiting[ticket]
+
+
+def test_a_slave_that_was_late_is_out_of_sync_until_it_has_caught_up() -> None:
+    """A slave that hung made every send of 20 s wait for 5 s."""
+    acks = AcksCore(dataclasses.replace(SETTINGS, out_of_sync_when_late=True))
+    acks.connected("a", 0, 0.0)
+    first = waits(acks, 10)
+    assert acks.tick(3.0) == [Settle(first, SLAVE)]
+    assert acks.is_late("a") and not acks.available(10)
+    settled = acks.appended(20, 3.5, flush=False, replicas=True)
+    assert settled.settles == (Settle(settled.ticket, NO_SLAVE),)
+    acks.reported("a", 10, 4.0)
+    assert acks.is_late("a"), "it acknowledged what timed out, and lacks what came since"
+    acks.reported("a", 20, 5.0)
+    assert acks.available(20)
+    assert acks.reported("a", 30, 6.0) == [] and waits(acks, 40, 6.0)
+
+
+def test_only_the_slave_that_was_late_is_not_waited_for() -> None:
+    acks = AcksCore(dataclasses.replace(SETTINGS, out_of_sync_when_late=True, in_sync_replicas=3))
+    for slave in "ab":
+        acks.connected(slave, 0, 0.0)
+    ticket = waits(acks, 10)
+    acks.reported("b", 10, 1.0)
+    assert acks.tick(3.0) == [Settle(ticket, SLAVE)]
+    assert (acks.is_late("a"), acks.is_late("b"), acks.in_sync(10)) == (True, False, 1)
+    acks.connected("a", 10, 4.0)
+    assert acks.in_sync(10) == 2, "a new link begins anew"
+
+
+def test_without_the_setting_a_late_slave_is_waited_for_again() -> None:
+    acks = core(0)
+    waits(acks, 10)
+    acks.tick(3.0)
+    assert acks.available(10) and not acks.is_late("a")

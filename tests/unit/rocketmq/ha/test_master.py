@@ -214,3 +214,18 @@ async def test_status_says_how_far_each_slave_is(house: Any) -> None:
 async def test_the_port_obeys_its_address(house: Any) -> None:
     """D19: the original's listens everywhere."""
     assert (await house.master()).address.startswith("127.0.0.1:")
+
+
+async def test_status_says_that_a_late_slave_is_not_waited_for(house: Any) -> None:
+    master = await house.master(MemoryLog(b"old"), slave_timeout_ms=20, out_of_sync_when_late=True)
+    peer = await house.peer(master.address)
+    peer.report(3)
+    await until(lambda: master.waits.core.available(3))
+    end = master.put(b"new")
+    master.waits.appended(end, flush=False, replicas=True)
+    await until(lambda: bool(master.settles))
+    [status] = master.port.status()
+    assert not status.in_sync
+    assert "did not acknowledge in time" in status.why
+    peer.report(end)
+    await until(lambda: master.port.status()[0].in_sync)
