@@ -240,3 +240,19 @@ async def test_looking_up_many_and_none(cluster):
     found = await driver.look_up([*made, 10**12])
     assert [ledger for ledger, record in found.items() if record is None] == [10**12]
     assert await driver.look_up([]) == {}
+
+
+async def test_reading_many_is_reading_each(cluster):
+    one, other = await cluster.connect(), await cluster.connect()
+    made = [(await one.create_ledger(METADATA)).value for _ in range(150)]
+    await one.write_ledger(made[3], METADATA.closed(7, 70), 0)
+    await one.delete_ledger(made[4])
+    await other.sync()
+    found = await other.read_ledgers([*made, 10**12])
+    assert sorted(found) == [ledger for ledger in made if ledger != made[4]]
+    for ledger in (made[0], made[3], made[149]):
+        single = await other.read_ledger(ledger)
+        assert (found[ledger], found[ledger].value.ctime_ms) == (single, single.value.ctime_ms)
+    assert await other.read_ledgers([]) == {}
+    with pytest.raises(UsageError):
+        await other.read_ledgers([-1])

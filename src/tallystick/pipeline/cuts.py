@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Stretch:
     """Items ``first`` to ``last``, both inclusive, of about ``item_bytes`` each: an estimate, for the cuts alone."""
 
@@ -57,5 +57,6 @@ def _pieces(stretch: Stretch, start: int, share: int) -> Iterator[tuple[int, Str
         index = (start + (first - stretch.first) * item_bytes) // share
         end = stretch.first + -(-((index + 1) * share - start) // item_bytes)  # the first item of the next partition
         last = min(end - 1, stretch.last)
-        yield index, replace(stretch, first=first, last=last)
+        whole = first == stretch.first and last == stretch.last
+        yield index, stretch if whole else replace(stretch, first=first, last=last)
         first = last + 1

@@ -71,22 +71,14 @@ class Range:
 
 def ranges_of(ledger: LedgerId, metadata: LedgerMetadata, first: EntryId, last: EntryId) -> list[Range]:
     """The entries ``first`` … ``last`` by fragment."""
-    found = []
-    ends = [fragment.first - 1 for fragment in metadata.fragments[1:]] + [last]
-    for fragment, end in zip(metadata.fragments, ends, strict=True):
-        start, stop = max(first, fragment.first), min(last, end)
+    found, stop = [], last
+    quorum, digest_type, password = metadata.write_quorum, metadata.digest_type, metadata.password
+    for fragment in reversed(metadata.fragments):
+        start = max(first, fragment.first)
         if start <= stop:
-            found.append(
-                Range(
-                    ledger,
-                    start,
-                    stop,
-                    fragment.bookies,
-                    metadata.write_quorum,
-                    metadata.digest_type,
-                    metadata.password,
-                )
-            )
+            found.append(Range(ledger, start, stop, fragment.bookies, quorum, digest_type, password))
+        stop = min(stop, fragment.first - 1)
+    found.reverse()
     return found
 
 

@@ -225,4 +225,4 @@ def with_password(ledger: LedgerId, metadata: LedgerMetadata, password: bytes) -
     """The metadata as its digests need it. Format 1 stores no password: the caller's is taken. Raises Unauthorized."""
     if metadata.has_password and metadata.password != password:
         raise Unauthorized("wrong password", ledger=ledger)
-    return replace(metadata, password=password)
+    return metadata if metadata.password == password else replace(metadata, password=password)

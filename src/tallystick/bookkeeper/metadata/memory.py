@@ -112,7 +112,13 @@ class MemoryDriver:
             found = cluster.ledgers.get(ctoken.check_ledger_id(ledger))
         if found is None:
             raise NoSuchLedger(ledger=ledger)
-        return Versioned(wire.decode(found.data, where=f"ledger {ledger}", ctime_ms=found.ctime_ms), found.version)
+        return _decoded(ledger, found)
+
+    async def read_ledgers(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Versioned[LedgerMetadata]]:
+        cluster = await self._cluster()
+        with cluster.lock:
+            found = {ledger: cluster.ledgers.get(ctoken.check_ledger_id(ledger)) for ledger in ledgers}
+        return {ledger: _decoded(ledger, each) for ledger, each in found.items() if each is not None}
 
     async def write_ledger(self, ledger: LedgerId, metadata: LedgerMetadata, version: Version) -> Version:
         data = ctoken.rewritten(metadata)
@@ -276,3 +282,7 @@ class MemoryRegistration:
                 return
             del self._cluster.places[self._bookie]
         self._cluster.watchers.notify(BOOKIES)
+
+
+def _decoded(ledger: LedgerId, found: _Ledger) -> Versioned[LedgerMetadata]:
+    return Versioned(wire.decode(found.data, where=f"ledger {ledger}", ctime_ms=found.ctime_ms), found.version)

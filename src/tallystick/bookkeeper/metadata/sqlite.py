@@ -67,6 +67,10 @@ class SqliteDriver:
     async def read_ledger(self, ledger: LedgerId) -> Versioned[LedgerMetadata]:
         return await self._read(partial(self._store.read_ledger, ctoken.check_ledger_id(ledger)))
 
+    async def read_ledgers(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Versioned[LedgerMetadata]]:
+        asked = [ctoken.check_ledger_id(ledger) for ledger in ledgers]
+        return await self._read(partial(self._store.read_ledgers, asked))
+
     async def write_ledger(self, ledger: LedgerId, metadata: LedgerMetadata, version: Version) -> Version:
         data = ctoken.rewritten(metadata)
         job = partial(self._store.write_ledger, ctoken.check_ledger_id(ledger), data, version)

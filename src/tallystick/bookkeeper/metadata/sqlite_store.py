@@ -116,12 +116,20 @@ class SqliteStore:
         return chosen
 
     def read_ledger(self, ledger: LedgerId) -> Versioned[LedgerMetadata]:
-        with self._reading() as connection:
-            query = "SELECT data, version, ctime_ms FROM ledgers WHERE id = ?"
-            row = connection.execute(query, (ledger,)).fetchone()
-        if row is None:
+        found = self.read_ledgers([ledger])
+        if ledger not in found:
             raise NoSuchLedger(ledger=ledger)
-        return Versioned(wire.decode(row[0], where=f"{self.path} ledger {ledger}", ctime_ms=row[2]), row[1])
+        return found[ledger]
+
+    def read_ledgers(self, ledgers: Sequence[LedgerId]) -> dict[LedgerId, Versioned[LedgerMetadata]]:
+        with self._reading() as connection:
+            query = "SELECT id, data, ctime_ms, version FROM ledgers WHERE id IN (SELECT value FROM json_each(?))"
+            rows = connection.execute(query, (json.dumps(ledgers),)).fetchall()
+        where = f"{self.path} ledger "
+        return {
+            ledger: Versioned(wire.decode(data, where=f"{where}{ledger}", ctime_ms=ctime_ms), version)
+            for ledger, data, ctime_ms, version in rows
+        }
 
     def write_ledger(self, ledger: LedgerId, data: bytes, version: Version) -> Version:
         with self._writing() as connection:

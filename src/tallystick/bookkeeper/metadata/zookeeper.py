@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
 
@@ -38,6 +38,8 @@ from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, Le
 from tallystick.errors import LedgerExists, MetadataConflict, MetadataError, NoSuchLedger, UsageError
 
 READS_AT_ONCE = 64
+T = TypeVar("T")
+
 LIST_ATTEMPTS = 5  # to see the lists of bookies without a bookie that is just moving
 
 
@@ -107,6 +109,16 @@ class ZooKeeperDriver:
             raise NoSuchLedger(ledger=ledger) from None
         where = f"{session.servers}{path}"
         return Versioned(wire.decode(data, where=where, ctime_ms=stat.ctime), stat.version)
+
+    async def read_ledgers(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Versioned[LedgerMetadata]]:
+        async def read(ledger: LedgerId) -> Versioned[LedgerMetadata] | None:
+            try:
+                return await self.read_ledger(ledger)
+            except NoSuchLedger:
+                return None
+
+        found = await _pipelined(read, ledgers)
+        return {ledger: each for ledger, each in found.items() if each is not None}
 
     async def write_ledger(self, ledger: LedgerId, metadata: LedgerMetadata, version: Version) -> Version:
         session, path = await self._cluster(), layout.ledger_path(self._root, ctoken.check_ledger_id(ledger))
@@ -181,11 +193,7 @@ class ZooKeeperDriver:
 
     async def look_up(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Record | None]:
         await self._cluster()
-        found: dict[LedgerId, Record | None] = {}
-        for at in range(0, len(ledgers), READS_AT_ONCE):
-            part = ledgers[at : at + READS_AT_ONCE]
-            found.update(zip(part, await asyncio.gather(*map(self._look_up, part)), strict=True))
-        return found
+        return await _pipelined(self._look_up, ledgers)
 
     async def _look_up(self, ledger: LedgerId) -> Record | None:
         try:
@@ -329,6 +337,15 @@ class ZooKeeperDriver:
         for made in self._registrations:
             made.let_go()
         await self._session.close()
+
+
+async def _pipelined(read: Callable[[LedgerId], Awaitable[T]], ledgers: Sequence[LedgerId]) -> dict[LedgerId, T]:
+    """What ``read`` says of each ledger, ``READS_AT_ONCE`` at a time."""
+    found: dict[LedgerId, T] = {}
+    for at in range(0, len(ledgers), READS_AT_ONCE):
+        part = ledgers[at : at + READS_AT_ONCE]
+        found.update(zip(part, await asyncio.gather(*map(read, part)), strict=True))
+    return found
 
 
 class _Both:

@@ -15,13 +15,14 @@ entry and length mean anything: an open one's are written as -1 and 0 and not re
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from tallystick.bookkeeper.wire.formats_pb2 import LedgerMetadataFormat
-from tallystick.bookkeeper.wire.values import NO_ENTRY, DigestType, Fragment, LedgerMetadata, LedgerState
+from tallystick.bookkeeper.wire.values import NO_CUSTOM, NO_ENTRY, DigestType, Fragment, LedgerMetadata, LedgerState
 from tallystick.errors import MetadataError, UsageError
 
 HEADER = b"BookieMetadataFormatVersion\t"
@@ -52,17 +53,12 @@ def decode(data: bytes, *, where: str = "", ctime_ms: int | None = None) -> Ledg
     version, body = _split_header(data, where)
     try:
         if version == 1:
-            metadata = _decode_lines(body)
+            return _decode_lines(body, ctime_ms)
         elif version == 2:
-            metadata = _from_message(text_format.Parse(body.decode(), LedgerMetadataFormat()), version)
-        else:
-            metadata = _from_message(LedgerMetadataFormat.FromString(_delimited(body)), version)
+            return _from_message(text_format.Parse(body.decode(), LedgerMetadataFormat()), version, ctime_ms)
+        return _from_message(LedgerMetadataFormat.FromString(_delimited(body)), version, ctime_ms)
     except (UsageError, DecodeError, text_format.ParseError, ValueError) as error:
         raise MetadataError(f"the ledger metadata is damaged: {error}", where=where, format=version) from error
-    if metadata.ctime_ms is None and ctime_ms is not None:
-        fields = {**vars(metadata), "ctime_ms": ctime_ms, "ctime_stored": False}
-        metadata = LedgerMetadata(**fields)
-    return metadata
 
 
 def state_of(data: bytes) -> LedgerState | None:
@@ -96,7 +92,7 @@ def _encode_lines(metadata: LedgerMetadata) -> bytes:
     return "\n".join((*lines, last[metadata.state])).encode()
 
 
-def _decode_lines(body: bytes) -> LedgerMetadata:
+def _decode_lines(body: bytes, ctime_ms: int | None) -> LedgerMetadata:
     lines = body.decode().split("\n")
     quorum, size, length = (_number(line) for line in lines[:3])
     state, last_entry = LedgerState.OPEN, NO_ENTRY
@@ -112,7 +108,7 @@ def _decode_lines(body: bytes) -> LedgerMetadata:
         ensemble_size=size, write_quorum=quorum, ack_quorum=quorum,
         fragments=tuple(Fragment(_entry_id(_number(first)), tuple(bookies)) for first, *bookies in rows),
         state=state, last_entry=last_entry, length=length if state is LedgerState.CLOSED else 0,
-        format_version=1, has_password=False,
+        format_version=1, ctime_ms=ctime_ms, ctime_stored=ctime_ms is None, has_password=False,
     )  # fmt: skip
 
 
@@ -138,10 +134,11 @@ def _to_message(metadata: LedgerMetadata) -> LedgerMetadataFormat:
     return message
 
 
-def _from_message(message: LedgerMetadataFormat, version: int) -> LedgerMetadata:
+def _from_message(message: LedgerMetadataFormat, version: int, ctime_ms: int | None) -> LedgerMetadata:
     if not message.IsInitialized():
         raise ValueError("fields are missing")
-    if message.HasField("digestType") != message.HasField("password"):
+    has_password, ctime_stored = message.HasField("password"), message.HasField("ctime")
+    if message.HasField("digestType") != has_password:
         raise ValueError("digest type and password come together or not at all")
     state = LedgerState(message.state)
     closed = state is LedgerState.CLOSED
@@ -150,17 +147,22 @@ def _from_message(message: LedgerMetadataFormat, version: int) -> LedgerMetadata
         write_quorum=message.quorumSize,
         ack_quorum=message.ackQuorumSize if message.HasField("ackQuorumSize") else message.quorumSize,
         fragments=tuple(Fragment(_entry_id(each.firstEntryId), tuple(each.ensembleMember)) for each in message.segment),
-        digest_type=DigestType(message.digestType) if message.HasField("password") else DigestType.CRC32,
+        digest_type=DigestType(message.digestType) if has_password else DigestType.CRC32,
         password=message.password,
         state=state,
         last_entry=message.lastEntryId if closed and message.HasField("lastEntryId") else NO_ENTRY,
         length=message.length if closed else 0,
-        custom=MappingProxyType({each.key: each.value for each in message.customMetadata}),
+        custom=_custom(message) if message.customMetadata else NO_CUSTOM,
         format_version=version,
-        ctime_ms=message.ctime if message.HasField("ctime") else None,
+        ctime_ms=message.ctime if ctime_stored else ctime_ms,
+        ctime_stored=ctime_stored or ctime_ms is None,
         ctoken=message.cToken,
-        has_password=message.HasField("password"),
+        has_password=has_password,
     )
+
+
+def _custom(message: LedgerMetadataFormat) -> Mapping[str, bytes]:
+    return MappingProxyType({each.key: each.value for each in message.customMetadata})
 
 
 def _entry_id(number: int) -> int:

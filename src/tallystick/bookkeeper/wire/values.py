@@ -17,6 +17,7 @@ Slot = int  # a place in an ensemble, 0 … E-1
 Ensemble = tuple[BookieId, ...]
 
 NO_ENTRY: EntryId = -1
+NO_CUSTOM: Mapping[str, bytes] = MappingProxyType({})
 MAX_ID = (1 << 63) - 1
 
 
@@ -47,7 +48,7 @@ class LedgerState(enum.Enum):
     CLOSED = 3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Fragment:
     """The entries from ``first`` up to the next fragment's first are on these bookies."""
 
@@ -55,7 +56,7 @@ class Fragment:
     bookies: Ensemble
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LedgerMetadata:
     """What the coordination service holds of a ledger (Q3). Raises UsageError when the parts contradict each other."""
 
@@ -68,7 +69,7 @@ class LedgerMetadata:
     state: LedgerState = LedgerState.OPEN
     last_entry: EntryId = NO_ENTRY  # only a closed ledger has one
     length: int = 0  # payload bytes; only a closed ledger has them
-    custom: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
+    custom: Mapping[str, bytes] = field(default_factory=lambda: NO_CUSTOM)
     format_version: int = 3
     # How it is kept, not what it says: metadata that differ in these three alone are equal.
     ctime_ms: int | None = field(default=None, compare=False)
@@ -84,11 +85,12 @@ class LedgerMetadata:
             )  # fmt: skip
         if not self.fragments:
             raise UsageError("a ledger needs at least one ensemble")
-        if any(len(fragment.bookies) != self.ensemble_size for fragment in self.fragments):
+        if {len(fragment.bookies) for fragment in self.fragments} != {self.ensemble_size}:
             raise UsageError("an ensemble has another size than the ledger says", ensemble_size=self.ensemble_size)
-        firsts = [fragment.first for fragment in self.fragments]
-        if any(a >= b for a, b in itertools.pairwise(firsts)):
-            raise UsageError("the first entries of the ensembles do not ascend", firsts=firsts)
+        if len(self.fragments) > 1:
+            firsts = [fragment.first for fragment in self.fragments]
+            if any(a >= b for a, b in itertools.pairwise(firsts)):
+                raise UsageError("the first entries of the ensembles do not ascend", firsts=firsts)
         if self.state is not LedgerState.CLOSED and (self.last_entry, self.length) != (NO_ENTRY, 0):
             raise UsageError("only a closed ledger has a last entry and a length", state=self.state.name)
 

@@ -18,7 +18,7 @@ from tallystick.pipeline.ledger.selection import Span
 ENTRY_COST_BYTES = 64  # what an entry weighs beside its payload: headers on the wire and on the disk, columns in Arrow
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Extent:
     """A ledger as the planner sees it. ``last``: the last entry of a closed one, the LAC of an open one, -1 for none.
 
@@ -51,11 +51,17 @@ def plan(
     partitions = cut([Stretch(found.first, found.last, entry_bytes) for found, entry_bytes in weighed], limits)
     return [
         Partition(
-            tuple(replace(weighed[number][0], first=piece.first, last=piece.last) for number, piece in pieces),
+            tuple(_part(weighed[number][0], piece) for number, piece in pieces),
             addresses,
         )
         for pieces in partitions
     ]
+
+
+def _part(found: Range, piece: Stretch) -> Range:
+    if (piece.first, piece.last) == (found.first, found.last):
+        return found
+    return replace(found, first=piece.first, last=piece.last)
 
 
 def _entry_bytes(extent: Extent) -> int:
@@ -68,4 +74,5 @@ def _ranges(extent: Extent, entries: Span) -> Iterator[Range]:
     if span.is_empty:
         return
     for found in ranges_of(extent.ledger, extent.metadata, span.first, span.last):
-        yield found if found.digest_type is DigestType.HMAC else replace(found, password=b"")
+        keyed = found.digest_type is DigestType.HMAC or not found.password
+        yield found if keyed else replace(found, password=b"")

@@ -6,6 +6,7 @@ A selection only ever shrinks, and each step is exact: what ``narrowed`` accepts
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -57,7 +58,8 @@ class Selection:
         return cls(_merged(spans), entries, named)
 
     def __contains__(self, ledger: LedgerId) -> bool:
-        return any(ledger in span for span in self.ledgers)
+        at = bisect_right(self.ledgers, ledger, key=_first) - 1
+        return at >= 0 and ledger <= self.ledgers[at].last
 
     @property
     def single_ledgers(self) -> tuple[LedgerId, ...] | None:
@@ -76,6 +78,10 @@ class Selection:
     def with_entries(self, wanted: Span) -> Selection:
         """Only entries that are in ``wanted`` too."""
         return replace(self, entries=self.entries & wanted)
+
+
+def _first(span: Span) -> LedgerId:
+    return span.first
 
 
 def _span(piece: str, text: str) -> Span:

@@ -6,26 +6,29 @@ The only part of a query that opens the metadata. An open ledger costs a questio
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.ledger.context import LedgerContext
+from tallystick.bookkeeper.ledger.open import with_password
 from tallystick.bookkeeper.ledger.read import read_entries
 from tallystick.bookkeeper.ledger.reader import LedgerReader
-from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.metadata.driver import MetadataDriver, Versioned
 from tallystick.bookkeeper.metadata.open import open_driver
-from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, LedgerId
+from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, LedgerId, LedgerMetadata
 from tallystick.errors import NoSuchLedger
 from tallystick.pipeline.ledger.bookies import Address, bookie_client
 from tallystick.pipeline.ledger.options import LedgerOptions
 from tallystick.pipeline.ledger.plan import Extent
 from tallystick.pipeline.ledger.selection import Selection
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.events import Events
 from tallystick.runtime.rng import system_random
 
-AT_ONCE = 64  # ledgers looked up at the same time
+AT_ONCE = 64  # open ledgers whose bookies are asked at the same time
+TOGETHER = 1000  # ledgers whose metadata are read in one call
+PROGRESS_S = 5.0  # how often a long survey says how far it is
 
 
 @dataclass(frozen=True)
@@ -35,17 +38,26 @@ class Survey:
     extents: tuple[Extent, ...]
     addresses: Mapping[BookieId, Address]
 
+    def __repr__(self) -> str:  # asyncio.run() asks its task for it: with every ledger in it that takes seconds
+        return f"Survey({len(self.extents)} ledgers, {len(self.addresses)} bookies)"
 
-async def survey(options: LedgerOptions) -> Survey:
-    """Raises MetadataError, NoSuchLedger (of one named by its id), Unauthorized, Unavailable and its kinds."""
+
+Report = Callable[[int, int], None]  # so many of all so many ledgers have been looked up
+
+
+async def survey(options: LedgerOptions, report: Report | None = None) -> Survey:
+    """Raises MetadataError, NoSuchLedger (of one named by its id), Unauthorized, Unavailable and its kinds.
+
+    ``report`` is called every ``PROGRESS_S`` seconds; without it nobody hears how far a long survey is.
+    """
     driver = await open_driver(options.uri)
     try:
-        return await survey_cluster(driver, options)
+        return await survey_cluster(driver, options, report)
     finally:
         await driver.close()
 
 
-async def survey_cluster(driver: MetadataDriver, options: LedgerOptions) -> Survey:
+async def survey_cluster(driver: MetadataDriver, options: LedgerOptions, report: Report | None = None) -> Survey:
     """As ``survey``, over a driver that is open already."""
     await driver.instance_id()  # no cluster at all is an error, not an empty one
     found = await driver.bookies()
@@ -53,18 +65,29 @@ async def survey_cluster(driver: MetadataDriver, options: LedgerOptions) -> Surv
     addresses = {bookie: info.address for bookie, info in infos.items() if info.address is not None}
     client = bookie_client(addresses)
     context = LedgerContext(driver, client, SystemClock(), system_random(), client.settings, Events())
+    extents: list[Extent] = []
+    progress = _Progress(context.clock, report)
     try:
         ledgers = await _ledgers(driver, options.selection)
-        gate = asyncio.Semaphore(AT_ONCE)
-        looked = await asyncio.gather(
-            *(_look(context, gate, options, ledger) for ledger in ledgers), return_exceptions=True
-        )
+        for at in range(0, len(ledgers), TOGETHER):
+            extents += await _look(context, options, ledgers[at : at + TOGETHER])
+            progress.reached(at + TOGETHER, len(ledgers))
     finally:
         await client.close()
-    for outcome in looked:
-        if isinstance(outcome, BaseException):
-            raise outcome
-    return Survey(tuple(extent for extent in looked if isinstance(extent, Extent)), addresses)
+    return Survey(tuple(extents), addresses)
+
+
+class _Progress:
+    """When to report."""
+
+    def __init__(self, clock: Clock, report: Report | None) -> None:
+        self._clock, self._report = clock, report
+        self._next = clock.now() + PROGRESS_S
+
+    def reached(self, count: int, total: int) -> None:
+        if self._report is not None and count < total and self._clock.now() >= self._next:
+            self._next = self._clock.now() + PROGRESS_S
+            self._report(count, total)
 
 
 async def _ledgers(driver: MetadataDriver, selection: Selection) -> list[LedgerId]:
@@ -72,26 +95,47 @@ async def _ledgers(driver: MetadataDriver, selection: Selection) -> list[LedgerI
     if single is not None:
         return list(single)
     ledgers = [ledger async for ledger in driver.ledgers() if ledger in selection]
-    missing = sorted(set(selection.named) - set(ledgers))
+    missing = sorted(set(selection.named).difference(ledgers)) if selection.named else []
     if missing:
         raise NoSuchLedger("there is no such ledger", ledger=missing[0])
     return ledgers
 
 
-async def _look(
-    context: LedgerContext, gate: asyncio.Semaphore, options: LedgerOptions, ledger: LedgerId
-) -> Extent | None:
-    """None for a ledger that does not exist (any more) and that nobody named."""
-    async with gate:
-        try:
-            reader = await LedgerReader.open(context, ledger, password=options.password_of(ledger))
-        except NoSuchLedger:
-            if ledger in options.selection.named:
-                raise
-            return None
-        async with reader:
-            length = reader.length if reader.is_closed else await _length(context, reader)
-            return Extent(ledger, reader.metadata, reader.last_entry, length)
+async def _look(context: LedgerContext, options: LedgerOptions, ledgers: Sequence[LedgerId]) -> list[Extent]:
+    """Closed ledgers are known from their metadata. One that does not exist (any more) is an error if it was named."""
+    found = await context.driver.read_ledgers(ledgers)
+    missing = sorted(set(options.selection.named).intersection(ledgers).difference(found))
+    if missing:
+        raise NoSuchLedger(ledger=missing[0])
+    extents: dict[LedgerId, Extent] = {}
+    still_open: dict[LedgerId, Versioned[LedgerMetadata]] = {}
+    for ledger in ledgers:
+        if ledger not in found:
+            continue
+        metadata = with_password(ledger, found[ledger].value, options.password_of(ledger))
+        if metadata.is_closed:
+            extents[ledger] = Extent(ledger, metadata, metadata.last_entry, metadata.length)
+        else:
+            still_open[ledger] = Versioned(metadata, found[ledger].version)
+    gate = asyncio.Semaphore(AT_ONCE)
+    looked = await asyncio.gather(
+        *(_look_at_open(context, gate, ledger, each) for ledger, each in still_open.items()), return_exceptions=True
+    )
+    for ledger, outcome in zip(still_open, looked, strict=True):
+        if isinstance(outcome, Extent):
+            extents[ledger] = outcome
+        elif not isinstance(outcome, NoSuchLedger) or ledger in options.selection.named:
+            raise outcome
+    return [extents[ledger] for ledger in ledgers if ledger in extents]
+
+
+async def _look_at_open(
+    context: LedgerContext, gate: asyncio.Semaphore, ledger: LedgerId, found: Versioned[LedgerMetadata]
+) -> Extent:
+    async with gate, LedgerReader(context, ledger, found) as reader:
+        await reader.refresh()
+        length = reader.length if reader.is_closed else await _length(context, reader)
+        return Extent(ledger, reader.metadata, reader.last_entry, length)
 
 
 async def _length(context: LedgerContext, reader: LedgerReader) -> int:

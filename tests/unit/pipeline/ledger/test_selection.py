@@ -54,3 +54,9 @@ def test_a_ledger_narrowed_away_is_not_missed_any_more() -> None:
 def test_entries_narrow_to_the_intersection(first: Span, second: Span) -> None:
     entries = Selection().with_entries(first).with_entries(second).entries
     assert [entry for entry in range(14) if entry in entries] == [e for e in range(14) if e in first and e in second]
+
+
+def test_membership_in_many_spans() -> None:
+    selection = Selection.parse("1,3-5,9,20-29")
+    assert [ledger for ledger in range(40) if ledger in selection] == [1, 3, 4, 5, 9, *range(20, 30)]
+    assert 7 not in Selection().with_ledgers([])

@@ -1,17 +1,19 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from support.small_cluster import SmallCluster
+from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata
 from tallystick.errors import MetadataError, NoSuchLedger, Unauthorized, Unavailable
 from tallystick.pipeline.cuts import Limits
+from tallystick.pipeline.ledger import survey as survey_module
 from tallystick.pipeline.ledger.options import LedgerOptions
 from tallystick.pipeline.ledger.plan import Partition, plan
 from tallystick.pipeline.ledger.selection import Selection, Span
@@ -114,3 +116,55 @@ async def test_the_plan_of_a_survey_names_live_bookies_only(cluster: SmallCluste
     seen = await survey_cluster(cluster.driver, wanted())
     partitions: list[Partition] = plan(seen.extents, Span(), seen.addresses, Limits())
     assert "gone" in partitions[0].ranges[0].bookies and "gone" not in partitions[0].addresses
+
+
+async def test_a_survey_reads_metadata_together_and_in_order(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survey_module, "TOGETHER", 3)
+    made = [(await cluster.driver.create_ledger(metadata().closed(0, 1))).value for _ in range(4)]
+    made.append((await cluster.driver.create_ledger(metadata())).value)
+    made += [(await cluster.driver.create_ledger(metadata().closed(0, 1))).value for _ in range(3)]
+    asked: list[list[int]] = []
+    read = cluster.driver.read_ledgers
+
+    async def counted(ledgers: Sequence[int]) -> Mapping[int, Versioned[LedgerMetadata]]:
+        asked.append(list(ledgers))
+        return await read(ledgers)
+
+    monkeypatch.setattr(cluster.driver, "read_ledgers", counted)
+    found = await survey_cluster(cluster.driver, wanted())
+    assert [extent.ledger for extent in found.extents] == made
+    assert asked == [made[:3], made[3:6], made[6:]]
+
+
+async def test_a_ledger_that_goes_during_the_survey_is_missed_only_if_it_was_named(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [(await cluster.driver.create_ledger(metadata().closed(0, 1))).value for _ in range(2)]
+    read = cluster.driver.read_ledgers
+
+    async def late(ledgers: Sequence[int]) -> Mapping[int, Versioned[LedgerMetadata]]:
+        return await read(ledgers[1:])
+
+    monkeypatch.setattr(cluster.driver, "read_ledgers", late)
+    assert [extent.ledger for extent in (await survey_cluster(cluster.driver, wanted())).extents] == made[1:]
+    with pytest.raises(NoSuchLedger):
+        await survey_cluster(cluster.driver, wanted(f"{made[0]},{made[1]}"))
+
+
+async def test_a_long_survey_says_how_far_it_is(cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey_module, "TOGETHER", 2)
+    for _ in range(5):
+        await cluster.driver.create_ledger(metadata().closed(0, 1))
+    reports: list[tuple[int, int]] = []
+    await survey_cluster(cluster.driver, wanted(), lambda count, total: reports.append((count, total)))
+    assert reports == [], "a short one says nothing"
+    monkeypatch.setattr(survey_module, "PROGRESS_S", 0.0)
+    await survey_cluster(cluster.driver, wanted(), lambda count, total: reports.append((count, total)))
+    assert reports == [(2, 5), (4, 5)]
+
+
+async def test_a_survey_is_described_by_its_size(cluster: SmallCluster) -> None:
+    await cluster.driver.create_ledger(metadata().closed(0, 1))
+    assert repr(await survey_cluster(cluster.driver, wanted())) == f"Survey(1 ledgers, {len(cluster.bookies)} bookies)"
