@@ -102,6 +102,27 @@ MUTANTS = (
         "return [*self._replace(), *self._confirm()]",
     ),
     Mutant(
+        "the ensemble changes though another client recovers the ledger (P2)",
+        LEDGER + "changes.py",
+        "        _require_open(ledger, stored)\n        if not any(",
+        "        if not any(",
+        killer="tests/unit/bookkeeper/ledger/test_changes.py",
+    ),
+    Mutant(
+        "a writer closes a ledger that another client recovers (P3)",
+        LEDGER + "changes.py",
+        "        _require_open(ledger, stored)\n        return stored.closed(last_entry, length)",
+        "        return stored.closed(last_entry, length)",
+        killer="tests/unit/bookkeeper/ledger/test_changes.py",
+    ),
+    Mutant(
+        "recovery stores an end that it found in another ensemble (Q16)",
+        LEDGER + "changes.py",
+        "if stored.state is not LedgerState.IN_RECOVERY or stored.fragments[-1] != began.value.fragments[-1]:",
+        "if stored.state is not LedgerState.IN_RECOVERY:",
+        killer="tests/unit/bookkeeper/ledger/test_changes.py",
+    ),
+    Mutant(
         "a missing bookie counts as an ack (P1)",
         LEDGER + "add.py",
         "acked = [self._watermark(slot) for slot in range(size)]",
