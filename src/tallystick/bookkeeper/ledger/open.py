@@ -123,19 +123,28 @@ class _Recovery:
     async def _read(self, slot: Slot, entry: EntryId) -> None:
         bookie = self._core.ensemble[slot]
         answer, reason, header, payload = await self._ask(bookie, entry, RECOVERY_READ)
-        if answer is Answer.UNKNOWN:
+        if answer in (Answer.UNKNOWN, Answer.REFUSED):
             self._emit("bookie gave no certain answer", entry=entry, bookie=bookie, reason=reason)
         if header is not None:
             self._found.setdefault(entry, (header, payload))
         self._perform(self._core.answered(slot, entry, answer, header.length if header else 0))
 
     async def _measure(self, entry: EntryId) -> None:
+        """All that hold it are asked at once: those of an older fragment may be long gone, and hang."""
         holders = self._began.value.ensemble_of(entry)
-        for slot in self._core.striping.slots(entry):
-            _, _, header, _ = await self._ask(holders[slot], entry, v2.Flag.NONE)
-            if header is not None:
-                return self._perform(self._core.measured(header.length))
-        self._perform(self._core.measured(None))
+        bookies = [holders[slot] for slot in self._core.striping.slots(entry)]
+        asks = [asyncio.ensure_future(self._ask(bookie, entry, v2.Flag.NONE)) for bookie in bookies]
+        length = None
+        try:
+            for answered in asyncio.as_completed(asks):
+                _, _, header, _ = await answered
+                if header is not None:
+                    length = header.length
+                    break
+        finally:
+            for ask in asks:
+                ask.cancel()
+        self._perform(self._core.measured(length))
 
     async def _change(self, wanted: add.Replace) -> None:
         for bookie in wanted.failed:
@@ -176,7 +185,7 @@ class _Recovery:
     async def _ask(
         self, bookie: BookieId, entry: EntryId, flags: int
     ) -> tuple[Answer, str, EntryHeader | None, memoryview]:
-        """Three-valued (Q15): only an explicit "no such entry" or "no such ledger" is NO."""
+        """Q15: only an explicit "no such entry" or "no such ledger" is NO."""
         key = self._key if flags & v2.Flag.FENCE else None
         nothing = memoryview(b"")
         try:
@@ -189,9 +198,7 @@ class _Recovery:
                 return Answer.YES, "ok", header, payload
         except TallyError as error:
             return Answer.UNKNOWN, str(error), None, nothing
-        if answer.code == v2.Code.UNAUTHORIZED:
-            self._perform(self._core.refused())
-        return Answer.NO if answer.code in v2.NO_CODES else Answer.UNKNOWN, f"code {answer.code}", None, nothing
+        return _verdict(answer.code), f"code {answer.code}", None, nothing
 
     def _acked(self, slot: Slot, first: EntryId, last: EntryId) -> None:
         self._perform(self._core.acked(slot, first, last))
@@ -219,6 +226,13 @@ class _Recovery:
 
     def _emit(self, kind: str, **fields: Any) -> None:
         self._context.events.emit(kind, ledger=self._ledger, **fields)
+
+
+def _verdict(code: int) -> Answer:
+    """What a code other than OK says about an entry."""
+    if code == v2.Code.UNAUTHORIZED:
+        return Answer.REFUSED
+    return Answer.NO if code in v2.NO_CODES else Answer.UNKNOWN
 
 
 def with_password(ledger: LedgerId, metadata: LedgerMetadata, password: bytes) -> LedgerMetadata:

@@ -7,7 +7,8 @@
        │ all have answered, and one still can                 │ no YES, and too many UNKNOWN for a NO      ▼
        └──────────▶ FAILED ◀──────────────────────────────────┴──── a write-back failed ──────  [MEASURING ─▶] CLOSING
 
-Metadata is IN_RECOVERY before ``begin``. Three-valued answers: UNKNOWN is never counted as NO. Recovery reads go to the
+Metadata is IN_RECOVERY before ``begin``. UNKNOWN is never counted as NO, nor is REFUSED: to a fence it is final, of one
+bookie among others that read or store it is an UNKNOWN. Recovery reads go to the
 ensemble as it was when recovery began, never to the one that its own write-backs change; those changes are fragments in
 memory, which only the closing compare-and-set stores (a recovery that dies leaves no trace in the metadata).
 
@@ -25,6 +26,7 @@ from typing import Any
 
 from tallystick.bookkeeper.ledger import add
 from tallystick.bookkeeper.ledger.striping import Striping
+from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.bookkeeper.wire.values import Ensemble, EntryId, Fragment, LedgerMetadata, Slot
 
 READ_AHEAD = 32
@@ -34,6 +36,7 @@ class Answer(enum.Enum):
     YES = "yes"
     NO = "no"  # "no such entry" or "no such ledger", said explicitly
     UNKNOWN = "unknown"  # an error, a time-out, bytes that do not match their digest
+    REFUSED = "refused"  # the bookie knows the ledger with another password
 
 
 class Phase(enum.Enum):
@@ -116,6 +119,7 @@ class RecoveryCore:
         self._head: EntryId = 0  # the next entry to decide
         self._asked: EntryId = 0  # the next entry to ask for
         self._writes = add.AddCore(self.striping, self.ensemble)
+        self._failures: set[int | None] = set()  # codes of failed write-backs
 
     @property
     def lac(self) -> EntryId:
@@ -142,6 +146,8 @@ class RecoveryCore:
         if self.phase is not Phase.FENCING or slot in self._fences:
             return []
         self._fences[slot] = answer
+        if answer is Answer.REFUSED:
+            return self._abandon("the password is wrong", refused=True)
         if answer is Answer.YES:
             self.start = max(self.start, lac)
             self._lengths[entry] = length
@@ -152,10 +158,6 @@ class RecoveryCore:
             note = Explain("fence does not cover every write set", {"answers": self._shown(self._fences)})
             return [note, *self._abandon("too few bookies confirmed the fence")]
         return []
-
-    def refused(self) -> list[Action]:
-        """A bookie knows the ledger with another password."""
-        return [] if self._is_over else self._abandon("the password is wrong", refused=True)
 
     def answered(self, slot: Slot, entry: EntryId, answer: Answer, length: int = 0) -> list[Action]:
         """The answer to a Read; YES: with the ledger length in the entry's header."""
@@ -170,20 +172,26 @@ class RecoveryCore:
         return self._decide()
 
     def measured(self, length: int | None) -> list[Action]:
-        """The answer to Measure; None: no bookie could tell, and the best known length must do."""
+        """The answer to Measure; None: no bookie could tell, and the highest length known must do."""
         if self.phase is not Phase.MEASURING:
             return []
-        known = [known for entry, known in self._lengths.items() if entry <= self.start]
-        self._lengths[self.start] = max(known, default=0) if length is None else length
-        return self._close_when_written()
+        notes = list[Action]()
+        if length is None:
+            length = max((known for entry, known in self._lengths.items() if entry <= self.start), default=0)
+            notes = [Explain("length is a lower bound", {"entry": self.start, "length": length})]
+        self._lengths[self.start] = length
+        return [*notes, *self._close_when_written()]
 
     def acked(self, slot: Slot, first: EntryId, last: EntryId) -> list[Action]:
         """Write-backs were stored; see AddCore.acked."""
         return [] if self._is_over else self._written(self._writes.acked(slot, first, last))
 
     def failed(self, slot: Slot, entry: EntryId, code: int | None = None) -> list[Action]:
-        """A write-back failed; see AddCore.failed."""
-        return [] if self._is_over else self._written(self._writes.failed(slot, entry, code))
+        """A write-back failed; see AddCore.failed. The fence took the password: a refusal is the bookie's own."""
+        if self._is_over:
+            return []
+        self._failures.add(code)
+        return self._written(self._writes.failed(slot, entry, None if code == Code.UNAUTHORIZED else code))
 
     def ensemble_changed(self, ensemble: Ensemble) -> list[Action]:
         """Write-backs go to ``ensemble`` from the first unconfirmed entry on. Nothing is stored before the close."""
@@ -229,7 +237,9 @@ class RecoveryCore:
             return [*actions, *self._end()]
         if verdict is Answer.UNKNOWN:
             note = Explain("entry undecided", self._why(self._head))
-            return [*actions, note, *self._abandon("too few bookies gave a certain answer")]
+            refused = set(self._answers[self._head].values()) == {Answer.REFUSED}
+            reason = "the password is wrong" if refused else "too few bookies gave a certain answer"
+            return [*actions, note, *self._abandon(reason, refused=refused)]
         return [*actions, *self._ask()] if self._head > first else actions
 
     def _verdict(self, entry: EntryId) -> Answer | None:
@@ -253,11 +263,10 @@ class RecoveryCore:
 
     def _written(self, actions: list[add.Action]) -> list[Action]:
         kept = [action for action in actions if not isinstance(action, add.Fail)]
-        if len(kept) < len(actions):
-            refused = self._writes.failure is add.Reason.UNAUTHORIZED
-            return self._abandon("an entry could not be written back", refused=refused)
-        if self._writes.starved:  # nobody waits here: whoever tries again later does
-            return [*kept, *self._abandon("an entry could not be written back")]
+        # Nobody waits here for a quorum: whoever tries again later does.
+        if len(kept) < len(actions) or self._writes.starved:
+            refused = self._failures == {Code.UNAUTHORIZED}
+            return [*kept, *self._abandon("an entry could not be written back", refused=refused)]
         return [*kept, *(self._close_when_written() if self.phase is Phase.WRITING else [])]
 
     def _close_when_written(self) -> list[Action]:

@@ -326,3 +326,57 @@ async def test_random_failures_never_truncate(cluster: SmallCluster, seed: int) 
             assert len(cluster.holders(writer.id, entry) & set(reader.metadata.ensemble_of(entry))) >= 2
         return
     raise AssertionError("the last attempt met no failure and must succeed")
+
+
+@pytest.mark.rule("Q14")
+async def test_q14_a_bookie_with_another_key_does_not_stop_recovery_once_the_fence_covers(
+    cluster: SmallCluster,
+) -> None:
+    """It is late with its answer to the fence; then it refuses each read and each write-back."""
+    writer = await left(cluster, 3)
+    odd = cluster.bookies[writer.metadata.ensemble[1]]
+    odd.keys[writer.id] = b"somebody else's key."
+    odd.misbehave = lambda request: HANG if isinstance(request, v2.Read) and request.entry == -1 else None
+    reader = await cluster.client(read_timeout_s=0.5).open_ledger(writer.id, recover=True)
+    assert [entry.data async for entry in reader.read(0, reader.last_entry)] == [b"000", b"001", b"002"]
+
+
+@pytest.mark.rule("Q16")
+async def test_q16_hung_bookies_of_an_older_fragment_are_asked_at_once_and_the_length_is_a_lower_bound(
+    cluster: SmallCluster,
+) -> None:
+    """The newest fragment is empty, and nobody of the one before answers: one time-out, not one for each bookie."""
+    writer = await left(cluster, 3, 2, 2, 2)
+    old = writer.metadata.ensemble
+    new = tuple(name for name in cluster.bookies if name not in old)[:2]
+    found = await cluster.driver.read_ledger(writer.id)
+    await cluster.driver.write_ledger(writer.id, found.value.with_fragment(3, new), found.version)
+    asked: list[str] = []
+
+    def hang(name: str) -> Callable[[v2.Request], int]:
+        return lambda request: asked.append(name) or HANG  # type: ignore[func-returns-value]
+
+    for name in old:
+        cluster.bookies[name].misbehave = hang(name)
+    client = cluster.client(read_timeout_s=1.0)
+    opened = asyncio.ensure_future(client.open_ledger(writer.id, recover=True))
+    await until(lambda: set(asked) == set(old))
+    assert not opened.done()
+    reader = await opened
+    assert (reader.last_entry, reader.length) == (2, 0) and len(asked) == 2
+    bound = next(event for event in cluster.events if event.kind == "length is a lower bound")
+    assert bound.fields == {"ledger": writer.id, "entry": 2, "length": 0}
+    await reader.close()
+
+
+@pytest.mark.rule("Q16")
+async def test_q16_one_answer_of_an_older_fragment_is_the_length(cluster: SmallCluster) -> None:
+    writer = await left(cluster, 3, 2, 2, 2)
+    old = writer.metadata.ensemble
+    new = tuple(name for name in cluster.bookies if name not in old)[:2]
+    found = await cluster.driver.read_ledger(writer.id)
+    await cluster.driver.write_ledger(writer.id, found.value.with_fragment(3, new), found.version)
+    cluster.bookies[old[0]].misbehave = lambda request: HANG
+    reader = await cluster.client().open_ledger(writer.id, recover=True)  # the time-out is not waited for
+    assert (reader.last_entry, reader.length) == (2, 9)
+    assert "length is a lower bound" not in cluster.kinds()

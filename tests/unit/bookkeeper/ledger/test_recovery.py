@@ -24,7 +24,7 @@ from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata, LedgerState
 
-YES, NO, UNKNOWN = Answer.YES, Answer.NO, Answer.UNKNOWN
+YES, NO, UNKNOWN, REFUSED = Answer.YES, Answer.NO, Answer.UNKNOWN, Answer.REFUSED
 
 
 def metadata(ensemble: int = 3, write: int = 3, ack: int = 2, first: int = 0) -> LedgerMetadata:
@@ -73,9 +73,12 @@ def test_q12_no_recovery_read_before_every_write_set_is_fenced(data: st.DataObje
     fenced: set[int] = set()
     for slot in data.draw(st.permutations(range(ensemble))):
         answer = data.draw(st.sampled_from(Answer))
+        actions = told(core.fenced(slot, answer, lac=2, entry=3, length=9))
+        if answer is REFUSED:
+            assert actions == [Abandon("the password is wrong", core.start + 1, refused=True)]
+            return
         if answer is not UNKNOWN:
             fenced.add(slot)
-        actions = told(core.fenced(slot, answer, lac=2, entry=3, length=9))
         if core.striping.covered(fenced):
             assert actions and all(isinstance(action, Read) for action in actions)
             return
@@ -191,7 +194,8 @@ def test_a_length_that_nobody_can_tell_does_not_block_the_close() -> None:
     core.fenced(0, YES, lac=1, entry=2, length=30)
     core.fenced(1, NO)
     assert ended(core, NO, NO, entry=8) == [Measure(7)]
-    assert core.measured(None) == [Close(7, 30, ())]
+    bound = Explain("length is a lower bound", {"entry": 7, "length": 30})
+    assert core.measured(None) == [bound, Close(7, 30, ())]
 
 
 def test_reading_ahead_doubles_and_entries_beyond_a_gap_are_dropped() -> None:
@@ -264,17 +268,48 @@ def test_what_a_recovery_writes_back_never_claims_to_be_confirmed() -> None:
     assert core.lac == 2
 
 
-def test_a_wrong_password_ends_it_for_good() -> None:
+def test_a_password_that_a_bookie_refuses_with_the_fence_ends_it_for_good() -> None:
     core = RecoveryCore(metadata())
     core.begin()
-    assert core.refused() == [Abandon("the password is wrong", 0, refused=True)]
-    assert core.fenced(0, YES) == [] and core.refused() == []
+    assert core.fenced(1, REFUSED) == [Abandon("the password is wrong", 0, refused=True)]
+    assert core.fenced(0, YES) == []
+
+
+@pytest.mark.rule("Q14", "Q15")
+def test_q14_a_bookie_that_refuses_a_read_is_one_unknown() -> None:
+    core = RecoveryCore(metadata())
+    reading(core)
+    assert told(core.answered(0, 0, REFUSED)) == []
+    assert told(core.answered(2, 0, YES, length=3))[0] == Send(0, 0)
+    core = RecoveryCore(metadata())
+    reading(core)
+    assert ended(core, REFUSED, NO, NO) == [Close(-1, 0, ())]
+    core = RecoveryCore(metadata())
+    reading(core)
+    assert ended(core, REFUSED, NO, UNKNOWN) == [Abandon("too few bookies gave a certain answer", 0)]
+
+
+def test_a_read_that_all_refuse_is_a_wrong_password() -> None:
+    core = RecoveryCore(metadata())
+    reading(core)
+    assert ended(core, REFUSED, REFUSED, REFUSED) == [Abandon("the password is wrong", 0, refused=True)]
+
+
+@pytest.mark.rule("Q14")
+def test_q14_a_bookie_that_refuses_a_write_back_is_replaced_as_any_other() -> None:
     core = RecoveryCore(metadata())
     reading(core)
     ended(core, YES)
-    assert told(core.failed(0, 0, Code.UNAUTHORIZED))[0] == Abandon(
-        "an entry could not be written back", 1, refused=True
-    )
+    assert told(core.failed(0, 0, Code.UNAUTHORIZED)) == [Replace(("a",), first=0)]
+    assert told(core.ensemble_changed(("d", "b", "c"))) == [Resend(0, 0, 0)]
+    for refusals, refused in (([Code.UNAUTHORIZED] * 2, True), ([Code.UNAUTHORIZED, None], False)):
+        core = RecoveryCore(metadata())
+        reading(core)
+        ended(core, YES)
+        for slot, code in enumerate(refusals):
+            core.failed(slot, 0, code)
+        abandoned = Abandon("an entry could not be written back", 1, refused=refused)
+        assert told(core.no_replacement())[-1] == abandoned
 
 
 def test_after_the_end_nothing_changes_it() -> None:
