@@ -121,7 +121,8 @@ async def _name_server(settings: NameServerSettings, outside: Outside) -> Server
             f"cannot listen: {error.strerror or error}", host=settings.bind_host, port=settings.port
         ) from error
     never = asyncio.get_running_loop().create_future()
-    return Server(f"ready nameserver address={_shown(address)}", never, server.close)
+    http = f" http={_shown(server.http_address)}" if server.http_address is not None else ""
+    return Server(f"ready nameserver address={_shown(address)}{http}", never, server.close)
 
 
 # The process

@@ -29,6 +29,13 @@ class Key:
 # Readers of one value; each takes the key too, to name it. They raise UsageError.
 
 
+def prometheus(key: str, value: str) -> bool:
+    """Whether ``/metrics`` is served: the original's name of the exporter, or its number. Raises UsageError."""
+    if value.upper() not in ("PROM", "DISABLE", "2", "0"):
+        raise UsageError(f"{key} is PROM or DISABLE: there is no other exporter", value=value)
+    return value.upper() in ("PROM", "2")
+
+
 def text(key: str, value: str) -> str:
     return value
 

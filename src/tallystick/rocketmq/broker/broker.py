@@ -22,6 +22,7 @@ from tallystick.rocketmq.broker.admin import Admin
 from tallystick.rocketmq.broker.client_requests import ClientRequests
 from tallystick.rocketmq.broker.clients import Clients
 from tallystick.rocketmq.broker.config_files import ConfigFiles
+from tallystick.rocketmq.broker.dashboard_metrics import DashboardCollector
 from tallystick.rocketmq.broker.drafts import Drafting
 from tallystick.rocketmq.broker.locks import QueueLocks
 from tallystick.rocketmq.broker.log import BrokerLog, Listeners
@@ -215,7 +216,8 @@ class Broker:
             self._metadata_age_s,
         )  # fmt: skip
         try:
-            pages = HealthPages(registry(view), self._state)
+            dashboard = DashboardCollector(self.parts, self.counts)
+            pages = HealthPages(registry(view, dashboard), self._state)
             listener = await serve_health(self._outside.network, settings.http_host, settings.http_port, pages)
         except OSError as error:
             raise UsageError(f"cannot listen for HTTP: {error.strerror}", port=settings.http_port) from error

@@ -61,6 +61,10 @@ class Clients(Generic[Link]):
     def consumer_groups(self) -> Mapping[str, Consumers[Link]]:
         return self._consumers
 
+    @property
+    def producer_groups(self) -> Mapping[str, Mapping[Link, Member]]:
+        return self._producers
+
     def consumers(self, group: str) -> Consumers[Link] | None:
         """None: nobody consumes for it."""
         return self._consumers.get(group)

@@ -48,12 +48,6 @@ def _units(key: str, value: str) -> int:
     return keyfile.integer(key, value) // UNIT.size
 
 
-def _prometheus(key: str, value: str) -> bool:
-    if value.upper() not in ("PROM", "DISABLE", "2", "0"):
-        raise UsageError(f"{key} is PROM or DISABLE: this broker has no other exporter", value=value)
-    return value.upper() in ("PROM", "2")
-
-
 def _hour(key: str, value: str) -> int:
     hours = [part for part in value.split(";") if part]
     if len(hours) != 1:
@@ -88,7 +82,7 @@ KEYS: Mapping[str, Key] = {
     "longPollingEnable": Key("long_polling", keyfile.flag),
     "shortPollingTimeMills": Key("short_polling_ms", keyfile.integer),
     "notifyConsumerIdsChangedEnable": Key("notify_ids_changed", keyfile.flag),
-    "metricsExporterType": Key("http_enabled", _prometheus),
+    "metricsExporterType": Key("http_enabled", keyfile.prometheus),
     "metricsPromExporterHost": Key("http_host", keyfile.text),
     "metricsPromExporterPort": Key("http_port", keyfile.integer),
 }

@@ -14,6 +14,7 @@ from tallystick.rocketmq.wire.values import PutStatus
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
+    from prometheus_client.registry import Collector
 
 
 @dataclass(slots=True)
@@ -22,6 +23,7 @@ class Counts:
 
     messages_in: int = 0
     bytes_in: int = 0
+    bytes_by_topic: dict[str, int] = field(default_factory=dict)  # those
     sends_refused: int = 0
     late: dict[PutStatus, int] = field(default_factory=dict)  # stored, but not as safe as asked for
     messages_out: int = 0
@@ -141,11 +143,12 @@ def _replication(view: View) -> Iterator[Metric]:
         yield GaugeMetricFamily("broker_metadata_age_seconds", "Since the master's tables were last copied", age)
 
 
-def registry(view: View) -> CollectorRegistry:
+def registry(view: View, *others: Collector) -> CollectorRegistry:
     """Everything a scrape of this broker shows, its process included."""
     from prometheus_client import CollectorRegistry, ProcessCollector
 
     found = CollectorRegistry()
-    found.register(_Collector(view))
+    for collector in (_Collector(view), *others):
+        found.register(collector)
     ProcessCollector(registry=found)
     return found

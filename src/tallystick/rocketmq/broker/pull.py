@@ -84,9 +84,10 @@ class Pulls:
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Messages became readable: who waited for one of them gets it."""
-        now_ms = self._parts.clock.wall_ms()
+        now_ms, sent_here = self._parts.clock.wall_ms(), not self._parts.settings.is_slave
         for arrival in arrivals:
-            self._parts.traffic.stored(arrival.topic, len(arrival.tags), now_ms)
+            if sent_here:  # what a slave copies its master has counted
+                self._parts.traffic.stored(arrival.topic, len(arrival.tags), now_ms)
             woken = self._hold.arrived(arrival.topic, arrival.queue_id, arrival.next_offset, arrival.tags)
             for pull in woken:
                 self._wake(pull)
@@ -179,7 +180,7 @@ class Pulls:
         if found.count:
             self._counts.messages_out += found.count
             self._counts.bytes_out += found.size
-            parts.traffic.read(topic, group, found.count, parts.clock.wall_ms())
+            parts.traffic.read(topic, group, found.count, found.size, parts.clock.wall_ms())
         return pull.command.answer(code, found.status.name, said.to_fields(), parts=found.buffers)
 
     def _held(self, pull: _Pull, allowed: Allowed) -> bool:

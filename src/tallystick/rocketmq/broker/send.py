@@ -89,7 +89,7 @@ class Sends:
                 end = put.end
             else:
                 link.send(answer)
-        self._count(puts)
+        self._count(asked, puts)
         if waiting:
             self._wait(end, waiting)
 
@@ -132,12 +132,17 @@ class Sends:
         self._waiting_count += len(waiting)
         self.settled(wait.settles)
 
-    def _count(self, puts: Sequence[Put]) -> None:
-        stored = [put for put in puts if put.status is PutStatus.PUT_OK]
+    def _count(self, asked: Sequence[tuple[Link, Command, Drafted]], puts: Sequence[Put]) -> None:
         counts = self._counts
-        counts.messages_in += sum([len(put.offsets) for put in stored])
-        counts.bytes_in += sum([put.end - put.offsets[0] for put in stored])
-        counts.sends_refused += len(puts) - len(stored)
+        by_topic = counts.bytes_by_topic
+        for (_, _, drafted), put in zip(asked, puts, strict=True):
+            if put.status is not PutStatus.PUT_OK:
+                counts.sends_refused += 1
+                continue
+            size, topic = put.end - put.offsets[0], drafted.draft.topic
+            counts.messages_in += len(put.offsets)
+            counts.bytes_in += size
+            by_topic[topic] = by_topic.get(topic, 0) + size
 
     def _answer_of(self, command: Command, drafted: Drafted, put: Put) -> Command:
         if put.status is not PutStatus.PUT_OK:

@@ -6,6 +6,7 @@ Plain counters; times are wall clock in ms, for days matter too. A day begins at
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 SLOT_MS = 10_000
@@ -19,8 +20,12 @@ class Rate:
 
     def __init__(self) -> None:
         self._slots: deque[list[int]] = deque(maxlen=SLOTS)  # [when it began, messages], oldest first
+        self.total = self.total_bytes = 0
 
-    def add(self, count: int, now_ms: int) -> None:
+    def add(self, count: int, now_ms: int, size: int = 0) -> None:
+        """``size``: their bytes, where somebody asks for them."""
+        self.total += count
+        self.total_bytes += size
         began = now_ms - now_ms % SLOT_MS
         if self._slots and began <= self._slots[-1][0]:  # earlier: the clock stepped back
             self._slots[-1][1] += count
@@ -62,16 +67,16 @@ class Traffic:
         self._groups: dict[tuple[str, str], Rate] = {}
 
     def stored(self, topic: str, count: int, now_ms: int) -> None:
-        """Messages became readable."""
+        """Messages that producers sent became readable."""
         self.puts.add(count, now_ms)
         self.put_rate.add(count, now_ms)
         self._topics.setdefault(topic, Rate()).add(count, now_ms)
 
-    def read(self, topic: str, group: str, count: int, now_ms: int) -> None:
-        """A group got messages."""
+    def read(self, topic: str, group: str, count: int, size: int, now_ms: int) -> None:
+        """A group got messages, so many bytes of the log."""
         self.gets.add(count, now_ms)
         self.get_rate.add(count, now_ms)
-        self._groups.setdefault((topic, group), Rate()).add(count, now_ms)
+        self._groups.setdefault((topic, group), Rate()).add(count, now_ms, size)
 
     def put_tps(self, topic: str, now_ms: int) -> float:
         rate = self._topics.get(topic)
@@ -80,6 +85,14 @@ class Traffic:
     def get_tps(self, topic: str, group: str, now_ms: int) -> float:
         rate = self._groups.get((topic, group))
         return rate.per_second(now_ms) if rate else 0.0
+
+    def puts_by_topic(self) -> Iterator[tuple[str, int]]:
+        """Messages since the start."""
+        return ((topic, rate.total) for topic, rate in self._topics.items())
+
+    def gets_by_group(self) -> Iterator[tuple[tuple[str, str], tuple[int, int]]]:
+        """Messages and bytes since the start, by topic and group."""
+        return ((key, (rate.total, rate.total_bytes)) for key, rate in self._groups.items())
 
     def forget_topic(self, topic: str) -> None:
         self._topics.pop(topic, None)

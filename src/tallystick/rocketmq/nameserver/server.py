@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tallystick.rocketmq.nameserver.kv import KvConfig
+from tallystick.rocketmq.nameserver.metrics import registry
 from tallystick.rocketmq.nameserver.requests import NameRequests
 from tallystick.rocketmq.nameserver.routes import Announcement, Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
@@ -13,10 +14,14 @@ from tallystick.rocketmq.remoting.refused import Refused
 from tallystick.rocketmq.remoting.server import RemotingServer
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import RequestCode
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events
-from tallystick.runtime.network import Network
+from tallystick.runtime.health import HealthPages, serve_health
+from tallystick.runtime.network import Listener, Network
+
+_CODES = frozenset(map(int, RequestCode))
 
 
 class NameServer:
@@ -29,20 +34,34 @@ class NameServer:
             delete_missing_topics=settings.delete_topic_with_registration,
             acting_masters=settings.support_acting_master,
         )
-        self._settings, self._clock, self._events = settings, clock, events
+        self._settings, self._network, self._clock, self._events = settings, network, clock, events
         config = KvConfig(disk, settings.kv_config_path)
         self._requests = NameRequests(self.routes, config, settings, clock, events)
         self._server = RemotingServer(network, clock, events, self, RemotingSettings())
         self._refused = Refused(events)
         self._scanner: asyncio.TimerHandle | None = None
+        self._counts: dict[int, int] = {}  # of requests, by code; 0: unknown ones
+        self._http: Listener | None = None
+        self.http_address: tuple[str, int] | None = None
 
     async def start(self) -> tuple[str, int]:
         """Where it listens. Raises OSError."""
-        address = await self._server.start(self._settings.bind_host, self._settings.port)
+        settings = self._settings
+        address = await self._server.start(settings.bind_host, settings.port)
+        if settings.http_enabled:
+            pages = HealthPages(registry(self.routes, self._server, self._counts), self._state)
+            try:
+                self._http = await serve_health(self._network, settings.http_host, settings.http_port, pages)
+            except OSError:
+                await self._server.close()
+                raise
+            self.http_address = self._http.address
         self._scan()
         return address
 
     async def close(self) -> None:
+        if self._http is not None:
+            await self._http.close()
         if self._scanner is not None:
             self._scanner.cancel()
         await self._server.close()
@@ -50,12 +69,18 @@ class NameServer:
     def received(self, requests: list[tuple[Link, Command]]) -> None:
         for link, command in requests:
             answer = self._requests.answer(link, command)
+            code = command.code if command.code in _CODES else 0
+            self._counts[code] = self._counts.get(code, 0) + 1
             self._refused.answered(link.peer, command, answer)
             if not command.is_one_way:
                 link.send(answer)
 
     def closed(self, link: Link) -> None:
         self._tell_gone(self.routes.closed(link), "its connection ended")
+
+    def _state(self) -> dict[str, object]:
+        brokers = self.routes.broker_sets()
+        return {"healthy": True, "brokers": sorted(brokers), "topics": len(self.routes.topics())}
 
     def _scan(self) -> None:
         self._tell_gone(self.routes.expire(self._clock.now()), "it was silent for too long")

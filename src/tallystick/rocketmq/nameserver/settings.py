@@ -24,10 +24,14 @@ class NameServerSettings:
     return_order_topics: bool = True  # so does the answer to a registration (returnOrderTopicConfigToBroker)
     list_topics: bool = True  # lists of topics by cluster or kind are answered (enableTopicList)
     list_all_topics: bool = True  # the list of all topics is answered (enableAllTopicList)
+    http_enabled: bool = False  # /metrics and /health (metricsExporterType=PROM)
+    http_host: str = "127.0.0.1"  # (metricsPromExporterHost)
+    http_port: int = 5558  # (metricsPromExporterPort); 0 takes a free one
 
     def __post_init__(self) -> None:
-        if not 0 <= self.port <= 65535:
-            raise UsageError("port must be 0 to 65535", port=self.port)
+        for name, port in (("port", self.port), ("metricsPromExporterPort", self.http_port)):
+            if not 0 <= port <= 65535:
+                raise UsageError(f"{name} must be 0 to 65535", port=port)
         for name in ("scan_interval_s", "broker_timeout_s"):
             if getattr(self, name) <= 0:
                 raise UsageError(f"{name} must be above 0", value=getattr(self, name))

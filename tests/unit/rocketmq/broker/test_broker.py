@@ -415,3 +415,12 @@ async def _get(broker: Broker, path: str) -> str:
     page = (await reader.read()).decode()
     writer.close()
     return page
+
+
+async def test_a_slave_does_not_count_what_it_copied_as_put(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        master, slave = await pair(bench)
+        await fill(await bench.peer(master), 3)
+        await until(lambda: slave.parts.store.reput_offset == master.parts.store.end)
+        assert (master.parts.traffic.puts.total, slave.parts.traffic.puts.total) == (3, 0)
+        assert list(slave.parts.traffic.puts_by_topic()) == []

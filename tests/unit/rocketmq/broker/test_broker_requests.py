@@ -45,7 +45,7 @@ def test_runtime_information() -> None:
     desk.shelf.send(b"x")
     desk.shelf.settle()
     desk.parts.traffic.stored("Topic", 600, desk.clock.ms)
-    desk.parts.traffic.read("Topic", "g", 60, desk.clock.ms)
+    desk.parts.traffic.read("Topic", "g", 60, 0, desk.clock.ms)
     desk.clock.ms += 90_061_000
     table = desk.read(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
     assert table["runtime"] == "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"

@@ -115,7 +115,7 @@ def test_topics_that_the_connected_members_do_not_want_are_left_out(desk: Desk) 
 
 def test_the_speed_of_a_group_is_over_all_its_topics(desk: Desk) -> None:
     commit(desk, 2)
-    desk.parts.traffic.read("Topic", "g", 120, desk.clock.ms)
+    desk.parts.traffic.read("Topic", "g", 120, 0, desk.clock.ms)
     assert desk.read(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"})["consumeTps"] == 2
 
 

@@ -100,3 +100,27 @@ async def test_a_one_way_request_gets_no_answer(bench: Bench) -> None:
     answer = decode(size.to_bytes(4, "big") + await reader.readexactly(size))
     assert (answer.opaque, answer.remark) == (2, "the custom field <namespace> is null")
     writer.close()
+
+
+async def test_metrics_and_health() -> None:
+    settings = NameServerSettings(port=0, http_enabled=True, http_port=0)
+    server = NameServer(TcpNetwork(), OsDisk(), SystemClock(), Events(), settings)
+    host, port = await server.start()
+    client = RemotingClient(TcpNetwork(), SystemClock(), Events(), RemotingSettings())
+    for code in (RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_BROKER_CLUSTER_INFO, 7777):
+        await client.ask(f"{host}:{port}", request(code, {}), 5)
+    assert server.http_address is not None
+    pages = []
+    for path in ("/metrics", "/health"):
+        reader, writer = await asyncio.open_connection(*server.http_address)
+        writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+        pages.append((await reader.read()).decode())
+        writer.close()
+    for line in (
+        'nameserver_requests_total{code="106"} 2.0', 'nameserver_requests_total{code="0"} 1.0',
+        'nameserver_brokers{role="master"} 0.0', "nameserver_connections 1.0", "nameserver_held_bytes 0.0",
+    ):  # fmt: skip
+        assert line in pages[0], line
+    assert '{"healthy": true, "brokers": [], "topics": 0}' in pages[1]
+    await client.close()
+    await server.close()

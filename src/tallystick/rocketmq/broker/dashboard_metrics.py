@@ -1,0 +1,155 @@
+"""The broker's metrics under the names and labels of the original, for the dashboards that were made for it.
+
+Source: ``BrokerMetricsConstant``, ``DefaultStoreMetricsConstant``. Numbers by topic or group are given for the first
+``MAX_SERIES`` of them, in the order of their names: a scrape is answered on the loop. What this broker does not have,
+such as the queues between threads of the original, has no metric here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tallystick.rocketmq.broker.metrics import Counts
+from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.broker.topics import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+MAX_SERIES = 1000
+_NODE = ["cluster", "node_type", "node_id"]
+_STORAGE = [*_NODE, "storage_type", "storage_medium"]
+_LAG = [*_NODE, "consumer_group", "topic", "is_retry", "is_system"]
+
+T = TypeVar("T")
+Series = tuple[list[str], float]
+
+
+class DashboardCollector:
+    """Of one broker; a scrape reads what its parts have."""
+
+    def __init__(self, parts: Parts, counts: Counts) -> None:
+        self._parts, self._counts = parts, counts
+        self._node = [parts.identity.cluster, "broker", parts.identity.name]
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._broker()
+        yield from self._messages()
+        yield from self._clients()
+        yield from self._lags()
+        yield from self._storage()
+
+    def _broker(self) -> Iterator[Metric]:
+        parts = self._parts
+        for name, value in (
+            ("rocketmq_broker_permission", parts.settings.perm),
+            ("rocketmq_topic_number", len(parts.topics.all)),
+            ("rocketmq_consumer_group_number", len(parts.groups.all)),
+        ):
+            yield _gauge(name, _NODE, [(self._node, value)])
+
+    def _messages(self) -> Iterator[Metric]:
+        parts, labels = self._parts, [*_NODE, "topic", "message_type", "is_system"]
+
+        def series(values: Iterable[tuple[str, int]]) -> list[Series]:
+            return [([*self._node, topic, "normal", self._is_system(topic)], value) for topic, value in _first(values)]
+
+        sizes = self._counts.bytes_by_topic
+        for topic in [topic for topic in sizes if topic not in parts.topics.all]:
+            del sizes[topic]
+        yield _counter("rocketmq_messages_in_total", labels, series(parts.traffic.puts_by_topic()))
+        yield _counter("rocketmq_throughput_in_total", labels, series(sizes.items()))
+        labels = [*_NODE, "topic", "consumer_group", "is_retry", "is_system"]
+        messages, throughput = list[Series](), list[Series]()
+        for (topic, group), (count, size) in _first(parts.traffic.gets_by_group()):
+            values = [*self._node, topic, group, _text(topic.startswith(RETRY_PREFIX)), self._is_system(topic)]
+            messages.append((values, count))
+            throughput.append((values, size))
+        yield _counter("rocketmq_messages_out_total", labels, messages)
+        yield _counter("rocketmq_throughput_out_total", labels, throughput)
+
+    def _clients(self) -> Iterator[Metric]:
+        clients = self._parts.clients
+        made = Counter(
+            (member.language.value.lower(), str(member.version))
+            for members in clients.producer_groups.values()
+            for member in members.values()
+        )
+        found = [([*self._node, *key, "remoting"], count) for key, count in _first(made.items())]
+        yield _gauge("rocketmq_producer_connections", [*_NODE, "language", "version", "protocol_type"], found)
+        consumed = Counter(
+            (group, member.language.value.lower(), str(member.version), _MODES.get(known.consume_type, "pull"))
+            for group, known in clients.consumer_groups.items()
+            for member in known.members.values()
+        )
+        labels = [*_NODE, "consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"]
+        found = [([*self._node, *key, "remoting", "false"], count) for key, count in _first(consumed.items())]
+        yield _gauge("rocketmq_consumer_connections", labels, found)
+
+    def _lags(self) -> Iterator[Metric]:
+        parts, now_ms = self._parts, self._parts.clock.wall_ms()
+        behind, ages = list[Series](), list[Series]()
+        left = MAX_SERIES  # messages looked at for their age
+        for key, offsets in _first(parts.offsets.committed.items()):
+            topic, _, group = key.partition("@")
+            values = [*self._node, group, topic, _text(topic.startswith(RETRY_PREFIX)), self._is_system(topic)]
+            lag, oldest_ms = 0, now_ms
+            for queue_id, offset in offsets.items():
+                end = parts.store.queue_range(topic, queue_id)[1]
+                lag += max(0, end - offset)
+                if offset < end and left:
+                    left -= 1
+                    stored_ms = parts.store.stored_at(topic, queue_id, offset)
+                    oldest_ms = min(oldest_ms, stored_ms) if stored_ms > 0 else oldest_ms
+            behind.append((values, lag))
+            ages.append((values, now_ms - oldest_ms))
+        yield _gauge("rocketmq_consumer_lag_messages", _LAG, behind)
+        yield _gauge("rocketmq_consumer_ready_messages", _LAG, behind)
+        yield _gauge("rocketmq_consumer_lag_latency", _LAG, ages)
+
+    def _storage(self) -> Iterator[Metric]:
+        parts, store = self._parts, self._parts.store
+        age_ms = parts.clock.wall_ms() - store.earliest_ms if store.end > store.first else 0
+        for name, value in (
+            ("rocketmq_storage_size", store.end - store.first),
+            ("rocketmq_storage_flush_behind_bytes", store.end - store.flushed),
+            ("rocketmq_storage_dispatch_behind_bytes", store.end - store.reput_offset),
+            ("rocketmq_storage_message_reserve_time", max(0, age_ms)),
+        ):
+            yield _gauge(name, _STORAGE, [([*self._node, "local", "disk"], value)])
+
+    def _is_system(self, topic: str) -> str:
+        return _text(self._parts.topics.is_system(topic))
+
+
+_MODES = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push", "CONSUME_POP": "pop"}
+
+
+def _text(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _first(values: Iterable[T]) -> list[T]:
+    return nsmallest(MAX_SERIES, values)  # type: ignore[type-var]  # pairs that begin with names
+
+
+def _gauge(name: str, labels: list[str], series: Iterable[Series]) -> Metric:
+    from prometheus_client.core import GaugeMetricFamily
+
+    return _filled(GaugeMetricFamily(name, "As the original has it", labels=labels), series)
+
+
+def _counter(name: str, labels: list[str], series: Iterable[Series]) -> Metric:
+    from prometheus_client.core import CounterMetricFamily
+
+    return _filled(CounterMetricFamily(name, "As the original has it", labels=labels), series)
+
+
+def _filled(family: Any, series: Iterable[Series]) -> Metric:
+    for labels, value in series:
+        family.add_metric(labels, value)
+    metric: Metric = family
+    return metric

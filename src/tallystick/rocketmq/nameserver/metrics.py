@@ -1,0 +1,51 @@
+"""What a name server shows of itself at /metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tallystick.rocketmq.nameserver.routes import Routes
+from tallystick.rocketmq.remoting.server import RemotingServer
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Metric
+
+
+class _Collector:
+    def __init__(self, routes: Routes, server: RemotingServer, requests: dict[int, int]) -> None:
+        self._routes, self._server, self._requests = routes, server, requests
+
+    def collect(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        routes, server = self._routes, self._server
+        brokers = GaugeMetricFamily("nameserver_brokers", "Registered brokers", labels=["role"])
+        masters = sum(0 in each.addresses for each in routes.broker_sets().values())
+        brokers.add_metric(["master"], masters)
+        brokers.add_metric(["slave"], sum(len(each.addresses) for each in routes.broker_sets().values()) - masters)
+        yield brokers
+        yield GaugeMetricFamily("nameserver_topics", "Topics of all brokers", len(routes.topics()))
+        yield GaugeMetricFamily("nameserver_connections", "Open connections", server.connections)
+        held = server.memory.unsent_bytes + server.memory.unfinished_bytes
+        yield GaugeMetricFamily("nameserver_held_bytes", "Held in memory for clients", held)
+        requests = CounterMetricFamily("nameserver_requests_total", "Requests answered", labels=["code"])
+        for code in sorted(self._requests):
+            requests.add_metric([str(code)], self._requests[code])
+        yield requests
+        yield CounterMetricFamily("nameserver_malformed_total", "Connections closed for garbage", server.malformed)
+        yield CounterMetricFamily(
+            "nameserver_connections_dropped_total",
+            "Connections closed for what they made it hold",
+            server.memory.dropped,
+        )
+
+
+def registry(routes: Routes, server: RemotingServer, requests: dict[int, int]) -> CollectorRegistry:
+    """Everything a scrape shows, the process included; ``requests`` by code, 0 for unknown ones."""
+    from prometheus_client import CollectorRegistry, ProcessCollector
+
+    found = CollectorRegistry()
+    found.register(_Collector(routes, server, requests))
+    ProcessCollector(registry=found)
+    return found

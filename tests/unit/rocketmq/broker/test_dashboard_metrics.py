@@ -1,0 +1,65 @@
+"""A scrape under the original's names: what its dashboards query."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+
+from support.admin_desk import Caller, Desk
+from tallystick.rocketmq.broker import dashboard_metrics
+from tallystick.rocketmq.broker.dashboard_metrics import DashboardCollector
+from tallystick.rocketmq.broker.metrics import Counts
+from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, Language, ProducerGroup, TopicConfig
+
+
+def page(desk: Desk, counts: Counts | None = None) -> list[str]:
+    found = CollectorRegistry()
+    found.register(DashboardCollector(desk.parts, counts or Counts()))
+    return generate_latest(found).decode().splitlines()
+
+
+def test_topics_groups_clients_and_the_log() -> None:
+    desk = Desk()
+    desk.tables.topics.put(TopicConfig("T", 1, 1))
+    for number in range(5):
+        desk.shelf.send(b"%d" % number, topic="T")
+    desk.shelf.settle()
+    desk.parts.traffic.stored("T", 5, 0)
+    desk.parts.traffic.read("T", "G", 2, 300, 0)
+    desk.tables.offsets.commit("T", "G", 0, 2)
+    beat = Heartbeat("c", (ProducerGroup("P"),), (ConsumerGroup("G", consume_type="CONSUME_PASSIVELY"),))
+    desk.parts.clients.heard(cast("Link", Caller()), beat, beat.consumers, Language.JAVA, 513, 0.0)
+    shown = page(desk, Counts(bytes_by_topic={"T": 700, "gone": 9}))
+    node, where = 'node_id="b0",node_type="broker"', 'topic="T"'
+    group = f'cluster="c0",consumer_group="G",is_retry="false",is_system="false",{node},{where}'
+    for line in (
+        f'rocketmq_messages_in_total{{cluster="c0",is_system="false",message_type="normal",{node},{where}}} 5.0',
+        f'rocketmq_throughput_in_total{{cluster="c0",is_system="false",message_type="normal",{node},{where}}} 700.0',
+        f"rocketmq_messages_out_total{{{group}}} 2.0",
+        f"rocketmq_throughput_out_total{{{group}}} 300.0",
+        f"rocketmq_consumer_lag_messages{{{group}}} 3.0",
+        f'rocketmq_broker_permission{{cluster="c0",{node}}} 6.0',
+    ):
+        assert line in shown, (line, shown)
+    text = "\n".join(shown)
+    for name in (
+        'language="java"', "rocketmq_throughput_in_total", "rocketmq_consumer_lag_latency", "rocketmq_storage_size{",
+        "rocketmq_storage_flush_behind_bytes", 'consume_mode="push"', "rocketmq_producer_connections{",
+    ):  # fmt: skip
+        assert name in text, name
+    assert "gone" not in text
+
+
+def test_the_number_of_series_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dashboard_metrics, "MAX_SERIES", 3)
+    desk = Desk()
+    for number in range(10):
+        desk.parts.traffic.stored(f"T{number}", 1, 0)
+        desk.tables.offsets.commit("T", f"G{number}", 0, 0)
+    shown = page(desk)
+    assert sum(line.startswith("rocketmq_messages_in_total{") for line in shown) == 3
+    assert sum(line.startswith("rocketmq_consumer_lag_messages{") for line in shown) == 3
