@@ -68,8 +68,11 @@ class Budget(Generic[Peer]):
         """Whether more is held than may be: call ``excess``."""
         return self.held_bytes > self.limit_bytes
 
-    def unsent(self, peer: Peer, size: int, now: float, *, written: int = 0) -> None:
-        """Of all that was given to the peer's transport ``size`` bytes wait; ``written`` were given since last told."""
+    def unsent(self, peer: Peer, size: int, now: float, *, written: int = 0, taken: bool = False) -> None:
+        """Of all that was given to the peer's transport ``size`` bytes wait; ``written`` were given since last told.
+
+        ``taken``: the peer took something, though the size does not show it.
+        """
         found = self._unsent.get(peer)
         if found is None:
             if size:
@@ -80,7 +83,7 @@ class Budget(Generic[Peer]):
         if not size:
             del self._unsent[peer]
             return
-        if size < found.size + written:
+        if taken or size < found.size + written:
             found.moved_at = now
         found.size = size
 

@@ -62,6 +62,14 @@ def test_taking_shows_though_more_was_written_meanwhile() -> None:
     assert [found.peer for found in held.excess(30.0 + PATIENCE)] == ["a"]
 
 
+def test_what_was_taken_of_a_buffer_that_stays_whole_counts() -> None:
+    held = budget()
+    held.unsent("a", 100, 0.0, written=100)
+    held.unsent("a", 100, 30.0, taken=True)
+    assert held.excess(PATIENCE) == []
+    assert [found.peer for found in held.excess(30.0 + PATIENCE)] == ["a"]
+
+
 def test_who_has_nothing_to_take_is_never_late() -> None:
     held = budget()
     held.unsent("a", 10, 0.0, written=10)

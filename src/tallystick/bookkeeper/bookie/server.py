@@ -7,7 +7,6 @@ and beyond it the largest holder is closed. Whoever takes nothing for a minute i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie.committer import Committer
@@ -16,7 +15,7 @@ from tallystick.bookkeeper.bookie.requests import Requests, SpeaksV3
 from tallystick.bookkeeper.bookie.session import ARENA_BYTES, Session, Surroundings
 from tallystick.bookkeeper.bookie.turns import Kind, Turns
 from tallystick.errors import RemoteProtocolError
-from tallystick.runtime.budget import Budget, Excess, Reason
+from tallystick.runtime.budget import Budget, Reason
 from tallystick.runtime.events import Events
 from tallystick.runtime.network import Listener, Network
 
@@ -62,7 +61,7 @@ class BookieServer:
         self._sessions: dict[Session, None] = {}
         self._told: set[str] = set()  # peers whose protocol version was already complained about
         self._crowded = False  # there were too many, and it was said
-        self._turn_is_due = False
+        self._turn_is_due = self._looking = False
         self._ticking: asyncio.TimerHandle | None = None
         self._arena = memoryview(bytearray(ARENA_BYTES))
         self.buffer = self._arena
@@ -118,8 +117,8 @@ class BookieServer:
         share = int(self._bounds.held_bytes * _ARENAS_SHARE) // max(1, len(self._sessions))
         self.buffer = self._arena[: max(_LEAST_READ_BYTES, share)]
 
-    def unsent(self, session: Session, size: int, written: int) -> None:
-        self._budget.unsent(session, size, self._loop.time(), written=written)
+    def unsent(self, session: Session, size: int, taken: bool) -> None:
+        self._budget.unsent(session, size, self._loop.time(), taken=taken)
         if self._ticking is None and size:
             self._ticking = self._loop.call_later(TICK_S, self._tick)
         self._changed()
@@ -156,8 +155,8 @@ class BookieServer:
     def _changed(self) -> None:
         self._counts.unsent_bytes = self._budget.unsent_bytes
         self._counts.unfinished_bytes = self._budget.unfinished_bytes
-        if self._budget.over:
-            self._close(self._budget.excess(self._loop.time()))
+        if self._budget.over and not self._looking:
+            self._close_excess()
         if not self._turn_is_due and self._turns.due:
             self._turn_is_due = True
             self._loop.call_soon(self._turn)
@@ -170,16 +169,19 @@ class BookieServer:
 
     def _tick(self) -> None:
         """Look who took answers, and close who must go."""
-        self._ticking, now = None, self._loop.time()
-        for session in self._budget.takers():
-            session.look()
-        self._close(self._budget.excess(now))
+        self._ticking = None
+        self._close_excess()
         self._changed()
         if self._ticking is None and self._budget.unsent_bytes:
             self._ticking = self._loop.call_later(TICK_S, self._tick)
 
-    def _close(self, excess: Iterable[Excess[Session]]) -> None:
-        for found in excess:
+    def _close_excess(self) -> None:
+        # What was written may have gone out since it was counted: nobody is closed for that.
+        self._looking = True
+        for session in self._budget.takers():
+            session.look()
+        self._looking = False
+        for found in self._budget.excess(self._loop.time()):
             if found.reason is Reason.UNFINISHED:
                 self._counts.unfinished_closed += 1
             else:

@@ -7,6 +7,7 @@ connections hold together, and whose turn it is, their server knows.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
@@ -20,6 +21,7 @@ from tallystick.runtime.network import no_delay
 WRITE_HIGH_BYTES = 1024 * 1024
 ARENA_BYTES = 1024 * 1024
 
+_LITTLE_BYTES = 16 * 1024  # unsent: not worth counting; a loop may send them only at the end of its turn
 _ACKS_BYTES = 64 * 1024  # answers that wait for the disk and are fewer bytes are acks, bounded with their adds
 
 
@@ -44,8 +46,8 @@ class Crowd(Protocol):
         """The peer is closed for what it sent."""
         ...
 
-    def unsent(self, session: Session, size: int, written: int) -> None:
-        """So many bytes wait for the peer to take them, after so many were written."""
+    def unsent(self, session: Session, size: int, taken: bool) -> None:
+        """So many bytes are kept for the peer to take; ``taken``: it took some since this was last told."""
         ...
 
     def unfinished(self, session: Session, size: int) -> None:
@@ -80,7 +82,8 @@ class Session(asyncio.BufferedProtocol):
         self._need = 1  # so many bytes make it worthwhile to look
         self._held = 0  # bytes of answers that wait for the disk
         self._kept = 0  # bytes that the crowd was told of
-        self._unsent_bytes = 0  # and of those that the peer has not taken
+        self._writes: deque[int] = deque()  # bytes of each write of which the peer has not taken all
+        self._unsent_bytes = 0  # what it has not taken of them
         self._unsent = False  # the peer does not take its answers
         self._congested = False  # too much waits for the disk
         self._waits = False  # for one of the next turns
@@ -134,15 +137,25 @@ class Session(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def look(self, written: int = 0) -> None:
-        """See how much the peer has not taken yet."""
+        """See how much the peer has not taken yet. What was written as one is kept as one until all of it is taken."""
         size = 0 if self._transport.is_closing() else self._transport.get_write_buffer_size()
-        if size or self._unsent_bytes:
-            self._unsent_bytes = size
-            self._crowd.unsent(self, size, written)
+        if size < _LITTLE_BYTES:
+            size = 0
+        if not (size or self._unsent_bytes):
+            return
+        if written:
+            self._writes.append(written)
+        taken = size < self._unsent_bytes + written
+        kept = sum(self._writes)
+        while self._writes and (kept - self._writes[0] >= size):
+            kept -= self._writes.popleft()
+        self._unsent_bytes = size
+        self._crowd.unsent(self, max(size, kept), taken)
 
     def _forget(self) -> None:
         """What was received is of no use any more."""
         self._chunks, self._size, self._need, self._kept, self._unsent_bytes = [], 0, 1, 0, 0
+        self._writes.clear()
         self._crowd.forget(self)
 
     def _account(self) -> None:
