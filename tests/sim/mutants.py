@@ -170,6 +170,13 @@ MUTANTS = (
         killer="tests/unit/bookkeeper/bookie/test_journal.py",
     ),
     Mutant(
+        "a new life of a segment goes over its only whole header first",
+        BOOKIE + "journal.py",
+        "key=lambda copy: copy == segment.header",
+        "key=lambda copy: copy != segment.header",
+        killer="tests/unit/bookkeeper/bookie/test_journal.py",
+    ),
+    Mutant(
         "a commit is acknowledged and never written",
         BOOKIE + "journal.py",
         "            segment.file.write([data, _padding(len(data))], start)\n",

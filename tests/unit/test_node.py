@@ -8,14 +8,20 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from support.bookies import KEY, adds, codes, read
+from support.bookies import KEY, SpyDisk, adds, codes, read
+from support.brokers import send_command
+from tallystick import node
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.errors import StorageError
 from tallystick.node import bookie_main, broker_main, name_server_main
+from tallystick.rocketmq.wire.remoting import encode
 
 RUN = "import sys; from tallystick import node; sys.exit(getattr(node, sys.argv[1])(sys.argv[2], {}))"
 
@@ -143,3 +149,40 @@ def test_what_keeps_a_broker_or_a_name_server_from_starting_is_exit_code_1(
         assert name_server_main(None, {"listenPort": port}, io.StringIO()) == 1
     said = capsys.readouterr().err
     assert "already in use" in said and f"(host=127.0.0.1 port={port})" in said
+
+
+def test_exit_code_5_for_a_broker_whose_disk_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process ends by itself at the first write to the log that fails, and takes leave before."""
+    failing: list[bool] = []
+
+    def fail(action: str, path: str) -> None:
+        if failing and action == "write" and "commitlog" in path:
+            raise StorageError("cannot write: Input/output error", path=path)
+
+    real_world = node.real_world
+    monkeypatch.setattr(node, "real_world", lambda *told: replace(real_world(*told), disk=SpyDisk(fail)))
+    keys = {
+        "storePathRootDir": f"{tmp_path}/store", "brokerName": "b", "listenPort": "0",
+        "mappedFileSizeCommitLog": "1048576", "maxHashSlotNum": "100", "maxIndexNum": "400",
+    }  # fmt: skip
+    with ThreadPoolExecutor(1) as pool:
+
+        class Ready(io.StringIO):
+            def write(self, text: str) -> int:
+                if "address=" in text:
+                    failing.append(True)
+                    pool.submit(send_one, int(text.partition("address=")[2].split()[0].rpartition(":")[2]))
+                return super().write(text)
+
+        assert broker_main(None, keys, Ready()) == 5
+    said = capsys.readouterr().err
+    assert "error: StorageError: cannot write: Input/output error" in said
+    assert "commitlog" in said
+
+
+def send_one(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(encode(send_command()))
+        connection.recv(4096)

@@ -36,6 +36,7 @@ from tallystick.errors import DiskFull, MetadataConflict, StorageError, UsageErr
 from tallystick.runtime.disk import FolderLock
 from tallystick.runtime.health import HealthPages, serve_health
 from tallystick.runtime.outside import Outside
+from tallystick.runtime.tasks import watch
 from tallystick.runtime.worker import Worker
 
 Address = tuple[str, int]
@@ -225,11 +226,7 @@ class Bookie:
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.append(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error if isinstance(error, Exception) else StorageError(repr(error)))
+        watch([task], self._fail)
 
     async def _end_tasks(self) -> None:
         await self.upkeep.finish()

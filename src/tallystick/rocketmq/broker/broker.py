@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-from tallystick.errors import StorageError, UsageError
+from tallystick.errors import UsageError
 from tallystick.rocketmq.broker.admin import Admin
 from tallystick.rocketmq.broker.client_requests import ClientRequests
 from tallystick.rocketmq.broker.clients import Clients
@@ -49,6 +49,7 @@ from tallystick.runtime.disk import ByteLock
 from tallystick.runtime.health import HealthPages, serve_health
 from tallystick.runtime.outside import Outside
 from tallystick.runtime.ports import ReservedPort
+from tallystick.runtime.tasks import watch
 
 Address = tuple[str, int]
 
@@ -127,6 +128,7 @@ class Broker:
         self._saver = Saver(self.tables, files, outside.events)
         self._stack.push_async_callback(self._saver.close)
         self._saver.start()
+        watch(self._saver.tasks, self._fail)
 
     async def _listen_ha(self) -> Address | None:
         try:
@@ -200,12 +202,14 @@ class Broker:
             self._stack.push_async_callback(self.sync.close)
             self.sync.arrived(self.parts.store.queues())
             self.sync.start()
+            watch(self.sync.tasks, self._fail)
         self._registrar = Registrar(
             client, outside.events, self.parts.identity, settings.name_servers, self.parts.topics.table, self._found,
             settings.register_timeout_ms / 1000,
         )  # fmt: skip
         self._stack.push_async_callback(self._registrar.close)
         self._registrar.start()
+        watch(self._registrar.tasks, self._fail)
 
     async def _listen_http(self) -> None:
         settings, store = self.settings, self.parts.store
@@ -277,8 +281,8 @@ class Broker:
         if self.sync is not None:
             self.sync.master = masters.address
 
-    def _fail(self, error: StorageError) -> None:
-        """The disk failed: reads go on until somebody stops the process, nothing more is stored."""
+    def _fail(self, error: Exception) -> None:
+        """The disk failed, or a background task: reads go on until the process stops, nothing more is stored."""
         if not self.failure.done():
             self._outside.events.emit("broker failed", reason=str(error))
             self.failure.set_result(error)

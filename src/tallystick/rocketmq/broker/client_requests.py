@@ -56,9 +56,9 @@ class ClientRequests:
         self._notify(self._clients.closed(link))
 
     def _scan(self) -> None:
+        self.start()
         for link in self._clients.expired(self._parts.clock.now()):
             link.abort("its client sent no heartbeat for too long")
-        self.start()
 
     # Heartbeats
 

@@ -17,7 +17,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tallystick.errors import StorageError
 from tallystick.rocketmq.broker.metrics import SlaveLag
 from tallystick.rocketmq.broker.settings import BrokerSettings, Role
 from tallystick.rocketmq.ha.acks import Settle, Settled
@@ -44,7 +43,7 @@ class Listeners:
     awaited: Callable[[], bool]  # does anybody wait for a message?
     arrived: Callable[[list[Arrival]], None]  # messages became readable
     following: Callable[[], None]  # the master feeds this slave from now on
-    failed: Callable[[StorageError], None]  # the disk failed: nothing more is stored
+    failed: Callable[[Exception], None]  # the disk, or a task in the background: nothing more is stored
 
 
 class BrokerLog:
@@ -73,7 +72,7 @@ class BrokerLog:
         store = self.store
         store.slave = self._settings.is_slave
         if store.slave:
-            told = self._appended, self._listeners.following
+            told = self._appended, self._listeners.following, self._listeners.failed
             return None, HaSlave(outside.network, outside.clock, outside.events, store, ha, *told)
         file_bytes = self._settings.store.commit_log_file_bytes
         return HaMaster(
@@ -94,7 +93,7 @@ class BrokerLog:
         """Append all drafts of a tick at once."""
         before = self.store.end
         puts = self.store.put(drafts)
-        if self.store.end > before:
+        if self.store.end > before or self.store.failure is not None:
             self._appended()
         return puts
 
@@ -126,6 +125,8 @@ class BrokerLog:
     # What happens to the log
 
     def _appended(self) -> None:
+        if self.store.failure is not None:
+            return self._listeners.failed(self.store.failure)
         if self._master is not None:
             self._master.appended(self.store.end)
         if self._sync_flush:
@@ -149,7 +150,7 @@ class BrokerLog:
         before = self.store.reput_offset
         try:
             arrivals = self.store.reput()
-        except StorageError as error:
+        except Exception as error:  # whatever it is: nothing more would become readable
             return self._listeners.failed(error)
         if arrivals:
             self._listeners.arrived(arrivals)

@@ -94,6 +94,11 @@ class MetadataSync:
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """What runs from ``start`` to ``close``."""
+        return [self._task] if self._task is not None else []
+
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()

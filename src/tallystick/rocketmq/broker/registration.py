@@ -83,7 +83,7 @@ class Registrar:
         self._client, self._events, self._identity = client, events, identity
         self._table, self._found, self._timeout_s = table, found, timeout_s
         self._servers = {server: _NameServer() for server in name_servers}
-        self._tasks: list[asyncio.Task[None]] = []
+        self.tasks: list[asyncio.Task[None]] = []  # what runs from ``start`` to ``close``
         self._masters = Masters()
         self._changes = 1
         self._waiting: list[tuple[int, Callable[[], None]]] = []  # for which change, and whom to call then
@@ -95,7 +95,7 @@ class Registrar:
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._keep(name, server)) for name, server in self._servers.items()]
+        self.tasks = [loop.create_task(self._keep(name, server)) for name, server in self._servers.items()]
 
     def changed(self) -> None:
         """The topics changed: tell everyone now."""
@@ -121,9 +121,9 @@ class Registrar:
 
     async def close(self) -> None:
         """Take leave of all name servers that can be reached."""
-        for task in self._tasks:
+        for task in self.tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self.tasks, return_exceptions=True)
         fields = BrokerHeader(**self._header()).to_fields()
         leaving = (
             self._client.ask(name, request(RequestCode.UNREGISTER_BROKER, dict(fields)), 0.5)

@@ -27,6 +27,11 @@ class Saver:
     def start(self) -> None:
         self._task = self._loop.create_task(self._run())
 
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """What runs from ``start`` to ``close``."""
+        return [self._task] if self._task is not None else []
+
     async def close(self) -> None:
         """What is not saved yet is saved now."""
         if self._task is not None:

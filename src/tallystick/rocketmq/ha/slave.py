@@ -18,6 +18,7 @@ from tallystick.rocketmq.ha.status import FollowStatus, Speed
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 from tallystick.runtime.network import Network
+from tallystick.runtime.tasks import watch
 
 ARENA_BYTES = 1024 * 1024
 CONNECT_S = 5.0
@@ -37,14 +38,16 @@ class HaSlave:
     def __init__(
         self, network: Network, clock: Clock, events: Events, log: Log, settings: HaSettings,
         on_appended: Callable[[], None], on_following: Callable[[], None],
+        failed: Callable[[Exception], None],
     ) -> None:  # fmt: skip
-        """``on_appended()`` after each append: to dispatch it, and to begin a sync that ends in ``flushed``.
+        """``on_appended()`` after each append, one that failed too: to dispatch it, and to begin a sync that ends in
+        ``flushed``.
 
-        ``on_following()`` when a link begins that feeds this log.
+        ``on_following()`` when a link begins that feeds this log. ``failed(error)`` when it can follow nobody any more.
         """
         self._network, self._events = network, events
         self.clock, self.log, self.settings = clock, log, settings
-        self.on_appended, self._on_following = on_appended, on_following
+        self.on_appended, self._on_following, self._failed = on_appended, on_following, failed
         self.arena = memoryview(bytearray(ARENA_BYTES))
         self.speed = Speed()
         self.last_read_ms = self.last_write_ms = 0
@@ -66,6 +69,7 @@ class HaSlave:
             self._link.end(self._why)
         if self._task is None:
             self._task = asyncio.create_task(self._run())
+            watch([self._task], self._failed)
 
     def flushed(self) -> None:
         """More of the log is synced."""
@@ -204,6 +208,7 @@ class MasterLink(asyncio.BufferedProtocol):
         try:
             slave.log.append_raw(offset, parts[0] if len(parts) == 1 else b"".join(parts))
         except StorageError as error:
+            slave.on_appended()
             return [Close(f"cannot append: {error}", slave.settings.retry_ms / 1000)]
         slave.on_appended()
         return self.core.appended(place_of(slave.log), slave.clock.now())

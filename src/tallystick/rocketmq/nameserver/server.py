@@ -83,8 +83,8 @@ class NameServer:
         return {"healthy": True, "brokers": sorted(brokers), "topics": len(self.routes.topics())}
 
     def _scan(self) -> None:
-        self._tell_gone(self.routes.expire(self._clock.now()), "it was silent for too long")
         self._scanner = asyncio.get_running_loop().call_later(self._settings.scan_interval_s, self._scan)
+        self._tell_gone(self.routes.expire(self._clock.now()), "it was silent for too long")
 
     def _tell_gone(self, gone: list[Announcement], reason: str) -> None:
         for announced in gone:

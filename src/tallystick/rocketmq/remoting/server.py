@@ -141,11 +141,11 @@ class RemotingServer:
 
     def _sweep(self) -> None:
         """Close what was idle for too long."""
+        self._sweeper = self._loop.call_later(self._settings.idle_s / 4, self._sweep)
         oldest = self._clock.now() - self._settings.idle_s
         for link in tuple(self._links):
             if link.touched < oldest:
                 link.abort("idle")
-        self._sweeper = self._loop.call_later(self._settings.idle_s / 4, self._sweep)
 
 
 def _host_of(link: Link) -> str:

@@ -34,7 +34,7 @@ class CommitLog:
         self.files, self.end, self.flushed, self.start = files, end, end, start
         self.border, self._sidecar = end, sidecar
         self._preparing = threading.Lock()  # a log without a byte may begin elsewhere, and its reserve is none then
-        self.failed = False  # a write or a sync failed: nobody knows what is on the disk
+        self.failed: StorageError | None = None  # of a write or a sync: nobody knows what is on the disk
 
     @property
     def first(self) -> int:
@@ -61,8 +61,8 @@ class CommitLog:
         except DiskFull:
             self._blot(size)
             raise
-        except StorageError:
-            self.failed = True
+        except StorageError as error:
+            self.failed = error
             raise
         self.end += size
 
@@ -110,8 +110,8 @@ class CommitLog:
             return
         try:
             self.files.write([bytes(end - self.end)], self.end)
-        except StorageError:
-            self.failed = True  # unless it is all zeros, the next start may find messages nobody was promised
+        except StorageError as error:
+            self.failed = error  # unless it is all zeros, the next start may find messages nobody was promised
 
     def slice(self, offset: int, limit: int) -> memoryview:
         """At most ``limit`` bytes from ``offset`` in one file; empty at the end and outside the log."""
@@ -153,8 +153,8 @@ class CommitLog:
             try:
                 crc = self._crc(self.flushed, end)
                 self._sidecar.sync(end, border, crc, lambda: self.files.sync(self.flushed, end))
-            except StorageError:
-                self.failed = True
+            except StorageError as error:
+                self.failed = error
                 raise
             self.flushed = end
         return self.flushed

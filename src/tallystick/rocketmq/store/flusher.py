@@ -1,7 +1,8 @@
 """Flushes and upkeep of a store on threads of their own: group commit, without a timer for those who wait.
 
 What is written while one sync runs is the next one's. Nobody waits under ASYNC_FLUSH; then it happens at intervals. A
-failed sync is the end: nobody knows what is on the disk, so nothing is reported flushed any more.
+failed sync is the end: nobody knows what is on the disk, so nothing is reported flushed any more. So is any other error
+here: a broker without flushes or upkeep must not go on as if nothing were.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from tallystick.errors import StorageError
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.runtime.clock import Clock
+from tallystick.runtime.tasks import watch
 from tallystick.runtime.worker import Worker
 
 MAINTAIN_S = 1.0
@@ -23,7 +24,7 @@ class Flusher:
 
     def __init__(
         self, store: MessageStore, clock: Clock, interval_ms: int,
-        *, flushed: Callable[[int], None], failed: Callable[[StorageError], None],
+        *, flushed: Callable[[int], None], failed: Callable[[Exception], None],
     ) -> None:  # fmt: skip
         """``flushed(offset)`` after each sync, ``failed(error)`` once, when the store must stop."""
         self._store, self._clock, self._interval_s = store, clock, interval_ms / 1000
@@ -37,6 +38,7 @@ class Flusher:
     def start(self) -> None:
         """Flush and maintain at intervals from now on."""
         self._tasks = [asyncio.create_task(self._flush_at_intervals()), asyncio.create_task(self._maintain())]
+        watch(self._tasks, self._fail)
 
     def request(self) -> None:
         """Sync all that is written now, soon."""
@@ -49,16 +51,14 @@ class Flusher:
     def _done(self, offset: int | None, error: Exception | None) -> None:
         self._busy = False
         if offset is None or error is not None:
-            self._fail(error)
+            self._fail(error or AssertionError("a flush that ended in nothing"))
             return
         if self._again:  # first, so that the thread works while the answers of this one are sent
             self._again = False
             self.request()
         self._flushed(offset)
 
-    def _fail(self, error: Exception | None) -> None:
-        if not isinstance(error, StorageError):
-            raise error or AssertionError("a flush that ended in nothing")
+    def _fail(self, error: Exception) -> None:
         if not self._closed:
             self._closed = True
             self._failed(error)
@@ -72,11 +72,7 @@ class Flusher:
     async def _maintain(self) -> None:
         while True:
             await asyncio.sleep(MAINTAIN_S)
-            try:
-                await self._maintaining.run(partial(self._store.maintain, self._clock.wall_ms()))
-            except StorageError as error:
-                self._fail(error)
-                return
+            await self._maintaining.run(partial(self._store.maintain, self._clock.wall_ms()))
 
     async def close(self) -> None:
         """Finish what runs, close the store. Nothing else may use it any more."""

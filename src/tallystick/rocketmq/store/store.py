@@ -151,6 +151,11 @@ class MessageStore:
         return self.refusal is None
 
     @property
+    def failure(self) -> StorageError | None:
+        """What ended it: it takes nothing more before it is opened again, by another process."""
+        return self._log.failed
+
+    @property
     def refusal(self) -> str | None:
         """Why it takes no messages; None when it does."""
         if self._log.failed:

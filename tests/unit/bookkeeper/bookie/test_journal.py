@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
 from support.stores import SMALL
 from tallystick.bookkeeper.bookie.journal import COMMIT_BYTES, FIRST_COMMIT, Commit, Journal
 from tallystick.errors import CorruptRecord, DiskFull, StorageError
-from tallystick.runtime.disk import BLOCK_BYTES
-from tallystick.sim.disk import Crashed, SimDisk
+from tallystick.runtime.disk import BLOCK_BYTES, Buffer
+from tallystick.sim.disk import Crashed, SimDisk, SimFile
 
 SEGMENT = "/journal/00000001.segment"
 
@@ -210,3 +211,27 @@ def test_a_header_is_whole_after_any_number_of_crashes() -> None:
             desk.write(2, b"never")
         desk.disk.power_loss()
     assert len(desk.disk.listdir("/journal")) == 1
+
+
+@pytest.mark.parametrize("damaged", [0, BLOCK_BYTES])
+def test_a_crash_in_a_stamp_damages_no_header_copy_that_is_the_only_whole_one(
+    damaged: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write that is torn damages its whole block: the copy that is damaged already is the one to write first."""
+    desk, written = Desk(), list[int]()
+    desk.fill(1)
+    desk.disk.flip(SEGMENT, damaged + 9)
+    desk.replay(mark=1)
+    write = SimFile.write
+
+    def note(file: SimFile, buffers: Sequence[Buffer], offset: int) -> int:
+        written.append(offset)
+        return write(file, buffers, offset)
+
+    monkeypatch.setattr(SimFile, "write", note)
+    desk.disk.crash_at = desk.disk.operations + 1
+    with pytest.raises(Crashed):
+        desk.write(2, b"never")
+    desk.disk.power_loss()
+    desk.disk.flip(SEGMENT, written[-1] + 10)
+    desk.open()

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from support.bookies import SpyDisk
 from support.brokers import SMALL, Bench, benched, pull_command, send_command
 from support.waiting import until
 from tallystick.errors import DiskFull, StorageError
 from tallystick.rocketmq.broker import log as log_module
+from tallystick.rocketmq.broker import saver as saver_module
 from tallystick.rocketmq.broker.broker import Broker
+from tallystick.rocketmq.broker.metadata_sync import MetadataSync
+from tallystick.rocketmq.broker.registration import Registrar
+from tallystick.rocketmq.broker.saver import Saver
 from tallystick.rocketmq.broker.settings import Role
+from tallystick.rocketmq.ha.slave import HaSlave
 from tallystick.rocketmq.store.consume_queue import ConsumeQueue
 from tallystick.rocketmq.wire.values import PullFlag
 
@@ -146,3 +153,91 @@ async def test_a_disk_that_fails_under_dispatch_ends_the_broker(
 
 def _broken(*_: object) -> None:
     raise StorageError("input/output error")
+
+
+@pytest.mark.rule("H11")
+async def test_a_flush_answers_the_sends_that_it_synced_and_no_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker(bench.settings(store=replace(SMALL, sync_flush=True)))
+        early, late, store = await bench.peer(broker), await bench.peer(broker), broker.parts.store
+        flush, flushes, go_on = store.flush, list[int](), threading.Event()
+
+        def slow() -> int:
+            flushes.append(flush())
+            if len(flushes) > 1:  # while the second one runs, the first is heard of
+                go_on.wait(10)
+            else:
+                asyncio.run_coroutine_threadsafe(appended(), loop).result(10)
+            return flushes[-1]
+
+        async def appended() -> None:
+            late.send(send_command())
+            await until(lambda: store.end > flushes[0])
+
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(store, "flush", slow)
+        assert (await early.ask(send_command())).code == 0
+        assert store.end > flushes[0]
+        await late.ask(pull_command(offset=9))
+        assert [command.opaque for command in late.order] == [2], "the send has no answer before its own sync"
+        go_on.set()
+        assert (await late.answer(1)).code == 0
+
+
+def failing(broken: list[str]) -> SpyDisk:
+    """A disk on which writes to files whose paths have a word of ``broken`` fail."""
+
+    def fail(action: str, path: str) -> None:
+        if action == "write" and any(word in path for word in broken):
+            raise StorageError("cannot write: Input/output error", path=path)
+
+    return SpyDisk(fail)
+
+
+async def test_a_log_write_that_fails_ends_the_broker(tmp_path: Path) -> None:
+    """It was registered, refused every send and never ended."""
+    broken: list[str] = []
+    async with benched(tmp_path) as bench:
+        seldom = replace(SMALL, flush_interval_ms=600_000)  # a flush would find it too
+        broker = await bench.broker(bench.settings(store=seldom), failing(broken))
+        peer = await bench.peer(broker)
+        assert (await peer.ask(send_command())).code == 0
+        broken.append("commitlog")
+        assert (await peer.ask(send_command())).code == 1
+        assert isinstance(await asyncio.wait_for(broker.failure, 10), StorageError)
+
+
+@pytest.mark.rule("H8")
+async def test_h8_a_slaves_log_write_that_fails_ends_the_slave(tmp_path: Path) -> None:
+    broken: list[str] = []
+    async with benched(tmp_path) as bench:
+        master = await bench.broker(bench.settings("master"))
+        seldom = replace(SMALL, flush_interval_ms=600_000)
+        slave = await bench.broker(bench.settings("slave", role=Role.SLAVE, broker_id=1, store=seldom), failing(broken))
+        assert master.ha_address is not None
+        slave.log.follow(f"127.0.0.1:{master.ha_address[1]}")
+        await until(lambda: master.log.ha_status().in_sync_slaves == 1)
+        broken.append("commitlog")
+        await (await bench.peer(master)).ask(send_command())
+        assert isinstance(await asyncio.wait_for(slave.failure, 10), StorageError)
+
+
+@pytest.mark.parametrize(
+    ("module", "method"), [(Saver, "save"), (MetadataSync, "_due"), (Registrar, "_register"), (HaSlave, "_stay")]
+)
+async def test_a_background_task_that_dies_ends_the_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: type, method: str
+) -> None:
+    async def die(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(saver_module, "PERIOD_S", 0.0)
+    async with benched(tmp_path) as bench:
+        with monkeypatch.context() as dying:
+            dying.setattr(module, method, die)
+            slave = bench.settings(role=Role.SLAVE, broker_id=1, name_servers=("127.0.0.1:1",))
+            broker = await bench.broker(slave)
+            broker.log.follow("127.0.0.1:1")
+            assert "a bug" in str(await asyncio.wait_for(broker.failure, 10))

@@ -48,8 +48,10 @@ class Slave:
     def __init__(self, log: Any, settings: HaSettings) -> None:
         self.log, self.events = log, list[Event]()
         self.followed = 0
+        self.errors: list[Exception] = []  # why it can follow nobody any more
         self.link = HaSlave(
             TcpNetwork(), SystemClock(), Events(self.events.append), log, settings, self._appended, self._following,
+            self.errors.append,
         )  # fmt: skip
         self.synced = settings.sync_flush
 

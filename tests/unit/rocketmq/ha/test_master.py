@@ -68,6 +68,23 @@ async def test_h10_a_connection_that_said_nothing_is_no_slave(house: Any) -> Non
     assert master.port.status()[0].why == "it has not yet said where its log ends"
 
 
+@pytest.mark.rule("H4", "H10")
+async def test_h10_a_slave_without_a_byte_counts_where_it_is_and_not_where_it_will_begin(house: Any) -> None:
+    """It begins near the end, in the newest file; a send must not wait for one that has nothing of what is before."""
+    log = MemoryLog(b"x" * 5000, file_bytes=4096)
+    master = await house.master(log, max_gap_bytes=1000)
+    peer = await house.peer(master.address)
+    peer.report(0)
+    await until(lambda: master.port.status()[0].started if master.port.status() else False)
+    assert master.port.status()[0].start == 4096
+    assert not master.waits.core.available(log.end)
+    assert not master.port.status()[0].in_sync
+    while (await peer.frame())[0] < 4096:
+        pass
+    peer.report(log.end)
+    await until(lambda: master.waits.core.available(log.end))
+
+
 @pytest.mark.rule("H6")
 async def test_h6_a_silent_slave_is_closed(house: Any) -> None:
     master = await house.master(housekeeping_ms=50)

@@ -10,6 +10,7 @@ import pytest
 
 from support.message_stores import SMALL, draft
 from tallystick.errors import StorageError
+from tallystick.rocketmq.store import flusher as flusher_module
 from tallystick.rocketmq.store.flusher import Flusher
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.runtime.clock import SystemClock
@@ -25,7 +26,7 @@ def store(tmp_path: Path) -> MessageStore:
 class Desk:
     def __init__(self, store: MessageStore, interval_ms: int = 60_000) -> None:
         self.offsets: list[int] = []
-        self.errors: list[StorageError] = []
+        self.errors: list[Exception] = []
         self.news = asyncio.Event()
         self.flusher = Flusher(store, SystemClock(), interval_ms, flushed=self.flushed, failed=self.failed)
 
@@ -33,7 +34,7 @@ class Desk:
         self.offsets.append(offset)
         self.news.set()
 
-    def failed(self, error: StorageError) -> None:
+    def failed(self, error: Exception) -> None:
         self.errors.append(error)
         self.news.set()
 
@@ -79,4 +80,49 @@ async def test_a_failure_is_told_once_and_nothing_is_flushed_after_it(
     desk.flusher.request()
     await asyncio.sleep(0)
     assert (len(desk.errors), desk.offsets) == (1, [])
+    await desk.flusher.close()
+
+
+@pytest.mark.rule("H11")
+async def test_a_flush_settles_what_it_synced_and_not_what_was_written_meanwhile(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, go_on, flush = threading.Event(), threading.Event(), store.flush
+
+    def slow() -> int:
+        offset = flush()
+        synced.set()
+        go_on.wait(10)
+        return offset
+
+    monkeypatch.setattr(store, "flush", slow)
+    desk = Desk(store)
+    (put,) = store.put([draft(b"synced")])
+    desk.flusher.request()
+    await asyncio.to_thread(synced.wait, 10)
+    store.put([draft(b"not synced")])
+    go_on.set()
+    await desk.news.wait()
+    assert desk.offsets == [put.end]
+    assert put.end == store.flushed < store.end
+    await desk.flusher.close()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), StorageError("a disk")])
+@pytest.mark.parametrize("call", ["flush", "maintain"])
+async def test_no_error_ends_flushes_or_upkeep_in_silence(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch, call: str, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(flusher_module, "MAINTAIN_S", 0.0)
+    monkeypatch.setattr(store, call, fail)
+    desk = Desk(store)
+    desk.flusher.start()
+    desk.flusher.request()
+    while not desk.errors:
+        await desk.news.wait()
+        desk.news.clear()
+    assert desk.errors == [error]
     await desk.flusher.close()
