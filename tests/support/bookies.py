@@ -105,6 +105,7 @@ class Home:
     disk: Disk = field(default_factory=OsDisk)
     storage: StorageSettings = SMALL
     events: list[Event] = field(default_factory=list)
+    looks: bool = False  # at the metadata of ledgers: most tests add to ledgers that have none
 
     @property
     def settings(self) -> BookieSettings:
@@ -124,7 +125,9 @@ class Home:
 
     async def start(self, **changes: Any) -> Bookie:
         outside = Outside(TcpNetwork(), self.disk, SystemClock(), Events(self.events.append))
-        return await start_bookie(replace(self.settings, **changes), outside, self.storage)
+        bookie = await start_bookie(replace(self.settings, **changes), outside, self.storage)
+        bookie.looks.active = self.looks
+        return bookie
 
     @contextlib.asynccontextmanager
     async def running(self, **changes: Any) -> AsyncIterator[Bookie]:

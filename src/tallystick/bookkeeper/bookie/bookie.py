@@ -22,6 +22,7 @@ from tallystick.bookkeeper.bookie.config import BookieSettings, addresses_of
 from tallystick.bookkeeper.bookie.cookies import check_cookies, folder_of, stored_instance
 from tallystick.bookkeeper.bookie.garbage import GarbageRules
 from tallystick.bookkeeper.bookie.limits import DiskGuard
+from tallystick.bookkeeper.bookie.looks import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts, View, registry
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.requests import Requests
@@ -155,12 +156,19 @@ class Bookie:
 
     async def _listen(self) -> None:
         settings = self._settings
+        self.looks = Looks(
+            self.driver, stored_instance(self._outside.disk, settings.ledger_dir), self.storage.looked,
+            self.committer.reserve, self.counts, self._outside.events,
+        )  # fmt: skip
+        self._stack.push_async_callback(self.looks.close)
         requests = Requests(
-            self.storage, self.guard, self.counts, self._recent,
+            self.storage, self.guard, self.counts, self._recent, looks=lambda: self.looks.active,
             max_frame_bytes=settings.max_frame_bytes, max_batch_bytes=settings.max_batch_read_bytes,
         )  # fmt: skip
         outside, bounds = self._outside, Bounds.of(self._outside.open_files, settings.max_frame_bytes)
-        self._server = BookieServer(outside.network, requests, self.committer, self.counts, outside.events, bounds)
+        self._server = BookieServer(
+            outside.network, requests, self.committer, self.looks, self.counts, outside.events, bounds
+        )
         try:
             self.address = await self._server.bind(self._addresses.listen_host, settings.port)
         except OSError as error:

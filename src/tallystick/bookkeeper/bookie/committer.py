@@ -49,7 +49,7 @@ class Committer:
         self._loop = asyncio.get_running_loop()
         self._waiting: Held = {}  # for the next commit
         self._blocked: list[Answerable] = []
-        self._in_flight = 0  # bytes
+        self._in_flight = self._reserved = 0  # bytes
         self._busy = self._kicked = self._stuck = self._dead = self._pressed = False
         self._retry: asyncio.TimerHandle | None = None
         self.idle = asyncio.Event()
@@ -57,7 +57,7 @@ class Committer:
 
     @property
     def staged_bytes(self) -> int:
-        return self._in_flight + self._storage.staged_bytes
+        return self._in_flight + self._storage.staged_bytes + self._reserved
 
     @property
     def congested(self) -> bool:
@@ -76,6 +76,12 @@ class Committer:
     def block(self, connection: Answerable) -> None:
         """Call its ``resume`` when there is room again."""
         self._blocked.append(connection)
+
+    def reserve(self, change: int) -> None:
+        """So many bytes more (or less) are held elsewhere and will be staged."""
+        self._reserved += change
+        if change < 0:
+            self._unblock()
 
     def press(self, pressed: bool) -> None:
         """Memory holds more than checkpoints keep up with (or does no longer)."""

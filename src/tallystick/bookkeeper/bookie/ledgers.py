@@ -39,6 +39,7 @@ class Ledger:
     key: bytes = field(repr=False)
     born: int
     fenced: bool = False
+    looked: bool = False  # at its metadata, in this life of the process
     fence_commit: int = 0  # the journal commit with the fence
     last: EntryId = NO_ENTRY  # the highest entry stored
     pages: index.Pages = field(default_factory=index.Pages, repr=False)  # of entries in entry logs
@@ -133,6 +134,13 @@ class Ledgers:
         if code == Code.OK:
             self.alive[ledger].fenced = True
         return Code.NO_LEDGER if code == Code.FENCED else code
+
+    def needs_look(self, ledger: LedgerId, entry: EntryId) -> bool:
+        """Whether an ordinary add must wait for a look at the metadata; not where it is refused in any case."""
+        found = self.alive.get(ledger)
+        if found is None:
+            return entry > 0 and ledger >= 0 and ledger not in self.deleted
+        return not (found.looked or found.fenced)
 
     def touch(self, ledger: LedgerId, now_ms: int) -> None:
         """Somebody asked for a ledger that is not here: a deleted one is remembered for longer."""

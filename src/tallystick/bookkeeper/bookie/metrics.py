@@ -38,6 +38,10 @@ class Counts:
     commit_seconds: float = 0.0
     checkpoints: int = 0
     ledgers_deleted: int = 0
+    looks: int = 0
+    looks_refused: int = 0
+    looks_failed: int = 0
+    adds_not_looked_at: int = 0
     collections: int = 0
     collections_failed: int = 0
     deletions_waiting: int = 0  # now
@@ -129,6 +133,14 @@ def _storage(view: View) -> Iterator[Metric]:
     for name, text, count in (
         ("bookie_collections_total", "Runs that compared the ledgers with the metadata", view.counts.collections),
         ("bookie_collections_failed_total", "Such runs that proved nothing", view.counts.collections_failed),
+        ("bookie_looks_total", "Ledgers whose metadata was looked at before their first add", view.counts.looks),
+        ("bookie_looks_refused_total", "Such ledgers that nobody may add to any more", view.counts.looks_refused),
+        ("bookie_looks_failed_total", "Such ledgers whose metadata could not be read", view.counts.looks_failed),
+        (
+            "bookie_adds_not_looked_at_total",
+            "Adds taken while no metadata could be read",
+            view.counts.adds_not_looked_at,
+        ),
     ):
         yield CounterMetricFamily(name, text, count)
     yield GaugeMetricFamily(

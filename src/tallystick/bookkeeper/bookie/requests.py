@@ -11,6 +11,7 @@ Nothing here waits: the session sends, the committer tells when it is durable.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.bookie.limits import DiskGuard
@@ -19,7 +20,7 @@ from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.v2 import Code, Flag
-from tallystick.codec.frames import AddRun, ack_adds, scan_adds, scan_read_requests
+from tallystick.codec.frames import AddRun, ack_adds, next_frame, scan_adds, scan_read_requests
 from tallystick.codec.uniform import scan_uniform_adds
 from tallystick.errors import RemoteProtocolError, StorageError
 
@@ -31,6 +32,7 @@ _READ_REQUEST_BYTES = 24
 _SCAN_BYTES = 2048 * _READ_REQUEST_BYTES  # looked at in one go: what is not answered now is looked at again
 _NO_AUTH = b"\x0a\x12AuthDisabledPlugin\x12\x00"  # AuthMessage {1: plugin name, 2: payload}
 _ANSWER = struct.Struct(">IIiqq")
+ADD_ANSWER_BYTES = _ANSWER.size
 _ADD_WORD, _READ_WORD = v2.header(v2.Op.ADD), v2.header(v2.Op.READ)
 
 
@@ -53,6 +55,7 @@ class Served:
     durable_size: int = 0  # of those that wait for the disk
     reads: bool = False  # something was read
     read_is_next: bool = False  # it ended before a read, because none was allowed
+    to_look: dict[int, list[bytes]] = field(default_factory=dict)  # adds that wait for a look at their ledger
 
     def answer(self, data: bytes, durable: bool = False) -> None:
         self.size += len(data)
@@ -62,16 +65,24 @@ class Served:
         else:
             self.at_once.append(data)
 
+    def wait(self, ledger: int, frame: bytes) -> None:
+        """An add that is answered when its ledger was looked at."""
+        self.to_look.setdefault(ledger, []).append(frame)
+
 
 class Requests:
-    """See the module. ``max_frame_bytes`` counts the length field; ``max_batch_bytes`` limits a batch read's answer."""
+    """See the module. ``max_frame_bytes`` counts the length field; ``max_batch_bytes`` limits a batch read's answer.
+
+    ``looks()``: whether first adds wait for a look at their ledger's metadata.
+    """
 
     def __init__(
         self, storage: Storage, guard: DiskGuard, counts: Counts, recent: RecentAdds, *,
-        max_frame_bytes: int, max_batch_bytes: int,
+        looks: Callable[[], bool], max_frame_bytes: int, max_batch_bytes: int,
     ) -> None:  # fmt: skip
         self._storage, self._guard, self._counts, self._recent = storage, guard, counts, recent
         self._max_body, self._max_batch = max_frame_bytes - _LENGTH_BYTES, max_batch_bytes
+        self.looks = looks
 
     def serve(self, data: bytes, *, reads: bool = True, short: bool = False) -> Served:
         """Answer the whole frames of ``data``; without ``reads`` those before the first that reads.
@@ -93,8 +104,66 @@ class Requests:
     def _scan(self, data: bytes, start: int, end: int) -> tuple[AddRun, int]:
         return scan_uniform_adds(data, start, end, self._max_body) or scan_adds(data, start, end, self._max_body)
 
+    def admit(self, frames: bytes) -> Served:
+        """Take in adds that waited for a look."""
+        served = Served(0)
+        self._store(frames, served)
+        return served
+
+    def refuse(self, frames: bytes) -> Served:
+        """Refuse adds to a ledger that nobody writes any more, as if it were fenced here."""
+        served, position = Served(0), 0
+        while (bounds := next_frame(frames, position, len(frames))) is not None:
+            request = v2.decode_request(memoryview(frames)[bounds[0] : bounds[1]])
+            assert isinstance(request, v2.Add), "nothing else waits for a look"
+            self._counts.adds += 1
+            self._counts.adds_failed += 1
+            served.answer(v2.encode_answer(request, Code.FENCED))
+            position = bounds[1]
+        return served
+
+    def _store(self, frames: bytes, served: Served) -> None:
+        position = 0
+        while position < len(frames):
+            run, stop = self._scan(frames, position, len(frames))
+            if run.ledgers:
+                self._store_run(frames, run, stop, served)
+            else:  # an ordinary add with flags
+                stop = position + _LENGTH_BYTES + int.from_bytes(frames[position : position + _LENGTH_BYTES], "big")
+                request = v2.decode_request(memoryview(frames)[position + _LENGTH_BYTES : stop])
+                assert isinstance(request, v2.Add), "nothing else waits for a look"
+                self._store_one(request, served)
+            position = stop
+
     def _add_run(self, data: bytes, run: AddRun, stop: int, served: Served) -> None:
-        start, served.position = run.bounds[0], stop
+        """Store a run, but for the adds that must wait for a look."""
+        served.position = stop
+        if places := self._to_look(run):
+            if self.looks():
+                frames = [data[run.bounds[place] : run.bounds[place + 1]] for place in range(len(run))]
+                for place in places:
+                    served.wait(run.ledgers[place], frames[place])
+                    frames[place] = b""
+                self._store(b"".join(frames), served)
+                return
+            self._counts.adds_not_looked_at += len(places)
+        self._store_run(data, run, stop, served)
+
+    def _to_look(self, run: AddRun) -> list[int]:
+        """The places of adds whose ledgers nobody has looked at. Of a new ledger entry 0 passes, not those behind."""
+        needs_look, ledger = self._storage.needs_look, run.ledgers[0]
+        if run.ledgers.count(ledger) == len(run) and not needs_look(ledger, 1):
+            return []
+        places, begun = list[int](), set[int]()
+        for place, (ledger, entry) in enumerate(zip(run.ledgers, run.entries, strict=True)):
+            if needs_look(ledger, 1):
+                if entry or ledger in begun or needs_look(ledger, 0):
+                    places.append(place)
+                begun.add(ledger)
+        return places
+
+    def _store_run(self, data: bytes, run: AddRun, stop: int, served: Served) -> None:
+        start = run.bounds[0]
         self._counts.adds += len(run)
         if not self._guard.accepts(high_priority=False):
             codes = [int(Code.READ_ONLY)] * len(run)
@@ -178,13 +247,12 @@ class Requests:
         if isinstance(request, v2.Auth):
             served.answer(v2.Auth(_NO_AUTH).encode())
         elif isinstance(request, v2.Add):
-            code = self._add(request)
-            self._counts.adds += 1
-            if code == Code.OK:
-                self._counts.add_bytes += len(request.body)
-            else:
-                self._counts.adds_failed += 1
-            served.answer(v2.encode_answer(request, code), durable=code == Code.OK)
+            if not request.flags & Flag.RECOVERY_ADD and self._storage.needs_look(request.ledger, request.entry):
+                if self.looks():
+                    served.wait(request.ledger, request.encode())
+                    return
+                self._counts.adds_not_looked_at += 1
+            self._store_one(request, served)
         elif isinstance(request, v2.Read):
             served.reads = True
             code, entry = self._open(request, request.entry)
@@ -196,6 +264,15 @@ class Requests:
             served.answer(v2.encode_answer(request, code, entry), durable=request.master_key is not None)
         else:
             self._batch(request, served)
+
+    def _store_one(self, request: v2.Add, served: Served) -> None:
+        code = self._add(request)
+        self._counts.adds += 1
+        if code == Code.OK:
+            self._counts.add_bytes += len(request.body)
+        else:
+            self._counts.adds_failed += 1
+        served.answer(v2.encode_answer(request, code), durable=code == Code.OK)
 
     def _add(self, request: v2.Add) -> int:
         if request.version > v2.VERSION:

@@ -10,6 +10,7 @@ import asyncio
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie.committer import Committer
+from tallystick.bookkeeper.bookie.looks import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.requests import Requests, SpeaksV3
 from tallystick.bookkeeper.bookie.session import ARENA_BYTES, Session, Surroundings
@@ -51,13 +52,14 @@ class BookieServer:
     """``start`` it, then ``stop`` it or ``abort`` it."""
 
     def __init__(
-        self, network: Network, requests: Requests, committer: Committer, counts: Counts, events: Events, bounds: Bounds
-    ) -> None:
+        self, network: Network, requests: Requests, committer: Committer, looks: Looks, counts: Counts, events: Events,
+        bounds: Bounds,
+    ) -> None:  # fmt: skip
         self._network, self._committer, self._counts, self._events = network, committer, counts, events
         self._bounds, self._loop = bounds, asyncio.get_running_loop()
         self._budget: Budget[Session] = Budget(bounds.held_bytes, STALLED_S)
         self._turns: Turns[Session] = Turns(_TURN_S)
-        self._around = Surroundings(requests, committer, self._turns, self)
+        self._around = Surroundings(requests, committer, self._turns, self, looks)
         self._sessions: dict[Session, None] = {}
         self._told: set[str] = set()  # peers whose protocol version was already complained about
         self._crowded = False  # there were too many, and it was said

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from tallystick.bookkeeper.bookie.committer import Committer
-from tallystick.bookkeeper.bookie.requests import Requests
+from tallystick.bookkeeper.bookie.looks import Looks
+from tallystick.bookkeeper.bookie.requests import ADD_ANSWER_BYTES, Requests
 from tallystick.bookkeeper.bookie.turns import Kind, Turns
 from tallystick.errors import RemoteProtocolError
 from tallystick.runtime.network import no_delay
@@ -71,6 +72,7 @@ class Surroundings:
     committer: Committer
     turns: Turns[Session]
     crowd: Crowd
+    looks: Looks
 
 
 class Session(asyncio.BufferedProtocol):
@@ -206,6 +208,8 @@ class Session(asyncio.BufferedProtocol):
         if served.when_durable:
             self._held += served.durable_size
             self._around.committer.hold(self, served.when_durable)
+        for ledger, frames in served.to_look.items():
+            self._look(ledger, frames)
         if served.at_once:
             self._write(served.at_once, served.size - served.durable_size)
         self._turns.spent(Kind.READ if served.reads else Kind.ADD, self._loop.time() - began)
@@ -218,6 +222,23 @@ class Session(asyncio.BufferedProtocol):
             self._around.committer.block(self)
         elif self._size >= self._need:
             self._wait(Kind.READ if served.read_is_next else Kind.ADD)
+
+    def _look(self, ledger: int, adds: list[bytes]) -> None:
+        """Have these adds answered when their ledger was looked at; until then their answers count as held."""
+        frames, size = b"".join(adds), len(adds) * ADD_ANSWER_BYTES
+        self._held += size
+
+        def go_on(admitted: bool) -> None:
+            if self._transport.is_closing():
+                return
+            requests = self._around.requests
+            served = requests.admit(frames) if admitted else requests.refuse(frames)
+            if served.when_durable:
+                self._around.committer.hold(self, served.when_durable)
+            if served.at_once:
+                self.deliver(served.at_once)
+
+        self._around.looks.hold(ledger, len(frames), go_on)
 
     def _watch_flow(self) -> None:
         wanted = not self._blocked

@@ -115,6 +115,15 @@ class Storage:
             self._take_in(request.ledger, Run(array("q", (request.entry,)), array("Q", (0, len(frame))), frame))
         return code
 
+    def needs_look(self, ledger: LedgerId, entry: EntryId) -> bool:
+        """Whether an ordinary add must wait until somebody looked at the ledger's metadata."""
+        return self._ledgers.needs_look(ledger, entry)
+
+    def looked(self, ledger: LedgerId) -> None:
+        """The metadata says that a ledger, if it is stored here, is written."""
+        if ledger in self._ledgers.alive:
+            self._ledgers.alive[ledger].looked = True
+
     def _take_in(self, ledger: LedgerId, run: Run) -> None:
         found = self._ledgers.alive[ledger]
         found.last = max(found.last, self._tables.active.add(ledger, run))

@@ -48,7 +48,13 @@ def make_room(path: Path, max_batch_bytes: int = 4096) -> Room:
     storage = Storage.open(OsDisk(), str(path / "journal"), str(path / "ledgers"), SMALL)
     guard, counts = DiskGuard(0.95), Counts()
     requests = Requests(
-        storage, guard, counts, RecentAdds(), max_frame_bytes=MAX_FRAME, max_batch_bytes=max_batch_bytes
+        storage,
+        guard,
+        counts,
+        RecentAdds(),
+        looks=lambda: False,
+        max_frame_bytes=MAX_FRAME,
+        max_batch_bytes=max_batch_bytes,
     )
     return Room(requests, storage, guard, counts)
 

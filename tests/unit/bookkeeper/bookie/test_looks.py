@@ -1,0 +1,259 @@
+"""Before the first ordinary add in its life a bookie looks whether anybody may still write the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from support.bookies import Home, Peer, adds, codes, read, talking
+from support.waiting import until
+from tallystick.bookkeeper.bookie.bookie import Bookie
+from tallystick.bookkeeper.bookie.looks import BATCH_LEDGERS, MAX_TRIES, LookCore, Verdict, verdict
+from tallystick.bookkeeper.metadata.driver import Moment, Record
+from tallystick.bookkeeper.metadata.memory import MemoryDriver
+from tallystick.bookkeeper.wire.v2 import Code, Flag
+from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata, LedgerState
+from tallystick.errors import MetadataUnavailable
+
+METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("b0",)),))
+HERE, LATER, ELSEWHERE = Moment("ours", 1), Moment("ours", 2), Moment("theirs", 1)
+OPEN = Record(LedgerState.OPEN, 1)
+
+# -- what is decided --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (None, Verdict.REFUSE),
+        (Record(LedgerState.IN_RECOVERY, 1), Verdict.REFUSE),
+        (Record(LedgerState.CLOSED, 1), Verdict.REFUSE),
+        (OPEN, Verdict.ADMIT),
+        (Record(None, 1), Verdict.UNKNOWN),
+    ],
+)
+def test_only_an_open_ledger_is_written(record: Record | None, said: Verdict) -> None:
+    assert verdict(record) is said
+
+
+def test_ledgers_are_read_in_bounded_batches_and_each_once() -> None:
+    core = LookCore("ours")
+    for ledger in [*range(BATCH_LEDGERS + 1), 0, 1]:
+        core.wanted(ledger)
+    first = core.next_batch()
+    assert first == tuple(range(BATCH_LEDGERS))
+    core.wanted(0)  # it is being read
+    assert core.next_batch() == first
+    assert core.read(HERE, HERE, dict.fromkeys(first, OPEN)) == dict.fromkeys(first, Verdict.ADMIT)
+    assert core.next_batch() == (BATCH_LEDGERS,)
+
+
+def test_a_connection_that_broke_makes_it_read_again_and_not_for_ever() -> None:
+    core = LookCore("ours")
+    core.wanted(7)
+    for _ in range(MAX_TRIES - 1):
+        assert core.next_batch() == (7,)
+        assert core.read(HERE, LATER, {7: None}) == {}
+    assert core.next_batch() == (7,)
+    assert core.read(HERE, LATER, {7: None}) == {7: Verdict.UNKNOWN}
+    assert core.next_batch() == ()
+
+
+@pytest.mark.parametrize("moments", [(ELSEWHERE, ELSEWHERE), (HERE, ELSEWHERE), (ELSEWHERE, HERE)])
+def test_metadata_of_another_cluster_says_nothing(moments: tuple[Moment, Moment]) -> None:
+    core = LookCore("ours")
+    core.wanted(7)
+    core.next_batch()
+    assert core.read(*moments, {7: None}) == {7: Verdict.UNKNOWN}
+
+
+# -- a bookie ---------------------------------------------------------------------------------------------------------
+
+
+class Watched(MemoryDriver):
+    """Tells what was looked up; ``gate`` holds looks up."""
+
+    def __init__(self, cluster: str) -> None:
+        super().__init__(cluster)
+        self.looked_up: list[tuple[int, ...]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.fails = False
+
+    async def look_up(self, ledgers: Sequence[int]) -> Mapping[int, Record | None]:
+        self.looked_up.append(tuple(ledgers))
+        await self.gate.wait()
+        if self.fails:
+            raise MetadataUnavailable("the service went away")
+        return await super().look_up(ledgers)
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> Home:
+    made = Home(tmp_path, looks=True)
+    await made.found()
+    return made
+
+
+@pytest.fixture
+async def driver(home: Home) -> Watched:
+    return Watched(home.cluster)
+
+
+@pytest.fixture
+async def bookie(home: Home, driver: Watched) -> AsyncIterator[Bookie]:
+    async with home.running() as made:
+        made.looks._metadata = driver
+        yield made
+
+
+@pytest.fixture
+async def peer(bookie: Bookie) -> AsyncIterator[Peer]:
+    async with talking(bookie) as made:
+        yield made
+
+
+async def answers(peer: Peer, count: int) -> list[tuple[int, int, int]]:
+    """(code, ledger, entry) of so many answers, sorted."""
+    found = [await peer.frame() for _ in range(count)]
+    return sorted(answer[1:] for frame in found for answer in codes(frame or b""))
+
+
+async def test_entry_0_of_a_new_ledger_needs_no_look_and_the_rest_one(peer: Peer, driver: Watched) -> None:
+    await driver.create_ledger(METADATA, 7)
+    assert await peer.code(adds(7, [0])) == Code.OK
+    assert driver.looked_up == []
+    for entry in range(1, 4):
+        assert await peer.code(adds(7, [entry])) == Code.OK
+    assert driver.looked_up == [(7,)]
+
+
+async def test_what_came_with_entry_0_waits_for_the_look(peer: Peer, driver: Watched) -> None:
+    peer.writer.write(adds(7, range(5)))  # its ledger is gone
+    assert await answers(peer, 5) == [(Code.OK, 7, 0), *((Code.FENCED, 7, entry) for entry in range(1, 5))]
+    assert driver.looked_up == [(7,)]
+
+
+@pytest.mark.parametrize("state", [None, LedgerState.IN_RECOVERY, LedgerState.CLOSED])
+async def test_an_empty_bookie_does_not_take_entries_of_a_ledger_that_nobody_writes(
+    bookie: Bookie, peer: Peer, driver: Watched, state: LedgerState | None
+) -> None:
+    if state is not None:
+        metadata = METADATA.in_recovery() if state is LedgerState.IN_RECOVERY else METADATA.closed(9, 90)
+        await driver.create_ledger(metadata, 7)
+    peer.writer.write(adds(7, [10, 11, 12]))
+    assert await answers(peer, 3) == [(Code.FENCED, 7, entry) for entry in (10, 11, 12)]
+    assert await peer.code(read(7, 10)) == Code.NO_LEDGER
+    assert (bookie.counts.looks_refused, bookie.counts.adds_failed) == (1, 3)
+    assert bookie.committer.staged_bytes == 0
+
+
+async def test_a_restarted_bookie_looks_again_at_what_it_has(home: Home, driver: Watched) -> None:
+    await driver.create_ledger(METADATA, 7)
+    await driver.create_ledger(METADATA, 8)
+    async with home.running() as bookie, talking(bookie) as peer:
+        for ledger in (7, 8):
+            for entry in range(3):
+                assert await peer.code(adds(ledger, [entry])) == Code.OK
+    await driver.write_ledger(7, METADATA.closed(2, 9), 0)
+    async with home.running() as bookie, talking(bookie) as peer:
+        bookie.looks._metadata = driver
+        assert await peer.code(adds(7, [3])) == Code.FENCED
+        assert await peer.code(adds(7, [0])) == Code.FENCED, "entry 0 of a ledger that is not new here"
+        assert await peer.code(adds(8, [3])) == Code.OK
+        assert await peer.code(adds(8, [4])) == Code.OK
+        assert await peer.code(read(7, 2)) == Code.OK
+        assert driver.looked_up == [(7,), (7,), (8,)]
+
+
+async def test_recovery_adds_never_look(peer: Peer, driver: Watched) -> None:
+    await driver.create_ledger(METADATA.closed(9, 90), 7)
+    for entry in (3, 4):
+        assert await peer.code(adds(7, [entry], flags=Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY)) == Code.OK
+    assert driver.looked_up == []
+
+
+async def test_an_ordinary_add_with_flags_looks_too(peer: Peer, driver: Watched) -> None:
+    assert await peer.code(adds(7, [3], flags=Flag.HIGH_PRIORITY)) == Code.FENCED
+    await driver.create_ledger(METADATA, 8)
+    assert await peer.code(adds(8, [3], flags=Flag.HIGH_PRIORITY)) == Code.OK
+
+
+async def test_many_ledgers_share_a_look_and_settled_ones_do_not_wait(peer: Peer, driver: Watched) -> None:
+    for ledger in range(100, 140):
+        await driver.create_ledger(METADATA, ledger)
+    await peer.code(adds(100, [0]))
+    assert await peer.code(adds(100, [1])) == Code.OK
+    driver.looked_up.clear()
+    driver.gate.clear()
+    peer.writer.write(b"".join(adds(ledger, [5]) for ledger in range(101, 140)))
+    peer.writer.write(adds(100, [2]) + adds(101, [6]))
+    assert await answers(peer, 1) == [(Code.OK, 100, 2)]
+    await until(lambda: driver.looked_up)
+    driver.gate.set()
+    expected = sorted([*((0, ledger, 5) for ledger in range(101, 140)), (0, 101, 6)])
+    assert await answers(peer, 40) == expected
+    assert sum(map(len, driver.looked_up)) == 39
+    assert len(driver.looked_up) <= 2  # the writes may arrive apart
+
+
+async def test_several_connections_hear_of_their_own(bookie: Bookie, driver: Watched) -> None:
+    await driver.create_ledger(METADATA, 7)
+    driver.gate.clear()
+    async with talking(bookie) as one, talking(bookie) as other, talking(bookie) as third:
+        for entry, peer in enumerate((one, other, third), 5):
+            peer.writer.write(adds(7, [entry]))
+        await until(lambda: bookie.committer.staged_bytes > 2 * len(adds(7, [5])))
+        await third.close()  # nobody is there to hear
+        driver.gate.set()
+        assert await answers(one, 1) == [(Code.OK, 7, 5)]
+        assert await answers(other, 1) == [(Code.OK, 7, 6)]
+    await until(lambda: bookie.committer.staged_bytes == 0)
+
+
+async def test_what_cannot_be_read_is_taken_counted_and_looked_at_later(
+    home: Home, bookie: Bookie, peer: Peer, driver: Watched
+) -> None:
+    driver.fails = True
+    assert await peer.code(adds(7, [3])) == Code.OK
+    assert not bookie.looks.active
+    assert await peer.code(adds(7, [4])) == Code.OK
+    assert await peer.code(adds(8, [4])) == Code.OK
+    assert (bookie.counts.looks_failed, bookie.counts.adds_not_looked_at, len(driver.looked_up)) == (1, 2, 1)
+    assert len(home.heard("ledgers not looked at")) == 1
+    driver.fails = False
+    bookie.looks._look_again()
+    assert await peer.code(adds(7, [5])) == Code.FENCED  # it is gone
+
+
+async def test_metadata_that_hangs_holds_no_writer_up_for_long(
+    bookie: Bookie, peer: Peer, driver: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tallystick.bookkeeper.bookie.looks.ANSWER_S", 0.05)
+    driver.gate.clear()
+    assert await peer.code(adds(7, [3])) == Code.OK
+    assert bookie.counts.looks_failed == 1
+
+
+async def test_a_fence_that_comes_during_the_look_counts(peer: Peer, bookie: Bookie, driver: Watched) -> None:
+    await driver.create_ledger(METADATA, 7)
+    driver.gate.clear()
+    peer.writer.write(adds(7, [3]))
+    await until(lambda: driver.looked_up)
+    async with talking(bookie) as recovery:
+        assert (await recovery.answer(read(7, -1, key=b"\0" * 20))).code in (Code.OK, Code.NO_ENTRY, Code.NO_LEDGER)
+    driver.gate.set()
+    assert (await answers(peer, 1))[0][0] in (Code.FENCED, Code.UNAUTHORIZED)
+
+
+async def test_a_bookie_stops_with_adds_held(home: Home, driver: Watched) -> None:
+    driver.gate.clear()
+    async with home.running() as bookie, talking(bookie) as peer:
+        bookie.looks._metadata = driver
+        peer.writer.write(adds(7, [3]))
+        await until(lambda: driver.looked_up)
+    async with home.running() as bookie:
+        assert 7 not in bookie.storage.ledger_ids()
