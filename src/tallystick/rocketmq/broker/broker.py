@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -153,9 +152,8 @@ class Broker:
     def _build_requests(self) -> None:
         parts, settings, store = self.parts, self.settings, self.parts.store
         host = encode_host(settings.client_host, self.address[1])
-        now_ms = parts.clock.wall_ms()
         # For messages without an id. The time as the number makes the ids of two processes different.
-        keys = UniqueKeys(host[:-4], os.getpid(), now_ms, _month_start_ms(now_ms))
+        keys = UniqueKeys(host[:-4], os.getpid(), parts.clock.wall_ms())
         drafting = Drafting(settings, parts.topics, parts.groups, parts.locks, parts.clock, keys)
         self._sends = Sends(
             self.log, drafting, SendBack(settings, store, parts.topics, parts.groups), self.counts, parts.events,
@@ -286,9 +284,3 @@ class Broker:
         if not self.failure.done():
             self._outside.events.emit("broker failed", reason=str(error))
             self.failure.set_result(error)
-
-
-def _month_start_ms(now_ms: int) -> int:
-    """The first moment of the current month, local time."""
-    today = time.localtime(now_ms / 1000)
-    return int(time.mktime((today.tm_year, today.tm_mon, 1, 0, 0, 0, 0, 0, -1))) * 1000

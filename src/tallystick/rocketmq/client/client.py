@@ -13,7 +13,7 @@ from weakref import WeakSet
 from tallystick.errors import UsageError
 from tallystick.rocketmq.client import offsets
 from tallystick.rocketmq.client.consumer import Consumer
-from tallystick.rocketmq.client.context import BrokerContext, MessageIds
+from tallystick.rocketmq.client.context import BrokerContext, message_ids
 from tallystick.rocketmq.client.membership import Membership
 from tallystick.rocketmq.client.name_servers import addresses_of
 from tallystick.rocketmq.client.producer import Producer
@@ -53,7 +53,7 @@ class RocketMQ:
             remoting=remoting,
             routes=TopicRoutes(remoting, name_servers, settings, clock, events),
             brokers=BrokerChoice(settings.down_s),
-            ids=MessageIds(random, os.getpid()),
+            ids=message_ids(random, os.getpid()),
             settings=settings,
             clock=clock,
             random=random,

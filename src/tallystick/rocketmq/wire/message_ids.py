@@ -5,6 +5,7 @@ A host is the address's 4 or 16 bytes and the port in 4. Sources: ``MessageClien
 
 from __future__ import annotations
 
+import datetime
 import ipaddress
 import struct
 
@@ -43,30 +44,30 @@ def decode_message_id(message_id: str) -> tuple[str, int, int]:
 class UniqueKeys:
     """Ids for the messages of one client: address, process, a number of its own, time in the month, counter.
 
-    ``month_start_ms`` is the first moment of the current month, local time, when the ids begin. An id is good for a
-    month's time; the counter tells apart what is sent in one millisecond.
+    The time counts from the first moment of the month, local time, in which an id is made; 32 bits of ms are 49.7 days.
+    The counter tells apart what is sent in one millisecond.
     """
 
-    def __init__(self, address: bytes, process_id: int, number: int, month_start_ms: int) -> None:
+    def __init__(self, address: bytes, process_id: int, number: int) -> None:
         prefix = address + (process_id & 0xFFFF).to_bytes(2, "big") + (number & 0xFFFFFFFF).to_bytes(4, "big")
         self._prefix = prefix.hex().upper()
-        self._month_start_ms = month_start_ms
+        self._month_starts_ms = self._month_ends_ms = 0
         self._counter = 0
         self._now_ms, self._of_now = -1, ""  # the last time for which an id was made, and how its ids begin
 
     def next(self, now_ms: int) -> str:
         if now_ms != self._now_ms:
+            if not self._month_starts_ms <= now_ms < self._month_ends_ms:  # a new one, or the clock was set back
+                self._month_starts_ms, self._month_ends_ms = month_of(now_ms)
             self._now_ms = now_ms
-            self._of_now = f"{self._prefix}{(now_ms - self._month_start_ms) & 0xFFFFFFFF:08X}"
+            self._of_now = f"{self._prefix}{now_ms - self._month_starts_ms:08X}"
         self._counter = counter = (self._counter + 1) & 0xFFFF
         return f"{self._of_now}{counter:04X}"
 
 
-def unique_key_time(unique_key: str, month_start_ms: int) -> int | None:
-    """When an id was made, if it was in the month that begins at ``month_start_ms``; None when it is no such id."""
-    if len(unique_key) not in (32, 56):
-        return None
-    try:
-        return month_start_ms + int(unique_key[-12:-4], 16)
-    except ValueError:
-        return None
+def month_of(now_ms: int) -> tuple[int, int]:
+    """The first moments of this month and of the next one, local time, in ms."""
+    now = datetime.datetime.fromtimestamp(now_ms / 1000)
+    start = datetime.datetime(now.year, now.month, 1)
+    end = datetime.datetime(now.year + now.month // 12, now.month % 12 + 1, 1)
+    return int(start.timestamp() * 1000), int(end.timestamp() * 1000)

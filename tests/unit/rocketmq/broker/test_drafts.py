@@ -32,7 +32,7 @@ class Desk:
         self.topics = Topics(settings.topic_defaults(), clock, lambda: None)
         self.topics.put(TopicConfig("T", 4, 2), TopicConfig("Many", filter_type="MULTI_TAG"), TopicConfig("None", 0, 0))
         self.groups, self.locks = Groups(clock, lambda: None), QueueLocks()
-        keys = UniqueKeys(b"\x7f\0\0\1", 1, 2, 0)
+        keys = UniqueKeys(b"\x7f\0\0\1", 1, 2)
         self.drafting = Drafting(settings, self.topics, self.groups, self.locks, clock, keys)
 
     def of(self, *args: Any, **send: Any) -> Drafted | Refusal:

@@ -6,7 +6,6 @@ from support.fake_brokers import FakeCluster
 from support.waiting import until
 from tallystick.errors import NoSuchTopic, UsageError
 from tallystick.rocketmq.client.client import RocketMQ, broker
-from tallystick.rocketmq.client.context import month_of
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.wire.values import MessageQueue
@@ -53,14 +52,6 @@ async def test_a_topic_that_goes_keeps_its_old_route_until_asked_for(cluster: Fa
     cluster.name_server.routes.delete_topic("T")
     with pytest.raises(NoSuchTopic):
         await mq.topic("T")
-
-
-def test_months() -> None:
-    start, end = month_of(1_735_689_599_000)
-    assert start < 1_735_689_599_000
-    assert 28 * 86_400_000 <= end - start <= 31 * 86_400_000 + 3_600_000
-    assert month_of(end)[0] == end
-    assert month_of(end - 1) == (start, end)
 
 
 @pytest.mark.parametrize("wrong", [{"pull_hold_s": 40.0}, {"send_retries": -1}, {"down_s": 0}])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 
 import pytest
 
 from support.message_stores import ROOT, SMALL, Shelf
 from tallystick.errors import DiskFull, StorageError, UsageError
+from tallystick.rocketmq.store.files import FileQueue
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.wire.values import PutStatus
 from tallystick.runtime.disk import Usage
@@ -225,3 +227,45 @@ def test_a_crash_amid_deletions_leaves_no_gap(seed: int) -> None:
     shelf.disk.capacity = 1 << 40
     shelf.open()
     assert shelf.store.queue_range("Topic", 0)[1] == 100
+
+
+def test_a_slaves_first_append_and_the_file_in_reserve_do_not_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Upkeep made a file at 0 while the log began elsewhere: "a gap between two files", at each append from then on."""
+    shelf, making, begun = Shelf(), threading.Event(), threading.Event()
+    shelf.store.slave = True
+    make = FileQueue._make
+
+    def slow(files: FileQueue, start: int) -> object:
+        if threading.current_thread() is upkeep:
+            making.set()
+            begun.wait(0.2)  # long enough for an append that does not wait for upkeep
+        return make(files, start)
+
+    monkeypatch.setattr(FileQueue, "_make", slow)
+    upkeep = threading.Thread(target=shelf.store.maintain, args=(shelf.clock.ms,))
+    upkeep.start()
+    assert making.wait(10)
+    master = Shelf()
+    master.send(*[b"m" * 100] * 100)
+    for start in (8192, 12288):
+        assert shelf.store.append_raw(start, bytes(master.store.slice(start, 4096))) == start + 4096
+    begun.set()
+    upkeep.join()
+    shelf.settle()
+    assert shelf.store.first == 8192
+    assert shelf.bodies()
+
+
+def test_a_slave_whose_first_bytes_found_no_room_dispatches_what_comes_later() -> None:
+    shelf, master = Shelf(), Shelf()
+    master.send(*[b"m" * 100] * 100)
+    shelf.store.slave = True
+    shelf.disk.fault = lambda operation, path: (
+        DiskFull("full", path=path) if operation in ("write", "allocate") and "commitlog" in path else None
+    )
+    with pytest.raises(DiskFull):
+        shelf.store.append_raw(8192, bytes(master.store.slice(8192, 4096)))
+    shelf.disk.fault = None
+    shelf.store.append_raw(8192, bytes(master.store.slice(8192, 4096)))
+    shelf.settle()
+    assert shelf.bodies()

@@ -9,7 +9,7 @@ from tallystick.rocketmq.wire.message_ids import (
     decode_message_id,
     encode_host,
     encode_message_id,
-    unique_key_time,
+    month_of,
 )
 
 
@@ -25,12 +25,45 @@ def test_hosts_and_message_ids() -> None:
             decode_message_id(bad)
 
 
+def time_of(unique_key: str) -> int:
+    """Ms since its month began, as ``MessageClientIDSetter.getNearlyTimeFromID`` reads it."""
+    return int(unique_key[-12:-4], 16)
+
+
 def test_a_clients_ids_differ_and_tell_when_they_were_made() -> None:
-    keys = UniqueKeys(bytes([127, 0, 0, 1]), 70_000, 99, month_start_ms=1_000_000)
-    made = [keys.next(1_234_567) for _ in range(1000)]
+    keys, start = UniqueKeys(bytes([127, 0, 0, 1]), 70_000, 99), month_of(1_700_000_000_000)[0]
+    made = [keys.next(start + 1_234_567) for _ in range(1000)]
     assert len(set(made)) == 1000
     assert {len(key) for key in made} == {32}
-    assert unique_key_time(made[0], 1_000_000) == unique_key_time(made[-1], 1_000_000) == 1_234_567
-    assert unique_key_time(keys.next(1_234_568), 1_000_000) == 1_234_568
-    assert unique_key_time("no id", 0) is None
-    assert unique_key_time("x" * 32, 0) is None
+    assert {key[:20] for key in made} == {"7F0000011170" + "00000063"}
+    assert time_of(made[0]) == time_of(made[-1]) == 1_234_567
+    assert time_of(keys.next(start + 1_234_568)) == 1_234_568
+
+
+def test_ids_go_on_through_months_and_after_49_days() -> None:
+    """A broker that runs for long had times that only grew, and began at 0 again after 2^32 ms."""
+    keys, now_ms = UniqueKeys(b"\x7f\0\0\1", 1, 2), month_of(1_700_000_000_000)[0] + 5
+    began_ms, made = now_ms, set()
+    while now_ms < began_ms + 400 * 86_400_000:
+        start, end = month_of(now_ms)
+        for moment in (now_ms, end - 1, end, end + 1):
+            key = keys.next(moment)
+            assert time_of(key) == moment - (start if moment < end else end)
+            assert time_of(key) < 1 << 32
+            made.add(key)
+        now_ms = end + 86_400_000
+    assert len(made) == 4 * 14
+
+
+def test_a_clock_that_is_set_back_over_the_first_of_a_month_gives_no_times_in_the_far_future() -> None:
+    keys, (start, end) = UniqueKeys(b"\x7f\0\0\1", 1, 2), month_of(1_700_000_000_000)
+    assert time_of(keys.next(end + 10)) == 10
+    assert time_of(keys.next(end - 10)) == end - 10 - start
+
+
+def test_months() -> None:
+    start, end = month_of(1_735_689_599_000)
+    assert start < 1_735_689_599_000
+    assert 28 * 86_400_000 <= end - start <= 31 * 86_400_000 + 3_600_000
+    assert month_of(end)[0] == end
+    assert month_of(end - 1) == (start, end)
