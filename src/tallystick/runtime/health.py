@@ -66,6 +66,6 @@ class _Visit(asyncio.Protocol):
         self._transport.close()
 
 
-async def serve_health(network: Network, host: str, port: int, pages: HealthPages) -> Listener:
-    """Raises OSError."""
-    return await network.listen(host, port, lambda: _Visit(pages))
+async def serve_health(network: Network, host: str, port: int, pages: HealthPages, *, serving: bool = True) -> Listener:
+    """Without ``serving`` the port is only bound. Raises OSError."""
+    return await network.listen(host, port, lambda: _Visit(pages), serving=serving)

@@ -18,6 +18,10 @@ class Listener(Protocol):
         """Host and the port that was really bound (a request for port 0 gets a free one)."""
         ...
 
+    async def serve(self) -> None:
+        """Accept connections from now on, if the port was only bound. Raises OSError."""
+        ...
+
     async def close(self) -> None:
         """Stop accepting; connections that exist stay."""
         ...
@@ -28,7 +32,9 @@ class Network(Protocol):
 
     async def connect(self, host: str, port: int, factory: ProtocolFactory, within_s: float) -> asyncio.Transport: ...
 
-    async def listen(self, host: str, port: int, factory: ProtocolFactory) -> Listener: ...
+    async def listen(self, host: str, port: int, factory: ProtocolFactory, *, serving: bool = True) -> Listener:
+        """Bind a port and accept connections, or only bind it: until ``serve`` they are refused."""
+        ...
 
 
 class _TcpListener:
@@ -39,6 +45,9 @@ class _TcpListener:
     def address(self) -> tuple[str, int]:
         host, port = self._server.sockets[0].getsockname()[:2]
         return str(host), int(port)
+
+    async def serve(self) -> None:
+        await self._server.start_serving()
 
     async def close(self) -> None:
         self._server.close()
@@ -54,9 +63,9 @@ class TcpNetwork:
         no_delay(transport)
         return transport
 
-    async def listen(self, host: str, port: int, factory: ProtocolFactory) -> Listener:
+    async def listen(self, host: str, port: int, factory: ProtocolFactory, *, serving: bool = True) -> Listener:
         loop = asyncio.get_running_loop()
-        return _TcpListener(await loop.create_server(factory, host, port, backlog=1024))
+        return _TcpListener(await loop.create_server(factory, host, port, backlog=1024, start_serving=serving))
 
 
 def no_delay(transport: asyncio.BaseTransport) -> None:

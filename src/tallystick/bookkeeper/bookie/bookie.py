@@ -2,18 +2,20 @@
 
 ::
 
-    folders locked ─► cookie ─► journal replayed ─► listening ─► registered
+    folders locked ─► ports bound ─► cookie ─► journal replayed ─► listening ─► registered
 
-The lock proves that the last process on these folders is dead and the cookie that they are this bookie's: only then may
-it take over a registration that is still listed, without waiting for the old session to end.
+A start that gets no port has written no cookie, which would list a bookie that never was. The lock proves that the last
+process on these folders is dead and the cookie that they are this bookie's: only then may it take over a registration
+that is still listed, without waiting for the old session to end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 from tallystick.bookkeeper.bookie.collection import GarbageCollection
@@ -36,6 +38,7 @@ from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, Endpoint
 from tallystick.errors import DiskFull, MetadataConflict, StorageError, UsageError
 from tallystick.runtime.disk import FolderLock
 from tallystick.runtime.health import HealthPages, serve_health
+from tallystick.runtime.network import Listener
 from tallystick.runtime.outside import Outside
 from tallystick.runtime.tasks import watch
 from tallystick.runtime.worker import Worker
@@ -66,11 +69,13 @@ class Bookie:
         self._stack = AsyncExitStack()  # what to undo, newest first
         self._tasks: list[asyncio.Task[None]] = []
         self._listing: Listing | None = None
+        self._clean = False  # its storage was closed with a checkpoint
         self.counts = Counts()
         self.guard = DiskGuard(settings.disk_usage_threshold, settings.high_priority_spare_bytes)
         self._recent = RecentAdds()
         self.address: Address = (self._addresses.listen_host, settings.port)
         self.http_address: Address | None = None
+        self._http_door: Listener | None = None
         self.failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
 
     @property
@@ -84,18 +89,20 @@ class Bookie:
     async def stop(self) -> None:
         """Leave the list of the living, answer what is under way, write a checkpoint, unlock the folders."""
         await self._stack.aclose()
+        if self._clean:
+            self._clean = False
+            self._outside.events.emit("bookie stopped", bookie=self.id, reason="asked to; nothing is left to replay")
 
     async def _start(self) -> None:
         settings, outside = self._settings, self._outside
         self._lock_folders()
+        await self._bind()
         self.driver = await open_driver(settings.metadata_uri, session_timeout_s=settings.session_timeout_s)
         self._stack.push_async_callback(self.driver.close)
         if await check_cookies(self.driver, outside.disk, self.id, settings.journal_dir, settings.ledger_dir):
             outside.events.emit("cookie written", bookie=self.id, reason="new bookie, empty folders")
         await self._open_storage()
         await self._listen()
-        if settings.http_enabled:
-            await self._listen_http()
         registration = await self._register(self.driver)
         self._begin(self.upkeep.checkpoints())
         assert self._listing is not None, "_register() has made it"
@@ -119,6 +126,11 @@ class Bookie:
             lambda: Storage.open(outside.disk, journal, ledgers, self._storage_settings, clock=outside.clock)
         )
         self._stack.push_async_callback(self._close_storage)
+        if (replayed := self.storage.replayed).commits:
+            outside.events.emit(
+                "journal replayed", commits=replayed.commits, entries=replayed.entries, bytes=replayed.bytes,
+                reason="the last process did not stop in order",
+            )  # fmt: skip
         self.committer = Committer(
             self.storage, self._journal_worker, outside.clock, self.counts,
             full=self._space, committed=lambda: self.upkeep.committed(), failed=self._fail,
@@ -150,9 +162,41 @@ class Bookie:
         await self._journal_worker.run(lambda: None)
         try:
             await self._worker.run(lambda: self.storage.close(clean=clean))
+            self._clean = clean
         except StorageError as error:
             self._outside.events.emit("no checkpoint at stop", reason=str(error))
             await self._worker.run(lambda: self.storage.close(clean=False))
+
+    async def _bind(self) -> None:
+        """Take the ports, and refuse connections until there is somebody to answer. Raises UsageError."""
+        settings = self._settings
+        self._door = await self._bound(
+            self._addresses.listen_host, settings.port, "clients",
+            partial(self._outside.network.listen, factory=lambda: self._server.session(), serving=False),
+        )  # fmt: skip
+        self.address = self._door.address
+        if settings.http_enabled:
+            pages = HealthPages(registry(self._view()), self._state)
+            bind = partial(serve_health, self._outside.network, pages=pages, serving=False)
+            self._http_door = await self._bound(settings.http_host, settings.http_port, "HTTP", bind)
+            self.http_address = self._http_door.address
+
+    async def _bound(self, host: str, port: int, whom: str, bind: Callable[..., Awaitable[Listener]]) -> Listener:
+        try:
+            listener = await bind(host=host, port=port)
+        except OSError as error:
+            raise UsageError(f"cannot listen for {whom}: {error.strerror}", host=host, port=port) from error
+        self._stack.push_async_callback(listener.close)
+        return listener
+
+    def _view(self) -> View:
+        return View(
+            self.counts,
+            lambda: self.storage.stats(),
+            lambda: not self.guard.read_only,
+            lambda: self.committer.staged_bytes,
+            lambda: dict(zip(self._folders, self.guard.usages, strict=True)),
+        )
 
     async def _listen(self) -> None:
         settings = self._settings
@@ -165,33 +209,21 @@ class Bookie:
             self.storage, self.guard, self.counts, self._recent, looks=lambda: self.looks.active,
             max_frame_bytes=settings.max_frame_bytes, max_batch_bytes=settings.max_batch_read_bytes,
         )  # fmt: skip
-        outside, bounds = self._outside, Bounds.of(self._outside.open_files, settings.max_frame_bytes)
-        self._server = BookieServer(
-            outside.network, requests, self.committer, self.looks, self.counts, outside.events, bounds
-        )
-        try:
-            self.address = await self._server.bind(self._addresses.listen_host, settings.port)
-        except OSError as error:
-            raise UsageError(f"cannot listen for clients: {error.strerror}", port=settings.port) from error
+        bounds = Bounds.of(self._outside.open_files, settings.max_frame_bytes)
+        self._server = BookieServer(requests, self.committer, self.looks, self.counts, self._outside.events, bounds)
         self._stack.push_async_callback(self._server.stop)
+        try:
+            await self._server.serve(self._door)
+            if self._http_door is not None:
+                self._stack.push_async_callback(self._http_door.close)
+                await self._http_door.serve()
+        except OSError as error:  # another process bound the port in the same moment and was faster
+            raise UsageError(f"cannot listen: {error.strerror}", port=settings.port) from error
         if not self._addresses.is_loopback:
             self._outside.events.emit(
                 "listening beyond this machine", host=self.address[0], port=self.address[1],
                 reason="listeningInterface says so; whoever reaches the port can read and write",
             )  # fmt: skip
-
-    async def _listen_http(self) -> None:
-        settings = self._settings
-        view = View(
-            self.counts, self.storage.stats, lambda: not self.guard.read_only, lambda: self.committer.staged_bytes
-        )
-        try:
-            pages = HealthPages(registry(view), self._state)
-            listener = await serve_health(self._outside.network, settings.http_host, settings.http_port, pages)
-        except OSError as error:
-            raise UsageError(f"cannot listen for HTTP: {error.strerror}", port=settings.http_port) from error
-        self._stack.push_async_callback(listener.close)
-        self.http_address = listener.address
 
     def _state(self) -> dict[str, object]:
         return {"healthy": not self.failure.done(), "bookie": self.id, "read_only": self.guard.read_only}

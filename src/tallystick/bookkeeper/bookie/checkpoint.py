@@ -55,6 +55,23 @@ class Written:
     damaged: tuple[Damaged, ...] = ()  # logs that should have been rewritten and stay as they are
 
 
+@dataclass
+class Reclaimed:
+    """What checkpoints gave back, in bytes."""
+
+    deletion: int = 0  # by logs without a live ledger
+    compaction: int = 0  # by logs that were rewritten, less what was written for them
+    compactions: int = 0
+
+    def count(self, plan: Checkpoint, written: Written, logs: Mapping[int, EntryLog]) -> None:
+        """A checkpoint is durable; ``logs`` are those before it."""
+        rewritten = [log for log in written.removed if log not in plan.gone]
+        self.deletion += sum(logs[log].size for log in plan.gone)
+        self.compaction += sum(logs[log].size for log in rewritten)
+        self.compaction -= sum(log.size for log, _ in written.logs if log.id == plan.log_id)
+        self.compactions += bool(rewritten)
+
+
 class CheckpointWriter:
     """``write`` checkpoints one after another, on a thread."""
 

@@ -22,6 +22,7 @@ class DiskGuard:
         self._over = False  # by the last measurement
         self._blocked: list[str] = []  # what found no space and is tried again
         self._spare = True
+        self.usages: tuple[Usage, ...] = ()  # by the last measurement
 
     @property
     def read_only(self) -> bool:
@@ -33,7 +34,7 @@ class DiskGuard:
 
     def measured(self, usages: Sequence[Usage]) -> bool:
         """The file systems were looked at. True: ``read_only`` changed."""
-        before = self.read_only
+        before, self.usages = self.read_only, tuple(usages)
         self._over = any(usage.total - usage.free > usage.total * self._threshold for usage in usages)
         self._spare = all(usage.free >= self._spare_of(usage) for usage in usages)
         return self.read_only != before

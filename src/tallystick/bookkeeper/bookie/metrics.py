@@ -5,14 +5,21 @@ The hot paths add to plain numbers once per read or commit; a scrape turns them 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import platform
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from tallystick.bookkeeper.bookie.storage import StorageStats
+from tallystick.runtime.disk import Usage
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
+
+
+_NO_NAME = re.compile("[^a-zA-Z0-9_]")  # in a name of Prometheus
 
 
 @dataclass(slots=True)
@@ -57,6 +64,7 @@ class View:
     storage: Callable[[], StorageStats]
     writable: Callable[[], bool]
     staged_bytes: Callable[[], int]
+    disks: Callable[[], Mapping[str, Usage]]  # by folder
 
 
 class _Collector:
@@ -67,6 +75,9 @@ class _Collector:
         yield from _requests(self._view.counts)
         yield from _connections(self._view.counts)
         yield from _storage(self._view)
+        yield from _collection(self._view)
+        yield from _disks(self._view.disks())
+        yield _build()
 
 
 def _requests(counts: Counts) -> Iterator[Metric]:
@@ -130,6 +141,12 @@ def _storage(view: View) -> Iterator[Metric]:
     ):
         yield GaugeMetricFamily(name, text, value)
     yield CounterMetricFamily("bookie_checkpoints_total", "Checkpoints written", view.counts.checkpoints)
+
+
+def _collection(view: View) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    stats = view.storage()
     for name, text, count in (
         ("bookie_collections_total", "Runs that compared the ledgers with the metadata", view.counts.collections),
         ("bookie_collections_failed_total", "Such runs that proved nothing", view.counts.collections_failed),
@@ -147,11 +164,44 @@ def _storage(view: View) -> Iterator[Metric]:
         "bookie_deletions_waiting", "Ledgers gone from the metadata, too many to delete at once",
         view.counts.deletions_waiting,
     )  # fmt: skip
-    yield _original("bookie_DELETED_LEDGER_COUNT", "Ledgers deleted", view.counts.ledgers_deleted)
+    for name, text, count in (
+        ("bookie_DELETED_LEDGER_COUNT", "Ledgers deleted", view.counts.ledgers_deleted),
+        ("bookie_RECLAIMED_DELETION_SPACE_BYTES", "Given back by logs without a ledger", stats.deletion_bytes),
+        ("bookie_RECLAIMED_COMPACTION_SPACE_BYTES", "Given back by rewriting logs", stats.compaction_bytes),
+        ("bookie_MINOR_COMPACTION_COUNT", "Checkpoints that rewrote logs", stats.compactions),
+        ("bookie_ACTIVE_LEDGER_COUNT", "Ledgers stored", stats.ledgers),
+        ("bookie_ACTIVE_ENTRY_LOG_COUNT", "Entry log files", stats.entry_logs),
+        ("bookie_ACTIVE_ENTRY_LOG_SPACE_BYTES", "Bytes of entry logs", stats.entry_log_bytes),
+    ):
+        yield _original(name, text, count)
 
 
-def _original(name: str, text: str, value: int) -> Metric:
-    """A counter of the original's, whose names do not end in _total."""
+def _disks(usages: Mapping[str, Usage]) -> Iterator[Metric]:
+    """Of the file systems of the folders; the original's name has the folder in it, and a percentage."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    total = GaugeMetricFamily("bookie_disk_bytes", "Size of the folder's file system", labels=["folder"])
+    free = GaugeMetricFamily("bookie_disk_free_bytes", "Bytes that the bookie may still use of it", labels=["folder"])
+    for folder, usage in usages.items():
+        total.add_metric([folder], usage.total)
+        free.add_metric([folder], usage.free)
+        share = 100 * (usage.total - usage.free) / usage.total if usage.total else 0.0
+        yield _original(f"bookie_ledger_dir_{_NO_NAME.sub('_', folder)}_usage", "Per cent of its disk in use", share)
+    yield total
+    yield free
+    yield _original("bookie_ledger_num_dirs", "Ledger folders", 1)
+
+
+def _build() -> Metric:
+    from prometheus_client.core import GaugeMetricFamily
+
+    build = GaugeMetricFamily("tallystick_build_info", "What runs here: always 1", labels=["version", "python"])
+    build.add_metric([version("tallystick"), platform.python_version()], 1)
+    return build
+
+
+def _original(name: str, text: str, value: float) -> Metric:
+    """A number under the original's name, which does not end in _total where it counts."""
     from prometheus_client.core import Metric
 
     family = Metric(name, text, "unknown")

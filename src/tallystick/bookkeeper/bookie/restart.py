@@ -23,6 +23,15 @@ from tallystick.runtime.disk import Disk
 from tallystick.runtime.rng import Random
 
 
+@dataclass
+class Replayed:
+    """What a start took in from the journal: nothing after an orderly stop."""
+
+    commits: int = 0
+    entries: int = 0
+    bytes: int = 0
+
+
 @dataclass(frozen=True)
 class Restarted:
     """The parts of a storage."""
@@ -34,6 +43,7 @@ class Restarted:
     tables: Tables
     mark: int  # of the state
     number: int  # of the last commit
+    replayed: Replayed
 
 
 def restart(disk: Disk, journal_dir: str, ledger_dir: str, settings: StorageSettings, random: Random) -> Restarted:
@@ -52,7 +62,7 @@ def restart(disk: Disk, journal_dir: str, ledger_dir: str, settings: StorageSett
     _delete_leftovers(disk, ledger_dir, state)
     for log in sorted(state.logs):
         ledgers.enter(log, logs.load(log))
-    number = _replay(journal, state.mark, ledgers, tables)
+    number, replayed = _replay(journal, state.mark, ledgers, tables)
     if stored is None:
         if number:
             raise CorruptRecord("the state file is missing beside a journal", path=path)
@@ -61,7 +71,7 @@ def restart(disk: Disk, journal_dir: str, ledger_dir: str, settings: StorageSett
     state_file.reserve()
     with contextlib.suppress(DiskFull):  # reading works without; the first commit will say so
         journal.prepare()
-    return Restarted(journal, state_file, ledgers, logs, tables, state.mark, number)
+    return Restarted(journal, state_file, ledgers, logs, tables, state.mark, number, replayed)
 
 
 def _delete_leftovers(disk: Disk, directory: str, state: State) -> None:
@@ -77,9 +87,9 @@ def _delete_leftovers(disk: Disk, directory: str, state: State) -> None:
                     raise
 
 
-def _replay(journal: Journal, mark: int, ledgers: Ledgers, tables: Tables) -> int:
-    """Take in what the journal has after the mark; the number of its last commit."""
-    last = mark
+def _replay(journal: Journal, mark: int, ledgers: Ledgers, tables: Tables) -> tuple[int, Replayed]:
+    """Take in what the journal has after the mark; the number of its last commit, and how much it was."""
+    last, replayed = mark, Replayed()
     for number, payload in journal.replay(mark):
         for record in records.decode(bytes(payload)):
             if ledgers.skipped(record.ledger, number):
@@ -91,4 +101,7 @@ def _replay(journal: Journal, mark: int, ledgers: Ledgers, tables: Tables) -> in
                 # The fence is not asked: the entry was accepted.
                 found.last = max(found.last, tables.active.add(record.ledger, record.run))
         last = number
-    return last
+        replayed.commits += 1
+        replayed.bytes += len(payload)
+    replayed.entries = tables.entries
+    return last, replayed

@@ -18,7 +18,7 @@ from tallystick.bookkeeper.bookie.turns import Kind, Turns
 from tallystick.errors import RemoteProtocolError
 from tallystick.runtime.budget import Budget, Reason
 from tallystick.runtime.events import Events
-from tallystick.runtime.network import Listener, Network
+from tallystick.runtime.network import Listener
 
 MAX_CONNECTIONS = 4096  # a broker of Pulsar has up to 64 to each bookie
 MAX_HELD_BYTES = 512 * 1024 * 1024  # a hundred of the longest frames or answers at once
@@ -49,13 +49,12 @@ class Bounds:
 
 
 class BookieServer:
-    """``start`` it, then ``stop`` it or ``abort`` it."""
+    """Bind a port whose connections are ``session``s, ``serve`` it, then ``stop`` or ``abort`` it."""
 
     def __init__(
-        self, network: Network, requests: Requests, committer: Committer, looks: Looks, counts: Counts, events: Events,
-        bounds: Bounds,
-    ) -> None:  # fmt: skip
-        self._network, self._committer, self._counts, self._events = network, committer, counts, events
+        self, requests: Requests, committer: Committer, looks: Looks, counts: Counts, events: Events, bounds: Bounds
+    ) -> None:
+        self._committer, self._counts, self._events = committer, counts, events
         self._bounds, self._loop = bounds, asyncio.get_running_loop()
         self._budget: Budget[Session] = Budget(bounds.held_bytes, STALLED_S)
         self._turns: Turns[Session] = Turns(_TURN_S)
@@ -69,10 +68,14 @@ class BookieServer:
         self.buffer = self._arena
         self._listener: Listener | None = None
 
-    async def bind(self, host: str, port: int) -> tuple[str, int]:
-        """Take the port; where that is. Raises OSError."""
-        self._listener = await self._network.listen(host, port, lambda: Session(self._around))
-        return self._listener.address
+    def session(self) -> Session:
+        """For a new connection."""
+        return Session(self._around)
+
+    async def serve(self, listener: Listener) -> None:
+        """Accept connections on a port that was bound. Raises OSError."""
+        self._listener = listener
+        await listener.serve()
 
     async def stop(self) -> None:
         """Accept nothing more, let answers that wait for the disk go out, close all connections."""

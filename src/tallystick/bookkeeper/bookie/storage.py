@@ -20,7 +20,7 @@ from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, replace
 
 from tallystick.bookkeeper.bookie import records
-from tallystick.bookkeeper.bookie.checkpoint import Checkpoint, CheckpointWriter, Written
+from tallystick.bookkeeper.bookie.checkpoint import Checkpoint, CheckpointWriter, Reclaimed, Written
 from tallystick.bookkeeper.bookie.collector import Damaged, logs_to_rewrite, logs_without_a_ledger
 from tallystick.bookkeeper.bookie.entry_log import remove_log
 from tallystick.bookkeeper.bookie.journal import Commit
@@ -53,6 +53,9 @@ class StorageStats:
     entry_logs: int
     entry_log_bytes: int
     damaged_logs: int  # entry logs that could not be read when they were to be rewritten
+    deletion_bytes: int = 0  # given back since the start: by logs without a live ledger
+    compaction_bytes: int = 0  # and by rewriting
+    compactions: int = 0  # checkpoints that rewrote logs
 
 
 class Storage:
@@ -68,9 +71,11 @@ class Storage:
         self.staged_bytes = 0
         self._number = parts.number  # of the last commit taken
         self._durable = parts.number  # and of the last one that is on the disk
+        self.replayed = parts.replayed
         self._mark = parts.mark  # of the state that is on the disk
         self._written = Written()  # by the checkpoint that is between ``write`` and ``finish``
         self._garbage: list[int] = []  # logs whose files can be deleted
+        self._reclaimed = Reclaimed()
         self._damaged: list[int] = []  # logs that could not be read: they are not rewritten before the next start
 
     @classmethod
@@ -194,6 +199,9 @@ class Storage:
             entry_logs=len(logs),
             entry_log_bytes=sum(log.size for log in logs),
             damaged_logs=len(self._damaged),
+            deletion_bytes=self._reclaimed.deletion,
+            compaction_bytes=self._reclaimed.compaction,
+            compactions=self._reclaimed.compactions,
         )
 
     # Loop: commits and checkpoints begin and end.
@@ -257,6 +265,7 @@ class Storage:
         Returns the logs that should have been rewritten and could not be read: they stay as they are.
         """
         written, self._written = self._written, Written()
+        self._reclaimed.count(plan, written, self._logs.logs)
         for log, pieces in written.logs:
             self._logs.logs[log.id] = log
             self._ledgers.enter(log.id, pieces)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from pathlib import Path
 
@@ -227,8 +228,52 @@ async def test_a_disk_over_its_threshold_starts_read_only(home: Home) -> None:
 async def test_a_port_in_use_leaves_nothing_behind(home: Home, tmp_path: Path) -> None:
     other = Home(tmp_path / "other", cluster=home.cluster, bookie="b1")
     async with home.running() as bookie:
-        with pytest.raises(UsageError, match="cannot listen"):
-            await other.start(port=bookie.address[1])
-        assert await listed(home) == (["b0"], [])
+        for taken in ({"port": bookie.address[1]}, {"http_enabled": True, "http_port": bookie.address[1]}):
+            with pytest.raises(UsageError, match="cannot listen"):
+                await other.start(**taken)
+            assert await listed(home) == (["b0"], [])
+            assert await MemoryDriver(home.cluster).cookies() == ["b0"], "no bookie that never was"
+            assert not list(other.path.rglob("VERSION"))
     async with other.running():
         assert await listed(home) == (["b1"], [])
+
+
+async def test_connections_are_refused_until_the_journal_is_replayed(home: Home) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        tried: list[type[OSError]] = []
+
+        def before(action: str, path: str) -> None:
+            if path.endswith(("segment", "segment.new", "state.spare")) and len(tried) < 3:
+                with socket.socket() as peer:
+                    try:
+                        peer.connect(("127.0.0.1", port))
+                    except OSError as error:
+                        tried.append(type(error))
+
+        home.disk = SpyDisk(before)
+        free.close()
+        async with home.running(port=port) as bookie, talking(bookie) as peer:
+            assert tried == [ConnectionRefusedError] * 3
+            assert await peer.code(adds(1, [0])) == Code.OK
+
+
+async def test_an_orderly_stop_says_so_and_leaves_nothing_to_replay(home: Home) -> None:
+    for _ in range(2):
+        async with home.running() as bookie, talking(bookie) as peer:
+            assert await peer.code(adds(1, [0])) == Code.OK
+    assert len(home.heard("bookie stopped")) == 2
+    assert home.heard("journal replayed") == []
+
+
+async def test_a_start_after_a_kill_tells_what_it_replayed(home: Home) -> None:
+    bookie = await home.start()
+    async with talking(bookie) as peer:
+        for entry in range(3):
+            assert await peer.code(adds(1, [entry])) == Code.OK
+    await kill(bookie)
+    async with home.running():
+        (told,) = home.heard("journal replayed")
+        assert (told.fields["commits"], told.fields["entries"]) == (3, 3) and told.fields["bytes"] > 100
+    assert len(home.heard("bookie stopped")) == 1

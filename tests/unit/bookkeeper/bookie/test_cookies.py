@@ -74,7 +74,7 @@ async def test_the_cookie_names_our_own_folders(home: Home) -> None:
     )
     for folder in ("journal", "ledgers"):
         assert (home.path / folder / "tally" / "VERSION").read_bytes() == stored.value
-    assert [event.kind for event in home.events] == ["cookie written"]
+    assert [event.kind for event in home.events] == ["cookie written", "bookie stopped"]
 
 
 async def test_a_stopped_bookie_starts_again(home: Home) -> None:
