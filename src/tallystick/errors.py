@@ -13,6 +13,7 @@
     │   ├── ConnectionLost             the connection ended before the answer: the request may have taken effect
     │   ├── NotEnoughBookies           fewer bookies than the ensemble needs
     │   ├── BookieUnavailable          one bookie refused the connection, closed it, or is not registered
+    │   ├── QueueRebuilding            a queue's files were lost, and are being built again from the log
     │   └── SlaveNotAvailable          no slave in sync has the message; the master stored it
     ├── LedgerError
     │   ├── LedgerFenced               another client recovers this ledger; unconfirmed entries may or may not survive
@@ -119,6 +120,10 @@ class ConnectionLost(Unavailable):
     """The connection ended before the answer; the request may have taken effect."""
 
     ambiguous = True
+
+
+class QueueRebuilding(Unavailable):
+    """The files of a queue were lost, and are being built again from the log."""
 
 
 class NotEnoughBookies(Unavailable):

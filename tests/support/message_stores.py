@@ -25,15 +25,16 @@ SMALL = StoreSettings(
 class Shelf:
     """A store that is opened again and again, and what happened."""
 
-    def __init__(self, settings: StoreSettings = SMALL, seed: int = 1) -> None:
+    def __init__(self, settings: StoreSettings = SMALL, seed: int = 1, *, slave: bool = False) -> None:
         self.disk = SimDisk(random.Random(seed))
         self.settings, self.clock = settings, SteppingClock()
         self.events: list[Event] = []
-        self.store = self.open()
+        self.store = self.open(slave=slave)
 
-    def open(self) -> MessageStore:
-        events = Events(self.events.append)
-        self.store = MessageStore.open(self.disk, ROOT, self.settings, self.clock, events)
+    def open(self, *, slave: bool | None = None) -> MessageStore:
+        """As a slave's or a master's; else as the one before it was."""
+        events, role = Events(self.events.append), self.store.slave if slave is None else slave
+        self.store = MessageStore.open(self.disk, ROOT, self.settings, self.clock, events, slave=role)
         return self.store
 
     def send(self, *bodies: bytes, topic: str = "Topic", queue_id: int = 0, **properties: str) -> list[Put]:

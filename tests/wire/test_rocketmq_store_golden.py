@@ -160,7 +160,7 @@ def test_our_directory_has_the_originals_layout() -> None:
     store.flush()
     store.maintain(0)
     assert disk.listdir("/store") == [
-        "abort", "checkpoint", "commitlog", "consumequeue", "index", "lock", "tally-synced"
+        "abort", "checkpoint", "commitlog", "consumequeue", "index", "lock", "tally-queues", "tally-synced"
     ]  # fmt: skip
     assert disk.listdir("/store/commitlog") == ["0" * 20, f"{1 << 16:020}"]
     store.close()

@@ -60,8 +60,8 @@ class SimLog:
         self.store = self._open()
 
     def _open(self) -> MessageStore:
-        store = MessageStore.open(self.disk, _ROOT, self._settings, WorldClock(self._world), Events())
-        store.slave = self._slave
+        clock = WorldClock(self._world)
+        store = MessageStore.open(self.disk, _ROOT, self._settings, clock, Events(), slave=self._slave)
         self._opened_at = self._certain = store.end
         return store
 

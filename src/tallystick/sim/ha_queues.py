@@ -24,6 +24,8 @@ class _Record:
 def check_dispatch(log: SimLog) -> None:
     """Raises Violation. The disk behaves while it is looked at."""
     with log.disk.undisturbed():
+        while log.store.rebuilding:
+            log.store.rebuild()
         pieces = [bytes(log.data[at : at + size]) for at, size in log.records(log.end) if size]
         records = [_Record(piece, _decode(piece)) for piece in pieces]
         for topic, queue_id in QUEUES:

@@ -100,9 +100,11 @@ class Broker:
         store = await asyncio.to_thread(
             MessageStore.open, outside.disk, settings.store_dir,
             replace(wanted, max_open_files=min(wanted.max_open_files, outside.open_files // STORE_SHARE)),
-            outside.clock, outside.events,
+            outside.clock, outside.events, slave=settings.is_slave,
         )  # fmt: skip
-        listeners = Listeners(self._settled, self._awaited, self._arrived, self._following, self._fail)
+        listeners = Listeners(
+            self._settled, self._awaited, self._arrived, self._following, self._fail, self._rebuilt
+        )  # fmt: skip
         self._instance = f"{os.getpid():x}-{outside.clock.wall_ms():x}"
         self.log = BrokerLog(outside, store, settings, listeners, self._instance)
         self._stack.push_async_callback(self.log.close)
@@ -254,6 +256,9 @@ class Broker:
         self._pulls.arrived(arrivals)
         if self.sync is not None:
             self.sync.arrived([arrival.topic for arrival in arrivals])
+
+    def _rebuilt(self, arrivals: list[Arrival]) -> None:
+        self._pulls.rebuilt(arrivals)
 
     def _following(self) -> None:
         if self.sync is not None:

@@ -107,6 +107,7 @@ STORE_KEYS: Mapping[str, Key] = {
     "accessMessageInMemoryMaxRatio": Key("memory_percent", keyfile.integer),
     "maxMsgsNumBatch": Key("max_query_count", keyfile.integer),
     "offsetCheckInSlave": Key("offset_check_in_slave", keyfile.flag),
+    "queueEndsMayBeUnknown": Key("ends_may_be_unknown", keyfile.flag),
 }
 HA_KEYS: Mapping[str, Key] = {
     "haSendHeartbeatInterval": Key("heartbeat_ms", keyfile.integer),

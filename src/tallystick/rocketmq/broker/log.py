@@ -26,6 +26,7 @@ from tallystick.rocketmq.ha.slave import HaSlave
 from tallystick.rocketmq.ha.status import FollowStatus
 from tallystick.rocketmq.ha.waits import Waits
 from tallystick.rocketmq.store.flusher import Flusher
+from tallystick.rocketmq.store.rebuilder import Rebuilder
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.store.values import Arrival, Draft, Put
 from tallystick.rocketmq.wire.bodies import HaStatus, MasterLink, SlaveLink
@@ -44,6 +45,7 @@ class Listeners:
     arrived: Callable[[list[Arrival]], None]  # messages became readable
     following: Callable[[], None]  # the master feeds this slave from now on
     failed: Callable[[Exception], None]  # the disk, or a task in the background: nothing more is stored
+    rebuilt: Callable[[list[Arrival]], None]  # messages of a lost queue can be read again
 
 
 class BrokerLog:
@@ -62,6 +64,7 @@ class BrokerLog:
         self._flusher = Flusher(
             store, outside.clock, settings.store.flush_interval_ms, flushed=self._flushed, failed=listeners.failed
         )
+        self._rebuilder = Rebuilder(store, outside.clock, rebuilt=listeners.rebuilt, failed=listeners.failed)
         self._master, self._slave = self._replication(outside, ha, instance)
         self._due: asyncio.TimerHandle | None = None  # the next dispatch
         self._retrying = False  # it is one that the disk made wait
@@ -70,7 +73,6 @@ class BrokerLog:
         self, outside: Outside, ha: HaSettings, instance: str
     ) -> tuple[HaMaster | None, HaSlave | None]:  # fmt: skip
         store = self.store
-        store.slave = self._settings.is_slave
         if store.slave:
             told = self._appended, self._listeners.following, self._listeners.failed
             return None, HaSlave(outside.network, outside.clock, outside.events, store, ha, *told)
@@ -87,6 +89,7 @@ class BrokerLog:
     def start(self) -> None:
         """From now on it flushes, and tells who waits."""
         self._flusher.start()
+        self._rebuilder.start()
         self._dispatch()
 
     def put(self, drafts: Sequence[Draft]) -> list[Put]:
@@ -120,6 +123,7 @@ class BrokerLog:
         if self._slave is not None:
             await self._slave.close()
         self._waits.close()
+        await self._rebuilder.close()
         await self._flusher.close()
 
     # What happens to the log

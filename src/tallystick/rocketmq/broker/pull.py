@@ -92,6 +92,12 @@ class Pulls:
             for pull in woken:
                 self._wake(pull)
 
+    def rebuilt(self, arrivals: Iterable[Arrival]) -> None:
+        """Messages of a lost queue can be read again: who waited for one of them gets it."""
+        for arrival in arrivals:
+            for pull in self._hold.arrived(arrival.topic, arrival.queue_id, arrival.next_offset, arrival.tags):
+                self._wake(pull)
+
     def closed(self, link: Link) -> None:
         self._hold.closed(link)
 

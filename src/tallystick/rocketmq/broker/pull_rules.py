@@ -35,6 +35,7 @@ _CODES = {
     GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
     GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
     GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.BEING_REBUILT: ResponseCode.PULL_NOT_FOUND,  # the reader stays where it is, and waits
     GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }

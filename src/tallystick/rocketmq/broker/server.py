@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tallystick.errors import RemoteProtocolError
+from tallystick.errors import QueueRebuilding, RemoteProtocolError
 from tallystick.rocketmq.broker.admin import Admin
 from tallystick.rocketmq.broker.answers import Later
 from tallystick.rocketmq.broker.client_requests import ClientRequests
@@ -60,7 +60,7 @@ class Requests:
                 self._pulls.handle(link, command)
                 return
             answer: Command | Later = self._clients.answers.get(command.code, self._admin.handle)(link, command)
-        except RemoteProtocolError as error:
+        except (RemoteProtocolError, QueueRebuilding) as error:
             answer = command.answer(ResponseCode.SYSTEM_ERROR, error.message)
         except Exception as error:  # a bug of ours: this request fails, not those of its tick
             self._events.emit("request failed", code=command.code, reason=repr(error))

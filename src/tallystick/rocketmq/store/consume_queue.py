@@ -14,67 +14,142 @@ import os
 import struct
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import starmap
 
 from tallystick.codec.records import RecordRun, scan_records
 from tallystick.rocketmq.store.commit_log import CommitLog
-from tallystick.rocketmq.store.files import FileQueue
+from tallystick.rocketmq.store.files import FileQueue, StoreFile
 from tallystick.rocketmq.store.handles import Handles
+from tallystick.rocketmq.store.queue_state import QueueRow
 from tallystick.runtime.disk import Disk
 
 UNIT = struct.Struct(">qiq")
 FILLER_SIZE = 0x7FFFFFFF
 _FILLER = UNIT.pack(0, FILLER_SIZE, 0)
 _FILL_AT_ONCE = _READ_AT_ONCE = 4096
+_SYNC_ALL_FROM = 64  # queues: from here on one sync of the file system costs less than theirs
 
 Queue = tuple[str, int]
 Unit = tuple[int, int, int]  # physical offset, record size, tags code
 
 
 class ConsumeQueue:
-    """One queue. ``first`` and ``end`` are queue offsets: of the oldest message still in the log, and of the next."""
+    """One queue. ``first`` and ``end`` are queue offsets: of the oldest message still in the log, and of the next.
+
+    Files have units up to ``filled``; from there to ``end`` reads find fillers. Of units that were lost those from
+    ``hole_next`` up to ``hole_stop`` are not there yet: ``Rebuild`` makes them again, in order.
+    """
 
     def __init__(
         self, disk: Disk, root: str, topic: str, queue_id: int, file_units: int, handles: Handles | None = None
     ) -> None:
         self.topic, self.queue_id, self._root, self._disk = topic, queue_id, root, disk
-        self._directory = os.path.join(root, topic, str(queue_id))
         self._named = False  # whether its folders are known to be durable: a process that was killed may have made them
-        disk.makedirs(self._directory)
-        self._files = FileQueue(disk, self._directory, file_units * UNIT.size, handles)
-        self.first = self.end = 0
+        self._files = FileQueue(disk, os.path.join(root, topic, str(queue_id)), file_units * UNIT.size, handles)
+        self.first = self.end = self.filled = 0
         self.last_physical = -1  # of the last message
+        self.born = 0  # records before this physical offset are those of a deleted topic
+        self.hole_next = self.hole_stop = 0
         self._synced = 0
+        self._rewritten: tuple[int, int] | None = None  # bytes that a rebuild wrote and nobody synced
+        self._detached: list[StoreFile] = []
         self.dirty = False
         self._removing = threading.Lock()  # the topic does not go while a thread looks at its files
 
     def load(self, dispatched: int, log: CommitLog, *, repair: bool) -> None:
-        """Keep the units of records before the physical offset ``dispatched``.
+        """Keep the units of records before the physical offset ``dispatched``, found by reading them.
 
         ``repair``: after a crash the other ones may be torn, so that only those count which the log confirms; and they
         go from the disk too, so that no later crash brings them back.
         """
         self._files.load(tail=0 if repair else None)
         self.first = self._files.first // UNIT.size
-        self.end = self._limit()
-        self.end = self._search(dispatched, log if repair else None, self._deleted(log) if repair else self.first)
-        self.end = self._without_fillers(self.end)
-        if self.end == self.first:  # nothing is left: where it begins was not durable either
-            self._files.clear()
-            self.first = self.end = 0
-        self._synced = self.end * UNIT.size
+        self.filled = self._limit()
+        self.filled = self._search(dispatched, log if repair else None, self._deleted(log) if repair else self.first)
+        self._settle(self._files.clear)
         if repair and not self._files.is_blank_from(self._synced):
             self._files.cut(self._synced)
-        if self.end > self.first:
-            self.last_physical = self.unit(self.end - 1)[0]
+
+    def _settle(self, forget_files: Callable[[], None]) -> None:
+        """``filled`` was found by what the log has: it is the end, but for fillers."""
+        self.end = self.filled = self._without_fillers(self.filled)
+        if self.end == self.first:  # nothing is left: where it begins was not durable either
+            forget_files()
+            self.first = self.end = self.filled = 0
+        self._synced = self.filled * UNIT.size
+        self.last_physical = self.unit(self.filled - 1)[0] if self.filled > self.first else -1
+
+    def adopt(self, row: QueueRow) -> None:
+        """Be what a checkpoint noted, unread. Files that are missing or short make a hole."""
+        self.first, self.end, self.filled = row.first, row.end, row.filled
+        self.last_physical, self.born, self._synced = row.last_physical, row.born, row.filled * UNIT.size
+        if row.start < 0:
+            return
+        self._files.adopt(row.start * UNIT.size, self._synced)
+        lost = self._files.lacking(self._synced)
+        self._named = not lost
+        if lost:
+            in_file = self._files.file_bytes // UNIT.size
+            start = max(self.first, lost[0].start // UNIT.size)
+            self.open_hole(start, max(start, min(self.filled, lost[-1].start // UNIT.size + in_file)))
+
+    def open_hole(self, start: int, stop: int) -> None:
+        """Units from ``start`` up to ``stop`` are lost, beside those that are known to be."""
+        if self.has_hole:
+            start, stop = min(start, self.hole_next), max(stop, self.hole_stop)
+        self.hole_next, self.hole_stop = start, stop
+
+    @property
+    def has_hole(self) -> bool:
+        return self.hole_next < self.hole_stop
+
+    def lacks(self, queue_offset: int) -> bool:
+        """Whether the unit is lost, and not yet made again."""
+        return self.hole_next <= queue_offset < self.hole_stop
+
+    def hole_physical(self) -> int:
+        """No record of a lost unit is before this physical offset."""
+        at = self.hole_next * UNIT.size
+        is_behind_a_file = at > self._files.first and not at % self._files.file_bytes
+        return self.unit(self.hole_next - 1)[0] if is_behind_a_file else 0
+
+    def row(self) -> QueueRow:
+        """What a checkpoint notes."""
+        start = self._files.first // UNIT.size if self._files.files else -1
+        return QueueRow(
+            self.topic, self.queue_id, self.first, self.end, self.filled, start, self.last_physical, self.born
+        )
+
+    def cut_behind(self, physical: int) -> None:
+        """The log lost its end: forget the units of records from ``physical`` on; ``blank_behind`` when it is noted."""
+        if self.last_physical < physical:
+            return
+        if self.has_hole:  # the log tells what comes back, and what does not
+            self.open_hole(self.hole_next, self.filled)
+            self.last_physical = physical - 1
+            return
+        self.first = self._files.first // UNIT.size
+        self.filled = self._search(physical, None, self.first)
+        self._settle(self._files.close)
+
+    def blank_behind(self) -> None:
+        """What is on the disk behind the end was never durable; see ``FileQueue.blank``."""
+        self._files.blank(self.filled * UNIT.size)
+
+    def advance(self, end: int) -> None:
+        """The next message gets at least this queue offset: those before it were given out elsewhere."""
+        if end > self.end:
+            if not self._files.files:
+                self.first = end
+            self.end = end
 
     def _limit(self) -> int:
         return self._files.limit // UNIT.size
 
     def write(self, queue_offset: int, units: Sequence[Unit]) -> None:
         """Units from ``queue_offset``, which is ``end`` or above it. Raises DiskFull: then nothing changed."""
-        if queue_offset != self.end or not self._files.files:
+        if queue_offset != self.filled or not self._files.files:
             self._fill(queue_offset)
         position, file_bytes = queue_offset * UNIT.size, self._files.file_bytes
         data = b"".join(starmap(UNIT.pack, units))
@@ -82,24 +157,68 @@ class ConsumeQueue:
             self._files.write([data[:room]], position)
             position, data = position + room, data[room:]
         self._files.write([data], position)
-        self.end, self.last_physical = queue_offset + len(units), units[-1][0]
+        self.filled, self.last_physical = queue_offset + len(units), units[-1][0]
+        self.end = max(self.end, self.filled)
+
+    def rebuild(self, units: Sequence[tuple[int, Unit]], stop: int = 0) -> bool:
+        """Units of the hole, by rising queue offset; where none is given before one, or before ``stop``, are fillers.
+
+        Returns False when there is no hole any more: the topic was deleted meanwhile.
+        """
+        with self._removing:
+            if not self.has_hole:
+                return False
+            if self._rewritten is None:
+                self._rewritten = self.hole_next * UNIT.size, self.hole_next * UNIT.size
+            packed: list[bytes] = []
+            for queue_offset, unit in units:
+                if queue_offset != self.hole_next + len(packed):
+                    self._rewrite(packed)
+                    self._rewrite_fillers(queue_offset)
+                    packed = []
+                packed.append(UNIT.pack(*unit))
+            self._rewrite(packed)
+            self._rewrite_fillers(stop)
+            return True
+
+    def _rewrite_fillers(self, stop: int) -> None:
+        while self.hole_next < stop:
+            self._rewrite([_FILLER] * min(_FILL_AT_ONCE, stop - self.hole_next))
+
+    def _rewrite(self, packed: Sequence[bytes]) -> None:
+        at, data, file_bytes = self.hole_next * UNIT.size, memoryview(b"".join(packed)), self._files.file_bytes
+        while len(data):
+            part = data[: file_bytes - at % file_bytes]
+            self._files.write([part], at)
+            at, data = at + len(part), data[len(part) :]
+        self.hole_next = at // UNIT.size  # not before they are written: from here on they are read
+        assert self._rewritten is not None
+        self._rewritten = self._rewritten[0], at
 
     def _fill(self, queue_offset: int) -> None:
         if not self._files.files:  # as the original: from the start of the file that has the first unit
-            self.end = queue_offset - queue_offset % (self._files.file_bytes // UNIT.size)
-            self.first, self._synced = queue_offset, self.end * UNIT.size
-        while self.end < queue_offset:
+            self.filled = queue_offset - queue_offset % (self._files.file_bytes // UNIT.size)
+            self.first, self._synced = queue_offset, self.filled * UNIT.size
+        while self.filled < queue_offset:
             in_file = self._files.file_bytes // UNIT.size
-            count = min(queue_offset - self.end, _FILL_AT_ONCE, in_file - self.end % in_file)
-            self._files.write([_FILLER * count], self.end * UNIT.size)
-            self.end += count
+            count = min(queue_offset - self.filled, _FILL_AT_ONCE, in_file - self.filled % in_file)
+            self._files.write([_FILLER * count], self.filled * UNIT.size)
+            self.filled += count
+        self.end = max(self.end, self.filled)
 
     def read(self, queue_offset: int, count: int) -> bytes:
-        """Units from ``queue_offset``, which is not before ``first``."""
-        return self._files.read(queue_offset * UNIT.size, max(0, min(count, self.end - queue_offset)) * UNIT.size)
+        """Units from ``queue_offset``, which is not before ``first``, up to those that are lost."""
+        stop = min(queue_offset + count, self.end)
+        if self.has_hole and queue_offset < self.hole_stop:
+            stop = min(stop, self.hole_next)
+        stored = max(0, min(stop, self.filled) - queue_offset)
+        units = self._files.read(queue_offset * UNIT.size, stored * UNIT.size)
+        return units if stop <= self.filled else units + _FILLER * (stop - queue_offset - stored)
 
     def unit(self, queue_offset: int) -> Unit:
         """Physical offset, size and tags code; the queue must have it."""
+        if queue_offset >= self.filled:
+            return 0, FILLER_SIZE, 0
         found: Unit = UNIT.unpack(self._files.read(queue_offset * UNIT.size, UNIT.size))
         return found
 
@@ -109,7 +228,9 @@ class ConsumeQueue:
         A torn unit may have such an offset, too, but not in its place.
         """
         queue_offset, last = self.first, log.start - 1
-        while units := self.read(queue_offset, _READ_AT_ONCE):
+        while units := self._files.read(
+            queue_offset * UNIT.size, max(0, min(_READ_AT_ONCE, self.filled - queue_offset)) * UNIT.size
+        ):
             for physical, size, _ in UNIT.iter_unpack(units):
                 if size != FILLER_SIZE and (size <= 0 or not last < physical < log.first):
                     return queue_offset
@@ -129,7 +250,7 @@ class ConsumeQueue:
 
     def _search(self, physical: int, log: CommitLog | None, low: int) -> int:
         """The first queue offset from ``low`` of a message not before ``physical``; ``log`` confirms those before."""
-        high = self.end
+        high = self.filled
         while low < high:
             middle = (low + high) // 2
             if self._is_before(middle, physical, log):
@@ -149,43 +270,62 @@ class ConsumeQueue:
         found = zip(run.topics, run.queue_ids, run.queue_offsets, strict=True)
         return (self.topic.encode(), self.queue_id, queue_offset) in found
 
-    def restart(self) -> None:
-        """The topic was deleted and made anew: what the queue has belongs to messages of the old one."""
+    def restart(self, physical: int) -> None:
+        """The topic was deleted and made anew, from ``physical`` on: what the queue has are messages of the old one."""
         self.delete()
-        self.last_physical = -1
+        self.last_physical, self.born = -1, physical
 
-    def forget_before(self, physical: int) -> None:
-        """The log begins at ``physical`` now."""
+    def forget_before(self, physical: int) -> bool:
+        """The log begins at ``physical`` now; whether that changes ``first``. A queue with a hole waits."""
         with self._removing:
-            self.first = max(self.first, self._search(physical, None, self.first))
+            before = self.first
+            if not self.has_hole and before < self.filled:
+                self.first = max(before, self._search(physical, None, before))
+            return self.first != before
 
-    def drop_files(self, durable: int) -> None:
-        """Delete the files whose messages are all gone. On a thread.
+    def detach_files(self, durable: int) -> bool:
+        """Count the files whose messages are all gone as gone, before a checkpoint notes it; whether there are any.
 
         The last message before the physical offset ``durable`` keeps its unit: when a crash takes all later ones, that
-        unit tells which queue offset is next.
+        unit tells which queue offset is next. On a thread.
         """
         with self._removing:
-            kept = max(0, self._search(durable, None, self._files.first // UNIT.size) - 1)
-            self._files.drop_before(min(self.first, kept) * UNIT.size)
+            if not self.has_hole and self._files.files:
+                kept = max(0, self._search(durable, None, self._files.first // UNIT.size) - 1)
+                self._detached += self._files.detach_before(min(self.first, kept) * UNIT.size)
+            return bool(self._detached)
+
+    def delete_files(self) -> None:
+        """Delete those that were detached. On a thread."""
+        detached, self._detached = self._detached, []
+        self._files.delete(detached)
 
     def sync(self) -> None:
         """Make all units written so far durable, and the queue's folders. On a thread."""
-        self.dirty = False  # before the sync: a later write says so again
         with self._removing:
-            end = self.end * UNIT.size
+            end, whole, rewritten = self.filled * UNIT.size, not self.has_hole, self._rewritten
             self._files.sync(self._synced, end)
+            if rewritten is not None:
+                self._files.sync(*rewritten)
+                self._rewritten = None if whole else self._rewritten
             self._synced = end
-        if not self._named:
+        if not self._named and self._files.files:
             self._disk.sync_dir(os.path.join(self._root, self.topic))
             self._disk.sync_dir(self._root)
             self._named = True
+
+    def synced(self, filled: int, born: int) -> None:
+        """The whole file system was synced when the files had units up to ``filled``, of the topic ``born`` there."""
+        with self._removing:
+            if self.born == born:
+                self._synced, self._named = max(self._synced, filled * UNIT.size), True
 
     def delete(self) -> None:
         """Remove the queue from the disk; the folders stay."""
         with self._removing:
             self._files.clear()
-            self.first = self.end = self._synced = 0
+            self.first = self.end = self.filled = self._synced = self.hole_next = self.hole_stop = 0
+            self._rewritten = None
 
     def close(self) -> None:
         self._files.close()
@@ -205,6 +345,19 @@ class ConsumeQueues:
             queue = ConsumeQueue(self._disk, self._root, topic, queue_id, self._file_units, self._handles)
             queue.load(dispatched, log, repair=repair)
             self._queues[topic, queue_id] = queue
+
+    def adopt(self, rows: Iterable[QueueRow]) -> None:
+        """Those that a checkpoint noted, and no others; see ``ConsumeQueue.adopt``."""
+        for row in rows:
+            self.of(*row.key).adopt(row)
+
+    def remove_unknown(self) -> None:
+        """Delete the files of queues that no checkpoint noted: those of deleted topics, or to be dispatched again."""
+        for topic, queue_id in list_queues(self._disk, self._root):
+            if (topic, queue_id) not in self._queues:
+                folder = os.path.join(self._root, topic, str(queue_id))
+                for name in self._disk.sizes(folder):
+                    self._disk.unlink(os.path.join(folder, name))
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(tuple(self._queues.values()))
@@ -226,18 +379,29 @@ class ConsumeQueues:
             queue.dirty = True
             self._dirty.append(queue)
 
-    def sync(self) -> None:
-        """All that was marked before. On a thread."""
-        for _ in range(len(self._dirty)):
-            self._dirty[0].sync()
-            self._dirty.popleft()  # not before: a full disk may have stopped it
+    def take(self) -> list[ConsumeQueue]:
+        """Those that were marked, and are no more; to be synced."""
+        taken = list(self._dirty)
+        self._dirty.clear()
+        for queue in taken:
+            queue.dirty = False
+        return taken
 
-    def delete_topic(self, topic: str) -> list[Queue]:
-        """Remove its queues; which they were."""
-        gone = [key for key in self._queues if key[0] == topic]
-        for key in gone:
-            self._queues.pop(key).delete()
-        return gone
+    def sync(self, taken: Sequence[ConsumeQueue]) -> None:
+        """Make them durable as they are now. On a thread. After an error ``mark`` them again."""
+        if len(taken) < _SYNC_ALL_FROM:
+            for queue in taken:
+                queue.sync()
+            return
+        before = [(queue, queue.filled, queue.born) for queue in taken]
+        self._disk.sync_all(self._root)
+        for queue, filled, born in before:
+            queue.synced(filled, born)
+
+    def detach_topics(self, topics: Container[str]) -> list[ConsumeQueue]:
+        """Forget the queues of these topics; ``delete`` those that are returned."""
+        gone = [key for key in self._queues if key[0] in topics]
+        return [self._queues.pop(key) for key in gone]
 
     def close(self) -> None:
         for queue in self:

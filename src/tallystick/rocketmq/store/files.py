@@ -54,6 +54,7 @@ class FileQueue:
         self._disk, self.directory, self.file_bytes, self._mapped = disk, directory, file_bytes, mapped
         self._handles = handles or Handles(disk, _OWN_HANDLES)
         self.files: list[StoreFile] = []  # replaced, never changed, once others may read it
+        self.absent: list[StoreFile] = []  # of ``files``: they are not on the disk, or not whole
         self._making = threading.Lock()
 
     @property
@@ -93,6 +94,51 @@ class FileQueue:
                 )  # fmt: skip
             self.files.append(StoreFile(start, path, file))
 
+    def adopt(self, first: int, end: int) -> None:
+        """Take the files from the offset ``first`` up to ``end`` for there, without a look at the disk."""
+        self.files = [self._at(start) for start in range(first, end, self.file_bytes)]
+
+    def _at(self, start: int) -> StoreFile:
+        path = os.path.join(self.directory, f"{start:0{NAME_DIGITS}}")
+        return StoreFile(start, path, self._handles.open(path))
+
+    def lacking(self, end: int) -> list[StoreFile]:
+        """Those that are missing on the disk, or too short for what they have up to ``end``; the next write makes them.
+
+        One that is short behind ``end`` gets its length: a crash kept it from it.
+        """
+        sizes, lacking = self._disk.sizes(self.directory), self.absent
+        for file in self.files:
+            size = sizes.get(os.path.basename(file.path), -1)
+            if min(end - file.start, self.file_bytes) <= size < self.file_bytes:
+                file.file.truncate(self.file_bytes)
+            elif size != self.file_bytes:
+                lacking.append(file)
+        return lacking
+
+    def _restore(self) -> None:
+        """Make what is absent whole: zeros where nothing is."""
+        with self._making:
+            self._disk.makedirs(self.directory)
+            for file in self.absent:
+                self._disk.open(file.path, create=True).close()
+                file.file.truncate(self.file_bytes)
+                file.named = False
+            self.absent = []
+
+    def blank(self, end: int) -> None:
+        """As ``cut``, durable with the next ``Disk.sync_all``."""
+        known = {os.path.basename(file.path) for file in self.files if file.start < end}
+        sizes = self._disk.sizes(self.directory)
+        for name in sizes:
+            if name not in known:
+                self._disk.unlink(os.path.join(self.directory, name))
+        self.files = [file for file in self.files if file.start < end]
+        last = self.files[-1] if self.files else None
+        if last is not None and end < self.limit and os.path.basename(last.path) in sizes:
+            last.file.truncate(end - last.start)
+            last.file.truncate(self.file_bytes)
+
     def view_of(self, file: StoreFile) -> memoryview | None:
         """All bytes of a mapped file, which is not cut from now on; None when it was deleted a moment ago."""
         try:
@@ -124,6 +170,8 @@ class FileQueue:
 
     def _make(self, start: int) -> StoreFile:
         path = os.path.join(self.directory, f"{start:0{NAME_DIGITS}}")
+        if not self.files:
+            self._disk.makedirs(self.directory)
         file = self._handles.open(path, create=True)
         try:
             if self._mapped:
@@ -140,6 +188,8 @@ class FileQueue:
 
     def write(self, buffers: Sequence[Buffer], offset: int) -> None:
         """Into the file that has ``offset``; it must have room for all."""
+        if self.absent:
+            self._restore()
         file = self.find(offset) or self.prepare(offset)
         file.file.write(buffers, offset - file.start)
 
@@ -200,24 +250,36 @@ class FileQueue:
 
     def drop_before(self, offset: int) -> list[StoreFile]:
         """Delete the files that end at ``offset`` or before it; what was deleted. Held views stay good."""
-        dropped = [file for file in self.files if file.start + self.file_bytes <= offset]
+        dropped = self.detach_before(offset)
+        self.delete(dropped)
+        return dropped
+
+    def detach_before(self, offset: int) -> list[StoreFile]:
+        """Count the files that end at ``offset`` or before it as gone: ``delete`` them."""
         with self._making:
+            dropped = [file for file in self.files if file.start + self.file_bytes <= offset]
             self.files = self.files[len(dropped) :]
-        for file in dropped:
-            self._disk.unlink(file.path)
+        return dropped
+
+    def delete(self, detached: Sequence[StoreFile]) -> None:
+        """The second half of ``drop_before``."""
+        for file in detached:
+            if self._disk.exists(file.path):
+                self._disk.unlink(file.path)
             self._disk.sync_dir(self.directory)  # one by one: a crash must not leave a gap
             self._close(file)
-        return dropped
 
     def clear(self) -> None:
         """Durably delete all files; views stay good while they are held."""
-        for file in reversed(self.files):
-            self._disk.unlink(file.path)
-        self._disk.sync_dir(self.directory)
+        if self.files:
+            for file in reversed(self.files):
+                if self._disk.exists(file.path):
+                    self._disk.unlink(file.path)
+            self._disk.sync_dir(self.directory)
         self.close()
 
     def close(self) -> None:
-        files, self.files = self.files, []
+        files, self.files, self.absent = self.files, [], []
         for file in files:
             self._close(file)
 

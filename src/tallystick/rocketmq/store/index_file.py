@@ -17,17 +17,15 @@ import os
 import struct
 import sys
 import threading
-import time
 from array import array
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tallystick.errors import StorageError
 from tallystick.rocketmq.store.files import sync_for_good
 from tallystick.rocketmq.store.handles import Handles
+from tallystick.rocketmq.store.queue_state import IndexRow
 from tallystick.rocketmq.store.settings import StoreSettings
-from tallystick.runtime.disk import Disk
 
 _HEADER = struct.Struct(">4q2i")
 HEADER_BYTES = _HEADER.size
@@ -36,6 +34,7 @@ SLOT_BYTES = 4
 _PAGE_BITS = 10
 _PAGE_SLOTS = 1 << _PAGE_BITS
 _INT_MAX = 0x7FFFFFFF
+_READ_ENTRIES = 1024
 
 
 @dataclass
@@ -51,9 +50,6 @@ class Header:
         return _HEADER.pack(self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used_slots, self.count)
 
 
-_NONE = Header(end_offset=-1)
-
-
 def index_hash(code: int) -> int:
     """What the index makes of a hash code, given as unsigned 32 bits: the absolute value of the signed number."""
     return code if code <= _INT_MAX else (1 << 32) - code & _INT_MAX
@@ -67,19 +63,36 @@ def index_hashes(codes: Sequence[int]) -> list[int]:
 class IndexFile:
     """One file. ``put`` runs on the loop, ``sync`` on a thread."""
 
-    def __init__(self, handles: Handles, path: str, settings: StoreSettings) -> None:
+    def __init__(self, handles: Handles, path: str, settings: StoreSettings, header: Header | None = None) -> None:
+        """``header``: what a file that is there has; else it is read, and the file made if it is missing."""
         self.path, self._slot_count, self._capacity = path, settings.index_slots, settings.index_entries
-        self._file = handles.open(path, create=True)
+        self._file = handles.open(path, create=header is None)
         self._entries_at = HEADER_BYTES + self._slot_count * SLOT_BYTES
-        if self._file.size() < self.size_of(settings):
-            self._file.truncate(self.size_of(settings))
-        data = self._file.read(HEADER_BYTES, 0)
-        self.header = Header(*_HEADER.unpack(data))
-        self.header.count = max(1, self.header.count)
+        self.header = header or self._read_header(self.size_of(settings))
+        self.lost: range | None = None  # physical offsets of the records whose entries were lost and come again
         self._slots: array[int] | None = None
         self.dirty = False
         self._dirty_pages = bytearray(-(-self._slot_count // _PAGE_SLOTS))
         self._putting = threading.Lock()  # no slot is copied that points to an entry not yet written
+
+    def _read_header(self, size: int) -> Header:
+        if self._file.size() < size:
+            self._file.truncate(size)
+        header = Header(*_HEADER.unpack(self._file.read(HEADER_BYTES, 0)))
+        header.count = max(1, header.count)
+        return header
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.path)
+
+    def row(self) -> IndexRow:
+        """What a checkpoint notes."""
+        header = self.header
+        return IndexRow(
+            self.name, header.begin_ms, header.end_ms, header.begin_offset, header.end_offset,
+            header.used_slots, header.count,
+        )  # fmt: skip
 
     @staticmethod
     def size_of(settings: StoreSettings) -> int:
@@ -93,6 +106,12 @@ class IndexFile:
         """Keys by columns, not more than there is room for. Raises DiskFull: then nothing changed."""
         with self._putting:
             self._put(hashes, physicals, stored_ms)
+
+    def put_some(self, hashes: Sequence[int], physicals: Sequence[int], stored_ms: Sequence[int]) -> None:
+        """As ``put``, and those for which there is no room are in the next file."""
+        room = self.room
+        if hashes[:room]:
+            self.put(hashes[:room], physicals[:room], stored_ms[:room])
 
     def _put(self, hashes: Sequence[int], physicals: Sequence[int], stored_ms: Sequence[int]) -> None:
         slots, header, count = self._memory(), self.header, self.header.count
@@ -153,7 +172,6 @@ class IndexFile:
 
     def sync(self) -> None:
         """Entries, then slots, then the header. The slots are those of moments before the entries are synced."""
-        self.dirty = False  # before all else: a later entry says so again
         header, pages = replace(self.header), []
         if self._slots is not None:
             page = -1
@@ -218,129 +236,18 @@ class IndexFile:
     def _written(self) -> int:
         """The first entry, from what the header knows on, that was never written."""
         number = self.header.count
-        while number < self._capacity and self.entry(number) != (0, 0, 0, 0):
-            number += 1
+        while number < self._capacity:
+            data = self._file.read(
+                min(_READ_ENTRIES, self._capacity - number) * ENTRY.size, self.entry_position(number)
+            )
+            for entry in ENTRY.iter_unpack(data):
+                if entry == (0, 0, 0, 0):
+                    return number
+                number += 1
         return number
 
     def close(self) -> None:
         self._file.close()
-
-
-class Index:
-    """All files, oldest first. ``enabled`` False: nothing is added, nothing found."""
-
-    def __init__(self, disk: Disk, directory: str, settings: StoreSettings, handles: Handles | None = None) -> None:
-        self._disk, self._directory, self._settings = disk, directory, settings
-        self._handles = handles or Handles(disk, settings.max_open_files)
-        self._files: list[IndexFile] = []
-        self._unsynced: deque[IndexFile] = deque()
-
-    def load(self, dispatched: int, *, discard_after_ms: int | None) -> None:
-        """Keep the entries of records before ``dispatched``. Files with later times than ``discard_after_ms`` go."""
-        for name in self._disk.listdir(self._directory):
-            path = os.path.join(self._directory, name)
-            file = IndexFile(self._handles, path, self._settings)
-            late = _is_late(file, discard_after_ms)
-            if not late:
-                file.cut(dispatched)
-            if late or file.header.count == 1:
-                file.close()
-                self._disk.unlink(path)
-            else:
-                self._files.append(file)
-        self._disk.sync_dir(self._directory)
-
-    def lost_from(self, discard_after_ms: int) -> int | None:
-        """Where the first record is whose entries ``load`` would discard; None: it would keep all."""
-        lost = []
-        for name in self._disk.listdir(self._directory):
-            file = IndexFile(self._handles, os.path.join(self._directory, name), self._settings)
-            if _is_late(file, discard_after_ms):
-                lost.append(file.header.begin_offset)
-            file.close()
-        return min(lost, default=None)
-
-    @property
-    def end_ms(self) -> int:
-        return self._newest.end_ms
-
-    @property
-    def end_offset(self) -> int:
-        """Records before this one are in it."""
-        return self._newest.end_offset
-
-    @property
-    def _newest(self) -> Header:
-        """Of the last file with entries: the one after it was made for some that a full disk did not take."""
-        for file in self._files[:-3:-1]:
-            if file.header.count > 1:
-                return file.header
-        return _NONE
-
-    def put(
-        self, hashes: Sequence[int], physicals: Sequence[int], stored_ms: Sequence[int], now_ms: int
-    ) -> None:  # fmt: skip
-        """Keys by columns. Raises DiskFull; what is in it then is skipped by the next attempt."""
-        while hashes:
-            if not self._files or not self._files[-1].room:
-                self._add_file(now_ms)
-            file = self._files[-1]
-            room = file.room
-            file.put(hashes[:room], physicals[:room], stored_ms[:room])
-            if not file.dirty:
-                file.dirty = True
-                self._unsynced.append(file)
-            hashes, physicals, stored_ms = hashes[room:], physicals[room:], stored_ms[room:]
-
-    def _add_file(self, now_ms: int) -> None:
-        name = index_name(now_ms)
-        while self._disk.exists(os.path.join(self._directory, name)):
-            now_ms += 1
-            name = index_name(now_ms)
-        self._files = [*self._files, IndexFile(self._handles, os.path.join(self._directory, name), self._settings)]
-
-    def select(self, key_hash: int, max_count: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Physical offsets of candidates, newest first."""
-        found: list[int] = []
-        for file in reversed(self._files):
-            if file.header.begin_ms <= end_ms and file.header.end_ms + 1000 > begin_ms:
-                for physical in file.select(key_hash, begin_ms, end_ms):
-                    found.append(physical)
-                    if len(found) == max_count:
-                        return found
-        return found
-
-    def sync(self) -> int:
-        """Durable up to the time that is returned. On a thread."""
-        end_ms = self.end_ms
-        for _ in range(len(self._unsynced)):
-            self._unsynced[0].sync()
-            self._disk.sync_dir(self._directory)
-            self._unsynced.popleft()  # not before: a full disk may have stopped it
-        return end_ms
-
-    def drop_before(self, physical: int) -> None:
-        """Delete the files whose messages are all gone, but never the last. On a thread."""
-        gone = [file for file in self._files[:-1] if file.header.end_offset < physical]
-        self._files = self._files[len(gone) :]
-        for file in gone:
-            self._disk.unlink(file.path)
-            file.close()
-        if gone:
-            self._disk.sync_dir(self._directory)
-
-    def close(self) -> None:
-        for file in self._files:
-            file.close()
-
-
-def _is_late(file: IndexFile, discard_after_ms: int | None) -> bool:
-    return discard_after_ms is not None and file.header.end_ms > discard_after_ms
-
-
-def index_name(now_ms: int) -> str:
-    """Local time to the millisecond."""
-    return time.strftime("%Y%m%d%H%M%S", time.localtime(now_ms / 1000)) + f"{now_ms % 1000:03}"
 
 
 def _big_endian(numbers: array[int]) -> None:

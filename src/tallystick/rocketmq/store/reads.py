@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tallystick.codec.records import hash_utf8
+from tallystick.errors import QueueRebuilding
 from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue, ConsumeQueues
-from tallystick.rocketmq.store.index_file import Index, index_hash
+from tallystick.rocketmq.store.index import Index
+from tallystick.rocketmq.store.index_file import index_hash
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.values import Found, GetStatus, TimeBoundary
 from tallystick.rocketmq.wire.record import IndexType, StoredMessage, decode_message
@@ -42,6 +44,8 @@ class Reads:
             return Found(GetStatus.OFFSET_TOO_SMALL, first if correct else offset, first, end)
         if offset == end:
             return Found(GetStatus.OFFSET_OVERFLOW_ONE, offset, first, end)
+        if queue.lacks(offset):
+            return Found(GetStatus.BEING_REBUILT, offset, first, end)
         if offset > end:
             return Found(GetStatus.OFFSET_OVERFLOW_BADLY, end if correct else offset, first, end)
         found = Found(GetStatus.NO_MATCHED_MESSAGE, offset, first, end)
@@ -85,19 +89,26 @@ class Reads:
         found.far_behind = log.end - physical > self._recent_bytes
 
     def stored_at(self, topic: str, queue_id: int, offset: int) -> int:
-        """The store time of a message in ms; -1 when it is not there."""
+        """The store time of a message in ms; -1 when it is not there. Raises QueueRebuilding."""
         queue = self._queues.find(topic, queue_id)
-        return self._stored_at(queue, offset) if queue and queue.first <= offset < queue.end else -1
+        if queue is None or not queue.first <= offset < queue.end:
+            return -1
+        _refuse_hole(queue, queue.lacks(offset))
+        return self._stored_at(queue, offset)
 
     def _stored_at(self, queue: ConsumeQueue, offset: int) -> int:
         physical, size, _ = queue.unit(offset)
         return self._log.stored_ms(physical, size)
 
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int, boundary: TimeBoundary) -> int:
-        """The queue offset that a store time stands for, between the queue's first and its end; 0 without a queue."""
+        """The queue offset that a store time stands for, between the queue's first and its end; 0 without a queue.
+
+        Raises QueueRebuilding.
+        """
         queue = self._queues.find(topic, queue_id)
         if queue is None or queue.end == queue.first:
             return queue.end if queue else 0
+        _refuse_hole(queue, queue.has_hole)
         # UPPER is the message before the first one later than the time.
         later = timestamp_ms + (1 if boundary is TimeBoundary.UPPER else 0)
         low, high = queue.first, queue.end
@@ -129,6 +140,14 @@ class Reads:
             if message.topic == topic and key in _keys_of(message, index_type):
                 found.append(data)
         return found
+
+
+def _refuse_hole(queue: ConsumeQueue, lost: bool) -> None:
+    if lost:
+        raise QueueRebuilding(
+            "the queue is being built again from the log; ask again later", topic=queue.topic, queue=queue.queue_id,
+            rebuilt=queue.hole_next, end=queue.hole_stop,
+        )  # fmt: skip
 
 
 def _keys_of(message: StoredMessage, index_type: IndexType) -> Sequence[str | None]:

@@ -7,6 +7,8 @@ Source: ``DefaultMessageStore.ReputMessageService``, ``CommitLog.checkMessageAnd
 
 from __future__ import annotations
 
+import threading
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -15,14 +17,14 @@ from tallystick.codec.uniform_records import scan_uniform_records
 from tallystick.errors import DiskFull
 from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.consume_queue import ConsumeQueues, Unit
-from tallystick.rocketmq.store.index_file import Index
+from tallystick.rocketmq.store.index import Index
 from tallystick.rocketmq.store.keys import KeyHashes, RunKeys, TopicKeys
 from tallystick.rocketmq.store.values import Arrival
 from tallystick.runtime.events import Events
 
 TRANSACTION = 12  # of the system flag
 COMMITTED = (0, 8)  # no transaction, or its commit: these have units
-_ROLLBACK = 12  # all others are in the index
+ROLLBACK = 12  # all others are in the index
 
 
 @dataclass(slots=True)
@@ -46,10 +48,16 @@ class Reput:
         self.offset = offset
         self.last_ms = 0  # the store time of the last one
         self.stuck: str | None = None  # why it cannot go on
+        self.deleted: dict[str, int] = {}  # by topic: records before this physical offset get no units any more
+        self.lock = threading.Lock()  # held while queues and ``offset`` do not fit each other
         self._hashes = KeyHashes()
 
     def run(self, limit: int, max_bytes: int, now_ms: int) -> list[Arrival]:
         """Dispatch records that end at ``limit`` or before, about ``max_bytes`` of them."""
+        with self.lock:
+            return self._run(limit, max_bytes, now_ms)
+
+    def _run(self, limit: int, max_bytes: int, now_ms: int) -> list[Arrival]:
         arrivals: list[Arrival] = []
         want, stop = max_bytes, min(limit, self.offset + max_bytes)
         while self.offset < stop:
@@ -92,8 +100,14 @@ class Reput:
         physicals = [self.offset + position for position in run.positions]
         units = list(zip(physicals, run.sizes, keys.tags_codes, strict=True))
         transactions = any(sys_flag & TRANSACTION for sys_flag in set(run.sys_flags))
+        gone = {name.encode(): end for name, end in self.deleted.items() if end > physicals[0]}
         for start, end in _stretches(run):
             topic, queue_id, offsets = run.topics[start], run.queue_ids[start], run.queue_offsets[start:end]
+            if topic in gone:
+                start = bisect_left(physicals, gone[topic], start, end)
+                offsets = run.queue_offsets[start:end]
+                if not offsets:
+                    continue
             group = groups.get((topic, queue_id))
             if group is None:
                 group = groups[topic, queue_id] = self._group(topic, queue_id)
@@ -119,7 +133,7 @@ class Reput:
             wanted = [
                 (number, code)
                 for number, code in zip(records, hashes, strict=True)
-                if physicals[number] >= end and flags[number] & TRANSACTION != _ROLLBACK
+                if physicals[number] >= end and flags[number] & TRANSACTION != ROLLBACK
             ]
             records, hashes = [number for number, _ in wanted], [code for _, code in wanted]
         stored = run.store_timestamps
@@ -128,7 +142,7 @@ class Reput:
     def _group(self, topic: bytes, queue_id: int) -> _Group:
         keys = self._hashes.of_topic(topic)
         queue = self._queues.find(keys.name, queue_id)
-        end, last_physical = (queue.end, queue.last_physical) if queue else (0, -1)
+        end, last_physical = (queue.filled, queue.last_physical) if queue else (0, -1)
         return _Group(keys, queue_id, end, end, last_physical)
 
     def _fits(self, group: _Group, queue_offset: int, physical: int) -> bool:
@@ -144,7 +158,7 @@ class Reput:
         if group.units:
             self._write(group)
         if not queue_offset:  # the topic was deleted and made anew
-            self._queues.of(group.topic.name, group.queue_id).restart()
+            self._queues.of(group.topic.name, group.queue_id).restart(physical)
         elif group.next:
             self._events.emit(
                 "queue offsets missing", topic=group.topic.name, queue=group.queue_id, first=group.next,

@@ -41,6 +41,8 @@ class StoreSettings:
     memory_percent: int = 40  # how much of it holds new messages (accessMessageInMemoryMaxRatio)
     max_query_count: int = 64  # messages of one query by key (maxMsgsNumBatch)
     max_open_files: int = 1024  # files and views of the log, of queues and index together, open at a time
+    # A slave's part of a log becomes a master's though nobody told it where queues end (queueEndsMayBeUnknown, ours).
+    ends_may_be_unknown: bool = False
     offset_check_in_slave: bool = False  # a slave corrects the offsets of readers too (offsetCheckInSlave)
 
     def __post_init__(self) -> None:

@@ -12,30 +12,18 @@ the real disk holds its lock first (``runtime.disk.ByteLock`` on ``checkpoint.LO
 
 from __future__ import annotations
 
-import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tallystick.errors import DiskFull, StorageError
 from tallystick.rocketmq.store.appender import Appender
 from tallystick.rocketmq.store.checkpoint import (
-    Checkpoint,
-    CheckpointFile,
-    mark_running,
     mark_stopped,
-    stopped_in_order,
 )
-from tallystick.rocketmq.store.commit_log import CommitLog
-from tallystick.rocketmq.store.consume_queue import UNIT, ConsumeQueues
-from tallystick.rocketmq.store.files import FileQueue
-from tallystick.rocketmq.store.handles import Handles
-from tallystick.rocketmq.store.index_file import Index
+from tallystick.rocketmq.store.opening import Opened, Opening
 from tallystick.rocketmq.store.reads import Reads
-from tallystick.rocketmq.store.recovery import recover_log
-from tallystick.rocketmq.store.reput import Reput
-from tallystick.rocketmq.store.retention import files_to_drop, used_percent
 from tallystick.rocketmq.store.settings import StoreSettings
-from tallystick.rocketmq.store.synced import SyncedFile
+from tallystick.rocketmq.store.upkeep import Upkeep
 from tallystick.rocketmq.store.values import Arrival, Draft, Found, Put, TimeBoundary
 from tallystick.rocketmq.wire.record import IndexType
 from tallystick.rocketmq.wire.values import PutStatus
@@ -43,20 +31,17 @@ from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import Buffer, Disk
 from tallystick.runtime.events import Events
 
-COMMIT_LOG, CONSUME_QUEUES, INDEX = "commitlog", "consumequeue", "index"
 _REPUT_BYTES = 1024 * 1024
 _BORDER_STEP_BYTES = 1024 * 1024
-_BORDER_MARGIN_BYTES = 16 * 1024 * 1024  # how much of what is durable is checked after a start
+_REBUILD_BYTES = 256 * 1024
 
 
 class MessageStore:
     """Open with ``open``. All methods run on the loop, unless they say THREAD: then one call of it at a time."""
 
     def __init__(
-        self, disk: Disk, directory: str, settings: StoreSettings, clock: Clock, events: Events,
-        log: CommitLog, queues: ConsumeQueues, index: Index | None, reput: Reput,
-        checkpoint: CheckpointFile, sidecar: SyncedFile,
-    ) -> None:  # fmt: skip
+        self, disk: Disk, directory: str, settings: StoreSettings, clock: Clock, events: Events, parts: Opened
+    ) -> None:
         self._disk, self._directory, self._settings, self._clock, self._events = (
             disk,
             directory,
@@ -64,55 +49,28 @@ class MessageStore:
             clock,
             events,
         )
-        self._log, self._queues, self._index, self._reput = log, queues, index, reput
-        self._checkpoint, self._sidecar = checkpoint, sidecar
-        self._appender = Appender(log, settings)
-        self._appender.next_offsets.update({(q.topic, q.queue_id): q.end for q in queues if q.end})
-        self._reads = Reads(log, queues, index, settings)
-        self._borders = deque([reput.offset])  # where records begin, about a step apart
+        self._parts, self._rebuild = parts, parts.rebuild
+        self._log, self._queues, self._index, self._reput = parts.log, parts.queues, parts.index, parts.reput
+        self._appender = Appender(parts.log, settings)
+        self._appender.next_offsets.update({(q.topic, q.queue_id): q.end for q in parts.queues if q.end})
+        self._reads = Reads(parts.log, parts.queues, parts.index, settings)
+        self._borders = deque([parts.reput.offset])  # where records begin, about a step apart
+        self._upkeep = Upkeep(disk, directory, settings, events, parts, self._borders)
         self.slave = False  # settable: a slave dispatches all it has, and leaves the offsets of its readers alone
-        self.disk_full = False
-        self.disk_used_percent = 0.0
 
     @classmethod
-    def open(cls, disk: Disk, directory: str, settings: StoreSettings, clock: Clock, events: Events) -> MessageStore:
-        """Load, recover, dispatch what is not dispatched. May take seconds after a crash.
+    def open(
+        cls, disk: Disk, directory: str, settings: StoreSettings, clock: Clock, events: Events, *, slave: bool = False
+    ) -> MessageStore:
+        """Load, recover, dispatch what is not dispatched. Queues that are lost are built again by ``rebuild``.
 
-        Raises CorruptRecord for damage (it names file and offset), UsageError when the settings do not fit the files.
+        Raises CorruptRecord for damage (it names file and offset), UsageError when the settings do not fit the files,
+        or when this was a slave's store and the ends of its master's queues are not known.
         """
-        folders = {name: os.path.join(directory, name) for name in (COMMIT_LOG, CONSUME_QUEUES, INDEX)}
-        for folder in folders.values():
-            disk.makedirs(folder)
-        disk.sync_dir(directory)
-        disk.sync_dir(os.path.dirname(directory))
-        clean = stopped_in_order(disk, directory)
-        sidecar, checkpoint = SyncedFile(disk, directory), CheckpointFile(disk, directory)
-        ours = sidecar.value is not None
-        handles = Handles(disk, settings.max_open_files)
-        files = FileQueue(disk, folders[COMMIT_LOG], settings.commit_log_file_bytes, handles, mapped=True)
-        files.load(tail=sidecar.value.synced if sidecar.value else None)
-        index = Index(disk, folders[INDEX], settings, handles) if settings.index else None
-        discard = None if clean or ours else checkpoint.value.index_ms
-        lost_from = index.lost_from(discard) if index is not None and discard is not None else None
-        recovered = recover_log(
-            disk, files, folders[CONSUME_QUEUES], settings.consume_queue_file_units * UNIT.size,
-            sidecar, checkpoint.value, lost_from, clean=clean, events=events,
-        )  # fmt: skip
-        mark_running(disk, directory)
-        log = CommitLog(files, recovered.end, recovered.start, sidecar)
-        queues = ConsumeQueues(disk, folders[CONSUME_QUEUES], settings.consume_queue_file_units, handles)
-        queues.load(recovered.dispatch_from, log, repair=not clean)
-        if index is not None:
-            index.load(recovered.dispatch_from, discard_after_ms=discard)
-        reput = Reput(log, queues, index, events, recovered.dispatch_from)
-        reput.run(log.end, log.end - reput.offset, clock.wall_ms())
-        for queue in queues:
-            queue.forget_before(log.first)
-        events.emit(
-            "store opened", directory=directory, clean=clean, first=log.first, end=log.end,
-            dispatched_again=log.end - recovered.dispatch_from,
-        )  # fmt: skip
-        return cls(disk, directory, settings, clock, events, log, queues, index, reput, checkpoint, sidecar)
+        parts = Opening(disk, directory, settings, clock, events, slave=slave).open()
+        store = cls(disk, directory, settings, clock, events, parts)
+        store.slave = slave
+        return store
 
     # Where it stands: physical offsets.
 
@@ -145,6 +103,14 @@ class MessageStore:
     def earliest_ms(self) -> int:
         """The store time of the oldest message kept; -1 without any."""
         return self._log.stored_ms(self._log.first) if self._log.end > self._log.first else -1
+
+    @property
+    def disk_full(self) -> bool:
+        return self._upkeep.disk_full
+
+    @property
+    def disk_used_percent(self) -> float:
+        return self._upkeep.disk_used_percent
 
     @property
     def writeable(self) -> bool:
@@ -183,7 +149,9 @@ class MessageStore:
         finally:
             if self._log.start != start:  # whatever became of the bytes
                 self._reput.offset = offset
-                self._borders = deque([offset])
+                self._borders.clear()
+                self._borders.append(offset)
+                self._upkeep.note(dispatched=offset, begun=offset, ends_at=-1)
 
     def reput(self, limit_bytes: int = _REPUT_BYTES) -> list[Arrival]:
         """Dispatch what may be read: all of the log, with SYNC_FLUSH on a master what is flushed. What became readable.
@@ -206,11 +174,36 @@ class MessageStore:
         return arrivals
 
     def delete_topic(self, topic: str) -> None:
-        """Its queues go, from the disk too; its messages go with their files. A topic made anew begins at offset 0."""
-        self._queues.delete_topic(topic)
+        """Its queues go, durably; its messages go with their files. A topic made anew begins at queue offset 0.
+
+        Raises StorageError: then a crash may bring it back.
+        """
+        self._delete({topic: self.end})
+
+    def _delete(self, deleted: Mapping[str, int]) -> None:
+        """By topic the physical offset of the deletion."""
+        for topic, offset in deleted.items():
+            self._reput.deleted[topic] = max(offset, self._reput.deleted.get(topic, 0))
         known = self._appender.next_offsets
-        for queue in [queue for queue in known if queue[0] == topic]:
-            del known[queue]
+        for key in [key for key in known if key[0] in deleted]:
+            del known[key]
+        gone = self._queues.detach_topics(deleted)
+        try:
+            self._upkeep.note(gone=[(queue.topic, queue.queue_id) for queue in gone], deleted=dict(self._reput.deleted))
+        finally:
+            for queue in gone:
+                queue.delete()
+
+    # What was lost.
+
+    @property
+    def rebuilding(self) -> bool:
+        """Whether queues or index files that were lost are not whole again; ``rebuild`` them."""
+        return not self._rebuild.done
+
+    def rebuild(self, max_bytes: int = _REBUILD_BYTES) -> list[Arrival]:
+        """THREAD. A part of it, by that many bytes of the log; which messages became readable. Raises StorageError."""
+        return self._rebuild.step(max_bytes)
 
     # Reading.
 
@@ -268,57 +261,24 @@ class MessageStore:
         Raises StorageError when the disk fails; a full one is no failure.
         """
         try:
-            self._save()
+            self._upkeep.save()
             self._log.prepare_next()
         except DiskFull as error:
             self._events.emit("disk full", error=error)
-        self._sidecar.settle()  # whatever became of the queues
-        self._clean(now_ms)
-
-    def _save(self) -> None:
-        # What is dispatched now is in the queues' lists of things to sync, so it is durable after them.
-        dispatched, last_ms, synced = self._reput.offset, self._reput.last_ms, self._log.flushed
-        while len(self._borders) > 1 and self._borders[1] <= min(synced, dispatched) - _BORDER_MARGIN_BYTES:
-            self._borders.popleft()
-        self._queues.sync()
-        index_ms = self._index.sync() if self._index else 0
-        known, border = self._sidecar.value, min(self._borders[0], dispatched)
-        if known is None or (known.dispatched, known.border) != (dispatched, border) or self._sidecar.in_doubt:
-            self._checkpoint.write(Checkpoint(last_ms, last_ms, index_ms, dispatch_from=min(dispatched, synced)))
-            self._sidecar.note(dispatched, border)
-
-    def _clean(self, now_ms: int) -> None:
-        self.disk_used_percent = used_percent(self._disk.usage(self._directory))
-        full = self.disk_used_percent > self._settings.disk_refuse_ratio
-        if full != self.disk_full:
-            self.disk_full = full
-            self._events.emit("disk full" if full else "disk has room", used_percent=round(self.disk_used_percent, 1))
-        files = self._log.files.files
-        # What follows a deleted file is durable, else a crash could leave nothing at all. So are the units of what was
-        # in it, else the queues' offsets could be given out again.
-        saved = self._sidecar.value
-        durable = min(saved.dispatched, saved.synced) if saved else 0
-        newest_ms = [self._log.stored_ms(file.start) for file in files[1:] if file.start < durable]
-        count = files_to_drop(newest_ms, self.disk_used_percent, now_ms, self._settings)
-        if count:
-            self._log.files.drop_before(files[count].start)
-            for queue in self._queues:
-                queue.forget_before(self._log.first)
-                queue.drop_files(durable)
-            if self._index is not None:
-                self._index.drop_before(self._log.first)
-            self._events.emit("files deleted", count=count, first=self._log.first)
+        self._parts.sidecar.settle()  # whatever became of the queues
+        self._upkeep.clean(now_ms)
 
     def close(self) -> None:
         """THREAD, when nothing else uses it any more. The stop is an orderly one if all could be synced."""
         try:
             self._log.flush()
             self._reput.run(self._log.end, self._log.end - self._reput.offset, self._clock.wall_ms())
-            self._save()
+            self._upkeep.save()
             if self.flushed == self.end == self.reput_offset:
                 mark_stopped(self._disk, self._directory)
         except StorageError as error:
             self._events.emit("store not closed in order", error=error)
-        for part in (self._log.files, self._queues, self._index, self._checkpoint, self._sidecar):
+        parts = self._parts
+        for part in (self._log.files, self._queues, self._index, parts.checkpoint, parts.sidecar, parts.state):
             if part is not None:
                 part.close()

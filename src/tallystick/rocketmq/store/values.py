@@ -54,6 +54,7 @@ class GetStatus(enum.Enum):
     OFFSET_TOO_SMALL = enum.auto()
     NO_MATCHED_LOGIC_QUEUE = enum.auto()
     NO_MESSAGE_IN_QUEUE = enum.auto()
+    BEING_REBUILT = enum.auto()  # ours: the queue's files were lost, and what is here comes again soon
 
 
 @dataclass(slots=True)

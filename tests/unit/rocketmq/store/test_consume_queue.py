@@ -92,12 +92,15 @@ def test_messages_whose_files_are_gone(disk: SimDisk) -> None:
     queue.write(0, units(0, 40))
     queue.forget_before(1950)
     assert queue.first == 20
-    queue.drop_files(1950)
+    queue.detach_files(1950)
+    queue.delete_files()
     assert disk.listdir("/cq/Topic/3") == [f"{320:020}", f"{640:020}"]
     queue.forget_before(1 << 40)
-    queue.drop_files(3200)  # of which 31 is the last message before it
+    queue.detach_files(3200)
+    queue.delete_files()  # of which 31 is the last message before it
     assert disk.listdir("/cq/Topic/3") == [f"{320:020}", f"{640:020}"]
-    queue.drop_files(3201)
+    queue.detach_files(3201)
+    queue.delete_files()
     assert (queue.first, queue.end) == (40, 40)
     assert disk.listdir("/cq/Topic/3") == [f"{640:020}"]
 

@@ -10,7 +10,8 @@ import pytest
 
 from support.message_stores import SMALL
 from tallystick.errors import DiskFull, StorageError
-from tallystick.rocketmq.store.index_file import Index, index_hash, index_hashes
+from tallystick.rocketmq.store.index import Index
+from tallystick.rocketmq.store.index_file import index_hash, index_hashes
 from tallystick.sim.disk import Crashed, SimDisk
 
 START_MS = 1_700_000_000_000
@@ -63,7 +64,7 @@ def test_after_any_crash_what_was_synced_is_found_and_the_rest_can_be_added_agai
                 put(index, keys[added : added + step])
                 added = min(len(keys), added + step)
                 if rng.random() < 0.3:
-                    index.sync()
+                    index.sync(index.take())
                     synced = added
         except Crashed:
             pass
@@ -79,9 +80,9 @@ def test_a_sync_on_its_thread_takes_no_slot_of_an_entry_that_is_not_written() ->
     disk = disk_for(1)
     index = opened(disk, 0)
     put(index, [(5, 0, START_MS)])
-    index.sync()
+    index.sync(index.take())
     put(index, [(6, 100, START_MS)])
-    sync = threading.Thread(target=index.sync)
+    sync = threading.Thread(target=lambda: index.sync(index.take()))
 
     def meet(operation: str, path: str) -> None:
         if operation == "write":

@@ -1,0 +1,189 @@
+"""The files of the index, oldest first: adding keys, looking for them, and what a start does with the files.
+
+Source: ``IndexService``.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+
+from tallystick.rocketmq.store.handles import Handles
+from tallystick.rocketmq.store.index_file import Header, IndexFile
+from tallystick.rocketmq.store.queue_state import IndexRow
+from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.runtime.disk import Disk
+
+_NONE = Header(end_offset=-1)
+
+
+class Index:
+    """All files, oldest first. ``enabled`` False: nothing is added, nothing found."""
+
+    def __init__(self, disk: Disk, directory: str, settings: StoreSettings, handles: Handles | None = None) -> None:
+        self._disk, self._directory, self._settings = disk, directory, settings
+        self._handles = handles or Handles(disk, settings.max_open_files)
+        self._files: list[IndexFile] = []
+        self._unsynced: deque[IndexFile] = deque()
+
+    def load(self, dispatched: int, *, discard_after_ms: int | None) -> None:
+        """Keep the entries of records before ``dispatched``. Files with later times than ``discard_after_ms`` go."""
+        for name in self._disk.listdir(self._directory):
+            path = os.path.join(self._directory, name)
+            file = IndexFile(self._handles, path, self._settings)
+            late = _is_late(file, discard_after_ms)
+            if not late:
+                file.cut(dispatched)
+            if late or file.header.count == 1:
+                file.close()
+                self._disk.unlink(path)
+            else:
+                self._files.append(file)
+        self._disk.sync_dir(self._directory)
+
+    def lost_from(self, discard_after_ms: int) -> int | None:
+        """Where the first record is whose entries ``load`` would discard; None: it would keep all."""
+        lost = []
+        for name in self._disk.listdir(self._directory):
+            file = IndexFile(self._handles, os.path.join(self._directory, name), self._settings)
+            if _is_late(file, discard_after_ms):
+                lost.append(file.header.begin_offset)
+            file.close()
+        return min(lost, default=None)
+
+    def adopt(self, rows: Mapping[str, IndexRow], lost: Collection[str], dispatched: int) -> None:
+        """The files that a checkpoint noted, and no others. Only the newest is read, for it may know more.
+
+        Those that are missing or short, and those of ``lost``, are made anew, for ``Rebuild`` to fill.
+        """
+        sizes, size = self._disk.sizes(self._directory), IndexFile.size_of(self._settings)
+        names = sorted(rows)
+        for name in sizes:
+            if name not in rows:
+                self._disk.unlink(os.path.join(self._directory, name))
+        for name in names:
+            path, row = os.path.join(self._directory, name), rows[name]
+            header = Header(row.begin_ms, row.end_ms, row.begin_offset, row.end_offset, row.used_slots, row.count)
+            if name in lost or sizes.get(name) != size:
+                if name in sizes:
+                    self._disk.unlink(path)
+                file = IndexFile(self._handles, path, self._settings)
+                file.lost = range(row.begin_offset, min(row.end_offset + 1, dispatched))
+            elif name == names[-1] or row.end_offset >= dispatched:
+                file = IndexFile(self._handles, path, self._settings)
+                file.cut(dispatched)
+            else:
+                file = IndexFile(self._handles, path, self._settings, header)
+            if file.header.count == 1 and not file.lost:
+                file.close()
+                self._disk.unlink(path)
+            else:
+                self._files.append(file)
+        self._disk.sync_dir(self._directory)
+
+    def lost(self) -> list[IndexFile]:
+        """Files that were lost and are built again."""
+        return [file for file in self._files if file.lost is not None]
+
+    def take(self) -> list[IndexFile]:
+        """Those with new entries, to be synced."""
+        taken = list(self._unsynced)
+        self._unsynced.clear()
+        for file in taken:
+            file.dirty = False
+        return taken
+
+    def mark(self, taken: Sequence[IndexFile]) -> None:
+        """They could not be synced."""
+        for file in taken:
+            self._mark(file)
+
+    def _mark(self, file: IndexFile) -> None:
+        if not file.dirty:
+            file.dirty = True
+            self._unsynced.append(file)
+
+    def rows(self) -> list[IndexRow]:
+        """Of all files that are whole, for a checkpoint."""
+        return [file.row() for file in self._files if file.lost is None]
+
+    @property
+    def end_ms(self) -> int:
+        return self._newest.end_ms
+
+    @property
+    def end_offset(self) -> int:
+        """Records before this one are in it."""
+        return self._newest.end_offset
+
+    @property
+    def _newest(self) -> Header:
+        """Of the last file with entries: the one after it was made for some that a full disk did not take."""
+        for file in self._files[:-3:-1]:
+            if file.header.count > 1 and file.lost is None:
+                return file.header
+        return _NONE
+
+    def put(
+        self, hashes: Sequence[int], physicals: Sequence[int], stored_ms: Sequence[int], now_ms: int
+    ) -> None:  # fmt: skip
+        """Keys by columns. Raises DiskFull; what is in it then is skipped by the next attempt."""
+        while hashes:
+            if not self._files or not self._files[-1].room or self._files[-1].lost is not None:
+                self._add_file(now_ms)
+            file = self._files[-1]
+            room = file.room
+            file.put(hashes[:room], physicals[:room], stored_ms[:room])
+            self._mark(file)
+            hashes, physicals, stored_ms = hashes[room:], physicals[room:], stored_ms[room:]
+
+    def _add_file(self, now_ms: int) -> None:
+        name = index_name(now_ms)
+        while self._disk.exists(os.path.join(self._directory, name)):
+            now_ms += 1
+            name = index_name(now_ms)
+        self._files = [*self._files, IndexFile(self._handles, os.path.join(self._directory, name), self._settings)]
+
+    def select(self, key_hash: int, max_count: int, begin_ms: int, end_ms: int) -> list[int]:
+        """Physical offsets of candidates, newest first."""
+        found: list[int] = []
+        for file in reversed(self._files):
+            if file.header.begin_ms <= end_ms and file.header.end_ms + 1000 > begin_ms:
+                for physical in file.select(key_hash, begin_ms, end_ms):
+                    found.append(physical)
+                    if len(found) == max_count:
+                        return found
+        return found
+
+    def sync(self, taken: Sequence[IndexFile]) -> None:
+        """Make them durable. On a thread. After an error ``mark`` them again."""
+        for file in taken:
+            file.sync()
+        if taken:
+            self._disk.sync_dir(self._directory)
+
+    def drop_before(self, physical: int) -> list[str]:
+        """Delete the files whose messages are all gone, but never the last; their names. On a thread."""
+        gone = [file for file in self._files[:-1] if file.lost is None and file.header.end_offset < physical]
+        self._files = [file for file in self._files if file not in gone]
+        for file in gone:
+            self._disk.unlink(file.path)
+            file.close()
+        if gone:
+            self._disk.sync_dir(self._directory)
+        return [file.name for file in gone]
+
+    def close(self) -> None:
+        for file in self._files:
+            file.close()
+
+
+def _is_late(file: IndexFile, discard_after_ms: int | None) -> bool:
+    return discard_after_ms is not None and file.header.end_ms > discard_after_ms
+
+
+def index_name(now_ms: int) -> str:
+    """Local time to the millisecond."""
+    return time.strftime("%Y%m%d%H%M%S", time.localtime(now_ms / 1000)) + f"{now_ms % 1000:03}"

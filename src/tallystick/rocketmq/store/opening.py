@@ -1,0 +1,223 @@
+"""Opening a store: the log recovered, and queues and index as ``tally-queues`` has them, unread.
+
+::
+
+    log recovered ─► names and sizes compared with the last batch ─► records behind it dispatched ─► ready
+                                     └─► what is missing: ``Rebuild``, in the background
+
+Without a batch to go by (a store of an original broker, or of an older version) queues and index are read once. A store
+that was a slave's becomes a master's here: its queues go on behind the ends that its master had.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+from tallystick.errors import UsageError
+from tallystick.rocketmq.store.checkpoint import CheckpointFile, mark_running, stopped_in_order
+from tallystick.rocketmq.store.commit_log import CommitLog
+from tallystick.rocketmq.store.consume_queue import UNIT, ConsumeQueues, list_queues
+from tallystick.rocketmq.store.files import FileQueue
+from tallystick.rocketmq.store.handles import Handles
+from tallystick.rocketmq.store.index import Index
+from tallystick.rocketmq.store.queue_state import Batch, QueueState, QueueStateFile
+from tallystick.rocketmq.store.rebuild import Rebuild
+from tallystick.rocketmq.store.recovery import Recovered, recover_log
+from tallystick.rocketmq.store.reput import Reput
+from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.rocketmq.store.synced import Synced, SyncedFile
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.disk import Disk
+from tallystick.runtime.events import Events
+
+COMMIT_LOG, CONSUME_QUEUES, INDEX = "commitlog", "consumequeue", "index"
+
+
+@dataclass
+class Opened:
+    """The parts of an open store."""
+
+    log: CommitLog
+    queues: ConsumeQueues
+    index: Index | None
+    reput: Reput
+    rebuild: Rebuild
+    checkpoint: CheckpointFile
+    sidecar: SyncedFile
+    state: QueueStateFile
+
+
+class Opening:
+    """``open`` does it all. ``slave``: what the store is opened for; see ``MessageStore.open``."""
+
+    def __init__(
+        self, disk: Disk, directory: str, settings: StoreSettings, clock: Clock, events: Events, *, slave: bool
+    ) -> None:
+        self._disk, self._directory, self._settings, self._clock = disk, directory, settings, clock
+        self._events, self._slave = events, slave
+        self._handles = Handles(disk, settings.max_open_files)
+        self._roots = {name: os.path.join(directory, name) for name in (COMMIT_LOG, CONSUME_QUEUES, INDEX)}
+
+    def open(self) -> Opened:
+        disk, settings = self._disk, self._settings
+        for folder in self._roots.values():
+            disk.makedirs(folder)
+        disk.sync_dir(self._directory)
+        disk.sync_dir(os.path.dirname(self._directory))
+        self._clean = stopped_in_order(disk, self._directory)
+        sidecar, checkpoint = SyncedFile(disk, self._directory), CheckpointFile(disk, self._directory)
+        state_file = QueueStateFile(disk, self._directory)
+        known = state_file.state or QueueState()
+        self._check_promotion(known)
+        trusted = self._is_trusted(known, sidecar.value)
+        files = FileQueue(disk, self._roots[COMMIT_LOG], settings.commit_log_file_bytes, self._handles, mapped=True)
+        files.load(tail=sidecar.value.synced if sidecar.value else None)
+        index = Index(disk, self._roots[INDEX], settings, self._handles) if settings.index else None
+        self._discard = None if self._clean or sidecar.value is not None else checkpoint.value.index_ms
+        lost_from = index.lost_from(self._discard) if index is not None and self._discard is not None else None
+        synced = sidecar.value
+        recovered = recover_log(
+            disk, files, self._roots[CONSUME_QUEUES], settings.consume_queue_file_units * UNIT.size,
+            sidecar, checkpoint.value, lost_from, clean=self._clean, events=self._events,
+        )  # fmt: skip
+        mark_running(disk, self._directory)
+        log = CommitLog(files, recovered.end, recovered.start, sidecar)
+        queues = ConsumeQueues(
+            disk, self._roots[CONSUME_QUEUES], settings.consume_queue_file_units, self._handles
+        )  # fmt: skip
+        if trusted:
+            dispatch_from = min(known.dispatched, log.end)
+            self._adopt(known, queues, index, log, dispatch_from)
+        else:
+            dispatch_from = self._read(known, queues, index, log, recovered, synced)
+        self._promote(known, queues, log)
+        reput = Reput(log, queues, index, self._events, dispatch_from)
+        reput.deleted = dict(known.deleted)
+        rebuild = self._rebuild(known, log, queues, index, reput)
+        state_file.append(self._batch(known, queues, index, rebuild, log, dispatch_from))
+        self._blank(state_file, queues)
+        reput.run(log.end, log.end - reput.offset, self._clock.wall_ms())
+        self._events.emit(
+            "store opened", directory=self._directory, clean=self._clean, first=log.first, end=log.end,
+            dispatched_again=log.end - dispatch_from, queues_read=not trusted,
+        )  # fmt: skip
+        return Opened(log, queues, index, reput, rebuild, checkpoint, sidecar, state_file)
+
+    def _is_trusted(self, known: QueueState, synced: Synced | None) -> bool:
+        """Whether queues may be taken as the last batch has them: whoever else wrote this store did not append one."""
+        return (
+            synced is not None
+            and bool(known.file_units)
+            and known.file_units == self._settings.consume_queue_file_units
+            and known.dispatched >= synced.dispatched
+        )
+
+    # By the last batch
+
+    def _adopt(
+        self, known: QueueState, queues: ConsumeQueues, index: Index | None, log: CommitLog, dispatch_from: int
+    ) -> None:
+        queues.adopt(known.queues.values())
+        for hole in known.holes:
+            queues.of(hole.topic, hole.queue_id).open_hole(hole.next, hole.stop)
+        queues.remove_unknown()
+        lost = [queue for queue in queues if queue.last_physical >= log.end]
+        for queue in lost:
+            queue.cut_behind(log.end)
+        unsettled = lost or (not self._clean and known.epoch != self._disk.epoch())
+        known.epoch = "" if unsettled else self._disk.epoch()
+        for queue in queues if log.first > known.log_first else lost:
+            queue.forget_before(log.first)
+        if index is not None and known.index is not None:
+            index.adopt(known.index, known.index_holes, dispatch_from)
+        elif index is not None:
+            index.load(dispatch_from, discard_after_ms=None)
+
+    # By reading
+
+    def _read(
+        self, known: QueueState, queues: ConsumeQueues, index: Index | None, log: CommitLog, recovered: Recovered,
+        synced: Synced | None,
+    ) -> int:  # fmt: skip
+        """From where records are to be dispatched."""
+        dispatch_from = recovered.dispatch_from
+        if synced is not None and not any(list_queues(self._disk, self._roots[CONSUME_QUEUES])):
+            dispatch_from = min(dispatch_from, log.first)  # deleted as a whole
+        queues.load(dispatch_from, log, repair=not self._clean)
+        if index is not None:
+            index.load(dispatch_from, discard_after_ms=self._discard)
+        if synced is not None and synced.start and not known.begun:
+            was_here = any(0 <= queue.last_physical < synced.start for queue in queues)
+            known.begun = 0 if was_here else synced.start
+            self._check_promotion(known)
+        for queue in queues:
+            queue.forget_before(log.first)
+        self._disk.sync_all(self._roots[CONSUME_QUEUES])
+        known.epoch, known.index, known.holes, known.index_holes = self._disk.epoch(), None, [], []
+        return dispatch_from
+
+    # Promotion
+
+    def _check_promotion(self, known: QueueState) -> None:
+        if self._slave or not known.begun or known.ends_at >= known.begun or self._settings.ends_may_be_unknown:
+            return
+        raise UsageError(
+            "this store is a slave's copy of a part of its master's log, and it was never told where the master's "
+            "queues end: as a master it would give queue offsets out again, and consumers would pass over new "
+            "messages. Start it as a slave while its master runs, for half a minute, or accept that with "
+            "queueEndsMayBeUnknown=true",
+            path=self._directory, begun=known.begun, told_at=known.ends_at,
+        )  # fmt: skip
+
+    def _promote(self, known: QueueState, queues: ConsumeQueues, log: CommitLog) -> None:
+        """What the master gave out is not given out again (rmq#8539), whether the log of it is here or not."""
+        if self._slave:
+            return
+        advanced = [(queue, end) for queue, end in known.ends.items() if end > 0]
+        for (topic, queue_id), end in advanced:
+            queues.of(topic, queue_id).advance(end)
+        if known.begun or advanced:
+            self._events.emit("slave becomes master", queues=len(advanced), end=log.end, told_at=known.ends_at)
+        known.ends, known.begun, known.ends_at = {}, 0, -1
+        # Deletions that this log did not reach took all that it has of their topics; what comes now is new.
+        known.deleted = {topic: min(offset, log.end) for topic, offset in known.deleted.items()}
+
+    # The rest
+
+    def _rebuild(
+        self, known: QueueState, log: CommitLog, queues: ConsumeQueues, index: Index | None, reput: Reput
+    ) -> Rebuild:
+        interrupted = {(hole.topic, hole.queue_id): hole for hole in known.holes}
+        starts = []
+        for queue in queues:
+            hole = interrupted.get((queue.topic, queue.queue_id))
+            if queue.has_hole:
+                same = hole is not None and (hole.next, hole.stop) == (queue.hole_next, queue.hole_stop)
+                starts.append(known.rebuilt if same else queue.hole_physical())
+        starts += [file.lost.start for file in index.lost() if file.lost] if index is not None else []
+        start = max(log.first, min(starts, default=reput.offset))
+        return Rebuild(log, queues, index, reput, self._events, start, reput.offset)
+
+    def _blank(self, state_file: QueueStateFile, queues: ConsumeQueues) -> None:
+        """What power loss left behind the ends of queues goes: nothing may take it for messages once the log has come
+        so far. Noted when it is done."""
+        state = state_file.state
+        if state is not None and not state.epoch:
+            for queue in queues:
+                queue.blank_behind()
+            self._disk.sync_all(self._roots[CONSUME_QUEUES])
+            state_file.append(state.change(epoch=self._disk.epoch()))
+
+    def _batch(
+        self, known: QueueState, queues: ConsumeQueues, index: Index | None, rebuild: Rebuild, log: CommitLog,
+        dispatch_from: int,
+    ) -> Batch:  # fmt: skip
+        names = [file.name for file in index.lost()] if index is not None else []
+        kept = [row for name, row in (known.index or {}).items() if name in names]
+        return replace(
+            known, file_units=self._settings.consume_queue_file_units,
+            dispatched=dispatch_from, log_first=log.first, holes=rebuild.holes(), index_holes=names,
+            rebuilt=rebuild.offset, queues={row.key: row for row in [queue.row() for queue in queues]},
+            index=None if index is None else {row.name: row for row in [*index.rows(), *kept]},
+        ).whole()  # fmt: skip

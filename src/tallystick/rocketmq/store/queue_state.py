@@ -1,0 +1,228 @@
+"""``tally-queues``: what queues and index are made of, so that a start reads none of them and sees what is lost.
+
+A file of batches, one a checkpoint, each with what changed since the one before; the first has everything::
+
+    magic "TLYQ" 4 | payload size 4 | CRC32C of the payload 4 | payload: a ``Batch`` as MessagePack arrays
+
+A batch is written when all that it names is durable. Behind the last whole one may be a torn one, which never counted.
+When the changes outgrow what they change the file is replaced by one with a single batch. The original takes no notice.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass, field
+
+import msgspec
+
+from tallystick.codec.checksum import crc32c
+from tallystick.runtime.disk import Disk, File
+
+QUEUE_STATE = "tally-queues"
+_MAGIC = b"TLYQ"
+_FRAME = struct.Struct(">4sII")
+_LEAST_BYTES = 1024 * 1024  # of changes before the file is replaced
+_GROWTH = 4  # and so many times the size of everything
+
+Queue = tuple[str, int]
+
+
+class QueueRow(msgspec.Struct, array_like=True, frozen=True):
+    """One queue; but for ``last_physical`` and ``born`` in queue offsets."""
+
+    topic: str
+    queue_id: int
+    first: int  # of the oldest message kept
+    end: int  # the next message gets this one
+    filled: int  # units are in the files up to here; what is missing up to ``end`` are fillers
+    start: int  # where the first file begins; -1 without files
+    last_physical: int = -1  # of the last message
+    born: int = 0  # records before this physical offset belong to a deleted topic of that name
+
+    @property
+    def key(self) -> Queue:
+        return self.topic, self.queue_id
+
+
+class IndexRow(msgspec.Struct, array_like=True, frozen=True):
+    """One index file: its name and its header."""
+
+    name: str
+    begin_ms: int
+    end_ms: int
+    begin_offset: int
+    end_offset: int
+    used_slots: int
+    count: int
+
+
+class Hole(msgspec.Struct, array_like=True, frozen=True):
+    """Units that are built again: of a queue those from ``next`` up to ``stop``."""
+
+    topic: str
+    queue_id: int
+    next: int
+    stop: int
+
+
+class Batch(msgspec.Struct, array_like=True, frozen=True):
+    """What changed. None: nothing did."""
+
+    whole: bool  # the first of a file: what was before does not count
+    epoch: str  # see ``Disk.epoch``
+    file_units: int  # of each queue file
+    dispatched: int  # records before this physical offset are in queues and index
+    log_first: int  # ``first`` of each queue was found when the log began here
+    begun: int  # a slave's log was begun here, behind messages that it never had; 0: nothing is missing before it
+    queues: list[QueueRow] = []
+    gone: list[Queue] = []  # queues that are no more
+    deleted: dict[str, int] | None = None  # by topic: records before this physical offset have no queue any more
+    ends: list[tuple[str, int, int]] | None = None  # of a slave: where the queues of its master end
+    ends_at: int = -1  # and of which physical offset that was true; -1: it was never told
+    index: list[IndexRow] | None = None  # None: no index is kept
+    index_gone: list[str] = []
+    holes: list[Hole] = []
+    index_holes: list[str] = []  # names of files that are built again
+    rebuilt: int = 0  # holes are filled from the records before this physical offset
+
+
+@dataclass
+class QueueState:
+    """All batches of a file together."""
+
+    epoch: str = ""
+    file_units: int = 0
+    dispatched: int = 0
+    log_first: int = 0
+    begun: int = 0
+    queues: dict[Queue, QueueRow] = field(default_factory=dict)
+    deleted: dict[str, int] = field(default_factory=dict)
+    ends: dict[Queue, int] = field(default_factory=dict)
+    ends_at: int = -1
+    index: dict[str, IndexRow] | None = None
+    holes: list[Hole] = field(default_factory=list)
+    index_holes: list[str] = field(default_factory=list)
+    rebuilt: int = 0
+
+    def take(self, batch: Batch) -> None:
+        """The next batch."""
+        if batch.whole:
+            self.queues, self.deleted, self.ends, self.index = {}, {}, {}, None
+        self.epoch, self.file_units, self.dispatched = batch.epoch, batch.file_units, batch.dispatched
+        self.log_first, self.begun, self.ends_at = batch.log_first, batch.begun, batch.ends_at
+        self.holes, self.index_holes, self.rebuilt = batch.holes, batch.index_holes, batch.rebuilt
+        for topic, queue_id in batch.gone:
+            self.queues.pop((topic, queue_id), None)
+        self.queues.update({row.key: row for row in batch.queues})
+        if batch.deleted is not None:
+            self.deleted = dict(batch.deleted)
+        if batch.ends is not None:
+            self.ends = {(topic, queue_id): end for topic, queue_id, end in batch.ends}
+        if batch.index is None:
+            self.index = None
+        else:
+            kept = {name: row for name, row in (self.index or {}).items() if name not in batch.index_gone}
+            self.index = kept | {row.name: row for row in batch.index}
+
+    def change(self, **fields: object) -> Batch:
+        """A batch that says nothing new but ``fields``."""
+        nothing = Batch(
+            False, self.epoch, self.file_units, self.dispatched, self.log_first, self.begun, ends_at=self.ends_at,
+            index=None if self.index is None else [], holes=self.holes, index_holes=self.index_holes,
+            rebuilt=self.rebuilt,
+        )  # fmt: skip
+        return msgspec.structs.replace(nothing, **fields)
+
+    def whole(self) -> Batch:
+        """One batch that says the same."""
+        return Batch(
+            True, self.epoch, self.file_units, self.dispatched, self.log_first, self.begun, list(self.queues.values()),
+            [], self.deleted, [(*queue, end) for queue, end in self.ends.items()], self.ends_at,
+            None if self.index is None else list(self.index.values()), [], self.holes, self.index_holes, self.rebuilt,
+        )  # fmt: skip
+
+
+class QueueStateFile:
+    """``state`` has what the file says; None before the first batch. One thread at a time."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk, self._path = disk, os.path.join(directory, QUEUE_STATE)
+        self._file: File | None = None
+        self._size = self._whole_bytes = 0
+        self._certain = True
+        self._encoder, self.state = msgspec.msgpack.Encoder(), QueueState() if disk.exists(self._path) else None
+        if self.state is not None:
+            self._load(self.state)
+
+    def _load(self, state: QueueState) -> None:
+        self._file = self._disk.open(self._path)
+        data = memoryview(self._file.read(self._file.size(), 0))
+        decoder = msgspec.msgpack.Decoder(Batch)
+        for payload in _frames(data):
+            batch = decoder.decode(payload)
+            self._size += _FRAME.size + len(payload)
+            if batch.whole:
+                self._whole_bytes = self._size
+            state.take(batch)
+        if self._size < len(data):
+            self._file.truncate(self._size)
+        if not self._size:  # torn when it was new, which no rename does; or rotten
+            self.close()
+            self.state = None
+
+    def append(self, batch: Batch) -> None:
+        """Durable when it returns. Raises StorageError; DiskFull: the batch may be appended again."""
+        if self.state is None:
+            self.state = QueueState()
+        elif batch == self.state.change() and self._certain:
+            return
+        self.state.take(batch)
+        whole = self._file is None or batch.whole or not self._certain
+        self._certain = False  # until it is durable; else the next one has everything
+        self._write(batch, whole=whole)
+        self._certain = True
+
+    def _write(self, batch: Batch, *, whole: bool) -> None:
+        assert self.state is not None
+        if self._file is None or whole or self._size > max(_LEAST_BYTES, _GROWTH * self._whole_bytes):
+            self._replace(self._encoder.encode(self.state.whole()))
+            return
+        payload = self._encoder.encode(batch)
+        self._file.write([_frame(payload), payload], self._size)
+        self._file.sync()
+        self._size += _FRAME.size + len(payload)
+
+    def _replace(self, payload: bytes) -> None:
+        temporary = self._path + ".new"
+        file = self._disk.open(temporary, create=True)
+        file.truncate(0)
+        file.write([_frame(payload), payload], 0)
+        file.sync()
+        self._disk.rename(temporary, self._path)
+        self._disk.sync_dir(os.path.dirname(self._path))
+        self.close()
+        self._file, self._size = file, _FRAME.size + len(payload)
+        self._whole_bytes = self._size
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+
+
+def _frame(payload: bytes) -> bytes:
+    return _FRAME.pack(_MAGIC, len(payload), crc32c(payload))
+
+
+def _frames(data: memoryview) -> list[memoryview]:
+    """Payloads of the whole batches; what follows the last of them never counted."""
+    found, at = [], 0
+    while at + _FRAME.size <= len(data):
+        magic, size, crc = _FRAME.unpack_from(data, at)
+        payload = data[at + _FRAME.size : at + _FRAME.size + size]
+        if magic != _MAGIC or len(payload) < size or crc32c(payload) != crc:
+            break
+        found.append(payload)
+        at += _FRAME.size + size
+    return found

@@ -1,0 +1,155 @@
+"""Rebuild: units and index entries that were lost are made again from the log, beside all other work.
+
+Somebody deleted ``consumequeue``, a folder or a file of it, or of the index. A start sees that by names and sizes and
+leaves a hole, whose readers wait as for a message to come. Rebuild goes once through the log, from where the first loss
+may begin or where it was interrupted, and fills holes in order. What a deletion took gets nothing.
+"""
+
+from __future__ import annotations
+
+from tallystick.codec.records import RecordRun, Stop, scan_records
+from tallystick.rocketmq.store.commit_log import CommitLog
+from tallystick.rocketmq.store.consume_queue import ConsumeQueue, ConsumeQueues, Unit
+from tallystick.rocketmq.store.index import Index
+from tallystick.rocketmq.store.keys import KeyHashes, RunKeys
+from tallystick.rocketmq.store.queue_state import Hole
+from tallystick.rocketmq.store.reput import COMMITTED, ROLLBACK, TRANSACTION, Reput
+from tallystick.rocketmq.store.scan import find_record
+from tallystick.rocketmq.store.values import Arrival
+from tallystick.runtime.events import Events
+
+
+class Rebuild:
+    """``step`` until ``done``, on one thread. Records from ``stop`` on are those that reput dispatches.
+
+    ``offset``: records before it are looked at. What others read on their threads changes with reput's lock held.
+    """
+
+    def __init__(
+        self, log: CommitLog, queues: ConsumeQueues, index: Index | None, reput: Reput, events: Events,
+        start: int, stop: int,
+    ) -> None:  # fmt: skip
+        self._log, self._queues, self._index, self._reput, self._events = log, queues, index, reput, events
+        self.offset, self._stop = start, stop
+        self._hashes = KeyHashes()
+        self._holes = {(queue.topic.encode(), queue.queue_id): queue for queue in queues if queue.has_hole}
+        self._files = index.lost() if index is not None else []
+        if not self.done:
+            events.emit(
+                "queues built again", queues=len(self._holes), index_files=len(self._files), first=start, end=stop,
+                reason="their files are missing or short",
+            )  # fmt: skip
+
+    @property
+    def done(self) -> bool:
+        return not self._holes and not self._files
+
+    def holes(self) -> list[Hole]:
+        """What a checkpoint notes, with reput's lock held."""
+        open_now = [queue for queue in self._holes.values() if queue.has_hole]
+        return [Hole(queue.topic, queue.queue_id, queue.hole_next, queue.hole_stop) for queue in open_now]
+
+    def step(self, max_bytes: int) -> list[Arrival]:
+        """Look at about ``max_bytes`` of the log; which units became readable. Raises StorageError, DiskFull."""
+        self.offset = offset = max(self.offset, self._log.first)
+        data = bytes(self._log.slice(offset, max(0, min(max_bytes, self._stop - offset))))
+        run = scan_records(data, offset)
+        arrivals = self._take(run) if len(run) else []
+        offset += run.end
+        if run.stop is Stop.BLANK:
+            offset += self._log.files.file_bytes - offset % self._log.files.file_bytes
+        elif not run.end and offset < self._stop:
+            if run.stop is Stop.PARTIAL and len(data) == max_bytes:
+                return self.step(2 * max_bytes)
+            offset = self._behind_damage(offset)
+        with self._reput.lock:
+            self.offset = offset
+        self._pass_files(offset)
+        return arrivals + self._end() if offset >= self._stop else arrivals
+
+    def _behind_damage(self, offset: int) -> int:
+        found = find_record(self._log.files, offset)
+        self._events.emit("record damaged", offset=offset, next=found, reason="its queue goes on without it")
+        return self._stop if found is None else found
+
+    def _take(self, run: RecordRun) -> list[Arrival]:
+        keys = self._hashes.of_run(run)
+        physicals = [self.offset + position for position in run.positions]
+        found: dict[tuple[bytes, int], list[int]] = {}
+        for number, key in enumerate(zip(run.topics, run.queue_ids, strict=True)):
+            if key in self._holes:
+                found.setdefault(key, []).append(number)
+        arrivals = []
+        for key, numbers in found.items():
+            queue = self._holes[key]
+            units = self._units(queue, run, keys, physicals, numbers)
+            if units and queue.rebuild(units):
+                arrivals.append(Arrival(queue.topic, queue.queue_id, queue.hole_next, [unit[2] for _, unit in units]))
+                self._mark(queue)
+            if not queue.has_hole:
+                self._close(key)
+        if self._index is not None:
+            self._refill(self._index, run, keys, physicals)
+        return arrivals
+
+    def _units(
+        self, queue: ConsumeQueue, run: RecordRun, keys: RunKeys, physicals: list[int], numbers: list[int]
+    ) -> list[tuple[int, Unit]]:
+        """Those of the hole, by queue offset."""
+        born = max(queue.born, self._reput.deleted.get(queue.topic, 0))
+        wanted, units = queue.hole_next, []
+        for number in numbers:
+            queue_offset = run.queue_offsets[number]
+            if physicals[number] < born or run.sys_flags[number] & TRANSACTION not in COMMITTED:
+                continue
+            if wanted <= queue_offset < queue.hole_stop:
+                units.append((queue_offset, (physicals[number], run.sizes[number], keys.tags_codes[number])))
+                wanted = queue_offset + 1
+        return units
+
+    def _refill(self, index: Index, run: RecordRun, keys: RunKeys, physicals: list[int]) -> None:
+        for file in self._files:
+            lost = file.lost or range(0)
+            if physicals[-1] < lost.start or physicals[0] >= lost.stop:
+                continue
+            wanted = [
+                (number, code)
+                for number, code in zip(keys.records, keys.hashes, strict=True)
+                if physicals[number] in lost and run.sys_flags[number] & TRANSACTION != ROLLBACK
+            ]
+            numbers = [number for number, _ in wanted]
+            times = [run.store_timestamps[number] for number in numbers]
+            file.put_some([code for _, code in wanted], [physicals[number] for number in numbers], times)
+
+    def _pass_files(self, offset: int) -> None:
+        """Index files whose records are all looked at are whole again."""
+        for file in [file for file in self._files if file.lost is not None and file.lost.stop <= offset]:
+            self._files.remove(file)
+            if self._index is not None:
+                with self._reput.lock:
+                    file.lost = None
+                    self._index.mark([file])
+
+    def _mark(self, queue: ConsumeQueue) -> None:
+        with self._reput.lock:
+            self._queues.mark(queue)
+
+    def _close(self, key: tuple[bytes, int]) -> None:
+        queue = self._holes.pop(key)
+        queue.forget_before(self._log.first)
+        self._mark(queue)
+
+    def _end(self) -> list[Arrival]:
+        """The log has no more: what is still missing of a queue had no message any more."""
+        arrivals = []
+        for key, queue in tuple(self._holes.items()):
+            first, stop = queue.hole_next, queue.hole_stop
+            if queue.rebuild([], stop) and queue.first < stop:
+                self._events.emit(
+                    "queue offsets missing", topic=queue.topic, queue=queue.queue_id, first=first, end=stop
+                )
+            self._close(key)
+            arrivals.append(Arrival(queue.topic, queue.queue_id, stop))
+        self._pass_files(1 << 62)
+        self._events.emit("queues complete", end=self._stop)
+        return arrivals

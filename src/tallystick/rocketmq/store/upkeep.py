@@ -1,0 +1,134 @@
+"""Upkeep of an open store, on a thread: checkpoints, the next file of the log, old files away.
+
+A checkpoint takes, in one moment of reput, which queues and index files changed, and how far the log was dispatched
+then; makes them durable; and notes it: ``tally-queues`` first, then the other two. So whatever a note says is durable,
+and what is not noted is dispatched again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+
+from tallystick.errors import DiskFull, StorageError
+from tallystick.rocketmq.store.checkpoint import Checkpoint
+from tallystick.rocketmq.store.consume_queue import ConsumeQueue
+from tallystick.rocketmq.store.index_file import IndexFile
+from tallystick.rocketmq.store.opening import Opened
+from tallystick.rocketmq.store.retention import files_to_drop, used_percent
+from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.runtime.disk import Disk
+from tallystick.runtime.events import Events
+
+_BORDER_MARGIN_BYTES = 16 * 1024 * 1024  # how much of what is durable is checked after a start
+
+
+class Upkeep:
+    """``save`` and ``clean`` run on one thread at a time, ``note`` on the loop or any thread."""
+
+    def __init__(
+        self, disk: Disk, directory: str, settings: StoreSettings, events: Events, parts: Opened, borders: deque[int]
+    ) -> None:
+        """``borders``: where records begin, in order."""
+        self._disk, self._directory, self._settings, self._events = disk, directory, settings, events
+        self._parts, self._borders = parts, borders
+        self._noting = threading.Lock()  # a batch is made and appended
+        self._index_gone: list[str] = []
+        self._log_first = parts.log.first
+        self.disk_full = False
+        self.disk_used_percent = 0.0
+
+    def save(self) -> None:
+        """A checkpoint. Raises StorageError; DiskFull: what could not be noted is tried again."""
+        parts = self._parts
+        with parts.reput.lock:
+            dispatched, last_ms, synced = parts.reput.offset, parts.reput.last_ms, parts.log.flushed
+            queues, rebuilt, holes = parts.queues.take(), parts.rebuild.offset, parts.rebuild.holes()
+            rows = [(queue, queue.row()) for queue in queues]
+            files = parts.index.take() if parts.index else []
+            index_rows = [file.row() for file in files if file.lost is None]
+            lost = [file.name for file in parts.index.lost()] if parts.index else []
+            index_ms = parts.index.end_ms if parts.index else 0
+        borders = self._borders
+        while len(borders) > 1 and borders[1] <= min(synced, dispatched) - _BORDER_MARGIN_BYTES:
+            borders.popleft()
+        try:
+            parts.queues.sync(queues)
+            if parts.index is not None:
+                parts.index.sync(files)
+            with self._noting:
+                # The queue of a topic that was deleted meanwhile must not come back.
+                alive = [row for queue, row in rows if parts.queues.find(*row.key) is queue]
+                self._append(
+                    dispatched=dispatched, log_first=self._log_first, queues=alive,
+                    index=index_rows if parts.index else None, index_gone=self._index_gone, holes=holes,
+                    index_holes=lost, rebuilt=rebuilt,
+                )  # fmt: skip
+                self._index_gone = []
+        except StorageError:
+            self._mark(queues, files)
+            raise
+        self._note_log(dispatched, last_ms, synced, index_ms)
+
+    def note(self, **fields: object) -> None:
+        """What else changes, durably: fields of a ``Batch``. On the loop or any thread. Raises StorageError."""
+        with self._noting:
+            self._append(**fields)
+
+    def _append(self, **fields: object) -> None:
+        state = self._parts.state.state
+        assert state is not None, "a store opens with a batch"
+        self._parts.state.append(state.change(**fields))
+
+    def _note_log(self, dispatched: int, last_ms: int, synced: int, index_ms: int) -> None:
+        parts, known = self._parts, self._parts.sidecar.value
+        border = min(self._borders[0], dispatched)
+        if known is None or (known.dispatched, known.border) != (dispatched, border) or parts.sidecar.in_doubt:
+            parts.checkpoint.write(Checkpoint(last_ms, last_ms, index_ms, dispatch_from=min(dispatched, synced)))
+            parts.sidecar.note(dispatched, border)
+
+    def _mark(self, queues: list[ConsumeQueue], files: list[IndexFile]) -> None:
+        with self._parts.reput.lock:
+            for queue in queues:
+                self._parts.queues.mark(queue)
+            if self._parts.index is not None:
+                self._parts.index.mark(files)
+
+    def clean(self, now_ms: int) -> None:
+        """Old files away, as retention says."""
+        parts = self._parts
+        self._look_at_disk()
+        files = parts.log.files.files
+        # What follows a deleted file is durable, else a crash could leave nothing at all. So are the units of what was
+        # in it, else the queues' offsets could be given out again.
+        saved = parts.sidecar.value
+        durable = min(saved.dispatched, saved.synced) if saved else 0
+        newest_ms = [parts.log.stored_ms(file.start) for file in files[1:] if file.start < durable]
+        count = files_to_drop(newest_ms, self.disk_used_percent, now_ms, self._settings)
+        if count:
+            self._drop_before(files[count].start, durable)
+            self._events.emit("files deleted", count=count, first=parts.log.first)
+
+    def _look_at_disk(self) -> None:
+        self.disk_used_percent = used_percent(self._disk.usage(self._directory))
+        full = self.disk_used_percent > self._settings.disk_refuse_ratio
+        if full != self.disk_full:
+            self.disk_full = full
+            self._events.emit("disk full" if full else "disk has room", used_percent=round(self.disk_used_percent, 1))
+
+    def _drop_before(self, first: int, durable: int) -> None:
+        """Noted before it happens: a start that misses files would look for their messages in the log."""
+        parts, changed = self._parts, []
+        for queue in parts.queues:
+            if queue.forget_before(first) | queue.detach_files(durable):
+                changed.append(queue)
+        self._log_first = first
+        self._mark(changed, [])
+        with contextlib.suppress(DiskFull):  # the deletion makes room
+            self.save()
+        parts.log.files.drop_before(first)
+        for queue in changed:
+            queue.delete_files()
+        if parts.index is not None:
+            self._index_gone += parts.index.drop_before(first)

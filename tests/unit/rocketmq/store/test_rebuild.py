@@ -1,0 +1,272 @@
+"""Queues and index that somebody deleted, wholly or in part: noticed, waited for, built again; never from the dead."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from support.message_stores import ROOT, SMALL, Shelf, draft
+from tallystick.errors import QueueRebuilding
+from tallystick.rocketmq.store.check import check_store
+from tallystick.rocketmq.store.values import GetStatus, TimeBoundary
+from tallystick.sim.disk import Crashed, SimDisk
+
+QUEUES = f"{ROOT}/consumequeue"
+FULL = [b"%03d" % number for number in range(100)]  # a file of a queue has 16 units, one of the index 64 entries
+
+
+def remove(disk: SimDisk, prefix: str) -> None:
+    """What an operator's ``rm -r`` does, folders and all, for good."""
+    for names in (disk._names, disk._durable):
+        for path in [path for path in names if path.startswith(prefix)]:
+            del names[path]
+
+
+def filled() -> Shelf:
+    shelf = Shelf()
+    for number, body in enumerate(FULL):
+        shelf.send(body, KEYS=f"key{number}")
+        shelf.send(body, topic="Other", queue_id=number % 3)
+    shelf.settle()
+    return shelf
+
+
+def rebuild(shelf: Shelf) -> None:
+    while shelf.store.rebuilding:
+        shelf.store.rebuild(1000)
+
+
+def consistent(shelf: Shelf) -> None:
+    shelf.settle()
+    with shelf.disk.undisturbed():
+        report = check_store(shelf.disk, ROOT, SMALL)
+    assert report.findings == []
+
+
+LOSSES: list[tuple[str, Callable[[SimDisk], None]]] = [
+    ("all queues", lambda disk: remove(disk, f"{QUEUES}/")),
+    ("the folder of all queues", lambda disk: remove(disk, QUEUES)),
+    ("one topic", lambda disk: remove(disk, f"{QUEUES}/Topic")),
+    ("one queue", lambda disk: remove(disk, f"{QUEUES}/Topic/0")),
+    ("the first file", lambda disk: disk.unlink(f"{QUEUES}/Topic/0/{0:020}")),
+    ("a file in the middle", lambda disk: disk.unlink(f"{QUEUES}/Topic/0/{640:020}")),
+    ("the last file", lambda disk: disk.unlink(f"{QUEUES}/Topic/0/{1920:020}")),
+    ("a short file", lambda disk: disk.open(f"{QUEUES}/Topic/0/{640:020}").truncate(7)),
+    ("a short last file", lambda disk: disk.open(f"{QUEUES}/Topic/0/{1920:020}").truncate(0)),
+]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("lose", [loss for _, loss in LOSSES], ids=[name for name, _ in LOSSES])
+def test_lost_queues_are_built_again_and_give_no_offset_out_twice(lose: Callable[[SimDisk], None], clean: bool) -> None:
+    shelf = filled()
+    if clean:
+        shelf.store.close()
+    shelf.disk.kill()
+    lose(shelf.disk)
+    shelf.open()
+    assert shelf.store.rebuilding
+    assert shelf.store.queue_range("Topic", 0) == (0, 100)
+    (put,) = shelf.send(b"new")
+    assert put.queue_offset == 100
+    shelf.store.reput()
+    rebuild(shelf)
+    assert shelf.bodies() == [*FULL, b"new"]
+    assert [body for number in range(3) for body in shelf.bodies("Other", number)] == [
+        body for first in range(3) for body in FULL[first::3]
+    ]
+    consistent(shelf)
+
+
+def test_whoever_reads_a_queue_that_is_being_built_again_stays_where_it_is() -> None:
+    shelf = filled()
+    shelf.disk.kill()
+    remove(shelf.disk, f"{QUEUES}/Topic")
+    shelf.open()
+    for offset in (0, 50, 99):
+        found = shelf.store.get("Topic", 0, offset, 32, 1 << 20)
+        assert (found.status, found.next_offset) == (GetStatus.BEING_REBUILT, offset)
+        assert (found.min_offset, found.max_offset) == (0, 100)
+    assert shelf.store.get("Topic", 0, 100, 32, 1 << 20).status is GetStatus.OFFSET_OVERFLOW_ONE
+    with pytest.raises(QueueRebuilding, match="ask again later"):
+        shelf.store.offset_at("Topic", 0, 0, TimeBoundary.LOWER)
+    with pytest.raises(QueueRebuilding):
+        shelf.store.stored_at("Topic", 0, 5)
+    arrivals = [arrival for arrival in shelf.store.rebuild(2000) if arrival.topic == "Topic"]
+    (arrival,) = arrivals
+    assert 0 < arrival.next_offset < 100
+    found = shelf.store.get("Topic", 0, 0, 100, 1 << 20)
+    assert (found.status, found.next_offset) == (GetStatus.FOUND, arrival.next_offset)
+    assert shelf.store.get("Topic", 0, arrival.next_offset, 1, 1 << 20).status is GetStatus.BEING_REBUILT
+    assert shelf.bodies("Other", 1) == FULL[1::3]  # others are not kept waiting
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_lost_index_files_are_built_again(number: int) -> None:
+    shelf = filled()
+    shelf.disk.kill()
+    names = shelf.disk.listdir(f"{ROOT}/index")
+    assert len(names) > 1
+    if number < 2:
+        shelf.disk.unlink(f"{ROOT}/index/{names[number]}")
+    else:
+        remove(shelf.disk, f"{ROOT}/index/")
+    shelf.open()
+    shelf.send(b"new", KEYS="new")
+    shelf.store.reput()
+    rebuild(shelf)
+    for key in (*(f"key{number}" for number in range(100)), "new"):
+        assert len(shelf.store.query("Topic", key, 10, 0, 1 << 60)) == 1, key
+    shelf.settle()
+    shelf.disk.kill()
+    shelf.open()
+    assert not shelf.store.rebuilding
+    assert len(shelf.store.query("Topic", "key7", 10, 0, 1 << 60)) == 1
+
+
+def test_what_a_deletion_took_does_not_come_back_from_the_log() -> None:
+    shelf = filled()
+    shelf.store.delete_topic("Topic")
+    shelf.send(b"anew", b"and on")
+    shelf.settle()
+    shelf.store.delete_topic("Other")
+    shelf.disk.kill()
+    remove(shelf.disk, f"{QUEUES}/")
+    shelf.open()
+    assert shelf.store.queue_range("Topic", 0) == (0, 2)
+    rebuild(shelf)
+    assert shelf.bodies() == [b"anew", b"and on"]
+    assert shelf.store.queues() == {"Topic": [0]}
+    assert shelf.send(b"third")[0].queue_offset == 2
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_rebuild_that_is_interrupted_goes_on_and_ends_right(seed: int) -> None:
+    """Whatever interrupts it: the process, or the power; in the rebuild, in a checkpoint, in the start after it."""
+    shelf = Shelf(seed=seed)
+    chance = random.Random(seed)
+    print(f"seed {seed}")
+    for number, body in enumerate(FULL):
+        shelf.send(body, KEYS=f"key{number}")
+    shelf.settle()
+    shelf.disk.kill()
+    remove(shelf.disk, f"{QUEUES}/" if seed % 2 else f"{QUEUES}/Topic/0/{640:020}")
+    for _ in range(4):
+        shelf.disk.crash_at = shelf.disk.operations + chance.randint(20, 90)
+        try:
+            shelf.open()
+            while shelf.store.rebuilding:
+                shelf.store.rebuild(500)
+                if chance.random() < 0.3:
+                    shelf.settle()
+        except Crashed:
+            pass
+        if chance.random() < 0.5:
+            shelf.disk.power_loss()
+        else:
+            shelf.disk.kill()
+    shelf.open()
+    rebuild(shelf)
+    assert shelf.store.queue_range("Topic", 0) == (0, 100)
+    assert shelf.bodies() == FULL
+    consistent(shelf)
+
+
+def test_a_restart_after_a_kill_reads_no_queue() -> None:
+    shelf = filled()
+    shelf.send(b"behind the checkpoint")
+    shelf.store.reput()
+    shelf.disk.kill()
+    read: list[str] = []
+
+    def fault(operation: str, path: str) -> None:
+        if operation == "read" and path.startswith(QUEUES):
+            read.append(path)
+
+    shelf.disk.fault = fault
+    shelf.open()
+    assert read == []
+    shelf.disk.fault = None
+    assert shelf.bodies() == [*FULL, b"behind the checkpoint"]
+
+
+def test_what_is_dispatched_while_a_checkpoint_syncs_is_not_called_durable() -> None:
+    """The loop goes on: how far the log was dispatched counts as of the moment when the queues were taken."""
+    shelf = Shelf()
+    shelf.send(b"one")
+    shelf.store.reput()
+
+    def fault(operation: str, path: str) -> None:
+        if operation == "sync" and path.startswith(QUEUES):
+            shelf.disk.fault = None
+            shelf.send(b"two", topic="Late")
+            shelf.store.reput()
+
+    shelf.store.flush()
+    shelf.disk.fault = fault
+    shelf.store.maintain(shelf.clock.ms)
+    assert shelf.disk.fault is None
+    shelf.store.flush()
+    for _ in range(2):
+        shelf.disk.power_loss()
+        shelf.open()
+        assert (shelf.bodies(), shelf.bodies("Late")) == ([b"one"], [b"two"])
+
+
+def test_a_store_of_before_whose_queues_were_deleted_is_built_again_at_once() -> None:
+    shelf = filled()
+    shelf.store.close()
+    shelf.disk.kill()
+    shelf.disk.unlink(f"{ROOT}/tally-queues")
+    remove(shelf.disk, f"{QUEUES}/")
+    (put,) = shelf.open().put([draft(b"new")])
+    assert put.queue_offset == 100
+    assert not shelf.store.rebuilding
+    assert shelf.bodies() == FULL
+
+
+def test_a_store_that_another_program_wrote_meanwhile_is_read() -> None:
+    """An older version of ours knows nothing of the file, and its own notes are newer."""
+    shelf = filled()
+    shelf.store.close()
+    shelf.disk.kill()
+    path = f"{ROOT}/tally-queues"
+    before = bytes(shelf.disk._inode(path).cached)
+    shelf.open()
+    shelf.send(b"more")
+    shelf.settle()
+    shelf.store.close()
+    shelf.disk.kill()
+    shelf.disk.open(path).truncate(0)
+    shelf.disk.open(path).write([before], 0)
+    shelf.open()
+    assert any(event.kind == "store opened" and event.fields["queues_read"] for event in shelf.events)
+    assert shelf.bodies() == [*FULL, b"more"]
+
+
+@pytest.mark.parametrize("power_loss", [False, True])
+def test_a_deletion_that_was_answered_outlives_a_crash(power_loss: bool) -> None:
+    shelf = filled()
+    shelf.store.flush()
+    shelf.store.delete_topic("Topic")
+    if power_loss:
+        shelf.disk.power_loss()
+    else:
+        shelf.disk.kill()
+    shelf.open()
+    rebuild(shelf)
+    assert shelf.store.queue_range("Topic", 0) == (0, 0)
+    assert shelf.send(b"anew")[0].queue_offset == 0
+    shelf.settle()
+    assert shelf.bodies() == [b"anew"]
+
+
+def test_what_was_not_dispatched_when_its_topic_was_deleted_stays_away() -> None:
+    shelf = Shelf()
+    shelf.send(b"old", b"older")
+    shelf.store.delete_topic("Topic")
+    shelf.send(b"new")
+    shelf.store.reput()
+    assert shelf.bodies() == [b"new"]
