@@ -7,6 +7,7 @@ import enum
 import time
 from dataclasses import dataclass
 
+from tallystick.admin.ledgers import list_ledgers
 from tallystick.bookkeeper.bookie import collection
 from tallystick.bookkeeper.bookie.collection import Order
 from tallystick.bookkeeper.bookie.upkeep import DELETIONS_WAITING
@@ -16,13 +17,14 @@ from tallystick.bookkeeper.metadata.driver import Bookies, MetadataDriver
 from tallystick.bookkeeper.wire import cookie
 from tallystick.bookkeeper.wire.cookie import Cookie
 from tallystick.bookkeeper.wire.values import MAX_ID, BookieId, BookieInfo
-from tallystick.errors import BookieUnavailable, NotFound, Unavailable
+from tallystick.errors import BookieUnavailable, NotFound, Unavailable, UsageError
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
 from tallystick.runtime.events import Events
 from tallystick.runtime.network import TcpNetwork
 
 PROBE_TIMEOUT_S = 2.0
+_SHOWN_LEDGERS = 5
 
 
 class Registered(enum.Enum):
@@ -75,10 +77,45 @@ async def bookie_details(driver: MetadataDriver, name: BookieId) -> BookieDetail
     bookie = _bookie(name, await driver.bookies())
     stored = await driver.read_cookie(name)
     if stored is None and bookie.registered is Registered.DOWN:
-        known = ", ".join(one.id for one in await list_bookies(driver)) or "none"
-        raise NotFound(f"no bookie {name!r} in this cluster; it has {known}")
+        raise NotFound(await _unknown(driver, name))
     answers_ms, problem = await _probe(bookie)
     return BookieDetails(bookie, cookie.decode(stored.value) if stored else None, answers_ms, problem)
+
+
+async def forget_bookie(driver: MetadataDriver, name: BookieId) -> None:
+    """Delete the cookie of a bookie that is down and that no ledger names: it leaves the list of those that joined.
+
+    Raises NotFound for an id that never joined; UsageError, and nothing is done, while it is registered or any ledger
+    names it; MetadataError when not all ledgers could be looked at.
+    """
+    await driver.sync()
+    await _require_down(driver, name)
+    if await driver.read_cookie(name) is None:
+        raise NotFound(await _unknown(driver, name))
+    holding = [
+        ledger.id
+        async for ledger in list_ledgers(driver)
+        if any(name in fragment.bookies for fragment in ledger.metadata.fragments)
+    ]
+    if holding:
+        shown = ", ".join(map(str, holding[:_SHOWN_LEDGERS])) + (", ..." if len(holding) > _SHOWN_LEDGERS else "")
+        raise UsageError(
+            f"{len(holding)} ledgers have entries on this bookie ({shown}): start it again, or delete them first",
+            bookie=name,
+        )
+    await _require_down(driver, name)  # it may have come back meanwhile
+    await driver.delete_cookie(name)
+
+
+async def _require_down(driver: MetadataDriver, name: BookieId) -> None:
+    bookie = _bookie(name, await driver.bookies())
+    if bookie.registered is not Registered.DOWN:
+        raise UsageError("this bookie runs: stop it first", bookie=name, registered=bookie.registered.value)
+
+
+async def _unknown(driver: MetadataDriver, name: BookieId) -> str:
+    known = ", ".join(one.id for one in await list_bookies(driver)) or "none"
+    return f"no bookie {name!r} in this cluster; it has {known}"
 
 
 def order_collection(ledger_dir: str, *, now: bool) -> None:

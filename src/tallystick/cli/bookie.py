@@ -84,6 +84,26 @@ def info(
 
 
 @app.command
+def forget(
+    bookie: Annotated[str, Parameter(help="Its id, as in: tally bookie list")],
+    /,
+    *,
+    service: Service = SERVICE,
+) -> None:
+    """Take a bookie that is down and holds nothing off the list of those that joined."""
+    import asyncio
+
+    from tallystick.admin import bookies, cluster
+
+    async def forgotten() -> None:
+        async with cluster.metadata(service.resolve()) as driver:
+            await bookies.forget_bookie(driver, bookie)
+
+    asyncio.run(forgotten())
+    print(f"forgotten: {bookie}; folders of its that hold data start no bookie in this cluster any more")
+
+
+@app.command
 def collect(
     *,
     now: Annotated[

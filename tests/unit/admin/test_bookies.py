@@ -1,15 +1,18 @@
 import asyncio
+import itertools
 
 import pytest
 
 from tallystick.admin import bookies
 from tallystick.admin.bookies import Registered
 from tallystick.bookkeeper.metadata.driver import Bookies, Versioned
+from tallystick.bookkeeper.metadata.memory import MemoryDriver
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.cookie import Cookie, encode
-from tallystick.bookkeeper.wire.values import BookieInfo
-from tallystick.errors import NotFound, StorageError
+from tallystick.bookkeeper.wire.values import BookieInfo, Fragment, LedgerMetadata
+from tallystick.errors import NotFound, StorageError, UsageError
 
+_names = itertools.count()
 COOKIE = Cookie("b", ("/data/tally",), ("/data/tally",), "the-cluster")
 
 
@@ -96,3 +99,55 @@ def test_a_collection_is_ordered_in_the_bookies_folder(tmp_path):
     for now, word in ((True, "now"), (False, "soon")):
         bookies.order_collection(str(tmp_path), now=now)
         assert (tmp_path / "tally" / "collect").read_text().split()[0] == word
+
+
+@pytest.fixture
+async def joined():
+    """A cluster in memory in which b0, b1 and b2 joined once and are down."""
+    driver = MemoryDriver(f"forget-{next(_names)}")
+    await driver.init_cluster()
+    for name in ("b0", "b1", "b2"):
+        await driver.write_cookie(name, encode(COOKIE), None)
+    return driver
+
+
+def on(*ensembles):
+    return LedgerMetadata(1, 1, 1, tuple(Fragment(10 * at, ensemble) for at, ensemble in enumerate(ensembles)))
+
+
+async def test_a_bookie_that_holds_nothing_is_forgotten_and_no_other(joined):
+    await joined.create_ledger(on(("b1",)))
+    await bookies.forget_bookie(joined, "b0")
+    assert [one.id for one in await bookies.list_bookies(joined)] == ["b1", "b2"]
+    with pytest.raises(NotFound, match="no bookie 'b0' in this cluster; it has b1, b2"):
+        await bookies.forget_bookie(joined, "b0")
+
+
+async def test_a_bookie_that_any_fragment_of_a_ledger_names_is_not_forgotten(joined):
+    for ledger in range(7):
+        await joined.create_ledger(on(("b0",), ("b1",), ("b2",)), ledger)
+    for name in ("b0", "b1", "b2"):
+        with pytest.raises(UsageError, match=r"7 ledgers have entries on this bookie \(0, 1, 2, 3, 4, \.\.\.\)"):
+            await bookies.forget_bookie(joined, name)
+    assert await joined.cookies() == ["b0", "b1", "b2"]
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+async def test_a_bookie_that_runs_is_not_forgotten(joined, read_only):
+    registration = await joined.register("b0", BookieInfo.at("127.0.0.1", 1), read_only=read_only)
+    with pytest.raises(UsageError, match="stop it first"):
+        await bookies.forget_bookie(joined, "b0")
+    await registration.close()
+    await bookies.forget_bookie(joined, "b0")
+
+
+async def test_a_bookie_that_comes_back_while_ledgers_are_looked_at_is_not_forgotten(joined, monkeypatch):
+    async def ledgers(driver):
+        await driver.register("b0", BookieInfo.at("127.0.0.1", 1))
+        return
+        yield
+
+    monkeypatch.setattr(bookies, "list_ledgers", ledgers)
+    with pytest.raises(UsageError, match="stop it first"):
+        await bookies.forget_bookie(joined, "b0")
+    assert "b0" in await joined.cookies()
