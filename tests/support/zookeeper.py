@@ -7,6 +7,7 @@ import importlib.util
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,7 +49,7 @@ def classpath() -> str:
 class ZooKeeperServer:
     """One standalone server on loopback; ``stop`` and ``start`` keep its data and port."""
 
-    def __init__(self, folder: Path, *, tick_ms: int = 200, port: int | None = None) -> None:
+    def __init__(self, folder: Path, *, tick_ms: int = 200, port: int | None = None, more: str = "") -> None:
         self.port, self._folder = port or free_port(), folder
         folder.mkdir(parents=True, exist_ok=True)
         self._config = folder / "zoo.cfg"
@@ -62,7 +63,7 @@ class ZooKeeperServer:
             "maxClientCnxns": 0,
             "minSessionTimeout": 400,
         }
-        self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self._config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()) + more)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -70,11 +71,19 @@ class ZooKeeperServer:
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> None:
+        self.launch()
+        self.wait_until_ready("standalone")
+
+    def launch(self) -> None:
         command = ["java", *JAVA_OPTIONS, "-cp", classpath(), "org.apache.zookeeper.server.quorum.QuorumPeerMain"]
         with (self._folder / "zookeeper.log").open("ab") as log:
             self._process = subprocess.Popen([*command, str(self._config)], stdout=log, stderr=log)
+
+    def wait_until_ready(self, *modes: str) -> None:
+        """``modes``: what it may call itself then."""
+        assert self._process is not None, "launch it first"
         deadline = time.monotonic() + START_S
-        while "Mode: standalone" not in self.ask("srvr"):
+        while not any(f"Mode: {mode}" in self.ask("srvr") for mode in modes):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 log_text = (self._folder / "zookeeper.log").read_text(errors="replace")
                 raise RuntimeError(f"ZooKeeper did not start:\n{log_text}")
@@ -106,3 +115,79 @@ def running(folder: Path) -> Iterator[ZooKeeperServer]:
         yield server
     finally:
         server.stop()
+
+
+class LaggingEnsemble:
+    """Three servers, one of which hears its leader through a gate: ``hold`` makes it lag, ``release`` lets it catch up.
+
+    ``leading`` is the address of a server that is up to date, ``lagging`` that of the other.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        ports = {number: (free_port(), free_port(), free_port()) for number in (1, 2, 3)}
+        self._gates = {number: _Gate(ports[number][1]) for number in (2, 3)}
+        self._servers = []
+        for number, (client, _, _) in ports.items():
+            home = folder / str(number)
+            (home / "data").mkdir(parents=True)
+            (home / "data" / "myid").write_text(str(number))
+            seen = {peer: self._gates[peer].port if number == 1 and peer != 1 else ports[peer][1] for peer in ports}
+            peers = "".join(f"server.{peer}=127.0.0.1:{seen[peer]}:{ports[peer][2]}\n" for peer in ports)
+            self._servers.append(ZooKeeperServer(home, port=client, more=f"initLimit=50\nsyncLimit=100\n{peers}"))
+        self.lagging, self.leading = self._servers[0].address, self._servers[2].address
+
+    def start(self) -> None:
+        """The two that may lead first, so that one of them does."""
+        for server in reversed(self._servers):
+            server.launch()
+        for server in self._servers:
+            server.wait_until_ready("leader", "follower")
+
+    def hold(self) -> None:
+        for gate in self._gates.values():
+            gate.open.clear()
+
+    def release(self) -> None:
+        for gate in self._gates.values():
+            gate.open.set()
+
+    def stop(self) -> None:
+        for server in self._servers:
+            server.stop()
+        self.release()
+        for gate in self._gates.values():
+            gate.close()
+
+
+class _Gate:
+    """A port before another one: what comes back from there passes while ``open`` is set."""
+
+    def __init__(self, target: int) -> None:
+        self._target, self.open = target, threading.Event()
+        self.open.set()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                try:
+                    far = socket.create_connection(("127.0.0.1", self._target), timeout=5)
+                except OSError:
+                    near.close()
+                    continue
+                far.settimeout(None)
+                threading.Thread(target=self._copy, args=(near, far, None), daemon=True).start()
+                threading.Thread(target=self._copy, args=(far, near, self.open), daemon=True).start()
+
+    def _copy(self, source: socket.socket, target: socket.socket, gate: threading.Event | None) -> None:
+        with contextlib.suppress(OSError), source, target:
+            while data := source.recv(65536):
+                if gate is not None:
+                    gate.wait()
+                target.sendall(data)

@@ -63,12 +63,19 @@ class ZooKeeperDriver:
         """The session, once the LAYOUT was seen to be one that we know."""
         if not self._has_layout:
             try:
-                data, _ = await self._session.call("get", f"{self._root}/LAYOUT")
+                data, _ = await self._present(f"{self._root}/LAYOUT")
             except NoNodeError:
                 raise self._no_cluster() from None
             layout.check_layout(data.decode(errors="replace"), f"{self._session.servers}{self._root}/LAYOUT")
             self._has_layout = True
         return self._session
+
+    async def _present(self, path: str) -> Any:
+        """Bytes and stat of a node. Raises NoNodeError when it is not there, which a server that lags cannot say."""
+        with contextlib.suppress(NoNodeError):
+            return await self._session.call("get", path)
+        await self._session.sync(path)
+        return await self._session.call("get", path)
 
     def _no_cluster(self) -> MetadataError:
         return MetadataError(
@@ -104,7 +111,7 @@ class ZooKeeperDriver:
     async def read_ledger(self, ledger: LedgerId) -> Versioned[LedgerMetadata]:
         session, path = await self._cluster(), layout.ledger_path(self._root, ctoken.check_ledger_id(ledger))
         try:
-            data, stat = await session.call("get", path)
+            data, stat = await self._present(path)
         except NoNodeError:
             raise NoSuchLedger(ledger=ledger) from None
         where = f"{session.servers}{path}"
