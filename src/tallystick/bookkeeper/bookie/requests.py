@@ -154,13 +154,8 @@ class Requests:
         needs_look, ledger = self._storage.needs_look, run.ledgers[0]
         if run.ledgers.count(ledger) == len(run) and not needs_look(ledger, 1):
             return []
-        places, begun = list[int](), set[int]()
-        for place, (ledger, entry) in enumerate(zip(run.ledgers, run.entries, strict=True)):
-            if needs_look(ledger, 1):
-                if entry or ledger in begun or needs_look(ledger, 0):
-                    places.append(place)
-                begun.add(ledger)
-        return places
+        pairs = zip(run.ledgers, run.entries, strict=True)
+        return [place for place, (ledger, entry) in enumerate(pairs) if needs_look(ledger, entry)]
 
     def _store_run(self, data: bytes, run: AddRun, stop: int, served: Served) -> None:
         start = run.bounds[0]
