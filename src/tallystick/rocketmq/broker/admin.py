@@ -14,7 +14,9 @@ from tallystick.rocketmq.broker.message_requests import MessageRequests
 from tallystick.rocketmq.broker.offset_requests import OffsetRequests
 from tallystick.rocketmq.broker.page_requests import PageRequests
 from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.broker.reset_requests import ResetRequests
 from tallystick.rocketmq.broker.topic_requests import TopicRequests
+from tallystick.rocketmq.broker.upkeep_requests import UpkeepRequests
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
@@ -39,6 +41,8 @@ class Admin:
             **OffsetRequests(parts).answers,
             **MessageRequests(parts).answers,
             **BrokerRequests(parts).answers,
+            **ResetRequests(parts).answers,
+            **UpkeepRequests(parts).answers,
             **PageRequests(parts).answers,
         }
 

@@ -39,6 +39,7 @@ from tallystick.rocketmq.broker.settings import FAST_PORT_BELOW, BrokerSettings
 from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.ha.acks import Settle
 from tallystick.rocketmq.remoting.client import RemotingClient
+from tallystick.rocketmq.remoting.questions import Questions
 from tallystick.rocketmq.store.checkpoint import LOCK, LOCK_CONTENT
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.store.values import Arrival
@@ -148,7 +149,7 @@ class Broker:
         return Parts(
             settings, identity, self._outside.clock, self._outside.events, store, tables.topics, tables.groups,
             tables.offsets, tables.delays, Clients(), QueueLocks(),
-            self._ha_status, {OFFSETS: OffsetPages(tables.offsets)}, announced=self._announced,
+            self._ha_status, {OFFSETS: OffsetPages(tables.offsets)}, counts=self.counts, announced=self._announced,
         )  # fmt: skip
 
     def _build_requests(self) -> None:
@@ -164,7 +165,8 @@ class Broker:
         )  # fmt: skip
         self._pulls = Pulls(parts, self.counts)
         self._stack.callback(self._pulls.close)
-        clients = ClientRequests(parts)
+        self._questions = Questions()
+        clients = ClientRequests(parts, self._questions)
         self._stack.callback(clients.close)
         clients.start()
         self._requests = Requests(
@@ -175,7 +177,7 @@ class Broker:
         settings, outside = self.settings, self._outside
         room = max(outside.open_files - OTHER_FILES, outside.open_files // 4) // 2  # for each of two ports
         remoting = replace(settings.remoting, max_connections=min(settings.remoting.max_connections, room))
-        self._server = BrokerServer(outside, self._requests, remoting)
+        self._server = BrokerServer(outside, self._requests, remoting, self._questions)
         self._stack.push_async_callback(self._server.close)
         try:
             await self._server.start(*self.address)

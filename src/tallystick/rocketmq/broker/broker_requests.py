@@ -81,21 +81,31 @@ class BrokerRequests:
     def _log(self) -> dict[str, object]:
         store = self._parts.store
         used = f"{store.disk_used_percent / 100:.2f}"
+        total, free = map(_readable, store.disk_bytes)
         return {
+            f"commitLogDiskRatio_{self._parts.settings.store_dir}/commitlog": used,
+            "commitLogDirCapacity": f"Total : {total}, Free : {free}.",
+            "startAcceptSendRequestTimeStamp": 0,
             "commitLogMinOffset": store.first,
             "commitLogMaxOffset": store.end,
             "commitLogDiskRatio": used,
             "consumeQueueDiskRatio": used,
             "dispatchBehindBytes": store.end - store.reput_offset,
-            "remainHowManyDataToFlush": f"{store.end - store.flushed} B",
+            "remainHowManyDataToFlush": _readable(store.end - store.flushed),
             "earliestMessageTimeStamp": store.earliest_ms,
         }
 
     def _traffic(self) -> dict[str, object]:
-        traffic, now_ms = self._parts.traffic, self._parts.clock.wall_ms()
+        traffic, counts, now_ms = self._parts.traffic, self._parts.counts, self._parts.clock.wall_ms()
         table: dict[str, object] = {
             "putTps": _speeds(traffic.put_rate, now_ms),
             "getFoundTps": _speeds(traffic.get_rate, now_ms),
+            "getMissTps": _speeds(traffic.miss_rate, now_ms),
+            "getTotalTps": _speeds(traffic.pull_rate, now_ms),
+            "putMessageTimesTotal": max(1, counts.messages_in),
+            "putMessageSizeTotal": counts.bytes_in,
+            "putMessageAverageSize": counts.bytes_in / max(1, counts.messages_in),
+            "putMessageFailedTimes": counts.sends_refused,
             "getTransferredTps": _speeds(traffic.get_rate, now_ms),
         }
         for name, count in (("Put", traffic.puts), ("Get", traffic.gets)):
@@ -131,10 +141,23 @@ def _speeds(rate: Rate, now_ms: int) -> str:
     return " ".join(f"{rate.per_second(now_ms, span)}" for span in spans)
 
 
+def _readable(size: int) -> str:
+    """As the original writes sizes: 1.5 KiB."""
+    if size < 1024:
+        return f"{size} B"
+    unit = min((size.bit_length() - 1) // 10, 6)
+    return f"{size / 1024**unit:.1f} {'KMGTPE'[unit - 1]}iB"
+
+
 def _idle() -> dict[str, object]:
-    """What the original has and this broker does not: zeros, for tools that read them as numbers."""
+    """What the original has, or measures, and this broker does not: zeros, for tools that read them as numbers."""
     table: dict[str, object] = {"pageCacheLockTimeMills": 0, "timerReadBehind": 0, "timerOffsetBehind": 0}
     table |= {"timerCongestNum": 0, "timerEnqueueTps": 0.0, "timerDequeueTps": 0.0}
     for pool in _POOLS:
         table[f"{pool}ThreadPoolQueueSize"] = table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = 0
+        table[f"{pool}ThreadPoolQueueCapacity"] = 0
+    table |= {"EndTransactionQueueSize": 0, "EndTransactionThreadPoolQueueCapacity": 0, "dispatchMaxBuffer": 0}
+    table |= {"putMessageEntireTimeMax": 0, "getMessageEntireTimeMax": 0}
+    table |= {"putLatency99": "0.00", "putLatency999": "0.00", "remainTransientStoreBufferNumbs": 0}
+    table["putMessageDistributeTime"] = ""
     return table

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
+from tallystick.rocketmq.broker.answers import Later
 from tallystick.rocketmq.broker.clients import Changed, Member
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.topics import RETRY_PREFIX
 from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.remoting.questions import Questions
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import (
     Connection,
@@ -17,29 +19,33 @@ from tallystick.rocketmq.wire.bodies import (
     LockAnswer,
     LockRequest,
     ProducerConnections,
+    ProducerInfo,
+    ProducerTable,
 )
+from tallystick.rocketmq.wire.operator_headers import RunningInfoHeader
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, RequestCode, ResponseCode
 
 SCAN_S = 10.0  # how often silent clients are looked for
-_MAX_OPAQUE = 2**31 - 1
+CALL_S = 10.0  # for a client to answer what an operator wants to know of it
 _BEAT_BYTES = 8  # that a byte of a heartbeat takes when it is a table
 
 
 class ClientRequests:
     """``answers`` by request code; ``start`` it, and ``close`` it."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts, self._clients = parts, parts.clients
-        self._opaque = 0
+    def __init__(self, parts: Parts, questions: Questions) -> None:
+        self._parts, self._clients, self._questions = parts, parts.clients, questions
         self._beats: dict[Link, int] = {}  # what is kept of each link's last heartbeat, in bytes
         self._scanner: asyncio.TimerHandle | None = None
-        self.answers: dict[int, Callable[[Link, Command], Command]] = {
+        self.answers: dict[int, Callable[[Link, Command], Command | Later]] = {
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._leave,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._consumer_ids,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self._consumers,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self._producers,
+            RequestCode.GET_ALL_PRODUCER_INFO: self._all_producers,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
             RequestCode.LOCK_BATCH_MQ: self._lock,
             RequestCode.UNLOCK_BATCH_MQ: self._unlock,
         }
@@ -95,10 +101,7 @@ class ClientRequests:
                 continue
             fields = headers.ConsumerGroupHeader(change.group).to_fields()
             for link in change.links:
-                self._opaque = (self._opaque + 1) & _MAX_OPAQUE
-                told = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, dict(fields), one_way=True)
-                told.opaque = self._opaque
-                link.send(told)
+                self._questions.tell(link, request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, dict(fields), one_way=True))
 
     # Groups
 
@@ -127,6 +130,43 @@ class ClientRequests:
         if members is None:
             return command.answer(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
         return command.answer(ResponseCode.SUCCESS, body=dialect.write(ProducerConnections(_connections(members))))
+
+    def _all_producers(self, link: Link, command: Command) -> Command:
+        clock = self._parts.clock
+        started_ms = clock.wall_ms() - int(clock.now() * 1000)  # when ``heard`` was 0
+        table = {
+            group: [
+                ProducerInfo(
+                    member.client_id, link.peer, member.language.value, member.version,
+                    started_ms + int(member.heard * 1000),
+                )
+                for link, member in members.items()
+            ]
+            for group, members in self._clients.producer_groups.items()
+        }  # fmt: skip
+        return command.answer(ResponseCode.SUCCESS, body=dialect.write(ProducerTable(table)))
+
+    def _running_info(self, link: Link, command: Command) -> Command | Later:
+        """The consumer is asked; its answer is the answer."""
+        header = RunningInfoHeader.of(command)
+        group, client = header.consumer_group, header.client_id
+        known = self._clients.consumers(group)
+        members = known.members.items() if known is not None else ()
+        found = next((link for link, member in members if member.client_id == client), None)
+        if found is None:
+            return command.answer(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client}> not online")
+        answer = command.answer(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group}> <{client}> gave no answer")
+        asked = request(command.code, dict(command.fields), command.body)
+
+        def when(send: Callable[[], None]) -> None:
+            def done(told: Command | None) -> None:
+                if told is not None:
+                    answer.code, answer.remark, answer.body = told.code, told.remark, told.body
+                send()
+
+            self._questions.ask(found, asked, CALL_S, done)
+
+        return Later(answer, when)
 
     # Locks
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tallystick.errors import QueueRebuilding
 from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.topics import RETRY_PREFIX
@@ -102,8 +104,9 @@ class DashboardCollector:
                 lag += max(0, end - offset)
                 if offset < end and left:
                     left -= 1
-                    stored_ms = parts.store.stored_at(topic, queue_id, offset)
-                    oldest_ms = min(oldest_ms, stored_ms) if stored_ms > 0 else oldest_ms
+                    with suppress(QueueRebuilding):
+                        stored_ms = parts.store.stored_at(topic, queue_id, offset)
+                        oldest_ms = min(oldest_ms, stored_ms) if stored_ms > 0 else oldest_ms
             behind.append((values, lag))
             ages.append((values, now_ms - oldest_ms))
         yield _gauge("rocketmq_consumer_lag_messages", _LAG, behind)

@@ -11,8 +11,8 @@ from tallystick.rocketmq.broker.answers import OK, Answer, check_is_master, page
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.topics import refusal_of_group
 from tallystick.rocketmq.wire import dialect, headers
-from tallystick.rocketmq.wire.bodies import GroupTable, RequestModeTable, TopicNames
-from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.bodies import GroupList, GroupTable, RequestModeTable, TopicNames
+from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import GroupConfig, RequestCode, ResponseCode
 
 PAGE_FIELDS = {"groupSeq", "dataVersion", "maxGroupNum"}
@@ -25,6 +25,7 @@ class GroupRequests:
         self._parts = parts
         self.answers: Mapping[int, Answer] = {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._create,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self._create_many,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._all,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._one,
@@ -44,6 +45,17 @@ class GroupRequests:
         if config != current:
             groups.put(config)
             self._parts.events.emit("group changed", group=config.name, peer=peer)
+        return command.answer(OK)
+
+    def _create_many(self, peer: str, command: Command) -> Command:
+        """All of them or, if a name is refused, none."""
+        asked = dialect.read_as(bytes(command.body), GroupList).groups
+        for config in asked:
+            remark = refusal_of_group(config.name)
+            if remark is not None:
+                raise refusal(ResponseCode.INVALID_PARAMETER, remark)
+        for config in asked:
+            self._create(peer, request(command.code, None, dialect.write(config)))
         return command.answer(OK)
 
     def _delete(self, peer: str, command: Command) -> Command:

@@ -193,7 +193,7 @@ class BrokerLog:
                 slave.behind_bytes,
                 slave.in_sync,
                 slave.bytes_per_s,
-                max(slave.start, 0),
+                max(slave.sent, 0),
                 slave.slave_id,
                 slave.behind_s,
                 slave.why,

@@ -8,7 +8,8 @@ from tallystick.rocketmq.broker.answers import OK, Answer, refusal
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.store.values import GetStatus
 from tallystick.rocketmq.wire import dialect, headers
-from tallystick.rocketmq.wire.bodies import ConsumeStats, QueueLag
+from tallystick.rocketmq.wire.bodies import BrokerConsumeStats, ConsumeStats, QueueLag
+from tallystick.rocketmq.wire.operator_headers import BrokerConsumeStatsHeader
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode
 
@@ -24,6 +25,7 @@ class OffsetRequests:
             RequestCode.GET_ALL_CONSUMER_OFFSET: self._all,
             RequestCode.GET_ALL_DELAY_OFFSET: self._delays,
             RequestCode.GET_CONSUME_STATS: self._stats,
+            RequestCode.GET_BROKER_CONSUME_STATS: self._broker_stats,
         }
 
     def _query(self, peer: str, command: Command) -> Command:
@@ -79,6 +81,26 @@ class OffsetRequests:
             queues.update(self._lags(topic, group))
             tps += parts.traffic.get_tps(topic, group, now_ms)
         return command.answer(OK, body=dialect.write(ConsumeStats(queues, tps)))
+
+    def _broker_stats(self, peer: str, command: Command) -> Command:
+        """All groups and what they consume; ``isOrder``: only of ordered topics."""
+        only_ordered, parts = BrokerConsumeStatsHeader.of(command).is_order, self._parts
+        found: list[dict[str, list[ConsumeStats]]] = []
+        behind = in_flight = 0
+        now_ms = parts.clock.wall_ms()
+        for group in parts.groups.all:
+            each: list[ConsumeStats] = []
+            for topic in self._consumed(group, None):
+                config = parts.topics.get(topic)
+                if config is None or (only_ordered and not config.order):
+                    continue
+                lags = self._lags(topic, group)
+                behind += sum(lag.broker_offset - lag.consumer_offset for lag in lags.values())
+                in_flight += sum(lag.pull_offset - lag.consumer_offset for lag in lags.values())
+                each.append(ConsumeStats(lags, parts.traffic.get_tps(topic, group, now_ms)))
+            found.append({group: each})
+        body = BrokerConsumeStats(parts.identity.address, found, behind, in_flight)
+        return command.answer(OK, body=dialect.write(body))
 
     def _consumed(self, group: str, topic: str | None) -> Iterable[str]:
         """The topics to report: of those asked for what the connected members want, if any are connected."""

@@ -9,6 +9,7 @@ from tallystick.rocketmq.broker.clients import Clients
 from tallystick.rocketmq.broker.delays import Delays
 from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.locks import QueueLocks
+from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.broker.offsets import Offsets
 from tallystick.rocketmq.broker.pages import PagedTable
 from tallystick.rocketmq.broker.registration import Identity
@@ -47,4 +48,7 @@ class Parts:
     ha_status: Callable[[], HaStatus]
     paged: Mapping[str, PagedTable]  # what slaves of ours copy by pages, by name
     traffic: Traffic = field(default_factory=Traffic)
+    counts: Counts = field(default_factory=Counts)
     announced: Announced = _at_once
+    # By topic, group and queue id: where an operator set a group, until its next pull is told.
+    moved: dict[tuple[str, str, int], int] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.ha.alarm import Alarm
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.refused import Refused
-from tallystick.rocketmq.store.values import Arrival
+from tallystick.rocketmq.store.values import Arrival, Found, GetStatus
 from tallystick.rocketmq.wire.headers import PullHeader
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import PullFlag, RequestCode, ResponseCode
@@ -75,7 +75,8 @@ class Pulls:
         if allowed is None:
             return
         header = pull.header
-        if header.sys_flag & _COMMIT_OFFSET and header.commit_offset >= 0:
+        place = (header.topic, header.consumer_group, header.queue_id)
+        if header.sys_flag & _COMMIT_OFFSET and header.commit_offset >= 0 and place not in self._parts.moved:
             self._parts.offsets.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
         if self._late or not self._has_time():
             self._put_off(pull, first=True)
@@ -179,10 +180,15 @@ class Pulls:
         parts, header = self._parts, pull.header
         topic, queue_id, group = header.topic, header.queue_id, header.consumer_group
         max_bytes = _ANY_BYTES if header.max_msg_bytes is None else header.max_msg_bytes
-        found = parts.store.get(topic, queue_id, header.queue_offset, header.max_msg_nums, max_bytes, allowed.tags)
+        moved = parts.moved.pop((topic, group, queue_id), None) if parts.moved else None
+        if moved is None:
+            found = parts.store.get(topic, queue_id, header.queue_offset, header.max_msg_nums, max_bytes, allowed.tags)
+        else:
+            found = Found(GetStatus.OFFSET_RESET, moved, *parts.store.queue_range(topic, queue_id))
         parts.offsets.pulled(topic, group, queue_id, found.next_offset)
         self._turn_bytes += found.size
         code, said = outcome(found, header, allowed, parts.settings)
+        parts.traffic.pulled(found=found.count > 0, now_ms=parts.clock.wall_ms())
         if found.count:
             self._counts.messages_out += found.count
             self._counts.bytes_out += found.size

@@ -38,6 +38,7 @@ _CODES = {
     GetStatus.BEING_REBUILT: ResponseCode.PULL_NOT_FOUND,  # the reader stays where it is, and waits
     GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
 }
 
 

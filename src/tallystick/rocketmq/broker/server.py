@@ -18,6 +18,7 @@ from tallystick.rocketmq.broker.send import SENDS, Sends
 from tallystick.rocketmq.broker.settings import FAST_PORT_BELOW
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.memory import Memory
+from tallystick.rocketmq.remoting.questions import Questions
 from tallystick.rocketmq.remoting.refused import Refused
 from tallystick.rocketmq.remoting.server import RemotingServer
 from tallystick.rocketmq.remoting.settings import RemotingSettings
@@ -59,7 +60,7 @@ class Requests:
             if command.code in PULLS:
                 self._pulls.handle(link, command)
                 return
-            answer: Command | Later = self._clients.answers.get(command.code, self._admin.handle)(link, command)
+            answer = self._clients.answers.get(command.code, self._admin.handle)(link, command)
         except (RemoteProtocolError, QueueRebuilding) as error:
             answer = command.answer(ResponseCode.SYSTEM_ERROR, error.message)
         except Exception as error:  # a bug of ours: this request fails, not those of its tick
@@ -94,12 +95,12 @@ class FastRequests:
 class BrokerServer:
     """Both ports: ``start``, then ``close``."""
 
-    def __init__(self, outside: Outside, requests: Requests, settings: RemotingSettings) -> None:
+    def __init__(self, outside: Outside, requests: Requests, settings: RemotingSettings, questions: Questions) -> None:
         clock, events = outside.clock, outside.events
         self.memory = Memory(clock, events, settings.held_limit_bytes, settings.stalled_s)
 
         def server(handler: Requests | FastRequests) -> RemotingServer:
-            return RemotingServer(outside.network, clock, events, handler, settings, self.memory)
+            return RemotingServer(outside.network, clock, events, handler, settings, self.memory, questions)
 
         self._main, self._fast = server(requests), server(FastRequests(requests))
 

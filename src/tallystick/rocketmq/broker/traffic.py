@@ -63,6 +63,7 @@ class Traffic:
     def __init__(self) -> None:
         self.puts, self.gets = Daily(), Daily()
         self.put_rate, self.get_rate = Rate(), Rate()
+        self.pull_rate, self.miss_rate = Rate(), Rate()  # of pulls, and of those that found nothing
         self._topics: dict[str, Rate] = {}
         self._groups: dict[tuple[str, str], Rate] = {}
 
@@ -71,6 +72,12 @@ class Traffic:
         self.puts.add(count, now_ms)
         self.put_rate.add(count, now_ms)
         self._topics.setdefault(topic, Rate()).add(count, now_ms)
+
+    def pulled(self, *, found: bool, now_ms: int) -> None:
+        """A pull was answered."""
+        self.pull_rate.add(1, now_ms)
+        if not found:
+            self.miss_rate.add(1, now_ms)
 
     def read(self, topic: str, group: str, count: int, size: int, now_ms: int) -> None:
         """A group got messages, so many bytes of the log."""

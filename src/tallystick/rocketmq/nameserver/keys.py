@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tallystick.errors import UsageError
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
@@ -52,6 +52,27 @@ class Loaded:
 
     name_server: NameServerSettings
     ignored: tuple[str, ...]
+
+
+def text_of(settings: NameServerSettings) -> str:
+    """The keys of a file that would give these settings, one a line."""
+    found = []
+    for name in sorted(KEYS):
+        value = getattr(settings, KEYS[name].field)
+        if name == "scanNotActiveBrokerInterval":
+            value = int(value * 1000)
+        elif name == "metricsExporterType":
+            value = "PROM" if value else "DISABLE"
+        elif isinstance(value, float):
+            value = int(value)
+        found.append(f"{name}={str(value).lower() if isinstance(value, bool) else value}\n")
+    return "".join(found)
+
+
+def changed(settings: NameServerSettings, values: Mapping[str, str]) -> NameServerSettings:
+    """With other values for some keys of ``KEYS``. Raises UsageError."""
+    fields = {KEYS[name].field: KEYS[name].parse(name, value) for name, value in values.items()}
+    return replace(settings, **fields)
 
 
 def load(path: str | None, overrides: Mapping[str, str]) -> Loaded:

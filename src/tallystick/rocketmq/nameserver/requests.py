@@ -9,7 +9,8 @@ from collections.abc import Callable, Hashable
 
 import msgspec
 
-from tallystick.errors import RemoteProtocolError
+from tallystick.errors import RemoteProtocolError, UsageError
+from tallystick.rocketmq.nameserver import keys
 from tallystick.rocketmq.nameserver.kv import ORDER_TOPICS, KvConfig
 from tallystick.rocketmq.nameserver.routes import Announcement, Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
@@ -30,8 +31,20 @@ from tallystick.rocketmq.wire.values import (
     RequestCode,
     ResponseCode,
 )
+from tallystick.runtime import keyfile
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
+
+CHANGEABLE = frozenset(
+    (
+        "needWaitForService",
+        "waitSecondsForService",
+        "orderMessageEnable",
+        "returnOrderTopicConfigToBroker",
+        "enableTopicList",
+        "enableAllTopicList",
+    )
+)  # settings that only answers depend on
 
 OK, FAILED = ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR
 NO_ROUTE = (
@@ -63,6 +76,8 @@ class NameRequests:
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
             RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write,
             RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write,
+            RequestCode.GET_NAMESRV_CONFIG: self._settings_of,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self._update_settings,
             RequestCode.PUT_KV_CONFIG: self._put_kv,
             RequestCode.GET_KV_CONFIG: self._get_kv,
             RequestCode.DELETE_KV_CONFIG: self._delete_kv,
@@ -80,6 +95,25 @@ class NameRequests:
             return answer(link, command)
         except RemoteProtocolError as error:  # a missing header field, or a body that is none
             return command.answer(FAILED, error.message)
+
+    # Itself
+
+    def _settings_of(self, link: Hashable, command: Command) -> Command:
+        return command.answer(OK, body=keys.text_of(self._settings).encode())
+
+    def _update_settings(self, link: Hashable, command: Command) -> Command:
+        """What a running name server can change it changes; all of it or, if something is refused, nothing."""
+        try:
+            asked = keyfile.parse_properties(bytes(command.body).decode())
+            fixed = sorted(asked.keys() - CHANGEABLE)
+            if fixed:
+                remark = f"{', '.join(fixed)}: read when it starts; change its file and start it again."
+                return command.answer(ResponseCode.NO_PERMISSION, remark)
+            self._settings = keys.changed(self._settings, asked)
+        except (UnicodeDecodeError, UsageError) as error:
+            return command.answer(ResponseCode.INVALID_PARAMETER, str(error))
+        self._events.emit("settings changed until the next start", **asked)
+        return command.answer(OK, "Until the next start: change its file too.")
 
     # Brokers
 

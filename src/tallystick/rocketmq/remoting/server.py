@@ -13,6 +13,7 @@ from typing import Protocol
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.remoting.link import ARENA_BYTES, Link, Outbox, Surroundings
 from tallystick.rocketmq.remoting.memory import Memory
+from tallystick.rocketmq.remoting.questions import Questions
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import ResponseCode
@@ -44,9 +45,11 @@ class RemotingServer:
 
     def __init__(
         self, network: Network, clock: Clock, events: Events, handler: Handler, settings: RemotingSettings,
-        memory: Memory | None = None,
+        memory: Memory | None = None, questions: Questions | None = None,
     ) -> None:  # fmt: skip
-        """``memory``: of a server with more ports than this one; whoever made it closes it."""
+        """``memory``: of a server with more ports than this one; whoever made it closes it. ``questions`` hears the
+        answers of clients."""
+        self._questions = questions
         self.memory = memory or Memory(clock, events, settings.held_limit_bytes, settings.stalled_s)
         self._owns_memory = memory is None
         self.malformed = 0  # connections closed for garbage
@@ -112,6 +115,8 @@ class RemotingServer:
     def _closed(self, link: Link, reason: str) -> None:
         if link in self._links:
             del self._links[link]
+            if self._questions is not None:
+                self._questions.closed(link)
             self._handler.closed(link)
 
     def _garbage(self, link: Link, error: RemoteProtocolError) -> None:
@@ -122,7 +127,11 @@ class RemotingServer:
     def _received(self, link: Link, commands: list[Command]) -> None:
         if not self._inbox:
             self._loop.call_soon(self._turn)
-        self._inbox += [(link, command) for command in commands if not command.is_answer]
+        for command in commands:
+            if not command.is_answer:
+                self._inbox.append((link, command))
+            elif self._questions is not None:
+                self._questions.answered(link, command)
 
     def _turn(self) -> None:
         requests, self._inbox = self._inbox, []

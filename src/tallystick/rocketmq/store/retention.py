@@ -25,11 +25,20 @@ def used_percent(usage: Usage) -> float:
     return 100 * usage.used / usable if usable else 0
 
 
-def files_to_drop(newest_ms: Sequence[int], used: float, now_ms: int, settings: StoreSettings) -> int:
-    """How many of the oldest files go; ``newest_ms`` has the newest store time of each file but the last."""
+def files_to_drop(
+    newest_ms: Sequence[int], used: float, now_ms: int, settings: StoreSettings, *, any_hour: bool = False
+) -> int:
+    """How many of the oldest files go; ``newest_ms`` has the newest store time of each file but the last.
+
+    ``any_hour``: an operator wants expired files gone now.
+    """
     if used > settings.disk_clean_ratio:
         return min(len(newest_ms), MAX_FILES)
-    if used <= settings.disk_delete_ratio and time.localtime(now_ms / 1000).tm_hour != settings.delete_hour:
+    if (
+        not any_hour
+        and used <= settings.disk_delete_ratio
+        and time.localtime(now_ms / 1000).tm_hour != settings.delete_hour
+    ):
         return 0
     deadline = now_ms - settings.file_reserved_hours * HOUR_MS
     expired = 0

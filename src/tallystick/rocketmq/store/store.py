@@ -20,6 +20,7 @@ from tallystick.rocketmq.store.appender import Appender
 from tallystick.rocketmq.store.checkpoint import (
     mark_stopped,
 )
+from tallystick.rocketmq.store.consume_queue import UNIT
 from tallystick.rocketmq.store.opening import Opened, Opening
 from tallystick.rocketmq.store.reads import Reads
 from tallystick.rocketmq.store.settings import StoreSettings
@@ -111,6 +112,11 @@ class MessageStore:
     @property
     def disk_used_percent(self) -> float:
         return self._upkeep.disk_used_percent
+
+    @property
+    def disk_bytes(self) -> tuple[int, int]:
+        """Of the file system: all, and what is free."""
+        return self._upkeep.disk_bytes
 
     @property
     def writeable(self) -> bool:
@@ -228,6 +234,15 @@ class MessageStore:
         queue = self._queues.find(topic, queue_id)
         return (queue.first, queue.end) if queue else (0, 0)
 
+    def queue_units(self, topic: str, queue_id: int, offset: int, count: int) -> list[tuple[int, int, int]] | None:
+        """Physical offset, size and tags code of messages from ``offset`` on; None if there is no such queue."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return None
+        if not queue.first <= offset < queue.end:
+            return []
+        return list(UNIT.iter_unpack(queue.read(offset, min(count, queue.end - offset))))
+
     def queues(self) -> dict[str, list[int]]:
         """The queues with messages, by topic."""
         found: dict[str, list[int]] = {}
@@ -267,6 +282,10 @@ class MessageStore:
             self._events.emit("disk full", error=error)
         self._parts.sidecar.settle()  # whatever became of the queues
         self._upkeep.clean(now_ms)
+
+    def delete_expired(self) -> None:
+        """Expired files go with the next ``maintain``, whatever the hour."""
+        self._upkeep.deletion_asked = True
 
     def close(self) -> None:
         """THREAD, when nothing else uses it any more. The stop is an orderly one if all could be synced."""

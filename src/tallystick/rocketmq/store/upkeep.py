@@ -38,6 +38,8 @@ class Upkeep:
         self._log_first = parts.log.first
         self.disk_full = False
         self.disk_used_percent = 0.0
+        self.disk_bytes = (0, 0)  # all, and free
+        self.deletion_asked = False  # settable: expired files go whatever the hour
 
     def save(self) -> None:
         """A checkpoint. Raises StorageError; DiskFull: what could not be noted is tried again."""
@@ -105,13 +107,16 @@ class Upkeep:
         saved = parts.sidecar.value
         durable = min(saved.dispatched, saved.synced) if saved else 0
         newest_ms = [parts.log.stored_ms(file.start) for file in files[1:] if file.start < durable]
-        count = files_to_drop(newest_ms, self.disk_used_percent, now_ms, self._settings)
+        asked = self.deletion_asked
+        count = files_to_drop(newest_ms, self.disk_used_percent, now_ms, self._settings, any_hour=asked)
+        self.deletion_asked = asked and count > 0  # some at a time, until none is left
         if count:
             self._drop_before(files[count].start, durable)
             self._events.emit("files deleted", count=count, first=parts.log.first)
 
     def _look_at_disk(self) -> None:
-        self.disk_used_percent = used_percent(self._disk.usage(self._directory))
+        usage = self._disk.usage(self._directory)
+        self.disk_bytes, self.disk_used_percent = (usage.total, usage.free), used_percent(usage)
         full = self.disk_used_percent > self._settings.disk_refuse_ratio
         if full != self.disk_full:
             self.disk_full = full

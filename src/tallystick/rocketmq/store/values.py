@@ -55,6 +55,7 @@ class GetStatus(enum.Enum):
     NO_MATCHED_LOGIC_QUEUE = enum.auto()
     NO_MESSAGE_IN_QUEUE = enum.auto()
     BEING_REBUILT = enum.auto()  # ours: the queue's files were lost, and what is here comes again soon
+    OFFSET_RESET = enum.auto()  # an operator set the group elsewhere
 
 
 @dataclass(slots=True)

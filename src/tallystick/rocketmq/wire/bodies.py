@@ -186,6 +186,60 @@ class ConsumeStats(msgspec.Struct, frozen=True):
     consume_tps: float = field(default=0.0, name="consumeTps")
 
 
+class GroupList(msgspec.Struct, frozen=True):
+    """Of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST."""
+
+    groups: list[GroupConfig] = field(name="groupConfigList")
+
+
+class ResetOffsets(msgspec.Struct, frozen=True):
+    """The answer to INVOKE_BROKER_TO_RESET_OFFSET: where the group goes on. Its keys are objects."""
+
+    offsets: dict[MessageQueue, Int64] = field(name="offsetTable")
+
+
+class BrokerConsumeStats(msgspec.Struct, frozen=True, rename="camel"):
+    """The answer to GET_BROKER_CONSUME_STATS: by group the statistics of each topic."""
+
+    broker_addr: str
+    consume_stats_list: list[dict[str, list[ConsumeStats]]]
+    total_diff: Int64
+    total_inflight_diff: Int64
+
+
+class QueueUnit(msgspec.Struct, frozen=True, rename="camel"):
+    physic_offset: Int64
+    physic_size: Int32
+    tags_code: Int64
+    eval: bool = False
+
+
+class QueueUnits(msgspec.Struct, frozen=True, rename="camel"):
+    """The answer to QUERY_CONSUME_QUEUE."""
+
+    min_queue_index: Int64
+    max_queue_index: Int64
+    queue_data: list[QueueUnit]
+    subscription_data: Subscription | None = None
+    filter_data: str | None = None
+
+
+class ProducerInfo(msgspec.Struct, frozen=True):
+    """One producer; the time is wall clock in ms."""
+
+    client_id: str = field(name="clientId")
+    address: str = field(name="remoteIP")
+    language: str
+    version: Int32
+    heard_ms: Int64 = field(name="lastUpdateTimestamp")
+
+
+class ProducerTable(msgspec.Struct, frozen=True):
+    """The answer to GET_ALL_PRODUCER_INFO, by group."""
+
+    data: dict[str, list[ProducerInfo]]
+
+
 # Name servers
 
 
@@ -238,7 +292,7 @@ class SlaveLink(msgspec.Struct, frozen=True):
     behind_bytes: Int64 = field(name="diff")
     in_sync: bool = field(name="inSync")
     bytes_per_second: Int64 = field(default=0, name="transferredByteInSecond")
-    sent_from: Int64 = field(default=0, name="transferFromWhere")
+    sent: Int64 = field(default=0, name="transferFromWhere")  # up to here
     slave_id: str | None = field(default=None, name="slaveId")
     behind_s: float | None = field(default=None, name="behindSeconds")
     why: str | None = None

@@ -424,3 +424,11 @@ async def test_a_slave_does_not_count_what_it_copied_as_put(tmp_path: Path) -> N
         await until(lambda: slave.parts.store.reput_offset == master.parts.store.end)
         assert (master.parts.traffic.puts.total, slave.parts.traffic.puts.total) == (3, 0)
         assert list(slave.parts.traffic.puts_by_topic()) == []
+
+
+async def test_ha_status_says_up_to_where_a_slave_was_sent(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        master, _ = await pair(bench)
+        await fill(await bench.peer(master), 3)
+        [slave] = master.log.ha_status().slaves
+        assert slave.sent == master.parts.store.end

@@ -39,6 +39,25 @@ def test_timers_stand_at_this_moment() -> None:
     assert checkpoint.master_queue_offset == 0
 
 
+ORIGINAL_KEYS = {  # of 5.5.0, but for the disk ratio by path
+    "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity", "ackThreadPoolQueueCapacity",
+    "ackThreadPoolQueueHeadWaitTimeMills", "ackThreadPoolQueueSize", "bootTimestamp", "brokerActive",
+    "brokerVersionDesc", "commitLogDirCapacity", "commitLogDiskRatio", "commitLogMaxOffset", "commitLogMinOffset",
+    "consumeQueueDiskRatio", "dispatchBehindBytes", "dispatchMaxBuffer", "earliestMessageTimeStamp", "getFoundTps",
+    "getMessageEntireTimeMax", "getMissTps", "getTotalTps", "getTransferredTps", "litePullThreadPoolQueueCapacity",
+    "litePullThreadPoolQueueHeadWaitTimeMills", "litePullThreadPoolQueueSize", "msgGetTotalTodayMorning",
+    "msgGetTotalTodayNow", "msgGetTotalYesterdayMorning", "msgPutTotalTodayMorning", "msgPutTotalTodayNow",
+    "msgPutTotalYesterdayMorning", "pageCacheLockTimeMills", "pullThreadPoolQueueCapacity",
+    "pullThreadPoolQueueHeadWaitTimeMills", "pullThreadPoolQueueSize", "putLatency99", "putLatency999",
+    "putMessageAverageSize", "putMessageDistributeTime", "putMessageEntireTimeMax", "putMessageFailedTimes",
+    "putMessageSizeTotal", "putMessageTimesTotal", "putTps", "queryThreadPoolQueueCapacity",
+    "queryThreadPoolQueueHeadWaitTimeMills", "queryThreadPoolQueueSize", "remainHowManyDataToFlush",
+    "remainTransientStoreBufferNumbs", "runtime", "sendThreadPoolQueueCapacity",
+    "sendThreadPoolQueueHeadWaitTimeMills", "sendThreadPoolQueueSize", "startAcceptSendRequestTimeStamp",
+    "timerCongestNum", "timerDequeueTps", "timerEnqueueTps", "timerOffsetBehind", "timerReadBehind",
+}  # fmt: skip
+
+
 def test_runtime_information() -> None:
     desk = Desk()
     stored_ms = desk.clock.ms
@@ -53,7 +72,15 @@ def test_runtime_information() -> None:
     assert (table["commitLogMinOffset"], table["commitLogMaxOffset"]) == ("0", str(desk.shelf.store.end))
     assert (table["msgPutTotalTodayNow"], table["msgPutTotalTodayMorning"]) == ("600", "600")
     assert (table["putTps"], table["dispatchBehindBytes"]) == ("0.0 0.0 0.0", "0")
-    for number in ("timerReadBehind", "timerDequeueTps", "sendThreadPoolQueueSize", "commitLogDiskRatio"):
+    assert table["commitLogDirCapacity"].startswith("Total : ")
+    assert table.keys() >= ORIGINAL_KEYS
+    for number in (
+        "putMessageAverageSize",
+        "timerReadBehind",
+        "timerDequeueTps",
+        "sendThreadPoolQueueSize",
+        "commitLogDiskRatio",
+    ):
         float(table[number])
 
 

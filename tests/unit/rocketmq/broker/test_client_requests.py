@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,11 @@ import pytest
 
 from support.brokers import Bench, Peer, benched, pull_command
 from support.waiting import until
+from tallystick.rocketmq.broker import client_requests
 from tallystick.rocketmq.broker.clients import EXPIRE_S
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import LockRequest
-from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.remoting import Command, encode, request
 from tallystick.rocketmq.wire.values import (
     ConsumerGroup,
     GroupConfig,
@@ -155,3 +157,47 @@ async def test_silent_clients_are_disconnected(tmp_path: Path) -> None:
 
 async def _still_serves(bench: Bench) -> None:
     assert (await beat(await bench.peer(bench.brokers[0]), "c")).code == 0
+
+
+async def test_all_producers(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        peer = await bench.peer(await bench.broker())
+        before_ms = time.time_ns() // 1_000_000
+        await beat(peer, "c1")
+        [producer] = dialect.read((await peer.code(RequestCode.GET_ALL_PRODUCER_INFO, {})).body)["data"]["P"]
+        assert (producer["clientId"], producer["language"]) == ("c1", "PYTHON")
+        assert producer["remoteIP"].startswith("127.0.0.1:")
+        assert abs(producer["lastUpdateTimestamp"] - before_ms) < 600_000
+
+
+async def test_a_consumer_is_asked_how_it_runs(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        consumer, tool = await bench.peer(broker), await bench.peer(broker)
+        await beat(consumer, "c1")
+        fields = {"consumerGroup": "G", "clientId": "c1", "jstackEnable": "false"}
+        opaque = tool.send(request(RequestCode.GET_CONSUMER_RUNNING_INFO, fields))
+        while not (asked := [each for each in consumer.pushed if each.code == RequestCode.GET_CONSUMER_RUNNING_INFO]):
+            await consumer._read()
+        assert asked[0].fields == fields
+        consumer.writer.write(encode(asked[0].answer(0, None, None, b'{"properties":{}}')))
+        answer = await tool.answer(opaque)
+        assert (answer.code, answer.body) == (0, b'{"properties":{}}')
+        away = await tool.code(RequestCode.GET_CONSUMER_RUNNING_INFO, fields | {"clientId": "c2"})
+        assert away.remark == "The Consumer <G> <c2> not online"
+
+
+async def test_a_consumer_that_does_not_say_how_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_requests, "CALL_S", 0.05)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        consumer, tool = await bench.peer(broker), await bench.peer(broker)
+        await beat(consumer, "c1")
+        fields = {"consumerGroup": "G", "clientId": "c1"}
+        assert (await tool.code(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)).code == 207
+        monkeypatch.setattr(client_requests, "CALL_S", 60.0)
+        opaque = tool.send(request(RequestCode.GET_CONSUMER_RUNNING_INFO, fields))
+        await until(lambda: len(broker._questions._waiting) == 1)
+        consumer.writer.close()
+        assert (await tool.answer(opaque)).code == 207, "it went away"
+        assert broker._questions._waiting == {}

@@ -58,3 +58,15 @@ def test_the_topics_of_a_group() -> None:
     desk.tables.offsets.commit("T", "g", 0, 1)
     found = desk.read(RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": "g"})
     assert found == {"topicList": ["T"], "brokerAddr": "127.0.0.1:22500"}
+
+
+def test_many_groups_at_once_or_none() -> None:
+    desk = Desk()
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+    body = b'{"groupConfigList":[{"groupName":"G1","retryMaxTimes":3},{"groupName":"G2"}]}'
+    assert desk.ask(code, body=body).code == 0
+    assert desk.tables.groups.all["G1"].retry_max_times == 3
+    assert "G2" in desk.tables.groups.all
+    refused = desk.ask(code, body=b'{"groupConfigList":[{"groupName":"G3"},{"groupName":"a/b"}]}')
+    assert refused.code == 29
+    assert "G3" not in desk.tables.groups.all

@@ -126,3 +126,21 @@ def test_h12_original_slaves_can_read_the_table_of_offsets(desk: Desk) -> None:
     desk.tables.offsets.pulled("Topic", "g", 0, 3)
     table = json.loads(desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET, {}).body)
     assert (table["offsetTable"], table["pullOffsetTable"]) == ({"Topic@g": {"0": 2}}, {"Topic@g": {"0": 3}})
+
+
+def test_how_far_behind_all_groups_are() -> None:
+    desk = Desk()
+    desk.tables.topics.put(TopicConfig("T", 1, 1), TopicConfig("Ordered", 1, 1, order=True))
+    for group in ("g", "h"):
+        desk.tables.groups.put(GroupConfig(group))
+    for topic in ("T", "Ordered"):
+        for _ in range(5):
+            desk.shelf.send(b"x", topic=topic)
+        desk.tables.offsets.commit(topic, "g", 0, 2)
+    desk.shelf.settle()
+    code = RequestCode.GET_BROKER_CONSUME_STATS
+    found = desk.read(code, {"isOrder": "false"})
+    assert (found["totalDiff"], found["totalInflightDiff"], found["brokerAddr"]) == (6, 0, "127.0.0.1:22500")
+    stats = {group: each for table in found["consumeStatsList"] for group, each in table.items()}
+    assert (len(stats["g"]), stats["h"]) == (2, [])
+    assert desk.read(code, {"isOrder": "true"})["totalDiff"] == 3

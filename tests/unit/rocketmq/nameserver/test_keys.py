@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tallystick.errors import UsageError
-from tallystick.rocketmq.nameserver.keys import KEYS, MUST_BE_FALSE, load, name_server_settings
+from tallystick.rocketmq.nameserver.keys import KEYS, MUST_BE_FALSE, load, name_server_settings, text_of
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
+from tallystick.runtime.keyfile import parse_properties
 
 CONF = """
 # as an original one has it
@@ -61,3 +62,10 @@ def test_a_value_that_is_none_is_named() -> None:
         if key not in ("bindAddress", "kvConfigPath", "metricsPromExporterHost"):
             with pytest.raises(UsageError, match=key):
                 name_server_settings({key: "x"})
+
+
+def test_settings_as_the_text_of_a_file() -> None:
+    text = text_of(MEANT)
+    assert "listenPort=9877\n" in text
+    assert "needWaitForService=true\n" in text
+    assert name_server_settings(parse_properties(text)).name_server == MEANT

@@ -138,3 +138,27 @@ def test_bodies_of_random_bytes_are_answered_with_code_1() -> None:
             assert answer.code in (0, 1)
     assert ask(requests, RequestCode.QUERY_DATA_VERSION, b"\xff", **good.fields).code == 1
     assert ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T1").code == 0
+
+
+def test_its_settings_are_shown_and_some_change_while_it_runs() -> None:
+    requests = server()
+    assert b"enableTopicList=true\n" in ask(requests, RequestCode.GET_NAMESRV_CONFIG).body
+    done = ask(requests, RequestCode.UPDATE_NAMESRV_CONFIG, b"enableTopicList=false\n")
+    assert (done.code, "change its file too" in (done.remark or "")) == (0, True)
+    assert b"enableTopicList=false\n" in ask(requests, RequestCode.GET_NAMESRV_CONFIG).body
+    assert ask(requests, RequestCode.GET_TOPICS_BY_CLUSTER, cluster="c").remark == "disable"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (b"listenPort=1\nenableTopicList=false", 16),
+        (b"waitSecondsForService=x", 29),
+        (b"nonsense=1", 16),
+        (b"\xff", 29),
+    ],
+)
+def test_settings_that_do_not_change_while_it_runs(text: bytes, code: int) -> None:
+    requests = server()
+    assert ask(requests, RequestCode.UPDATE_NAMESRV_CONFIG, text).code == code
+    assert ask(requests, RequestCode.GET_TOPICS_BY_CLUSTER, cluster="c").code == 0

@@ -1,0 +1,67 @@
+"""An operator sets a group elsewhere in a topic: to a time, an offset, or the end, which skips what has piled up.
+
+The offset is set at once, for groups that are away. One whose consumers are there is told at its next pull in each
+queue: what that pull commits is of before (``AdminBrokerProcessor.resetOffset``, server side as in 5.5.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tallystick.rocketmq.broker.answers import OK, Answer, refusal
+from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.store.values import TimeBoundary
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import ResetOffsets
+from tallystick.rocketmq.wire.operator_headers import ResetOffsetHeader
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode, TopicConfig
+
+MAX_MOVED = 100_000  # queues of groups that were not told yet; the oldest are forgotten, their offsets stay set
+
+
+class ResetRequests:
+    """See the module."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.answers: Mapping[int, Answer] = {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset}
+
+    def _reset(self, peer: str, command: Command) -> Command:
+        header, parts = ResetOffsetHeader.of(command), self._parts
+        if parts.settings.is_slave:
+            raise refusal(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
+        config = parts.topics.get(header.topic)
+        if config is None:
+            raise refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist")
+        if header.group not in parts.groups.all:
+            raise refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist")
+        offsets = self._targets(header, config)
+        for queue_id, offset in offsets.items():
+            parts.offsets.commit(header.topic, header.group, queue_id, offset)
+            parts.moved[header.topic, header.group, queue_id] = offset
+        while len(parts.moved) > MAX_MOVED:
+            del parts.moved[next(iter(parts.moved))]
+        parts.events.emit("offsets reset", topic=header.topic, group=header.group, queues=len(offsets), peer=peer)
+        table = {MessageQueue(header.topic, parts.identity.name, queue): offset for queue, offset in offsets.items()}
+        return command.answer(OK, body=dialect.write(ResetOffsets(table)))
+
+    def _targets(self, header: ResetOffsetHeader, config: TopicConfig) -> dict[int, int]:
+        """Offset by queue id. Raises BrokerError."""
+        if header.queue_id < 0:
+            return {queue_id: self._at(header, queue_id) for queue_id in range(config.read_queues)}
+        if header.queue_id >= max(config.read_queues, config.write_queues):
+            raise refusal(ResponseCode.SYSTEM_ERROR, f"Topic {header.topic} has no queue {header.queue_id}")
+        if header.offset is None or header.offset == -1:
+            return {header.queue_id: self._at(header, header.queue_id)}
+        first, end = self._parts.store.queue_range(header.topic, header.queue_id)
+        if not first <= header.offset <= end:
+            remark = f"Target offset {header.offset} not in consume queue range [{first}-{end}]"
+            raise refusal(ResponseCode.SYSTEM_ERROR, remark)
+        return {header.queue_id: header.offset}
+
+    def _at(self, header: ResetOffsetHeader, queue_id: int) -> int:
+        store = self._parts.store
+        if header.timestamp < 0:
+            return store.queue_range(header.topic, queue_id)[1]
+        return store.offset_at(header.topic, queue_id, header.timestamp, TimeBoundary.LOWER)

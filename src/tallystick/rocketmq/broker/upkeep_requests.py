@@ -1,0 +1,62 @@
+"""What an operator orders of the store: expired files and queues of deleted topics away; and a look into a queue.
+
+A broker does all of this by itself. Expired files go at ``deleteWhen`` o'clock or when the disk fills, and what they
+had of the queues with them; the requests make it happen within a second or so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tallystick.rocketmq.broker.answers import OK, Answer, check_is_master, refusal
+from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import QueueUnit, QueueUnits
+from tallystick.rocketmq.wire.operator_headers import QueryConsumeQueueHeader
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
+
+MAX_UNITS = 2000  # of one answer
+
+
+class UpkeepRequests:
+    """See the module."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.answers: Mapping[int, Answer] = {
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self._delete_expired,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self._delete_expired,
+            RequestCode.CLEAN_UNUSED_TOPIC: self._clean_topics,
+            RequestCode.QUERY_CONSUME_QUEUE: self._queue,
+        }
+
+    def _delete_expired(self, peer: str, command: Command) -> Command:
+        self._parts.events.emit("expired files are to go", peer=peer)
+        self._parts.store.delete_expired()
+        return command.answer(OK)
+
+    def _clean_topics(self, peer: str, command: Command) -> Command:
+        """Queues of topics that the table does not have. On a slave its master's table says what there is."""
+        check_is_master(self._parts)
+        parts = self._parts
+        for topic in [topic for topic in parts.store.queues() if topic not in parts.topics.all]:
+            parts.store.delete_topic(topic)
+            parts.events.emit("queues of a deleted topic removed", topic=topic, peer=peer)
+        return command.answer(OK)
+
+    def _queue(self, peer: str, command: Command) -> Command:
+        header, parts = QueryConsumeQueueHeader.of(command), self._parts
+        count = max(0, min(header.count, MAX_UNITS))
+        units = parts.store.queue_units(header.topic, header.queue_id, header.index, count)
+        if units is None:
+            raise refusal(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")
+        subscription = filtered = None
+        if header.consumer_group:
+            known = parts.clients.consumers(header.consumer_group)
+            subscription = known.subscriptions.get(header.topic) if known is not None else None
+            filtered = "null" if subscription else f"{header.consumer_group}@{header.topic} is not online!"
+        first, end = parts.store.queue_range(header.topic, header.queue_id)
+        body = QueueUnits(first, end, [QueueUnit(*unit) for unit in units], subscription, filtered)
+        remark = None if units else f"Index {header.index} of {header.queue_id}@{header.topic} is not exist!"
+        return command.answer(OK, remark, body=dialect.write(body))

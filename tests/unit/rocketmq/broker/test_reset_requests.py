@@ -1,0 +1,89 @@
+"""Groups set elsewhere by an operator: at rest, and while they consume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.admin_desk import SLAVE, Desk
+from support.brokers import Peer, benched, pull_command, send_command
+from tallystick.rocketmq.broker import reset_requests
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.record import decode_messages
+from tallystick.rocketmq.wire.values import GroupConfig, PullFlag, RequestCode, TopicConfig
+
+RESET = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+
+
+def desk(queues: int = 2) -> Desk:
+    """Five messages in queue 0, a minute apart, and a group that consumed three of them."""
+    found = Desk()
+    found.tables.topics.put(TopicConfig("T", queues, queues))
+    found.tables.groups.put(GroupConfig("G"))
+    for number in range(5):
+        found.shelf.send(b"%d" % number, topic="T")
+        found.clock.ms += 60_000
+    found.shelf.settle()
+    found.tables.offsets.commit("T", "G", 0, 3)
+    return found
+
+
+def fields(**more: object) -> dict[str, object]:
+    return {"topic": "T", "group": "G", "timestamp": -1, "isForce": "true"} | more
+
+
+def offsets(found: Desk, **more: object) -> dict[int, int]:
+    table = found.read(RESET, fields(**more))["offsetTable"]
+    return {dict(key)["queueId"]: offset for key, offset in table.items()}
+
+
+def test_what_has_piled_up_is_skipped() -> None:
+    found = desk()
+    assert offsets(found) == {0: 5, 1: 0}
+    assert found.tables.offsets.get("T", "G", 0) == 5
+    assert found.said("offsets reset")[0]["queues"] == 2
+
+
+def test_to_a_time_and_to_an_offset_of_one_queue() -> None:
+    found = desk()
+    second_ms = found.clock.ms - 4 * 60_000
+    assert offsets(found, timestamp=second_ms) == {0: 1, 1: 0}
+    assert offsets(found, queueId=0, offset=4) == {0: 4}
+    assert found.tables.offsets.get("T", "G", 0) == 4
+    for offset in (6, -7):
+        assert "not in consume queue range [0-5]" in (found.ask(RESET, fields(queueId=0, offset=offset)).remark or "")
+    assert offsets(found, queueId=0, offset=-1) == {0: 5}, "none was given"
+
+
+def test_what_cannot_be_reset() -> None:
+    found = desk()
+    assert [found.ask(RESET, fields(**wrong)).code for wrong in ({"topic": "X"}, {"group": "X"}, {"queueId": 9})] == [
+        17, 26, 1,
+    ]  # fmt: skip
+    assert Desk(SLAVE).ask(RESET, fields()).remark == "Can not reset offset in slave broker"
+
+
+def test_what_nobody_pulls_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reset_requests, "MAX_MOVED", 3)
+    found = desk(queues=5)
+    offsets(found)
+    assert list(found.parts.moved) == [("T", "G", queue) for queue in (2, 3, 4)]
+
+
+async def test_a_consumer_is_told_at_its_next_pull_and_does_not_commit_over_it(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer: Peer = await bench.peer(broker)
+        for number in range(5):
+            await peer.ask(send_command(body=b"%d" % number))
+        await peer.ask(pull_command(offset=0))
+        asked = {name: str(value) for name, value in fields(topic="T", timestamp=0).items()}
+        answer = await peer.code(RESET, asked)
+        assert dialect.read(answer.body)["offsetTable"][("brokerName", "b0"), ("queueId", 0), ("topic", "T")] == 0
+        flags = PullFlag.SUBSCRIPTION | PullFlag.COMMIT_OFFSET
+        moved = await peer.ask(pull_command(offset=5, flags=flags, commit_offset=5))
+        assert (moved.code, moved.remark, moved.fields["nextBeginOffset"]) == (21, "OFFSET_RESET", "0")
+        assert broker.parts.offsets.get("T", "G", 0) == 0
+        again = await peer.ask(pull_command(offset=0, flags=flags, commit_offset=0))
+        assert len(list(decode_messages(again.body))) == 5
