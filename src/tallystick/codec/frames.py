@@ -77,10 +77,10 @@ class AddFrames:
         """Frames ``start`` … ``stop`` - 1, one after another."""
         return b"".join(self.parts[2 * start : 2 * stop])
 
-    def picked(self, indexes: Iterable[int]) -> bytes:
-        """The frames with these indexes, one after another."""
+    def parts_of(self, indexes: Iterable[int]) -> list[Buffer]:
+        """The frames with these indexes, one after another, in parts."""
         parts = self.parts
-        return b"".join([part for index in indexes for part in (parts[2 * index], parts[2 * index + 1])])
+        return [part for index in indexes for part in (parts[2 * index], parts[2 * index + 1])]
 
 
 def ack_adds(run: AddRun) -> bytes:

@@ -40,8 +40,8 @@ def test_encode_adds_is_the_reference_in_bulk(
     frames, length = encode_adds(KEY, ledger, first, first - 1, 0, bodies, digest.compute, digest.size, flags)
     expected = adds(kind, ledger, first, bodies, flags)
     assert [frames.joined(i, i + 1) for i in range(len(frames))] == expected
-    assert frames.joined(0, len(frames)) == frames.picked(range(len(frames))) == b"".join(expected)
-    assert frames.picked(range(0, len(frames), 2)) == b"".join(expected[::2])
+    assert frames.joined(0, len(frames)) == b"".join(frames.parts_of(range(len(frames)))) == b"".join(expected)
+    assert b"".join(frames.parts_of(range(0, len(frames), 2))) == b"".join(expected[::2])
     assert length == sum(map(len, bodies))
     again, longer = encode_adds(KEY, ledger, first, first - 1, length, bodies, digest.compute, digest.size)
     assert longer == 2 * length

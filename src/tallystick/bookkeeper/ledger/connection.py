@@ -9,7 +9,8 @@ was really made lengthens that while; a request that came too early does not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from tallystick.bookkeeper.ledger.identity import Answered, Belief, Identify, Identity, LinkIdentity, Unidentified
 from tallystick.bookkeeper.ledger.link import Link, Owner, Waiter
@@ -18,6 +19,7 @@ from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
+from tallystick.codec.frames import Buffer
 from tallystick.errors import TallyError
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
@@ -148,15 +150,28 @@ class AddChannel:
         self._belief = belief
         self._closed = False
 
-    def send(self, entries: Sequence[EntryId], frames: bytes) -> None:
-        """Queue ADD frames, joined, one for each entry; they leave with the next loop tick, once connected."""
+    @property
+    def blocked(self) -> bool:
+        """What is sent now will stay in the queue for a while."""
+        return self._link is None or not self._link.alive or self._link.blocked
+
+    def send(self, entries: Sequence[EntryId], frames: bytes | Iterable[Buffer]) -> Queued:
+        """Queue ADD frames, one for each entry; they leave with the next loop tick, once connected.
+
+        ``frames``: in any number of parts, which are kept as they are until the bookie takes them.
+        """
         assert not self._closed, "send on a closed channel"
         link = self._peer.link()
         if link is not self._link or self._lane is None:
             self._link, self._lane = link, link.add_lane(self._ledger, self)
             self._belief.linked()
             self._peer.identify(link, lambda identity: self._identified(link, identity))
-        link.send_adds(self._lane, entries, frames, self._timeout_s)
+        link.send_adds(self._lane, entries, (frames,) if isinstance(frames, bytes) else frames, self._timeout_s)
+        return Queued(self, link, link.queued)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     def acked(self, entries: list[EntryId]) -> None:
         """For the link: the bookie has stored these."""
@@ -193,6 +208,23 @@ class AddChannel:
         self._closed = True
         if self._link is not None and self._lane is not None:
             self._link.forget(self._lane)
+
+
+class Queued(NamedTuple):
+    """Frames of one ``send``, which are held for as long as they are not written."""
+
+    channel: AddChannel
+    link: Link
+    position: int
+
+    @property
+    def held(self) -> bool:
+        """They wait for the bookie to take what was queued before. A channel that was closed holds nothing up."""
+        return self.link.written < self.position and self.link.alive and not self.channel.closed
+
+    def when_written(self, callback: Callable[[], None]) -> None:
+        """Call back, on the loop, when they are held no more because they were written or the connection ended."""
+        self.link.when_written(self.position, callback)
 
 
 class _Peer:

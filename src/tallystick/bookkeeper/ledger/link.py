@@ -1,5 +1,8 @@
 """One TCP connection to one bookie: frames out once per loop tick, answers in once per socket read.
 
+What the peer does not take stays here as the parts that the caller gave, which may be shared with other links: it is
+joined and handed to the transport slice by slice, as the peer takes it.
+
 A link takes questions from the moment it exists, before it is connected. It ends once, for whatever reason; everything
 that then has no answer is reported as unknown, never as "no" (Q15): the bookie may have done it.
 """
@@ -8,14 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, cast
 
 from tallystick.bookkeeper.ledger.outstanding import Expired, Key, Lane, Outstanding
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
-from tallystick.codec.frames import PLAIN_ADD, next_frame, scan_acks
+from tallystick.codec.frames import PLAIN_ADD, Buffer, next_frame, scan_acks
 from tallystick.codec.reads import PLAIN_READ, encode_reads, scan_reads
 from tallystick.errors import BookieUnavailable, RemoteProtocolError, RequestTimeout, TallyError
 from tallystick.runtime.clock import Clock
@@ -24,6 +28,7 @@ from tallystick.runtime.events import Events
 READ_BUFFER_BYTES = 256 * 1024
 OWN_BUFFER_BYTES = 64 * 1024  # a longer answer is received into a buffer of its own, which its entries then share
 MIN_TIMER_S = 0.005
+SLICE_BYTES = 1024 * 1024  # so much is joined for one write, and held by the transport
 _HEAD = struct.Struct(">4xI4xq8x")  # of an answer: header word and ledger; no shorter answer belongs to a lane
 MAX_ABANDONED = 65_536  # timed out and still kept, because an answer may come; a peer that never answers them is let go
 
@@ -57,7 +62,9 @@ class Link(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._outstanding: Outstanding[Owner] = Outstanding()
-        self._out: list[bytes] = []
+        self._out: deque[Buffer] = deque()  # queued, not yet handed to the transport
+        self.queued = self.written = 0  # bytes, since the beginning
+        self._on_written: deque[tuple[int, Callable[[], None]]] = deque()
         self._flush_scheduled = self._paused = False
         self._buffer = bytearray(READ_BUFFER_BYTES)
         self._filled = 0
@@ -76,23 +83,37 @@ class Link(asyncio.BufferedProtocol):
     def forget(self, lane: Lane[Owner]) -> None:
         self._outstanding.forget(lane)
 
-    def send_adds(self, lane: Lane[Owner], entries: Sequence[EntryId], frames: bytes, timeout: float) -> None:
+    def send_adds(
+        self, lane: Lane[Owner], entries: Sequence[EntryId], frames: Iterable[Buffer], timeout: float
+    ) -> None:
+        """``frames``: whole ones, in any number of parts; they are kept as they are until the peer takes them."""
         self._send(frames, lane.sent(entries, self._clock.now(), timeout))
+
+    @property
+    def blocked(self) -> bool:
+        """What is queued now will stay for a while."""
+        return self._transport is None or self._paused or self.queued - self.written > SLICE_BYTES
+
+    def when_written(self, position: int, callback: Callable[[], None]) -> None:
+        """Call back once so many bytes have left the queue, or the link has ended. Positions must not descend."""
+        self._on_written.append((position, callback))
 
     def send_reads(self, ledger: LedgerId, run: ReadRun, timeout: float) -> None:
         lane = self._outstanding.lane((v2.Op.READ, ledger), run)
         run.leave = lambda: self.forget(lane)
         deadline = lane.sent(run.entries, self._clock.now(), timeout)
-        self._send(encode_reads(ledger, run.entries), deadline)
+        self._send((encode_reads(ledger, run.entries),), deadline)
 
     def ask(self, key: Key, frame: bytes, timeout: float) -> Waiter:
         """The answer comes through the future; cancelling it gives the question up."""
         waiter: Waiter = self._loop.create_future()
-        self._send(frame, self._outstanding.ask(key, waiter, self._clock.now(), timeout).deadline)
+        self._send((frame,), self._outstanding.ask(key, waiter, self._clock.now(), timeout).deadline)
         return waiter
 
-    def _send(self, frames: bytes, deadline: float) -> None:
-        self._out.append(frames)
+    def _send(self, frames: Iterable[Buffer], deadline: float) -> None:
+        for part in frames:
+            self._out.append(part)
+            self.queued += len(part)
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
@@ -101,10 +122,26 @@ class Link(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         self._flush_scheduled = False
-        if self._out and self._transport is not None and not self._paused and self.alive:
-            joined = b"".join(self._out) if len(self._out) > 1 else self._out[0]
-            self._out.clear()
+        while self._out and self._transport is not None and not self._paused and self.alive:
+            parts = self._slice()
+            joined = b"".join(parts) if len(parts) > 1 else parts[0]
+            self.written += len(joined)
             self._transport.write(joined)
+        self._tell_written()
+
+    def _slice(self) -> Sequence[Buffer]:
+        """The next parts to write; all of them, if they are few bytes."""
+        if self.queued - self.written <= SLICE_BYTES:
+            parts, self._out = self._out, deque()
+            return parts
+        taken, size = [self._out.popleft()], 0
+        while self._out and (size := size + len(taken[-1])) < SLICE_BYTES:
+            taken.append(self._out.popleft())
+        return taken
+
+    def _tell_written(self) -> None:
+        while self._on_written and (not self.alive or self._on_written[0][0] <= self.written):
+            self._loop.call_soon(self._on_written.popleft()[1])
 
     # Time
 
@@ -143,6 +180,7 @@ class Link(asyncio.BufferedProtocol):
         if not self.alive:  # ended while connecting
             transport.abort()
             return
+        transport.set_write_buffer_limits(high=SLICE_BYTES)
         self._transport = transport  # no sign of life yet: a hanging process is still connected to by the kernel
         self._flush()
 
@@ -302,6 +340,7 @@ class Link(asyncio.BufferedProtocol):
             self._transport.abort()
         self._ended(self, reason)
         self._out.clear()
+        self._tell_written()
         unanswered = self._outstanding.take_all()
         unanswered.entries += [(owner, entries) for owner, _, entries in self._reports]
         self._reports.clear()

@@ -173,7 +173,7 @@ class _Recovery:
             self._key, self._ledger, run.first, self._core.lac, header.length - len(payload),
             [payload for _, payload in found], self._digest.compute, self._digest.size, RECOVERY_ADD,
         )  # fmt: skip
-        self._replicas.send(run.first, frames)
+        self._replicas.send(run.first, frames, sum(len(payload) for _, payload in found))
 
     def _abandon(self, end: Abandon) -> None:
         self._emit("recovery abandoned", reason=end.reason, entry=end.entry)

@@ -1,27 +1,45 @@
 """The ensemble as places to send to, and the frames that may have to be sent again.
 
 A place has one channel per attempt: what the answers of a replaced bookie say is never heard. Frames are kept in parts
-until they are confirmed, because a resend must have the same bytes; they are joined once for all places that get the
-same ones.
+until they are confirmed, because a resend must have the same bytes. For bookies that take them, few or short ones are
+joined, once for all places that get the same ones; a connection that is behind holds the parts themselves, so that a
+payload is in memory once, however many bookies are behind. What is confirmed and still held *lags*, and is counted.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from tallystick.bookkeeper.ledger.connection import AddChannel, BookieClient
+from tallystick.bookkeeper.ledger.connection import AddChannel, BookieClient, Queued
 from tallystick.bookkeeper.ledger.identity import Belief
+from tallystick.bookkeeper.ledger.link import SLICE_BYTES
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire.values import Ensemble, EntryId, LedgerId, Slot
-from tallystick.codec.frames import AddFrames
+from tallystick.codec.frames import AddFrames, Buffer
+
+SHORT_BYTES = 8192  # entries with less are joined, however many: it costs less time than parts do
 
 Acked = Callable[[Slot, EntryId, EntryId], None]
 Failed = Callable[[Slot, list[EntryId], int | None], None]
 
 
+@dataclass(slots=True)
+class _Kept:
+    """What was sent together."""
+
+    first: EntryId
+    frames: AddFrames
+    size: int
+    queued: list[Queued]
+
+
 class Replicas:
-    """Sends one ledger's ADD frames. ``acked`` hears of runs of a slot's stripe, ``failed`` of entries and a code."""
+    """Sends one ledger's ADD frames. ``acked`` hears of runs of a slot's stripe, ``failed`` of entries and a code.
+
+    ``moved`` is called when ``lagging_bytes`` has become less by itself.
+    """
 
     def __init__(
         self,
@@ -31,33 +49,39 @@ class Replicas:
         ensemble: Ensemble,
         acked: Acked,
         failed: Failed,
+        moved: Callable[[], None] = lambda: None,
     ) -> None:
         self._bookies, self._ledger, self._striping = bookies, ledger, striping
         self._acked, self._failed = acked, failed
-        self._kept: deque[tuple[EntryId, AddFrames]] = deque()  # (first entry, frames) of each send
+        self._kept: deque[_Kept] = deque()  # unconfirmed
+        self._lagging: deque[_Kept] = deque()  # confirmed, and in the queue of a bookie that is behind
+        self.lagging_bytes = 0  # of their payloads
+        self._listening, self._moved = False, moved
         self._ensemble = ensemble
         self._beliefs = [Belief() for _ in ensemble]  # for as long as a place keeps its bookie
         self._channels: list[AddChannel | None] = [self._open(slot) for slot in range(len(ensemble))]
 
-    def send(self, first: EntryId, frames: AddFrames) -> None:
-        """Each frame to its write set; frame i is entry ``first`` + i."""
-        self._kept.append((first, frames))
+    def send(self, first: EntryId, frames: AddFrames, size: int) -> None:
+        """Each frame to its write set; frame i is entry ``first`` + i. ``size``: of their payloads, in bytes."""
         last = first + len(frames) - 1
-        if not self._striping.striped:
-            entries, joined = range(first, last + 1), frames.joined(0, len(frames))
-            for channel in self._channels:
-                if channel is not None:
-                    channel.send(entries, joined)
-            return
-        for slot in range(len(self._channels)):
-            self._send(slot, first, frames, first, last)
+        entries, joined = range(first, last + 1), None
+        queued: list[Queued] = []
+        for slot, channel in enumerate(self._channels):
+            if self._striping.striped:
+                queued += self._send(slot, first, frames, first, last)
+            elif channel is not None and channel.blocked:
+                queued.append(channel.send(entries, frames.parts))
+            elif channel is not None:
+                joined = _joined(frames.parts, size) if joined is None else joined
+                queued.append(channel.send(entries, joined))
+        self._kept.append(_Kept(first, frames, size, queued))
 
     def resend(self, slot: Slot, first: EntryId, last: EntryId) -> None:
         """The kept frames of the slot's stripe."""
-        for start, frames in self._kept:
-            low, high = max(start, first), min(start + len(frames) - 1, last)
+        for kept in self._kept:
+            low, high = max(kept.first, first), min(kept.first + len(kept.frames) - 1, last)
             if low <= high:
-                self._send(slot, start, frames, low, high)
+                kept.queued += self._send(slot, kept.first, kept.frames, low, high)
 
     def replace(self, ensemble: Ensemble) -> None:
         """New attempts for the places that changed."""
@@ -72,6 +96,7 @@ class Replicas:
         channel, self._channels[slot] = self._channels[slot], None
         if channel is not None:
             channel.close()
+            self._trim()
 
     def resume(self, slot: Slot) -> None:
         """A new attempt. An empty bookie at the old address is not believed: the place has kept its bookie."""
@@ -79,19 +104,41 @@ class Replicas:
         self._channels[slot] = self._open(slot)
 
     def confirmed(self, lac: EntryId) -> None:
-        """Frames up to ``lac`` are needed no more; those sent together are dropped together."""
-        while self._kept and self._kept[0][0] + len(self._kept[0][1]) - 1 <= lac:
-            self._kept.popleft()
+        """Frames up to ``lac`` are needed no more; those sent together are dropped together, once no queue has them."""
+        while self._kept and self._kept[0].first + len(self._kept[0].frames) - 1 <= lac:
+            kept = self._kept.popleft()
+            kept.frames = AddFrames()
+            self._lagging.append(kept)
+            self.lagging_bytes += kept.size
+        self._trim()
+
+    def _trim(self) -> None:
+        """Forget what no queue holds any more; ask to be called again for the rest."""
+        while self._lagging:
+            held = next((queued for queued in self._lagging[0].queued if queued.held), None)
+            if held is not None:
+                if not self._listening:
+                    self._listening = True
+                    held.when_written(self._written)
+                return
+            self.lagging_bytes -= self._lagging.popleft().size
+
+    def _written(self) -> None:
+        self._listening = False
+        self._trim()
+        self._moved()
 
     def close(self) -> None:
         for slot in range(len(self._channels)):
             self.suspend(slot)
 
-    def _send(self, slot: Slot, start: EntryId, frames: AddFrames, first: EntryId, last: EntryId) -> None:
+    def _send(self, slot: Slot, start: EntryId, frames: AddFrames, first: EntryId, last: EntryId) -> list[Queued]:
         """Of the frames from entry ``start`` on, those of the slot's stripe from ``first`` to ``last``."""
         channel, entries = self._channels[slot], self._striping.stripe(slot, first, last)
-        if channel is not None and entries:
-            channel.send(entries, frames.picked(entry - start for entry in entries))
+        if channel is None or not entries:
+            return []
+        parts = frames.parts_of(entry - start for entry in entries)
+        return [channel.send(entries, parts if channel.blocked else _joined(parts, sum(map(len, parts))))]
 
     def _open(self, slot: Slot) -> AddChannel:
         def acked(entries: list[EntryId]) -> None:
@@ -106,3 +153,11 @@ class Replicas:
             self._failed(slot, entries, code)
 
         return self._bookies.adds(self._ensemble[slot], self._ledger, acked, failed, self._beliefs[slot])
+
+
+def _joined(parts: list[Buffer], size: int) -> list[Buffer]:
+    """Parts of frames with ``size`` bytes as few pieces, each for one write; long payloads of many as they are."""
+    if size >= max(SLICE_BYTES, SHORT_BYTES * len(parts) // 2):
+        return parts
+    step = max(1, SLICE_BYTES * len(parts) // max(size, 1))
+    return [b"".join(parts[start : start + step]) for start in range(0, len(parts), step)]

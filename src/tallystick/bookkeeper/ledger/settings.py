@@ -15,7 +15,9 @@ class ClientSettings:
     read_timeout_s: float = 5.0  # readEntryTimeoutSec
     connect_timeout_s: float = 10.0
     max_frame_bytes: int = 5_242_876  # what an original bookie accepts: its 5 MiB count the length field too
-    max_inflight_bytes: int = 32 * 1024 * 1024  # unconfirmed payload of one writer; beyond it append() waits
+    max_inflight_bytes: int = (
+        32 * 1024 * 1024
+    )  # payload of one writer unconfirmed or held for a bookie; beyond it append() waits
     read_window_bytes: int = 8 * 1024 * 1024  # asked for and not yet delivered by one read
     speculative_read_s: float = 2.0  # another replica is asked when the first is silent for this long
     quarantine_s: float = (

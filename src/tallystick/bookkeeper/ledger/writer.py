@@ -75,7 +75,7 @@ class LedgerWriter:
         self._digest, self._key = _digest(metadata), master_key(metadata.password)
         self._core = AddCore(Striping.of(metadata), metadata.ensemble)
         self._replicas = Replicas(
-            context.bookies, ledger, self._core.striping, metadata.ensemble, self._acked, self._add_failed
+            context.bookies, ledger, self._core.striping, metadata.ensemble, self._acked, self._add_failed, self._wake
         )
         self._loop = asyncio.get_running_loop()
         self._queue: list[bytes] = []  # appended in this tick
@@ -135,7 +135,7 @@ class LedgerWriter:
     def append_nowait(self, data: Buffer) -> asyncio.Future[EntryId]:
         """Append one entry without waiting for anything; a future of its id. Raises and fails as ``append``.
 
-        Takes entries beyond the bound on bytes in flight too: await ``drain`` or futures before memory runs short.
+        Takes entries beyond the bound on bytes in flight too: await ``drain`` before memory runs short.
         """
         payload = _frozen(data)
         self._admit(len(payload))
@@ -159,7 +159,12 @@ class LedgerWriter:
         return list(range(last - len(payloads) + 1, last + 1))
 
     async def drain(self) -> None:
-        """Wait until everything appended so far is confirmed. Raises why not."""
+        """Wait until everything appended so far is confirmed, and there is room for more. Raises why not."""
+        await self._confirmed()
+        await self._room()
+        self._wake()
+
+    async def _confirmed(self) -> None:
         if self._failure is not None:
             raise copy.copy(self._failure)
         if self._pending:
@@ -226,8 +231,9 @@ class LedgerWriter:
         return future
 
     async def _room(self) -> None:
-        """Wait for bytes in flight to be confirmed. One waiter is woken at a time, and wakes the next."""
-        while self._inflight_bytes >= self._context.settings.max_inflight_bytes and self._failure is None:
+        """Wait for bytes to be confirmed, and taken by bookies that are behind. One waiter is woken at a time, and
+        wakes the next."""
+        while self._is_full:
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._waiting_for_room.append(waiter)
             try:
@@ -236,9 +242,13 @@ class LedgerWriter:
                 self._wake()
                 raise
 
+    @property
+    def _is_full(self) -> bool:
+        held = self._inflight_bytes + self._replicas.lagging_bytes
+        return held >= self._context.settings.max_inflight_bytes and self._failure is None
+
     def _wake(self) -> None:
-        full = self._inflight_bytes >= self._context.settings.max_inflight_bytes and self._failure is None
-        while self._waiting_for_room and not full:
+        while self._waiting_for_room and not self._is_full:
             waiter = self._waiting_for_room.popleft()
             if not waiter.done():
                 waiter.set_result(None)
@@ -296,15 +306,17 @@ class LedgerWriter:
             else:
                 self._fail(action, cause)
         self._shortage.checked()
+        if self._waiting_for_room:  # a bookie that is behind may have been replaced
+            self._wake()
 
     def _send(self, run: Send) -> None:
-        payloads, self._queue = self._queue, []
+        payloads, self._queue, before = self._queue, [], self._sent_length
         assert len(payloads) == run.last - run.first + 1
         frames, self._sent_length = encode_adds(
             self._key, self.id, run.first, self._core.lac, self._sent_length, payloads,
             self._digest.compute, self._digest.size,
         )  # fmt: skip
-        self._replicas.send(run.first, frames)
+        self._replicas.send(run.first, frames, self._sent_length - before)
 
     def _confirm(self, lac: EntryId) -> None:
         self._replicas.confirmed(lac)
@@ -349,11 +361,12 @@ class LedgerWriter:
 
     async def _close(self) -> None:
         with suppress(TallyError):  # it went to the appends that failed; what matters here is whether we may close
-            await self.drain()
+            await self._confirmed()
         if self._changing is not None:
             await asyncio.wait([self._changing])
         self._replicas.close()
         self._shortage.ended()
+        self._wake()
         if self._failure is not None and (self._aborted or isinstance(self._failure, LedgerFenced)):
             raise copy.copy(self._failure)
         self._stored = await changes.close_written(self._context.driver, self.id, self._stored, self.lac, self._length)

@@ -1,0 +1,114 @@
+"""What a writer holds for bookies that are behind: counted, in memory once, and bounded; over sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from support.small_cluster import PlainBookie, SmallCluster, until
+from tallystick.bookkeeper.ledger.replicas import SHORT_BYTES, _joined
+from tallystick.bookkeeper.ledger.writer import LedgerWriter
+
+ENTRY = 64 * 1024
+BOUND = 1024 * 1024
+MANY = 64 * 1024 * 1024 // ENTRY  # more than a connection's buffers take
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[SmallCluster]:
+    made = await SmallCluster().start(3)
+    yield made
+    await made.close()
+
+
+async def with_one_stopped(cluster: SmallCluster, **settings: Any) -> tuple[LedgerWriter, PlainBookie]:
+    """A ledger of three bookies that needs two acks; the third has stopped to read what it is sent."""
+    client = cluster.client(max_inflight_bytes=BOUND, **settings)
+    writer = await client.create_ledger(3, 3, 2)
+    await writer.append(b"0")
+    stopped = cluster.bookies[writer.metadata.ensemble[2]]
+    await until(lambda: stopped.id in cluster.holders(writer.id, 0))
+    for transport in stopped.connections:
+        transport.pause_reading()
+    return writer, stopped
+
+
+async def append_all(writer: LedgerWriter, payload: bytes) -> None:
+    for _ in range(MANY):
+        await writer.append(payload)
+
+
+def held_bytes(writer: LedgerWriter) -> int:
+    return writer._inflight_bytes + writer._replicas.lagging_bytes
+
+
+def queues(writer: LedgerWriter) -> list[list[Any]]:
+    """What the connections to its bookies hold."""
+    peers = writer._context.bookies._peers
+    links = [peers[bookie]._link for bookie in writer.metadata.ensemble]
+    return [list(link._out) for link in links if link is not None]
+
+
+async def test_the_writer_waits_for_a_bookie_that_is_behind_and_holds_a_payload_once(cluster: SmallCluster) -> None:
+    writer, stopped = await with_one_stopped(cluster)
+    payload = bytes(ENTRY)
+    appends = asyncio.create_task(append_all(writer, payload))
+    await until(lambda: writer._is_full and not writer._pending)
+    assert not appends.done()
+    assert BOUND <= held_bytes(writer) < BOUND + 2 * ENTRY
+    [queue] = [queue for queue in queues(writer) if queue]
+    assert sum(part is payload for part in queue) >= BOUND // ENTRY - 2, "the payload itself, and no copy of it"
+    assert sum(map(len, queue)) <= held_bytes(writer) + 1024 * 1024
+    assert "bookie failed" not in cluster.kinds()  # bytes alone are no failure
+    for transport in stopped.connections:
+        transport.resume_reading()
+    await appends
+    await until(lambda: held_bytes(writer) == 0)
+    assert writer.missing == () and len(writer.metadata.fragments) == 1
+    await writer.close()
+    await until(lambda: len(stopped.entries[writer.id]) == MANY + 1)
+
+
+async def test_a_bookie_that_stays_behind_fails_by_its_time_out_and_holds_nothing_up(cluster: SmallCluster) -> None:
+    writer, stopped = await with_one_stopped(cluster, add_timeout_s=0.5, read_timeout_s=0.5)
+    await append_all(writer, bytes(ENTRY))
+    degraded = next(event for event in cluster.events if event.kind == "ledger degraded")
+    assert degraded.fields["missing"] == (stopped.id,)
+    await writer.close()
+    assert held_bytes(writer) == 0
+
+
+async def test_drain_waits_for_room_too_and_close_does_not(cluster: SmallCluster) -> None:
+    writer, _ = await with_one_stopped(cluster)
+    for _ in range(MANY):  # as a program that appends without waiting does
+        writer.append_nowait(bytes(ENTRY))
+    draining = asyncio.create_task(writer.drain())
+    await until(lambda: writer.lac == MANY)
+    assert writer._is_full and not draining.done()
+    await writer.close()
+    assert writer.metadata.last_entry == MANY
+    await draining
+
+
+async def test_a_bookie_that_was_replaced_holds_nobody_up(cluster: SmallCluster) -> None:
+    writer, stopped = await with_one_stopped(cluster)
+    appends = asyncio.create_task(append_all(writer, bytes(ENTRY)))
+    await until(lambda: writer._is_full and not writer._pending)
+    await cluster.add()
+    writer._add_failed(2, [writer.lac], None)  # found out by some other way
+    await appends
+    assert stopped.id not in writer.metadata.ensemble
+    await writer.close()
+
+
+@pytest.mark.parametrize("sizes", [[100] * 10, [100] * 50_000, [5_000] * 1000, [ENTRY] * 3, [3_000_000], []])
+def test_pieces_are_the_parts_and_few_or_as_they_are(sizes: list[int]) -> None:
+    parts: list[Any] = [part for size in sizes for part in (b"h" * 60, b"p" * size)]
+    whole = b"".join(parts)
+    pieces = _joined(parts, len(whole))
+    assert b"".join(pieces) == whole
+    if sizes and max(sizes) < SHORT_BYTES:
+        assert len(pieces) <= 2 + len(whole) // (512 * 1024)
