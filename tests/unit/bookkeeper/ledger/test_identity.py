@@ -11,6 +11,7 @@ import pytest
 
 import tallystick
 from support.links import Heard, add_frame, until
+from support.small_cluster import SmallCluster
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.bookkeeper.ledger.identity import Belief, Unidentified
@@ -202,6 +203,21 @@ async def test_acks_held_when_the_connection_ends_are_reported_as_failed(bench: 
     await client.read("b1", 9, 0)  # the ack is here
     bookie.connections[0].abort()
     await until(lambda: heard.all_failed == [0])
+
+
+async def test_a_bookie_that_takes_a_place_over_is_believed_as_itself() -> None:
+    cluster = await SmallCluster().start(5)
+    for name in cluster.bookies:
+        await cluster.driver.write_cookie(name, b"cookie", None)
+    writer = await cluster.client().create_ledger(3, 3, 3)
+    for entry in range(3):
+        async with asyncio.timeout(30):
+            assert await writer.append(b"x") == entry
+        if entry < 2:
+            await cluster.down(writer.metadata.ensemble[0])
+    assert len(writer.metadata.fragments) == 3
+    assert "bookie not believed" not in cluster.kinds()
+    await cluster.close()
 
 
 # -- the whole story (bookkeeper#4812) --------------------------------------------------------------------------------
