@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Protocol
 
 from tallystick.bookkeeper.bookie.metrics import Counts
@@ -50,7 +51,7 @@ class LookCore:
         """``instance``: of the bookie's cookie; metadata of another cluster says nothing."""
         self._instance = instance
         self._wanted: dict[LedgerId, None] = {}
-        self._batch: tuple[LedgerId, ...] = ()
+        self._batch: dict[LedgerId, None] = {}
         self._tries = 0
 
     def wanted(self, ledger: LedgerId) -> None:
@@ -60,11 +61,11 @@ class LookCore:
     def next_batch(self) -> tuple[LedgerId, ...]:
         """What to read now; the same again after a connection that broke. Empty: nothing."""
         if not self._batch:
-            self._batch = tuple(ledger for ledger, _ in zip(self._wanted, range(BATCH_LEDGERS), strict=False))
+            self._batch = dict.fromkeys(islice(self._wanted, BATCH_LEDGERS))
             for ledger in self._batch:
                 del self._wanted[ledger]
             self._tries = 0
-        return self._batch
+        return tuple(self._batch)
 
     def read(self, began: Moment, ended: Moment, records: Mapping[LedgerId, Record | None]) -> dict[LedgerId, Verdict]:
         """The batch was read between these moments. Nothing is decided when it must be read again."""
@@ -79,7 +80,7 @@ class LookCore:
         return self._end(dict.fromkeys(self._batch, Verdict.UNKNOWN))
 
     def _end(self, verdicts: dict[LedgerId, Verdict]) -> dict[LedgerId, Verdict]:
-        self._batch = ()
+        self._batch = {}
         return verdicts
 
 
