@@ -47,7 +47,7 @@ class RocketMQ:
         settings: BrokerClientSettings,
         events: Events,
     ) -> None:
-        remoting = RemotingClient(network, clock, events, RemotingSettings(), self._asked)
+        remoting = RemotingClient(network, clock, events, RemotingSettings(), self._asked, self._lost)
         self._context = BrokerContext(
             client_id=f"{platform.node() or 'client'}@{os.getpid()}#{random.getrandbits(48):012x}",
             remoting=remoting,
@@ -148,6 +148,9 @@ class RocketMQ:
 
     def _asked(self, link: Link, command: Command) -> None:
         self._membership.asked(link, command)
+
+    def _lost(self, address: str) -> None:
+        self._membership.lost(address)
 
     def _require_open(self) -> None:
         if self._closed:

@@ -31,6 +31,8 @@ from tallystick.rocketmq.wire.headers import ConsumerGroupHeader
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import ConsumerGroup, MessageQueue, RequestCode
 
+UNSHARED_S = 1.0  # before queues are shared out again when that failed: a time-out, a heartbeat that was lost
+
 _FROM_WHERE = {"first": "CONSUME_FROM_FIRST_OFFSET", "last": "CONSUME_FROM_LAST_OFFSET"}
 
 
@@ -65,6 +67,7 @@ class Consumer:
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._entered = self._closed = False
+        self._shared = self._member = True
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -187,15 +190,21 @@ class Consumer:
     async def _keep_sharing(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._context.settings.rebalance_s):
+                settings = self._context.settings
+                async with asyncio.timeout(
+                    settings.rebalance_s if self._shared else min(UNSHARED_S, settings.rebalance_s)
+                ):
                     await self._rebalance.wait()
             self._rebalance.clear()
+            self._shared = False
             try:
                 await self._share_out()
             except TallyError as error:
                 self._context.events.emit("queues not shared out", group=self.group, reason=str(error))
 
     async def _share_out(self) -> None:
+        """``_shared`` says whether it found everything as it is to be; else it is done again soon."""
+        self._shared = False
         mine = await self._my_queues()
         if mine is None:
             return
@@ -211,6 +220,7 @@ class Consumer:
                 failure = error
         if lost or gained:
             self._context.events.emit("queues shared out", group=self.group, queues=len(self._readers))
+        self._shared = self._member and failure is None
         if failure is not None:
             if not self._readers:
                 raise failure
@@ -226,6 +236,7 @@ class Consumer:
 
     async def _my_queues(self) -> list[MessageQueue] | None:
         """None: nobody can say now; all stays as it is."""
+        self._member = True
         if self._fixed is not None:
             return self._fixed
         topic = await self._context.routes.find(self.topic)
@@ -236,6 +247,7 @@ class Consumer:
         except BrokerError:  # the broker restarted and has not heard the group's heartbeats yet
             return None
         ids = dialect.read_as(bytes(answer.body), ConsumerIds).ids
+        self._member = self._context.client_id in ids  # else a heartbeat was lost, and the next one is on its way
         return share(topic.readable, ids, self._context.client_id)
 
     async def _ask_for_members(self, topic: Topic) -> Command:

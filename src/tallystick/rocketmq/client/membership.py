@@ -1,11 +1,14 @@
 """This client as brokers know it: heartbeats to all of them, and word when a group's members change.
 
 A producer beats at masters only. A consumer beats at slaves too: they tell a group's members when the master is gone.
+A broker knows a member by its connection: when one was lost the next heartbeat comes at once and not after half a
+minute, in which the group would share out the member's queues among the others.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable
 
 from tallystick.errors import RemoteProtocolError, TallyError
@@ -24,6 +27,9 @@ from tallystick.rocketmq.wire.values import (
     ResponseCode,
 )
 
+FIRST_PAUSE_S = 0.1  # before a heartbeat that follows a lost connection; twice as long when that one fails too
+MAX_PAUSE_S = 5.0
+
 
 class Membership:
     """Producers and consumers enter and leave; see the module."""
@@ -32,6 +38,7 @@ class Membership:
         self._context = context
         self._producers: dict[str, None] = {}
         self._consumers: dict[str, tuple[ConsumerGroup, Callable[[], None]]] = {}
+        self._lost = asyncio.Event()  # a connection, or a heartbeat
 
     def add_producer(self, group: str) -> None:
         self._producers[group] = None
@@ -57,18 +64,32 @@ class Membership:
 
     async def keep_beating(self) -> None:
         """For ever."""
+        pause_s = FIRST_PAUSE_S
         while True:
-            await asyncio.sleep(self._context.settings.heartbeat_s)
-            await self.beat()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._context.settings.heartbeat_s):
+                    await self._lost.wait()
+                    await asyncio.sleep(pause_s)
+            self._lost.clear()
+            heard = await self.beat()
+            pause_s = FIRST_PAUSE_S if heard else min(2 * pause_s, MAX_PAUSE_S)
 
-    async def beat(self) -> None:
-        """One heartbeat to each broker in use. One that does not answer is met again at the next."""
+    def lost(self, address: str) -> None:
+        """The connection to an address ended."""
+        if address in self._addresses(slaves=bool(self._consumers)):
+            self._lost.set()
+
+    async def beat(self) -> bool:
+        """One heartbeat to each broker in use; whether all answered. Those that did not are met again soon."""
         if not self._producers and not self._consumers:
-            return
+            return True
         consumers = tuple(group for group, _ in self._consumers.values())
         producers = tuple(ProducerGroup(group) for group in self._producers)
         body = dialect.write(Heartbeat(self._context.client_id, producers, consumers), quoted=True)
-        await self._ask_all(self._addresses(slaves=bool(consumers)), RequestCode.HEART_BEAT, {}, body)
+        heard = await self._ask_all(self._addresses(slaves=bool(consumers)), RequestCode.HEART_BEAT, {}, body)
+        if not heard:
+            self._lost.set()
+        return heard
 
     def asked(self, link: Link, command: Command) -> None:
         """What a broker asks by itself."""
@@ -97,12 +118,15 @@ class Membership:
         fields = header.to_fields()
         await self._ask_all(self._addresses(slaves=True), RequestCode.UNREGISTER_CLIENT, fields, b"")
 
-    async def _ask_all(self, addresses: Iterable[str], code: RequestCode, fields: dict[str, str], body: bytes) -> None:
+    async def _ask_all(self, addresses: Iterable[str], code: RequestCode, fields: dict[str, str], body: bytes) -> bool:
+        """Whether all gave a good answer."""
         asks = [self._ask(address, request(code, fields, body)) for address in addresses]
-        await asyncio.gather(*asks)
+        return all(await asyncio.gather(*asks))
 
-    async def _ask(self, address: str, command: Command) -> None:
+    async def _ask(self, address: str, command: Command) -> bool:
         try:
             checked(await self._context.remoting.ask(address, command, self._context.settings.request_timeout_s))
         except TallyError as error:
             self._context.events.emit("broker did not take part", address=address, reason=str(error))
+            return False
+        return True
