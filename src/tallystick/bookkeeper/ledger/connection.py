@@ -326,4 +326,5 @@ class _Peer:
         if attempt is not None:
             await asyncio.gather(attempt, return_exceptions=True)
         if link is not None:
+            link.tell_all()
             await link.gone.wait()

@@ -10,6 +10,7 @@ that then has no answer is reported as unknown, never as "no" (Q15): the bookie 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +18,7 @@ from typing import Protocol, cast
 
 from tallystick.bookkeeper.ledger.outstanding import Expired, Key, Lane, Outstanding
 from tallystick.bookkeeper.ledger.read_run import ReadRun
+from tallystick.bookkeeper.ledger.running_time import BEAT_S, RunningTime
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
 from tallystick.codec.frames import PLAIN_ADD, Buffer, next_frame, scan_acks
@@ -29,6 +31,7 @@ READ_BUFFER_BYTES = 256 * 1024
 OWN_BUFFER_BYTES = 64 * 1024  # a longer answer is received into a buffer of its own, which its entries then share
 MIN_TIMER_S = 0.005
 SLICE_BYTES = 1024 * 1024  # so much is joined for one write, and held by the transport
+OWNERS_A_TURN = 128  # channels that hear of an answer or a failure before the loop goes on
 _HEAD = struct.Struct(">4xI4xq8x")  # of an answer: header word and ledger; no shorter answer belongs to a lane
 MAX_ABANDONED = 65_536  # timed out and still kept, because an answer may come; a peer that never answers them is let go
 
@@ -58,7 +61,7 @@ class Link(asyncio.BufferedProtocol):
         self.alive = True
         self.gone = asyncio.Event()  # set when there is no transport any more
         self.gone.set()
-        self._clock, self._events, self._max_frame, self._ended = clock, events, max_frame_bytes, ended
+        self._time, self._events, self._max_frame, self._ended = RunningTime(clock), events, max_frame_bytes, ended
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._outstanding: Outstanding[Owner] = Outstanding()
@@ -66,14 +69,16 @@ class Link(asyncio.BufferedProtocol):
         self.queued = self.written = 0  # bytes, since the beginning
         self._on_written: deque[tuple[int, Callable[[], None]]] = deque()
         self._flush_scheduled = self._paused = False
-        self._buffer = bytearray(READ_BUFFER_BYTES)
+        self._buffer = bytearray()  # of its size once there is a connection: many are tried and refused
         self._filled = 0
         self._large: bytearray | None = None  # the body of a long answer, filled so far by:
         self._large_filled = 0
-        self._heard = clock.now()
+        self._heard = self._time.now()
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at = 0.0
-        self._reports: list[tuple[AddOwner, int, list[EntryId]]] = []
+        self._reports: deque[tuple[AddOwner, int, list[EntryId]]] = deque()
+        self._report_scheduled = False
+        self._failures: deque[tuple[AddOwner | ReadRun, list[EntryId], TallyError]] = deque()
 
     # Questions
 
@@ -87,7 +92,7 @@ class Link(asyncio.BufferedProtocol):
         self, lane: Lane[Owner], entries: Sequence[EntryId], frames: Iterable[Buffer], timeout: float
     ) -> None:
         """``frames``: whole ones, in any number of parts; they are kept as they are until the peer takes them."""
-        self._send(frames, lane.sent(entries, self._clock.now(), timeout))
+        self._send(frames, self._outstanding.sent(lane, entries, self._time.now(), timeout))
 
     @property
     def blocked(self) -> bool:
@@ -101,13 +106,13 @@ class Link(asyncio.BufferedProtocol):
     def send_reads(self, ledger: LedgerId, run: ReadRun, timeout: float) -> None:
         lane = self._outstanding.lane((v2.Op.READ, ledger), run)
         run.leave = lambda: self.forget(lane)
-        deadline = lane.sent(run.entries, self._clock.now(), timeout)
+        deadline = self._outstanding.sent(lane, run.entries, self._time.now(), timeout)
         self._send((encode_reads(ledger, run.entries),), deadline)
 
     def ask(self, key: Key, frame: bytes, timeout: float) -> Waiter:
         """The answer comes through the future; cancelling it gives the question up."""
         waiter: Waiter = self._loop.create_future()
-        self._send((frame,), self._outstanding.ask(key, waiter, self._clock.now(), timeout).deadline)
+        self._send((frame,), self._outstanding.ask(key, waiter, self._time.now(), timeout).deadline)
         return waiter
 
     def _send(self, frames: Iterable[Buffer], deadline: float) -> None:
@@ -148,18 +153,21 @@ class Link(asyncio.BufferedProtocol):
     def _set_timer(self, wake_at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._wake_at = wake_at
-        self._timer = self._loop.call_later(max(wake_at - self._clock.now(), MIN_TIMER_S), self._tick)
+        now = self._time.now()
+        delay_s = min(max(wake_at - now, MIN_TIMER_S), BEAT_S)
+        self._wake_at = now + delay_s
+        self._timer = self._loop.call_later(delay_s, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
+        self._time.beat(self._wake_at)
         try:
             self._expire()
         except Exception as error:
             self._broken(error)
 
     def _expire(self) -> None:
-        expired = self._outstanding.expire(self._clock.now())
+        expired = self._outstanding.expire(self._time.now())
         if expired:
             # Not one byte since the oldest question: the peer hangs or the path is cut. A new connection may do better,
             # and what was asked after it need not wait for its own time-out.
@@ -181,6 +189,7 @@ class Link(asyncio.BufferedProtocol):
             transport.abort()
             return
         transport.set_write_buffer_limits(high=SLICE_BYTES)
+        self._buffer = bytearray(READ_BUFFER_BYTES)
         self._transport = transport  # no sign of life yet: a hanging process is still connected to by the kernel
         self._flush()
 
@@ -203,12 +212,13 @@ class Link(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if not self.alive:
             return
-        self._heard = self._clock.now()
+        self._heard = self._time.now()
         try:
             try:
                 self._received(nbytes)
             finally:
-                self._report()  # what came in before the error is true
+                if not self._report_scheduled:
+                    self._report_some()  # what came in before the error is true
         except Exception as error:
             self._broken(error)
 
@@ -288,16 +298,31 @@ class Link(asyncio.BufferedProtocol):
         else:
             self._reports.append((owner, code, entries))
 
-    def _report(self) -> None:
-        while self._reports:
-            owner, code, entries = report = self._reports.pop(0)
+    def _report_some(self) -> None:
+        """Some in each turn of the loop: one read may have the acks of thousands of ledgers."""
+        self._report_scheduled = False
+        self._report(OWNERS_A_TURN)
+        if self._reports:
+            self._report_scheduled = True
+            self._loop.call_soon(self._report_rest)
+
+    def _report_rest(self) -> None:
+        try:
+            self._report_some()
+        except Exception as error:
+            self._broken(error)
+
+    def _report(self, count: int) -> None:
+        while self._reports and count:
+            count -= 1
+            owner, code, entries = report = self._reports.popleft()
             try:
                 if code == v2.Code.OK:
                     owner.acked(entries)
                 else:
                     owner.refused(entries, code)
             except Exception:
-                self._reports.insert(0, report)  # they left their lane: only ``end`` can still tell their owner
+                self._reports.appendleft(report)  # they left their lane: only ``end`` can still tell their owner
                 raise
 
     def _answer(self, body: bytes | bytearray) -> None:
@@ -341,6 +366,9 @@ class Link(asyncio.BufferedProtocol):
         self._ended(self, reason)
         self._out.clear()
         self._tell_written()
+        if self._report_scheduled:  # these acks came before the end
+            with contextlib.suppress(Exception):
+                self._report(len(self._reports))
         unanswered = self._outstanding.take_all()
         unanswered.entries += [(owner, entries) for owner, _, entries in self._reports]
         self._reports.clear()
@@ -359,11 +387,25 @@ class Link(asyncio.BufferedProtocol):
         for waiter in expired.questions:
             if isinstance(waiter, asyncio.Future) and not waiter.done():
                 waiter.set_exception(error())
+        is_under_way = bool(self._failures)
         for owner, entries in expired.entries:
             if not isinstance(owner, asyncio.Future):
-                try:
-                    owner.lost(entries, error())
-                except Exception as failed:  # the others must hear of theirs all the same
-                    self._events.emit(
-                        "failure not taken", bookie=self.bookie, reason=repr(failed), entries=len(entries)
-                    )
+                self._failures.append((owner, entries, error()))
+        if not is_under_way:
+            self._tell_failures()
+
+    def _tell_failures(self) -> None:
+        """Some in each turn of the loop: thousands of ledgers may have been written over one connection."""
+        for _ in range(min(len(self._failures), OWNERS_A_TURN)):
+            owner, entries, error = self._failures.popleft()
+            try:
+                owner.lost(entries, error)
+            except Exception as failed:  # the others must hear of theirs all the same
+                self._events.emit("failure not taken", bookie=self.bookie, reason=repr(failed), entries=len(entries))
+        if self._failures:
+            self._loop.call_soon(self._tell_failures)
+
+    def tell_all(self) -> None:
+        """Everybody hears now what failed: the loop may end."""
+        while self._failures:
+            self._tell_failures()

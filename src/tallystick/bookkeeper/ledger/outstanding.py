@@ -11,6 +11,8 @@ questions are settled by one comparison. Time is an argument; a run of questions
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -38,10 +40,11 @@ class _Run:
 class Lane(Generic[Owner]):
     """Unanswered questions about entries, in the order they were sent. ``owner`` None: answers are only swallowed."""
 
-    __slots__ = ("_base", "_cursor", "_entries", "_head", "_runs", "about", "owner")
+    __slots__ = ("_base", "_cursor", "_entries", "_head", "_runs", "about", "is_queued", "owner")
 
     def __init__(self, about: Topic, owner: Owner | None, entries: Sequence[EntryId] = ()) -> None:
         self.about, self.owner = about, owner
+        self.is_queued = False  # it has its place among the deadlines of its connection
         self._entries = list(entries)
         self._head = 0  # index of the first unanswered one
         self._cursor = 0  # index behind the last one that was answered: one lost answer must not slow all that follow
@@ -157,6 +160,9 @@ class Outstanding(Generic[Owner]):
         self._lanes: dict[Topic, list[Lane[Owner]]] = {}
         self._questions: dict[Key, deque[Question[Owner]]] = {}
         self._deadlines: dict[float, deque[Question[Owner]]] = {}  # by timeout: each queue is in order of its deadlines
+        # Lanes by a deadline that is not after their next one, so that a look at what is due is no look at all lanes.
+        self._queued: list[tuple[float, int, Lane[Owner]]] = []
+        self._turns = itertools.count()
         self.abandoned = 0  # how many were ever overdue
 
     def lane(self, about: Topic, owner: Owner) -> Lane[Owner]:
@@ -164,6 +170,29 @@ class Outstanding(Generic[Owner]):
         lane: Lane[Owner] = Lane(about, owner)
         self._lanes.setdefault(about, []).append(lane)
         return lane
+
+    def sent(self, lane: Lane[Owner], entries: Sequence[EntryId], now: float, timeout: float) -> float:
+        """Questions about these follow in the lane; the deadline of their answers."""
+        deadline = lane.sent(entries, now, timeout)
+        self._queue(lane)
+        return deadline
+
+    def _queue(self, lane: Lane[Owner]) -> None:
+        deadline = lane.deadline()
+        if deadline is not None and not lane.is_queued:
+            lane.is_queued = True
+            heapq.heappush(self._queued, (deadline, next(self._turns), lane))
+
+    def _unqueue(self) -> Lane[Owner]:
+        lane = heapq.heappop(self._queued)[2]
+        lane.is_queued = False
+        return lane
+
+    def _next_of_lanes(self) -> float | None:
+        """The earliest deadline of a lane, which is then the first of the queue."""
+        while self._queued and self._queued[0][2].deadline() != self._queued[0][0]:
+            self._queue(self._unqueue())
+        return self._queued[0][0] if self._queued else None
 
     def forget(self, lane: Lane[Owner]) -> None:
         """Its owner left: swallow the answers that still come, however late."""
@@ -233,24 +262,26 @@ class Outstanding(Generic[Owner]):
                     expired.since = min(expired.since, question.sent)
                     question.owner = None
                     self.abandoned += 1
-        for about, lanes in self._lanes.items():
-            for lane in tuple(lanes):
-                overdue = lane.expire(now)
-                if overdue is None:
-                    continue
-                entries, since = overdue
-                self.abandoned += len(entries)
-                assert lane.owner is not None, "a lane that was left has no deadlines"
-                expired.entries.append((lane.owner, entries))
-                expired.since = min(expired.since, since)
-                lanes.insert(lanes.index(lane), Lane(about, None, entries))
+        while (at := self._next_of_lanes()) is not None and at <= now:
+            lane = self._unqueue()
+            overdue = lane.expire(now)
+            self._queue(lane)
+            if overdue is None:
+                continue
+            entries, since = overdue
+            self.abandoned += len(entries)
+            assert lane.owner is not None, "a lane that was left has no deadlines"
+            expired.entries.append((lane.owner, entries))
+            expired.since = min(expired.since, since)
+            lanes = self._lanes[lane.about]
+            lanes.insert(lanes.index(lane), Lane(lane.about, None, entries))
         return expired
 
     def wake_at(self) -> float | None:
         """When the next question becomes overdue."""
         times = [queue[0].deadline for queue in self._deadlines.values() if queue]
-        times += [at for lanes in self._lanes.values() for lane in lanes if (at := lane.deadline()) is not None]
-        return min(times, default=None)
+        of_lanes = self._next_of_lanes()
+        return min(times if of_lanes is None else [*times, of_lanes], default=None)
 
     def take_all(self) -> Expired[Owner]:
         """The connection ended: everything that somebody still waits for."""
@@ -262,7 +293,7 @@ class Outstanding(Generic[Owner]):
                 entries = lane.take_all()
                 if lane.owner is not None and entries:
                     taken.entries.append((lane.owner, entries))
-        self._lanes, self._questions, self._deadlines = {}, {}, {}
+        self._lanes, self._questions, self._deadlines, self._queued = {}, {}, {}, []
         return taken
 
     def _drop_if_idle(self, lane: Lane[Owner]) -> None:

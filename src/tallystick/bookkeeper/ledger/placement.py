@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Container, Sequence
 
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
@@ -9,6 +10,8 @@ from tallystick.bookkeeper.ledger.quarantine import Quarantine
 from tallystick.bookkeeper.wire.values import BookieId, Ensemble
 from tallystick.errors import NotEnoughBookies
 from tallystick.runtime.rng import Random
+
+CHANGES_AT_ONCE = 64
 
 
 def choose(random: Random, writable: Sequence[BookieId], count: int, avoid: Container[BookieId]) -> list[BookieId]:
@@ -23,10 +26,14 @@ def choose(random: Random, writable: Sequence[BookieId], count: int, avoid: Cont
 
 
 class Placement:
-    """The policy of one client. ``quarantine`` is told of every bookie that failed a write."""
+    """The policy of one client. ``quarantine`` is told of every bookie that failed a write; ``changes`` is entered
+    for the time of an ensemble change."""
 
     def __init__(self, directory: BookieDirectory, random: Random, quarantine: Quarantine) -> None:
         self.quarantine = quarantine
+        # Of one client, when a bookie is lost to thousands of ledgers: what waits together is one commit where the
+        # metadata can, and what comes back together is one turn of the loop.
+        self.changes = asyncio.Semaphore(CHANGES_AT_ONCE)
         self._directory, self._random = directory, random
 
     async def new_ensemble(self, size: int) -> Ensemble:

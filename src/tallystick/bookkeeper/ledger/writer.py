@@ -272,9 +272,10 @@ class LedgerWriter:
         for bookie in wanted.failed:
             self._placement.quarantine.add(bookie)
         try:
-            self._stored = await changes.change_ensemble(
-                self._context.driver, self.id, self._stored, wanted.failed, wanted.first, self._placement.without
-            )
+            async with self._placement.changes:
+                self._stored = await changes.change_ensemble(
+                    self._context.driver, self.id, self._stored, wanted.failed, wanted.first, self._placement.without
+                )
         except Exception as error:  # whatever it is, nobody may wait for ever
             if self._context.settings.degraded_writes and changed_nothing(error):
                 self._shortage.began(error)

@@ -11,11 +11,13 @@ import pytest
 from support.black_hole import BlackHole
 from support.links import Heard, add_frame, ok, until
 from tallystick.bookkeeper.ledger.connection import FIRST_BACKOFF_S, BookieClient
+from tallystick.bookkeeper.ledger.link import OWNERS_A_TURN
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.wire import v2
 from tallystick.errors import BookieUnavailable, RequestTimeout
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.events import Events
+from tallystick.runtime.network import TcpNetwork
 
 
 @pytest.mark.rule("Q15")
@@ -304,3 +306,99 @@ async def test_adds_time_out_while_others_are_answered(bench: Any) -> None:
     await until(lambda: len(heard.all_acked) == number)
     assert 2 not in heard.all_acked
     assert bookie.opened == 1
+
+
+async def test_an_answer_is_not_overdue_because_the_loop_stood_still(bench: Any) -> None:
+    """By the clock the time-out is long over when the loop runs again; the answer may lie in the socket."""
+
+    class Clock(SystemClock):
+        stood_still_s = 0.0
+
+        def now(self) -> float:
+            return super().now() + self.stood_still_s
+
+    [bookie] = await bench.bookie("b1")
+    held: list[v2.Request] = []
+    bookie.script = lambda request: held.append(request)
+    clock = Clock()
+    client = BookieClient(TcpNetwork(), clock, bench.resolve, ClientSettings(), Events(bench.events.append))
+    bench.clients.append(client)
+    heard = Heard()
+    channel = client.adds("b1", 1, heard.on_acked, heard.on_failed)
+    channel.send([0], add_frame(bench, 1, 0))
+    await until(lambda: held)
+    clock.stood_still_s += 1000.0
+    assert channel._link is not None
+    await until(lambda: channel._link._time.now() < clock.now() - 900)
+    bookie.say(v2.encode_answer(held[0], v2.Code.OK))
+    await until(lambda: heard.acked == [[0]])
+    assert heard.failed == []
+
+
+class Turns:
+    """How many channels heard something, by turn of the loop."""
+
+    def __init__(self) -> None:
+        self.heard: Counter[int] = Counter()
+        self._turn = 0
+        self._next()
+
+    def _next(self) -> None:
+        self._turn += 1
+        self._handle = asyncio.get_running_loop().call_soon(self._next)
+
+    def on_heard(self, *_: object) -> None:
+        self.heard[self._turn] += 1
+
+    def stop(self) -> None:
+        self._handle.cancel()
+
+
+@pytest.mark.parametrize("acks", [False, True], ids=["failures", "acks"])
+async def test_what_concerns_thousands_of_ledgers_is_told_over_many_turns(bench: Any, acks: bool) -> None:
+    count = 1000
+    [bookie] = await bench.bookie("b1")
+    held: list[v2.Request] = []
+    bookie.script = lambda request: held.append(request)
+    client, turns = bench.client(), Turns()
+    channels = [client.adds("b1", ledger, turns.on_heard, turns.on_heard) for ledger in range(count)]
+    for ledger, channel in enumerate(channels):
+        channel.send([0], add_frame(bench, ledger, 0))
+    await until(lambda: len(held) == count)
+    if acks:
+        bookie.say(b"".join(v2.encode_answer(request, v2.Code.OK) for request in held))
+    else:
+        await bookie.stop()
+    await until(lambda: turns.heard.total() == count)
+    assert max(turns.heard.values()) <= OWNERS_A_TURN
+    turns.stop()
+
+
+async def test_who_waits_hears_of_the_end_of_the_client_before_it_is_closed(bench: Any) -> None:
+    await bench.bookie("b1")
+    bench.bookies["b1"].script = lambda request: None
+    client, failed = bench.client(), []
+    for ledger in range(1000):
+        channel = client.adds("b1", ledger, failed.append, lambda entries, code: failed.append(code))
+        channel.send([0], add_frame(bench, ledger, 0))
+    await until(lambda: len(bench.bookies["b1"].requests) == 1000)
+    await client.close()
+    assert failed == [None] * 1000
+
+
+async def test_acks_that_came_before_the_end_are_acks(bench: Any) -> None:
+    count = 1000
+    [bookie] = await bench.bookie("b1")
+    held: list[v2.Request] = []
+    bookie.script = lambda request: held.append(request)
+    client, acked, failed = bench.client(), [], []
+    channels = [client.adds("b1", ledger, acked.append, lambda *_: failed.append(1)) for ledger in range(count)]
+    for ledger, channel in enumerate(channels):
+        channel.send([0], add_frame(bench, ledger, 0))
+    await until(lambda: len(held) == count)
+    bookie.say(b"".join(v2.encode_answer(request, v2.Code.OK) for request in held))
+    link = channels[0]._link
+    assert link is not None
+    await until(lambda: link._report_scheduled)
+    link.end("the test ends it while acks wait to be told")
+    assert (len(acked), failed) == (count, [])

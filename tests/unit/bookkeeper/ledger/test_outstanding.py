@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+import pytest
+
 from tallystick.bookkeeper.ledger.outstanding import Lane, Outstanding
 
 TIMEOUT = 10.0
@@ -67,7 +69,7 @@ def run_schedule(chance: random.Random) -> None:
             count = chance.randint(1, 5)
             entries = list(range(following, following + count))
             following += count
-            lanes[-1].sent(entries, now, TIMEOUT)
+            outstanding.sent(lanes[-1], entries, now, TIMEOUT)
             twin.asked += [Asked(len(lanes) - 1, entry, now + TIMEOUT) for entry in entries]
         elif action < 0.75 and twin.asked:
             answers = [question.entry for question in twin.asked[: chance.randint(1, 6)]]
@@ -99,8 +101,8 @@ def test_the_next_deadline_is_that_of_the_oldest_open_question() -> None:
     outstanding: Outstanding[str] = Outstanding()
     lane = outstanding.lane(ADDS, "lane")
     assert outstanding.wake_at() is None
-    lane.sent([0, 1], 1.0, 5.0)
-    lane.sent([2], 2.0, 5.0)
+    outstanding.sent(lane, [0, 1], 1.0, 5.0)
+    outstanding.sent(lane, [2], 2.0, 5.0)
     outstanding.ask((2, 1, 0), "read", 0.5, 9.0)
     assert outstanding.wake_at() == 6.0
     assert outstanding.answered_run(ADDS, [0, 1], lambda *_: None) == 2
@@ -115,8 +117,8 @@ def test_the_next_deadline_is_that_of_the_oldest_open_question() -> None:
 
 def test_an_overdue_answer_comes_before_a_younger_lane() -> None:
     outstanding: Outstanding[str] = Outstanding()
-    outstanding.lane(ADDS, "old").sent([5], 0.0, 1.0)
-    outstanding.lane(ADDS, "young").sent([5], 0.9, 1.0)
+    outstanding.sent(outstanding.lane(ADDS, "old"), [5], 0.0, 1.0)
+    outstanding.sent(outstanding.lane(ADDS, "young"), [5], 0.9, 1.0)
     assert outstanding.expire(1.0).entries == [("old", [5])]
     heard: list[str] = []
     for expected in ([], ["young"]):
@@ -168,3 +170,27 @@ def test_behind_a_lost_answer_runs_are_still_settled_at_once() -> None:
     assert lane.answered(0)
     assert not lane.answered(0)
     assert lane.take_all() == [5, 6, 7]
+
+
+def test_what_is_due_is_found_without_a_look_at_every_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    outstanding: Outstanding[int] = Outstanding()
+    for ledger in range(10_000):
+        outstanding.sent(outstanding.lane((1, ledger), ledger), [0], ledger * 0.001, 5.0)
+    looks: list[int] = []
+    deadline = Lane.deadline
+    monkeypatch.setattr(Lane, "deadline", lambda lane: looks.append(1) or deadline(lane))
+    assert outstanding.wake_at() == 5.0
+    assert [owner for owner, _ in outstanding.expire(5.0095).entries] == list(range(10))
+    assert outstanding.wake_at() == 5.01
+    assert len(looks) < 100
+
+
+def test_a_lane_that_was_left_is_never_due() -> None:
+    outstanding: Outstanding[str] = Outstanding()
+    left, stays = outstanding.lane(ADDS, "left"), outstanding.lane((1, 8), "stays")
+    outstanding.sent(left, [0], 0.0, 1.0)
+    outstanding.sent(stays, [0], 0.5, 1.0)
+    outstanding.forget(left)
+    assert outstanding.wake_at() == 1.5
+    assert outstanding.expire(2.0).entries == [("stays", [0])]
+    assert outstanding.wake_at() is None

@@ -6,10 +6,12 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from support.small_cluster import HANG, PlainBookie, SmallCluster, until
+from tallystick.bookkeeper.ledger.placement import CHANGES_AT_ONCE
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import Fragment, LedgerState
@@ -179,6 +181,34 @@ async def test_q8_the_change_is_decided_again_on_what_others_stored(cluster: Sma
     await cluster.down(new.bookies[1])
     assert await writer.append(b"z") == 2
     assert writer.metadata.fragments == (moved, new, Fragment(2, (new.bookies[0], spare)))
+
+
+@pytest.mark.rule("Q8")
+async def test_q8_a_bookie_lost_to_many_ledgers_is_replaced_in_some_of_them_at_a_time(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = cluster.client()
+    writers = await asyncio.gather(*(client.create_ledger(3, 2, 2) for _ in range(300)))
+    await asyncio.gather(*(writer.append(b"x") for writer in writers))
+    under_way, most = 0, 0
+    write = cluster.driver.write_ledger
+
+    async def counted(*arguments: Any) -> int:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        try:
+            return await write(*arguments)
+        finally:
+            under_way -= 1
+
+    monkeypatch.setattr(type(cluster.driver), "write_ledger", lambda _, *arguments: counted(*arguments))
+    await cluster.bookies["b0"].stop()
+    await asyncio.gather(*(writer.append_batch([b"y"] * 3) for writer in writers))
+    assert 1 < most <= CHANGES_AT_ONCE
+    assert not any("b0" in writer.metadata.ensemble for writer in writers)
+    monkeypatch.undo()
+    await asyncio.gather(*(writer.close() for writer in writers))
 
 
 @pytest.mark.rule("Q9")
