@@ -15,6 +15,7 @@ from tallystick.rocketmq.broker.config_files import ConfigFiles
 from tallystick.rocketmq.broker.locks import QueueLocks
 from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPages
 from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueuePages
 from tallystick.rocketmq.broker.registration import Identity
 from tallystick.rocketmq.broker.settings import BrokerSettings, Role
 from tallystick.rocketmq.broker.tables import Tables
@@ -58,7 +59,8 @@ class Desk:
         self.parts = Parts(
             self.settings, identity, self.clock, self.events, self.shelf.store, tables.topics, tables.groups,
             tables.offsets, tables.delays, Clients[Link](), QueueLocks(),
-            lambda: HaStatus(master=not slave, end=self.shelf.store.end), {OFFSETS: OffsetPages(tables.offsets)},
+            lambda: HaStatus(master=not slave, end=self.shelf.store.end), 
+            {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(self.shelf.store)},
         )  # fmt: skip
         self.admin = Admin(self.parts)
 

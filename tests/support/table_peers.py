@@ -64,6 +64,12 @@ class Slave(Desk):
         self.sync = self._sync(600.0, 600.0)
         self.sync.start()
 
+    def copy_queues(self) -> None:
+        """From now on it learns of its master's queues, too."""
+        self.sync = MetadataSync(
+            self.client, SystemClock(), self.events, self.tables, lambda: self.link, self.shelf.store
+        )  # fmt: skip
+
     def _sync(self, first_s: float, period_s: float) -> MetadataSync:
         return MetadataSync(
             self.client, SystemClock(), self.events, self.tables, lambda: self.link, first_s=first_s, period_s=period_s

@@ -30,6 +30,7 @@ from tallystick.rocketmq.broker.metrics import Counts, View, registry
 from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPages
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.pull import Pulls
+from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueuePages
 from tallystick.rocketmq.broker.registration import Identity, Masters, Registrar
 from tallystick.rocketmq.broker.saver import Saver
 from tallystick.rocketmq.broker.send import Sends
@@ -149,7 +150,8 @@ class Broker:
         return Parts(
             settings, identity, self._outside.clock, self._outside.events, store, tables.topics, tables.groups,
             tables.offsets, tables.delays, Clients(), QueueLocks(),
-            self._ha_status, {OFFSETS: OffsetPages(tables.offsets)}, counts=self.counts, announced=self._announced,
+            self._ha_status, {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(store)},
+            counts=self.counts, announced=self._announced,
         )  # fmt: skip
 
     def _build_requests(self) -> None:
@@ -200,7 +202,9 @@ class Broker:
         )
         self._stack.push_async_callback(client.close)
         if settings.is_slave:
-            self.sync = MetadataSync(client, outside.clock, outside.events, self.tables, self.log.followed)
+            self.sync = MetadataSync(
+                client, outside.clock, outside.events, self.tables, self.log.followed, self.parts.store
+            )
             self._stack.push_async_callback(self.sync.close)
             self.sync.arrived(self.parts.store.queues())
             self.sync.start()

@@ -5,15 +5,25 @@ Tables are not parsed as a stranger's text: their size is bounded by frames and 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tallystick.errors import BrokerError, RemoteProtocolError, RequestTimeout
 from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPage
 from tallystick.rocketmq.broker.offsets import Commit
+from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueueEndsPage
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.wire import dialect, headers
-from tallystick.rocketmq.wire.bodies import DelayTable, GroupTable, KvTable, OffsetTable, TopicTableAnswer
+from tallystick.rocketmq.wire.bodies import (
+    DelayTable,
+    GroupTable,
+    KvTable,
+    OffsetTable,
+    TopicStats,
+    TopicTableAnswer,
+    read_stats,
+)
 from tallystick.rocketmq.wire.headers import Header
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import DataVersion, PullFlag, RequestCode, ResponseCode
@@ -30,6 +40,15 @@ TOTALS = {
 
 Body = bytes | bytearray | memoryview
 Table = TypeVar("Table", TopicTableAnswer, GroupTable)
+
+
+@dataclass(frozen=True)
+class QueueEnds:
+    """By queue the next queue offset, counting all records before ``at``; by deleted topic where that was."""
+
+    at: int
+    ends: dict[tuple[str, int], int]
+    deleted: dict[str, int]
 
 
 class MasterTables:
@@ -79,13 +98,43 @@ class MasterTables:
         text = bytes((await self._good(request(RequestCode.GET_ALL_DELAY_OFFSET))).body)
         return text, dialect.read_as(text, DelayTable)
 
+    async def queue_ends(self, topics: Iterable[str]) -> QueueEnds:
+        """Of all queues; an original is asked for the queues of each of the ``topics``, and tells of no deletion."""
+        told = QueueEnds(-1, {}, {})
+        try:
+            async for is_first, body in self.pages(QUEUE_ENDS):
+                page = dialect.read_as(bytes(body), QueueEndsPage, bounded=False)
+                if is_first:
+                    told = QueueEnds(page.at, {}, page.deleted)
+                told.ends.update({(topic, queue_id): end for topic, queue_id, end in page.ends})
+            return told
+        except BrokerError as error:
+            if error.response_code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+        told = QueueEnds(await self._dispatched(), {}, {})
+        for topic in topics:
+            header = headers.TopicHeader(topic=topic)
+            answer = await self._ask(request(RequestCode.GET_TOPIC_STATS_INFO, header.to_fields()))
+            if answer.code == ResponseCode.SUCCESS:
+                stats = read_stats(bytes(answer.body), TopicStats)
+                assert isinstance(stats, TopicStats)
+                told.ends.update({(key.topic, key.queue_id): value.max_offset for key, value in stats.queues.items()})
+        return told
+
     async def log_end(self) -> int:
         """The offset at which the master's log ends, as it tells anybody."""
+        return await self._number("commitLogMaxOffset")
+
+    async def _dispatched(self) -> int:
+        """Records before this physical offset were in the master's queues when it was asked."""
+        return max(0, await self._number("commitLogMaxOffset") - await self._number("dispatchBehindBytes"))
+
+    async def _number(self, name: str) -> int:
         answer = await self._good(request(RequestCode.GET_BROKER_RUNTIME_INFO))
-        end = dialect.read_as(bytes(answer.body), KvTable).table.get("commitLogMaxOffset", "")
-        if not end.isdecimal():
-            raise RemoteProtocolError("the master does not say where its log ends", address=self._address)
-        return int(end)
+        number = dialect.read_as(bytes(answer.body), KvTable).table.get(name, "")
+        if not number.isdecimal():
+            raise RemoteProtocolError(f"the master does not say its {name}", address=self._address)
+        return int(number)
 
     async def tell(self, commit: Commit) -> int:
         """A commit that was made at this slave; the code of the answer."""

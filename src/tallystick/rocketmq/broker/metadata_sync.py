@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tallystick.errors import TallyError, Unavailable
 from tallystick.rocketmq.broker.copy_proof import Proof, objection, proof_of
@@ -28,10 +29,19 @@ from tallystick.rocketmq.wire.values import ResponseCode
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 
+ORIGINAL_ENDS_S = 30.0  # between two questions to an original master where its queues end
 ALL_TABLES = "all tables"  # the part that fails when none may be taken
 
 # What to do with a commit of our own: the master has it, or will never take it.
 _SETTLED = (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+
+
+class MasterQueues(Protocol):
+    """Who keeps what the master's queues are: see ``MessageStore``."""
+
+    def learn_deletions(self, deleted: Mapping[str, int]) -> None: ...
+
+    def learn_ends(self, ends: Mapping[tuple[str, int], int], at: int) -> None: ...
 
 
 @dataclass
@@ -60,12 +70,13 @@ class MetadataSync:
         events: Events,
         tables: Tables,
         followed: Callable[[], FollowStatus],
+        queues: MasterQueues | None = None,
         *,
         first_s: float = FIRST_S,
         period_s: float = PERIOD_S,
     ) -> None:
         self._client, self._clock, self._events, self._tables = client, clock, events, tables
-        self._followed = followed
+        self._followed, self._queues, self._ends_due = followed, queues, 0.0
         self._said: dict[str, str] = {}  # of the failures: what was told
         self._rounds = Rounds(clock.now(), first_s=first_s, period_s=period_s)
         self._sooner = asyncio.Event()  # the next round may be due earlier than it was
@@ -132,6 +143,7 @@ class MetadataSync:
             ("consumer offsets", copied.offsets),
             ("delay offsets", copied.delays),
             ("groups", copied.groups),
+            ("queue ends", self._queue_ends(copied)),
         )
         failures: dict[str, str] = {}
         for part, copy in parts:
@@ -140,6 +152,15 @@ class MetadataSync:
             except TallyError as error:
                 failures[part] = str(error)
         self._ended(master, failures)
+
+    def _queue_ends(self, copied: _Round) -> Callable[[Tables], Awaitable[None]]:
+        async def copy(tables: Tables) -> None:
+            # An original is asked for each topic: not in each round.
+            if self._queues is not None and not (copied.is_original and self._clock.now() < self._ends_due):
+                await copied.queue_ends(self._queues, tables)
+                self._ends_due = self._clock.now() + ORIGINAL_ENDS_S
+
+        return copy
 
     def _ended(self, master: str, failures: dict[str, str]) -> None:
         """Each reason is told once. That no log is followed yet is so at every start: told when it lasts."""
@@ -161,6 +182,7 @@ class _Round:
 
     def __init__(self, master: MasterTables, proof: Proof, followed: Callable[[], FollowStatus]) -> None:
         self._master, self._proof, self._followed = master, proof, followed
+        self.is_original = proof.by_end
 
     async def topics(self, tables: Tables) -> None:
         table = await self._master.topics(tables.topics.version)
@@ -194,6 +216,12 @@ class _Round:
         text, table = await self._master.delays()
         await self._check()
         tables.delays.take(text, table)
+
+    async def queue_ends(self, queues: MasterQueues, tables: Tables) -> None:
+        told = await self._master.queue_ends(tables.topics.all)
+        await self._check()
+        queues.learn_deletions(told.deleted)
+        await asyncio.to_thread(queues.learn_ends, told.ends, told.at)
 
     async def _check(self) -> None:
         """After a table came, right before it replaces what is here."""

@@ -14,7 +14,7 @@ import os
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import starmap
 
 from tallystick.codec.records import RecordRun, scan_records
@@ -398,9 +398,12 @@ class ConsumeQueues:
         for queue, filled, born in before:
             queue.synced(filled, born)
 
-    def detach_topics(self, topics: Container[str]) -> list[ConsumeQueue]:
-        """Forget the queues of these topics; ``delete`` those that are returned."""
-        gone = [key for key in self._queues if key[0] in topics]
+    def detach_topics(self, deleted: Mapping[str, int]) -> list[ConsumeQueue]:
+        """Forget the queues that have nothing from behind the deletion of their topic; ``delete`` what is returned.
+
+        ``deleted``: by topic its physical offset.
+        """
+        gone = [key for key, queue in self._queues.items() if queue.last_physical < deleted.get(key[0], -1)]
         return [self._queues.pop(key) for key in gone]
 
     def close(self) -> None:

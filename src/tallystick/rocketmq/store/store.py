@@ -57,6 +57,7 @@ class MessageStore:
         self._reads = Reads(parts.log, parts.queues, parts.index, settings)
         self._borders = deque([parts.reput.offset])  # where records begin, about a step apart
         self._upkeep = Upkeep(disk, directory, settings, events, parts, self._borders)
+        self.deletions = 0  # of topics, in this process
         self.slave = False  # settable: a slave dispatches all it has, and leaves the offsets of its readers alone
 
     @classmethod
@@ -186,14 +187,37 @@ class MessageStore:
         """
         self._delete({topic: self.end})
 
+    def learn_deletions(self, deleted: Mapping[str, int]) -> None:
+        """As a slave: which topics the master deleted, and where in the log. Raises StorageError."""
+        known, first = self._reput.deleted, self.first
+        new = {topic: offset for topic, offset in deleted.items() if offset > max(first, known.get(topic, 0))}
+        if new:
+            self._events.emit("deletions copied", topics=len(new))
+            self._delete(new)
+
+    def learn_ends(self, ends: Mapping[tuple[str, int], int], at: int) -> None:
+        """THREAD. As a slave: where the master's queues end; all records before ``at`` count. Raises StorageError."""
+        self._upkeep.note(ends=[(*queue, end) for queue, end in ends.items()], ends_at=at)
+
+    @property
+    def next_offsets(self) -> Mapping[tuple[str, int], int]:
+        """By queue the next queue offset, in the order in which the queues came; ``deletions`` says when some went."""
+        return self._appender.next_offsets
+
+    @property
+    def deleted(self) -> Mapping[str, int]:
+        """By deleted topic the physical offset of the deletion."""
+        return self._reput.deleted
+
     def _delete(self, deleted: Mapping[str, int]) -> None:
         """By topic the physical offset of the deletion."""
-        for topic, offset in deleted.items():
-            self._reput.deleted[topic] = max(offset, self._reput.deleted.get(topic, 0))
-        known = self._appender.next_offsets
-        for key in [key for key in known if key[0] in deleted]:
-            del known[key]
+        self.deletions += 1
+        self._reput.deleted = {topic: offset for topic, offset in self._reput.deleted.items() if offset > self.first}
+        self._reput.deleted.update(deleted)
         gone = self._queues.detach_topics(deleted)
+        known = self._appender.next_offsets
+        for key in [key for key in known if key[0] in deleted and self._queues.find(*key) is None]:
+            del known[key]
         try:
             self._upkeep.note(gone=[(queue.topic, queue.queue_id) for queue in gone], deleted=dict(self._reput.deleted))
         finally:
@@ -293,6 +317,7 @@ class MessageStore:
             self._log.flush()
             self._reput.run(self._log.end, self._log.end - self._reput.offset, self._clock.wall_ms())
             self._upkeep.save()
+            self._upkeep.close()
             if self.flushed == self.end == self.reput_offset:
                 mark_stopped(self._disk, self._directory)
         except StorageError as error:

@@ -34,6 +34,7 @@ class Upkeep:
         self._disk, self._directory, self._settings, self._events = disk, directory, settings, events
         self._parts, self._borders = parts, borders
         self._noting = threading.Lock()  # a batch is made and appended
+        self._closed = False
         self._index_gone: list[str] = []
         self._log_first = parts.log.first
         self.disk_full = False
@@ -76,7 +77,13 @@ class Upkeep:
     def note(self, **fields: object) -> None:
         """What else changes, durably: fields of a ``Batch``. On the loop or any thread. Raises StorageError."""
         with self._noting:
-            self._append(**fields)
+            if not self._closed:
+                self._append(**fields)
+
+    def close(self) -> None:
+        """Nothing is noted any more."""
+        with self._noting:
+            self._closed = True
 
     def _append(self, **fields: object) -> None:
         state = self._parts.state.state

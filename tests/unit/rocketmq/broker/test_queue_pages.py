@@ -1,0 +1,45 @@
+"""Where queues end and what was deleted: from a master to its slave, by pages or as an original tells it."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.table_peers import Master, Slave
+from tallystick.rocketmq.broker import queue_pages
+from tallystick.rocketmq.wire.values import RequestCode, TopicConfig
+
+
+def told(slave: Slave) -> dict[tuple[str, int], int]:
+    state = slave.shelf.store._parts.state.state
+    assert state is not None
+    return state.ends
+
+
+@pytest.mark.rule("H12")
+async def test_a_slave_learns_ends_and_deletions_in_pages(
+    master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_pages, "PAGE_QUEUES", 2)
+    slave.copy_queues()
+    for number in range(5):
+        master.shelf.send(*[b"m"] * (number + 1), topic=f"Topic{number}")
+    slave.shelf.store.append_raw(0, bytes(master.shelf.store.slice(0, 4096)))
+    slave.shelf.store.reput()
+    master.shelf.store.delete_topic("Topic1")
+    assert await slave.copy(master) == {}
+    assert told(slave) == {(f"Topic{number}", 0): number + 1 for number in (0, 2, 3, 4)}
+    assert slave.shelf.store.queue_range("Topic1", 0) == (0, 0)
+    assert slave.shelf.bodies("Topic2") == [b"m"] * 3
+    assert master.asked.count(RequestCode.GET_TABLE_PAGE) >= 2
+
+
+@pytest.mark.rule("H12")
+async def test_an_original_master_is_asked_for_each_topic(master: Master, slave: Slave) -> None:
+    slave.copy_queues()
+    await slave.copy(master)
+    master.react[RequestCode.GET_TABLE_PAGE] = lambda command: command.answer(3, " request type not supported")
+    master.tables.topics.put(TopicConfig("Mine"))
+    master.shelf.send(b"a", b"b", topic="Mine", queue_id=1)
+    master.shelf.store.reput()
+    assert await slave.copy(master) == {}
+    assert told(slave)["Mine", 1] == 2

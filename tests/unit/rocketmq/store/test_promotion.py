@@ -1,0 +1,133 @@
+"""A slave's store that becomes a master's: queue offsets go on where the old master's ended (rmq#8539)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from support.message_stores import SMALL, Shelf
+from tallystick.errors import UsageError
+from tallystick.rocketmq.store.values import GetStatus
+
+ENDS = {("Old", 0): 40, ("Topic", 0): 103}
+
+
+def partial() -> tuple[Shelf, Shelf]:
+    """A master, and a slave that has what came last: nothing of one topic, and not the newest of the other."""
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    master.send(*[b"old"] * 40, topic="Old")
+    master.send(*[b"%03d" % number for number in range(100)])
+    master.settle()
+    start = master.store.end // 4096 * 4096 - 4096
+    for at in range(start, master.store.end, 4096):
+        slave.store.append_raw(at, bytes(master.store.slice(at, 4096)))
+    slave.settle()
+    master.send(*[b"after"] * 3)
+    return master, slave
+
+
+def promoted(slave: Shelf) -> Shelf:
+    slave.settle()
+    slave.disk.kill()
+    slave.open(slave=False)
+    return slave
+
+
+def test_queue_offsets_go_on_where_the_masters_ended() -> None:
+    master, slave = partial()
+    slave.store.learn_ends(dict(master.store.next_offsets), master.store.end)
+    assert dict(master.store.next_offsets) == ENDS
+    promoted(slave)
+    for (topic, queue_id), end in ENDS.items():
+        assert slave.store.queue_range(topic, queue_id)[1] == end
+        assert slave.send(b"new", topic=topic, queue_id=queue_id)[0].queue_offset == end
+    slave.settle()
+    assert slave.bodies("Old") == [b"new"]
+    assert slave.store.get("Old", 0, 7, 1, 1 << 20).status is GetStatus.OFFSET_TOO_SMALL
+    assert slave.store.queue_range("Old", 0) == (40, 41)
+    first, end = slave.store.queue_range("Topic", 0)
+    assert (first > 0, end) == (True, 104)
+    read, at = [], first
+    while at < end:
+        found = slave.store.get("Topic", 0, at, 32, 1 << 20)
+        read += [bytes(view)[88:91] for view in found.buffers]
+        assert found.next_offset > at
+        at = found.next_offset
+    assert read
+    for _ in range(2):  # and once it is a master, it is one
+        slave.disk.kill()
+        slave.open()
+    assert slave.store.queue_range("Topic", 0) == (first, 104)
+
+
+def test_without_the_ends_it_is_refused_and_says_what_to_do() -> None:
+    _, slave = partial()
+    with pytest.raises(UsageError, match="never told where the master's queues end"):
+        promoted(slave)
+    slave.disk.kill()
+    slave.settings = replace(SMALL, ends_may_be_unknown=True)
+    slave.open(slave=False)
+    assert slave.send(b"new", topic="Old")[0].queue_offset == 0
+
+
+def test_ends_from_before_the_copy_began_do_not_count() -> None:
+    master, slave = partial()
+    slave.store.learn_ends(dict(master.store.next_offsets), 4000)
+    with pytest.raises(UsageError, match="queueEndsMayBeUnknown"):
+        promoted(slave)
+
+
+def test_a_slave_with_the_whole_log_needs_no_ends() -> None:
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    master.send(b"a", b"b")
+    slave.store.append_raw(0, bytes(master.store.slice(0, 4096)))
+    promoted(slave)
+    assert slave.send(b"new")[0].queue_offset == 2
+
+
+def test_a_slave_drops_what_its_master_deleted_and_shows_what_came_after() -> None:
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    master.send(b"old", b"older")
+    master.send(b"other", topic="Other")
+    slave.store.append_raw(0, bytes(master.store.slice(0, 4096)))
+    slave.settle()
+    master.store.delete_topic("Topic")
+    start = master.store.end
+    slave.store.learn_deletions(master.store.deleted)
+    assert slave.store.queue_range("Topic", 0) == (0, 0)
+    master.send(b"new")
+    slave.store.append_raw(start, bytes(master.store.slice(start, 4096)))
+    slave.settle()
+    for _ in range(2):
+        slave.store.learn_deletions(master.store.deleted)  # it hears of it in each round
+        assert (slave.bodies(), slave.bodies("Other")) == ([b"new"], [b"other"])
+        slave.disk.power_loss()
+        slave.open()
+
+
+def test_a_slave_that_hears_of_a_deletion_before_it_has_the_messages_never_shows_them() -> None:
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    master.send(b"old", b"older")
+    master.store.delete_topic("Topic")
+    master.send(b"new")
+    slave.store.learn_deletions(master.store.deleted)
+    slave.store.append_raw(0, bytes(master.store.slice(0, 4096)))
+    slave.store.reput()
+    assert slave.bodies() == [b"new"]
+
+
+def test_a_deletion_beyond_the_log_of_a_promoted_slave_takes_nothing_that_is_new() -> None:
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    master.send(b"old")
+    slave.store.append_raw(0, bytes(master.store.slice(0, 4096)))
+    master.send(*[b"lost with the master"] * 20, topic="Other")
+    master.store.delete_topic("Topic")
+    slave.store.learn_deletions(master.store.deleted)
+    promoted(slave)
+    assert slave.send(b"new")[0].queue_offset == 0
+    slave.settle()
+    assert slave.bodies() == [b"new"]
+    slave.disk.kill()
+    slave.open()
+    assert slave.bodies() == [b"new"]
