@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from tallystick.bookkeeper.ledger.batch_reads import BatchReads
 from tallystick.bookkeeper.ledger.identity import Answered, Belief, Identify, Identity, LinkIdentity, Unidentified
 from tallystick.bookkeeper.ledger.link import Link, Owner, Waiter
 from tallystick.bookkeeper.ledger.outstanding import Key, Lane
@@ -46,7 +47,7 @@ class BookieClient:
     ) -> None:  # fmt: skip
         self.settings = settings
         self._identify = identify
-        self.without_batch_reads: set[BookieId] = set()  # found out by readers: these close the connection on one
+        self.batch_reads = BatchReads()  # kept by readers
         self._network, self._clock, self._resolve, self._events = network, clock, resolve, events
         self._peers: dict[BookieId, _Peer] = {}
         self._next_request = 0
@@ -89,6 +90,16 @@ class BookieClient:
         answer = await self._ask(bookie, key, frame, self.settings.read_timeout_s)
         assert isinstance(answer, v2.BatchAnswer)
         return answer
+
+    def now(self) -> float:
+        """The time of this client's clock."""
+        return self._clock.now()
+
+    def connection(self, bookie: BookieId) -> int:
+        """The number of the connection that the next request to this bookie goes over, counted from 1."""
+        peer = self._peer(bookie)
+        peer.link()
+        return peer.links
 
     async def add(self, bookie: BookieId, frame: bytes, ledger: LedgerId, entry: EntryId) -> int:
         """Send one ADD frame; the code of its answer. Raises BookieUnavailable, RequestTimeout."""
@@ -242,6 +253,7 @@ class _Peer:
     ) -> None:
         self.bookie = bookie
         self.closed = False
+        self.links = 0  # made so far
         self._identify = identify
         self._identity: LinkIdentity | None = None  # of the newest link, once a channel asked
         self._network, self._clock, self._resolve = network, clock, resolve
@@ -259,6 +271,7 @@ class _Peer:
         limit = self._settings.max_frame_bytes + ANSWER_SLACK_BYTES
         link = Link(self.bookie, self._clock, self._events, limit, self._ended)
         self._link, self._identity = link, None
+        self.links += 1
         if self.closed:
             asyncio.get_running_loop().call_soon(link.end, "this client is closed")
         elif self._clock.now() < self._retry_at:

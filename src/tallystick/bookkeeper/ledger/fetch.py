@@ -156,8 +156,10 @@ class _Reading:
         )
 
     async def _ask_batch(self, piece: Range, bookie: BookieId) -> EntryRun:
-        if piece.first == piece.last or bookie in self._client.without_batch_reads:
+        batch_reads = self._client.batch_reads
+        if piece.first == piece.last or not batch_reads.allowed(bookie, self._client.now()):
             return await self._ask_singles(piece, bookie)
+        connection = self._client.connection(bookie)
         try:
             answer = await self._client.batch_read(
                 bookie,
@@ -167,10 +169,11 @@ class _Reading:
                 max_bytes=min(self._piece_bytes, self._settings.max_frame_bytes),
             )
         except BookieUnavailable:
-            # An old bookie closes the connection on a batch read. One that then answers a single read is such a one.
+            # An old bookie closes the connection on a batch read. One that then answers a single read may be one.
             run = await self._ask_singles(replace(piece, last=piece.first), bookie)
-            self._client.without_batch_reads.add(bookie)
+            batch_reads.closed(bookie, connection, self._client.now())
             return run
+        batch_reads.answered(bookie)
         _check(answer.code, piece, bookie)
         run = self._open(piece, answer.entries[: piece.last - piece.first + 1])
         if not len(run):

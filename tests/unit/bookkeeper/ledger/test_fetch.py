@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tallystick.bookkeeper.ledger.batch_reads import CLOSED_CONNECTIONS
 from tallystick.bookkeeper.ledger.fetch import Range, fetch_runs, ranges_of
 from tallystick.bookkeeper.ledger.read import Entry, read_entries
 from tallystick.bookkeeper.ledger.striping import Striping
@@ -207,8 +208,34 @@ async def test_q17_bookies_without_batch_reads_are_found_out_and_remembered(benc
     assert await collect(client, wanted) == list(range(500))
     assert await collect(client, wanted) == list(range(500))
     batch_reads = sum(len(asked(bookie, v2.BatchRead)) for bookie in bench.bookies.values())
-    assert batch_reads <= 3
-    assert client.without_batch_reads <= set(NAMES)
+    assert 0 < batch_reads <= 3 * CLOSED_CONNECTIONS
+    assert await collect(client, wanted) == list(range(500))
+    assert batch_reads == sum(len(asked(bookie, v2.BatchRead)) for bookie in bench.bookies.values())
+
+
+@pytest.mark.rule("Q17")
+async def test_q17_one_reset_during_batch_reads_changes_nothing_for_good(bench: Any) -> None:
+    """Many are in flight over the connection that is reset: all of them are one piece of evidence."""
+    await bench.bookie(*NAMES)
+    wanted = store(bench, NAMES, 3, 0, 499)
+    client = bench.client(read_window_bytes=4096)
+    for round_ in range(CLOSED_CONNECTIONS + 2):
+        left = 1
+
+        def reset_once(request: Any, bookie: Any) -> Any:
+            nonlocal left
+            if isinstance(request, v2.BatchRead) and left:
+                left -= 1
+                return bookie.CLOSE
+            return bookie.default(request)
+
+        for bookie in bench.bookies.values():
+            bookie.script = lambda request, bookie=bookie: reset_once(request, bookie)
+            bookie.requests.clear()
+        assert await collect(client, wanted) == list(range(500))
+        assert not left, round_
+        singles = sum(len(asked(bookie, v2.Read)) for bookie in bench.bookies.values())
+        assert singles <= 20, "the rest is read in batches"
 
 
 async def test_a_short_or_damaged_batch_goes_on_elsewhere(bench: Any) -> None:

@@ -1,0 +1,47 @@
+"""Which bookies are asked for batches of entries: an old one closes the connection on such a request.
+
+A connection may end for any reason, so one that did proves nothing. A bookie is taken for an old one when it closed
+several connections one after another on a batch read, each time gave a single entry after it, and never a batch; after
+a while it is tried again, since it may have been replaced. The original goes over to single reads at the first loss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tallystick.bookkeeper.wire.values import BookieId
+
+CLOSED_CONNECTIONS = 3
+RETRY_S = 1800.0
+
+
+@dataclass(slots=True)
+class _Evidence:
+    closed: int = 0
+    connection: int = 0  # the newest that was counted: all batch reads of one are lost with it
+    single_until: float = 0.0
+
+
+class BatchReads:
+    """What a client knows of its bookies. Connections of a bookie are numbered from 1."""
+
+    def __init__(self) -> None:
+        self._evidence: dict[BookieId, _Evidence] = {}
+
+    def allowed(self, bookie: BookieId, now: float) -> bool:
+        found = self._evidence.get(bookie)
+        return found is None or found.single_until <= now
+
+    def answered(self, bookie: BookieId) -> None:
+        """It answered a batch read, whatever it said."""
+        self._evidence.pop(bookie, None)
+
+    def closed(self, bookie: BookieId, connection: int, now: float) -> None:
+        """It closed this connection on a batch read, and then answered a single one."""
+        found = self._evidence.setdefault(bookie, _Evidence())
+        if connection <= found.connection:
+            return
+        found.connection = connection
+        found.closed += 1
+        if found.closed >= CLOSED_CONNECTIONS:  # also when it was tried again and nothing has changed
+            found.single_until = now + RETRY_S
