@@ -17,7 +17,7 @@ from tallystick.bookkeeper.metadata.driver import Bookies, MetadataDriver
 from tallystick.bookkeeper.wire import cookie
 from tallystick.bookkeeper.wire.cookie import Cookie
 from tallystick.bookkeeper.wire.values import MAX_ID, BookieId, BookieInfo
-from tallystick.errors import BookieUnavailable, NotFound, Unavailable, UsageError
+from tallystick.errors import BookieUnavailable, MetadataUnavailable, NotFound, Unavailable, UsageError
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
 from tallystick.runtime.events import Events
@@ -88,7 +88,7 @@ async def forget_bookie(driver: MetadataDriver, name: BookieId) -> None:
     Raises NotFound for an id that never joined; UsageError, and nothing is done, while it is registered or any ledger
     names it; MetadataError when not all ledgers could be looked at.
     """
-    await driver.sync()
+    began = await driver.sync()
     await _require_down(driver, name)
     if await driver.read_cookie(name) is None:
         raise NotFound(await _unknown(driver, name))
@@ -104,6 +104,8 @@ async def forget_bookie(driver: MetadataDriver, name: BookieId) -> None:
             bookie=name,
         )
     await _require_down(driver, name)  # it may have come back meanwhile
+    if await driver.sync() != began:  # what was read after a reconnect may be old
+        raise MetadataUnavailable("the connection to the metadata broke while ledgers were looked at; try again")
     await driver.delete_cookie(name)
 
 

@@ -5,12 +5,12 @@ import pytest
 
 from tallystick.admin import bookies
 from tallystick.admin.bookies import Registered
-from tallystick.bookkeeper.metadata.driver import Bookies, Versioned
+from tallystick.bookkeeper.metadata.driver import Bookies, Moment, Versioned
 from tallystick.bookkeeper.metadata.memory import MemoryDriver
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.cookie import Cookie, encode
 from tallystick.bookkeeper.wire.values import BookieInfo, Fragment, LedgerMetadata
-from tallystick.errors import NotFound, StorageError, UsageError
+from tallystick.errors import MetadataUnavailable, NotFound, StorageError, UsageError
 
 _names = itertools.count()
 COOKIE = Cookie("b", ("/data/tally",), ("/data/tally",), "the-cluster")
@@ -149,5 +149,17 @@ async def test_a_bookie_that_comes_back_while_ledgers_are_looked_at_is_not_forgo
 
     monkeypatch.setattr(bookies, "list_ledgers", ledgers)
     with pytest.raises(UsageError, match="stop it first"):
+        await bookies.forget_bookie(joined, "b0")
+    assert "b0" in await joined.cookies()
+
+
+async def test_ledgers_that_were_listed_over_two_connections_prove_nothing(joined, monkeypatch):
+    moments = iter([Moment("the-cluster", 1), Moment("the-cluster", 3)])
+
+    async def sync():
+        return next(moments)
+
+    monkeypatch.setattr(joined, "sync", sync)
+    with pytest.raises(MetadataUnavailable, match="try again"):
         await bookies.forget_bookie(joined, "b0")
     assert "b0" in await joined.cookies()

@@ -12,7 +12,7 @@ import pytest
 from support.bookies import Home, adds, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
-from tallystick.bookkeeper.bookie.collection import ORDER_FRESH_S, Order, order
+from tallystick.bookkeeper.bookie.collection import FIRST_RUN_S, ORDER_FRESH_S, Order, order
 from tallystick.bookkeeper.bookie.cookies import folder_of
 from tallystick.bookkeeper.metadata.driver import Record
 from tallystick.bookkeeper.metadata.memory import MemoryDriver
@@ -220,6 +220,13 @@ async def test_the_bookies_own_runs_delete(home: Home) -> None:
         await write(bookie, 1)
         await until(lambda: home.heard("ledgers deleted"))
         assert await stored(bookie, 1) == []
+
+
+async def test_the_first_run_does_not_wait_for_the_others_interval(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert FIRST_RUN_S == 60.0
+    monkeypatch.setattr("tallystick.bookkeeper.bookie.collection.FIRST_RUN_S", 0.01)
+    async with home.running(gc_wait_s=3600.0) as bookie:
+        await until(lambda: bookie.counts.collections == 1)
 
 
 @pytest.mark.parametrize("what", Order)
