@@ -108,7 +108,7 @@ class HaSlave:
         link = MasterLink(self, master)
         try:
             await self._network.connect(host.strip("[]"), int(port), lambda: link, CONNECT_S)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             self._explain(f"cannot connect to {master}: {error or 'no answer'}")
             return self.settings.retry_ms / 1000
         if self._master != master:  # changed while connecting

@@ -48,7 +48,7 @@ async def test_no_master_there(house: Any) -> None:
     assert slave.link.status().state == "not connected"
 
 
-@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:", "127.0.0.1:x", ":1", "[::1]:1"])
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:99999", ":1", "[::1]:1"])
 async def test_an_address_that_is_none(house: Any, address: str) -> None:
     slave = house.slave(address)
     await until(lambda: "cannot connect" in slave.link.status().why)
