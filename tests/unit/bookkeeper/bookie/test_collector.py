@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from support.stores import SMALL, Store
-from tallystick.errors import StorageError
+from tallystick.errors import DiskFull, StorageError
 
 
 @pytest.mark.parametrize("operation", ["read", "open"])
@@ -80,3 +80,59 @@ def test_a_file_that_cannot_be_deleted_is_told_and_tried_again() -> None:
     assert store.storage.sweep() == ()
     store.restart()
     assert not [name for name in store.disk.listdir(store.ledger_dir) if name.endswith((".log", ".index"))]
+
+
+def test_a_damaged_log_is_not_read_again_at_each_collection() -> None:
+    store = Store()
+    store.fill(5, range(2))
+    store.fill(6, range(90))
+    store.storage.checkpoint()
+    reads = 0
+
+    def fault(action: str, path: str) -> StorageError | None:
+        nonlocal reads
+        reads += action == "read" and path.endswith(".log")
+        return StorageError("simulated") if action == "read" and path.endswith(".log") else None
+
+    store.disk.fault = fault
+    for _ in range(3):
+        store.storage.collect([5, 6], {5})
+    assert (reads, store.storage.stats().damaged_logs) == (1, 1)
+    store.disk.fault = None
+    store.restart()
+    store.storage.collect([5, 6], {5})
+    assert store.storage.stats().damaged_logs == 0
+    assert all(store.has(5, entry) for entry in range(2))
+
+
+def test_a_checkpoint_that_fails_after_it_rewrote_logs_leaves_no_file() -> None:
+    store = Store(settings=replace(SMALL, memtable_bytes=1 << 20))
+    for start in range(0, 80, 20):
+        store.fill(5, range(start, start + 20))
+        store.storage.checkpoint()
+    store.fill(5, range(80, 100))
+    before = store.disk.listdir(store.ledger_dir)
+    plan = store.storage.begin_compaction()
+
+    def fault(action: str, path: str) -> StorageError | None:
+        return DiskFull("simulated") if action == "write" and path.endswith(f"{plan.log_id + 1:010x}.log") else None
+
+    store.disk.fault = fault
+    with pytest.raises(DiskFull):
+        store.storage.write(plan)
+    store.disk.fault = None
+    assert store.disk.listdir(store.ledger_dir) == before
+    assert all(store.has(5, entry) for entry in range(100))
+
+
+def test_a_leftover_with_the_name_of_a_log_to_come_must_be_deleted() -> None:
+    store = Store()
+    store.fill(5, range(20))
+    store.disk.open(f"{store.ledger_dir}/{store.storage._ledgers.next_log:010x}.index", create=True)
+    store.disk.kill()
+    store.disk.fault = lambda action, path: StorageError("simulated") if action == "unlink" else None
+    with pytest.raises(StorageError, match="simulated"):
+        store.open()
+    store.disk.fault = None
+    store.open()
+    assert all(store.has(5, entry) for entry in range(20))

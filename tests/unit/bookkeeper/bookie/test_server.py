@@ -8,7 +8,9 @@ import random
 import socket
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,8 @@ from support.bookies import KEY, Home, Peer, SpyDisk, adds, codes, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie import server
 from tallystick.bookkeeper.bookie.bookie import Bookie
-from tallystick.bookkeeper.bookie.server import Bounds
+from tallystick.bookkeeper.bookie.server import BookieServer, Bounds
+from tallystick.bookkeeper.bookie.turns import Kind
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.runtime.budget import Reason
@@ -235,6 +238,47 @@ async def test_answers_to_fencing_reads_that_wait_for_the_disk_are_bounded(
         for _ in range(51):
             assert await peer.frame() is not None
     assert bookie.counts.unfinished_bytes == 0
+
+
+@dataclass(eq=False)
+class Taken:
+    """A session whose peer has taken everything since it was counted."""
+
+    server: BookieServer
+    peer: str = "quick"
+    aborted: bool = False
+
+    def look(self) -> None:
+        self.server.unsent(self, 0, True)
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+async def test_nobody_is_closed_for_what_has_gone_out_meanwhile(bookie: Bookie) -> None:
+    quick: Any = [Taken(bookie._server) for _ in range(3)]
+    for session in quick:
+        bookie._server.unsent(session, server.MAX_HELD_BYTES // 2, False)
+    assert not any(session.aborted for session in quick)
+    assert bookie.counts.unsent_bytes == 0
+
+
+async def test_a_read_waits_for_its_turn_and_adds_do_not_wait_for_it(
+    bookie: Bookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = bookie._server._turns
+    async with talking(bookie) as writer, talking(bookie) as reader:
+        assert await writer.code(adds(1, [0])) == Code.OK
+        with monkeypatch.context() as no_reads:
+            no_reads.setattr(turns, "admits", lambda kind: kind == Kind.ADD)
+            no_reads.setattr(turns, "begin", lambda: iter(()))
+            reader.writer.write(read(1, 0))
+            await until(lambda: turns.due)
+            for entry in range(1, 20):
+                assert await writer.code(adds(1, [entry])) == Code.OK
+            assert bookie.counts.reads == 0
+        answer = await reader.frame()
+        assert answer is not None and codes(answer)[0][1] == Code.OK
 
 
 async def test_many_connections_bring_less_at_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.bookies import Home, adds, codes, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
+from tallystick.bookkeeper.bookie.session import Session, Surroundings
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.v2 import Code
 
@@ -56,3 +59,48 @@ async def test_a_peer_that_does_not_take_its_answers_is_not_read(bookie: Bookie)
                 frame = await slow.frame()
                 assert frame is not None
                 got += 1
+
+
+@dataclass
+class Told:
+    """A crowd and a transport in one: what a session says of the bytes that its peer has not taken."""
+
+    waiting: int = 0
+    told: list[tuple[int, bool]] = field(default_factory=list)
+
+    def unsent(self, session: Session, size: int, taken: bool) -> None:
+        self.told.append((size, taken))
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def is_closing(self) -> bool:
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+
+async def test_what_was_written_as_one_counts_until_all_of_it_is_taken() -> None:
+    told: Any = Told()
+    session = Session(Surroundings(told, told, told, told, told))
+    session.connection_made(told)
+
+    def look(waiting: int, written: int = 0) -> tuple[int, bool]:
+        told.waiting = waiting
+        if written:
+            session.deliver([bytes(written)])
+        else:
+            session.look()
+        return told.told[-1]
+
+    assert look(2_400_000, written=5_000_000) == (5_000_000, True)
+    assert look(2_400_000) == (5_000_000, False)
+    assert look(1_000_000) == (5_000_000, True)
+    assert look(2_000_000, written=1_000_000) == (6_000_000, False)
+    assert look(900_000) == (1_000_000, True)
+    assert look(900_000) == (1_000_000, False)
+    assert look(1_000) == (0, True), "a little is not worth counting"
+    count = len(told.told)
+    look(1_000, written=500)
+    assert len(told.told) == count

@@ -44,6 +44,7 @@ def test_deleted_ledgers_give_back_a_full_disk_again_and_again() -> None:
     store = full_store()
     before = used(store)
     drop(store)
+    assert all(store.has(6, entry) for entry in range(60)), "what no checkpoint could write is still in memory"
     assert store.storage.stats().entry_logs == 1
     assert used(store) < before / 2 + SMALL.state_spare_bytes
     fill_up(store)  # all that was given back is taken by something else
@@ -96,3 +97,12 @@ def test_a_ledger_made_again_after_it_was_dropped_has_none_of_the_entries_that_t
     for reopen in (store.power_loss, store.restart):
         assert store.has(5, 0, b"new") and store.storage.read(5, 1)[0] == Code.NO_ENTRY
         reopen()
+
+
+def test_room_is_kept_from_the_start_on() -> None:
+    store = full_store()
+    store.disk.unlink(f"{store.ledger_dir}/state.spare")
+    store.power_loss()
+    fill_up(store)
+    drop(store)
+    assert store.storage.stats().entry_logs == 1
