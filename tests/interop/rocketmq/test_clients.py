@@ -162,6 +162,37 @@ async def test_admin_commands_of_the_original(place: Place, topic: str) -> None:
     assert sorted(int(maximum) for _, _, _, maximum in offsets) == [0, 0, 1]
 
 
+async def test_what_operators_order_and_ask_of_a_broker(place: Place, topic: str) -> None:
+    house, address, group = place.house, place.broker.address, f"{topic}-g"
+    await house.make_topic(topic, queues=1)
+    await place.send("java", topic, first=0, count=3, how="sync")
+    assert "success" in await house.admin(f"updateSubGroup -b {address} -g {group}")
+    assert (await place.poll("java", topic, group, 3))["count"] == "3"
+    status = await house.admin(f"brokerStatus -b {address}")
+    for name in ("putLatency99", "commitLogDirCapacity", "getMissTps", "EndTransactionQueueSize"):
+        assert name in status, name
+    for order in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):
+        assert "success" in await house.admin(f"{order} -b {address}"), order
+    printed = {line: await house.admin(line) for line in (
+        f"resetOffsetByTime -g {group} -t {topic} -s 0",
+        f"skipAccumulatedMessage -g {group} -t {topic}",
+        f"brokerConsumeStats -b {address}",
+        f"queryCq -t {topic} -q 0 -i 0 -b {address}",
+        f"producer -b {address}",
+        f"haStatus -b {address}",
+        "getNamesrvConfig",
+    )}  # fmt: skip
+    for line, text in printed.items():
+        assert "not supported" not in text, (line, text)
+        assert "Exception" not in text, (line, text)
+    shown = list(printed.values())
+    assert re.search(r"b0\s+0\s+0\b", shown[0]), shown[0]
+    assert re.search(r"b0\s+0\s+3\b", shown[1]), shown[1]
+    assert topic in shown[2]
+    assert "max: 3, min: 0" in shown[3]
+    assert "listenPort" in shown[-1] or "kvConfigPath" in shown[-1]
+
+
 async def _has_two_members(broker: Broker, group: str) -> bool:
     return len(await broker.members(group)) == 2
 
