@@ -40,7 +40,7 @@ class Rounds:
         self._timed = now + first_s
         self._early_from = now
         self._wanted: dict[str, _Want] = {}
-        self._sought: tuple[str, ...] = ()  # what was wanted when the round began
+        self._sought: dict[str, _Want] = {}  # what was wanted when the round began
         self._is_timed = False  # the round that began last
 
     def master_found(self, master: str | None, now: float) -> None:
@@ -69,7 +69,7 @@ class Rounds:
         return min(self._timed, max(early, self._early_from))
 
     def began(self, now: float) -> None:
-        self._sought, self._is_timed = tuple(self._wanted), now >= self._timed
+        self._sought, self._is_timed = dict(self._wanted), now >= self._timed
         if not self._is_timed:
             self._early_from = now + GAP_S
 
@@ -77,13 +77,18 @@ class Rounds:
         """The table has ``known`` now. ``failed``: at least one part was not copied."""
         if self._is_timed:
             self._timed = now + self._period_s
-        if not failed:
-            self._wanted.pop(_EVERYTHING, None)
+        if not failed and self._is_still(_EVERYTHING):
+            del self._wanted[_EVERYTHING]
         for topic in [topic for topic in self._wanted if topic in known]:
             del self._wanted[topic]
         for name in self._sought:
-            if name in self._wanted:
+            if self._is_still(name):
                 self._put_off(self._wanted[name], now)
+
+    def _is_still(self, name: str) -> bool:
+        """Whether it is wanted, and only since before the round: what was wanted during it, another master's table for
+        example, may have come too late for it."""
+        return name in self._sought and self._wanted.get(name) is self._sought[name]
 
     def _put_off(self, want: _Want, now: float) -> None:
         want.due = now + want.gap_s if want.gap_s < self._period_s else math.inf

@@ -137,3 +137,19 @@ def test_in_any_order_of_events_rounds_keep_their_distance_and_nothing_new_waits
                 assert due is None or due <= now + GAP_S
         # Of three in a row one is timed, at most: two early ones are a second apart.
         assert all(third - first >= GAP_S for first, third in zip(begun, begun[2:], strict=False)), begun
+
+
+@pytest.mark.parametrize("another_master", [False, True])
+def test_what_is_wanted_during_a_round_is_not_brought_by_it(another_master: bool) -> None:
+    rounds = Rounds(0.0, first_s=600.0, period_s=600.0)
+    rounds.master_found("m", 0.0)
+    rounds.began(0.1)
+    if another_master:
+        rounds.master_found("other", 0.5)
+    else:
+        rounds.followed(0.5)
+    rounds.ended((), 1.0, failed=False)
+    assert rounds.wake_at() == 0.1 + GAP_S
+    rounds.began(1.1)
+    rounds.ended((), 1.2, failed=False)
+    assert rounds.wake_at() == 600.0
