@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from support.message_stores import Shelf
+from tallystick.errors import StorageError
 from tallystick.rocketmq.broker.admin import Admin
 from tallystick.rocketmq.broker.answers import Later
 from tallystick.rocketmq.broker.clients import Clients
@@ -24,6 +25,7 @@ from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import HaStatus
 from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.values import ResponseCode
 from tallystick.runtime.events import Events
 
 MASTER = BrokerSettings("/store", "b0", "c0", port=22500)
@@ -35,6 +37,15 @@ class Caller:
     """As much of a link as the admin looks at."""
 
     peer: str = "127.0.0.1:4711"
+
+
+class _Saved:
+    """All is saved before anybody could be answered."""
+
+    changes = 0
+
+    def send(self, link: Link, answer: Command, since: int, unsaved: ResponseCode = ResponseCode.SUCCESS) -> None:
+        link.send(answer)
 
 
 class Desk:
@@ -51,15 +62,16 @@ class Desk:
         self.restart()
 
     def restart(self) -> None:
-        slave, defaults = self.settings.is_slave, self.settings.topic_defaults()
-        self.tables = Tables(self.files, defaults, self.clock, self.events, self._changed, self._end_of, slave=slave)
+        slave = self.settings.is_slave
+        self.tables = Tables(self.files, self.settings, self.clock, self.events, self._changed, self._end_of)
+        self.tables.changed = self._save_urgent
         self.shelf.store.slave = slave
         tables = self.tables
         identity = Identity("c0", "b0", self.settings.broker_id, "127.0.0.1:22500", "127.0.0.1:22501", self.instance)
         self.parts = Parts(
             self.settings, identity, self.clock, self.events, self.shelf.store, tables.topics, tables.groups,
             tables.offsets, tables.delays, Clients[Link](), QueueLocks(),
-            lambda: HaStatus(master=not slave, end=self.shelf.store.end), 
+            lambda: HaStatus(master=not slave, end=self.shelf.store.end), _Saved(),
             {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(self.shelf.store)},
         )  # fmt: skip
         self.admin = Admin(self.parts)
@@ -71,8 +83,19 @@ class Desk:
         self.topics_changed += 1
 
     def save(self) -> None:
-        for name, text in self.tables.unsaved().items():
-            self.files.save(name, text)
+        self._save(self.tables.unsaved())
+
+    def _save_urgent(self) -> None:
+        """Before the answer: there is none here that could wait."""
+        self._save(self.tables.unsaved(urgent=True))
+
+    def _save(self, names: list[str]) -> None:
+        for name in names:
+            try:
+                self.files.save(name, *self.tables.text(name))
+                self.tables.saved(name)
+            except StorageError:
+                self.tables.failed(name)
 
     def handle(self, command: Command) -> Command:
         answer = self.admin.handle(cast("Link", Caller()), command)

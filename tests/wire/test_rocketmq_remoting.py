@@ -198,6 +198,6 @@ def test_every_recorded_configuration_file_is_read_and_written_again(name: str) 
     text, kind = GOLDEN["files"][name], TABLES[name.split(" ")[0]]
     value: Any = dialect.read_as(text, kind)
     if text.startswith("{\n"):
-        assert dialect.write_pretty(value) == text
+        assert dialect.read(b"".join(dialect.write_lines(value))) == dialect.read(text)
     else:  # a slave keeps its master's delay offsets as they came, whatever their form
         assert dialect.write(value, quoted=True).decode() == text

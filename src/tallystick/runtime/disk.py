@@ -356,14 +356,14 @@ class FolderLock:
         os.close(self._fd)
 
 
-def write_atomic(disk: Disk, path: str, data: bytes) -> None:
-    """Replace a small file so that a crash leaves the old or the new content: temp, sync, rename, sync folder."""
+def write_atomic(disk: Disk, path: str, *data: Buffer) -> None:
+    """Replace a file so that a crash leaves the old or the new content: temp, sync, rename, sync folder."""
     temporary = path + ".new"
     if disk.exists(temporary):
         disk.unlink(temporary)
     file = disk.open(temporary, create=True)
     try:
-        file.write([data], 0)
+        file.write(data, 0)
         file.sync()
     finally:
         file.close()

@@ -3,9 +3,10 @@
 The slave runs the production copy (``MetadataSync``, ``Rounds``) against the production answers; both save to disks
 that crash, and power loss takes the end of the master's log where the slave does not have it yet. Promises (H12, H13):
 nobody ever sees a table that the master never had; what was saved is there after a crash; what a consumer committed on
-the slave is not set back by a master that comes back; the master's offset is never beyond what was consumed of its log;
-a topic whose messages the slave has is soon known there; nothing is copied from another broker that answers at the
-master's address while the master is away; in the end both have the same tables.
+the slave is not set back by a master that comes back, and undoes nothing that an operator set there since; the master's
+offset is never beyond what was consumed of its log; a topic whose messages the slave has is soon known there; nothing
+is copied from another broker that answers at the master's address while the master is away; in the end both have the
+same tables.
 """
 
 from __future__ import annotations
@@ -78,17 +79,26 @@ class Life:
         self.proved = ""
         self._relink_soon()
         self.promised = 0
-        self.known: list[Mapping[str, object]] = [*_tables(self.slave)]  # all that a slave may show
-        self.saved: list[Mapping[str, object]] = [*_tables(self.master)]  # what the master's changes ended in
+        self.known: list[Mapping[str, object]] = [
+            dict(table) for table in _tables(self.slave)
+        ]  # all that a slave may show
+        self.states: list[list[Mapping[str, object]]] = []  # of the master's tables: what was saved, what came after
+        self.master.on_saved = self._saved
+        self._saved()
         self._change(self.master.tables.topics.all, TOPIC, TopicConfig(TOPIC, QUEUES, QUEUES))
         self._change(self.master.tables.groups.all, GROUP, GroupConfig(GROUP))
         self.counts, self.got = [0] * QUEUES, [0] * QUEUES
+        self.set_to: list[int | None] = [None] * QUEUES  # by an operator, and nothing was committed since
         self._follow()
 
     def schedule(self) -> None:
         rng = self.world.random
         for _ in range(STEPS):
-            self.world.after(rng.random() * STORM_S, rng.choice((self._produce, self._consume, self._operate)))
+            self.world.after(
+                rng.random() * STORM_S, rng.choice((self._produce, self._consume, self._consume, self._operate))
+            )
+        for _ in range(rng.choice((0, 4))):
+            self.world.after(rng.random() * STORM_S, self._reset)
         for _ in range(self.deaths):
             self.world.after(rng.random() * STORM_S, self._kill, rng.choice((self.master, self.slave)))
         for node in (self.master, self.slave) if self.flaky else ():
@@ -141,7 +151,13 @@ class Life:
             self.counts[queue_id] = position
             self.got[queue_id] = max(self.got[queue_id], min(position, end))
             self.world.note(node.name, "commit", queue_id, position)
-            node.commit(queue_id, position)
+            if node is self.master and position < (node.offset(queue_id) or 0):  # after a reset that was not saved
+                self.slave.lift(queue_id)
+            # A slave that has not heard of a reset yet has commits of the time before.
+            promised = node is self.master or node.resets(queue_id) == self.master.resets(queue_id)
+            if promised:
+                self.set_to[queue_id] = None
+            node.commit(queue_id, position, promised=promised)
             self.check()
 
     def _operate(self) -> None:
@@ -164,12 +180,29 @@ class Life:
             case TopicConfig():
                 tables.topics.delete(name) if gone else tables.topics.put(config)
                 self.world.after(self.world.random.random(), self._dispatch, name)
-                self.saved[0] = after
+                self.states[0].append(after)
             case GroupConfig():
                 tables.groups.delete(name) if gone else tables.groups.put(config)
-                self.saved[1] = after
+                self.states[1].append(after)
         self.world.note("changed", name, gone)
         self.promised += 1
+
+    def _saved(self) -> None:
+        self.states = [[dict(table)] for table in _tables(self.master)]
+
+    def _reset(self) -> None:
+        """An operator sets the group elsewhere at the master; its consumer begins there."""
+        queue_id = self.world.random.randrange(QUEUES)
+        if self.master.up and self.master.offset(queue_id) is not None:
+            offset = self.world.random.randint(0, self.got[queue_id])
+            self.world.note("reset", queue_id, offset)
+            self.slave.lift(queue_id)
+            self.master.lift(queue_id)
+            self.counts[queue_id], self.set_to[queue_id] = offset, None
+            self.master.tables.offsets.reset(TOPIC, GROUP, queue_id, offset)
+            if self.master.save_urgent():
+                self.set_to[queue_id] = offset
+                self.promised += 1
 
     def announce(self) -> None:
         """In the calm: a new topic, whose first message comes to the slave at once."""
@@ -318,10 +351,10 @@ class Life:
             return
         self.counts = [min(count) for count in zip(self.counts, node.ends, strict=True)]  # its first pull tells it
         if not self.flaky and any(
-            table not in (told, *self.known[-1:]) for table, told in zip(_tables(node), self.saved, strict=True)
+            table not in states for table, states in zip(_tables(node), self.states, strict=True)
         ):
             raise Violation("saved: the master came back with another table than it had")
-        self.saved = [*_tables(node)]
+        self._saved()
         self.check()
 
     # What must be true
@@ -330,10 +363,13 @@ class Life:
         for queue_id, got in enumerate(self.got):
             if self.master.up and (self.master.offset(queue_id) or 0) > got:
                 raise Violation(f"H13: the master has offset {self.master.offset(queue_id)}, {got} were consumed")
+            if self.master.up and self.set_to[queue_id] not in (None, self.master.offset(queue_id)):
+                now = self.master.offset(queue_id)
+                raise Violation(f"H13: an operator set the offset to {self.set_to[queue_id]}, it is {now}")
         if not self.slave.up:
             return
         for table in _tables(self.slave):
-            if table not in self.known:
+            if dict(table) not in self.known:
                 raise Violation(f"H12: the slave shows a table that the master never had: {sorted(table)}")
         for queue_id, offset in self.slave.own.items():
             if (self.slave.offset(queue_id) or 0) < offset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 from tallystick.errors import StorageError
@@ -21,7 +22,7 @@ from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.wire.bodies import HaStatus
 from tallystick.rocketmq.wire.headers import UpdateOffsetHeader
 from tallystick.rocketmq.wire.remoting import Command, request
-from tallystick.rocketmq.wire.values import RequestCode
+from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
 from tallystick.runtime.events import Events
 from tallystick.sim.disk import SimDisk
 from tallystick.sim.invariants import Violation
@@ -29,6 +30,7 @@ from tallystick.sim.world import World, WorldClock
 
 TOPIC, GROUP = "Orders", "billing"
 QUEUES = 2
+URGENT_S = 0.2
 ROOT = "/store"
 
 
@@ -49,6 +51,7 @@ class Node:
         self.sure: dict[int, int] = {}
         self.own: dict[int, int] = {}
         self.sure_own: dict[int, int] = {}
+        self.on_saved: Callable[[], None] = lambda: None
         self.disk.makedirs(ROOT)
         self.disk.sync_dir("/")
         self.start()
@@ -57,16 +60,16 @@ class Node:
         self.life += 1
         clock, events, slave = WorldClock(self.world), Events(), self.settings.is_slave
         self.files = ConfigFiles(self.disk, ROOT)
-        self.tables = tables = Tables(
-            self.files, self.settings.topic_defaults(), clock, events, lambda: None, self._end_of, slave=slave
-        )
+        self.tables = tables = Tables(self.files, self.settings, clock, events, lambda: None, self._end_of)
+        self._saving = False
+        tables.changed = self._changed
         self.instance = f"{self.name}-{self.life}"
         identity = Identity("c0", "b0", int(slave), "127.0.0.1:22500", "127.0.0.1:22501", self.instance)
         self.admin = Admin(
             Parts(
                 self.settings, identity, clock, events, cast("MessageStore", None), tables.topics, tables.groups,
                 tables.offsets, tables.delays, Clients(), QueueLocks(), lambda: HaStatus(not slave, 0),
-                {OFFSETS: OffsetPages(tables.offsets)},
+                _Unwaited(), {OFFSETS: OffsetPages(tables.offsets)},
             )
         )  # fmt: skip
         self.up = True
@@ -88,28 +91,65 @@ class Node:
     def offset(self, queue_id: int) -> int | None:
         return self.tables.offsets.get(TOPIC, GROUP, queue_id)
 
+    def _changed(self) -> None:
+        """An urgent table: it is saved soon, with all that changes until then."""
+        if not self._saving:
+            self._saving = True
+            self.world.after(self.world.random.random() * URGENT_S, self._save_urgent, self.life)
+
+    def _save_urgent(self, life: int) -> None:
+        if self.up and life == self.life:
+            self.save_urgent()
+
+    def save_urgent(self) -> bool:
+        """Whether it is done: what was asked for is answered now."""
+        self._saving = False
+        if self._save_all(self.tables.unsaved(urgent=True)):
+            self.on_saved()
+            return True
+        self._changed()
+        return False
+
     def _save(self, life: int) -> None:
         if not self.up or life != self.life:
             return
         now, own = {queue_id: self.offset(queue_id) or 0 for queue_id in range(QUEUES)}, dict(self.own)
+        if self._save_all(self.tables.unsaved()):
+            self.sure, self.sure_own = now, own
+            self.on_saved()
+        self.world.after(SAVE_S, self._save, life)
+
+    def _save_all(self, names: list[str]) -> bool:
         failed = False
-        for name, text in self.tables.unsaved().items():
+        for name in names:
             try:
-                self.files.save(name, text)
+                self.files.save(name, *self.tables.text(name))
+                self.tables.saved(name)
             except StorageError:
                 failed = True
                 self.tables.failed(name)
-        if not failed:
-            self.sure, self.sure_own = now, own
-        self.world.after(SAVE_S, self._save, life)
+        return not failed
 
-    def commit(self, queue_id: int, offset: int) -> bool:
-        """As a consumer asks for it; a slave that has copied nothing yet refuses."""
+    def commit(self, queue_id: int, offset: int, *, promised: bool) -> None:
+        """As a consumer asks for it; a slave that has copied nothing yet refuses.
+
+        ``promised``: what is committed on the slave is never set back.
+        """
         header = UpdateOffsetHeader(consumer_group=GROUP, topic=TOPIC, queue_id=queue_id, commit_offset=offset)
         taken = self.answer(request(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_fields())).code == 0
         if taken and self.settings.is_slave:
-            self.own[queue_id] = min(offset, self.ends[queue_id])
-        return taken
+            self.lift(queue_id)
+            if promised:
+                self.own[queue_id] = min(offset, self.ends[queue_id])
+
+    def lift(self, queue_id: int) -> None:
+        """What was committed here is promised no more."""
+        self.own.pop(queue_id, None)
+        self.sure_own.pop(queue_id, None)
+        self.sure.pop(queue_id, None)
+
+    def resets(self, queue_id: int) -> int:
+        return self.tables.offsets.resets.get(f"{TOPIC}@{GROUP}", queue_id)
 
     def told(self, queue_id: int) -> None:
         """The master has what was committed here."""
@@ -119,6 +159,15 @@ class Node:
     def answer(self, command: Command) -> Command:
         answer = self.admin.handle(cast("Link", _Caller()), command)
         return answer.command if isinstance(answer, Later) else answer
+
+
+class _Unwaited:
+    """The answers of this world wait for nothing."""
+
+    changes = 0
+
+    def send(self, link: Link, answer: Command, since: int, unsaved: ResponseCode = ResponseCode.SUCCESS) -> None:
+        link.send(answer)
 
 
 class _Caller:

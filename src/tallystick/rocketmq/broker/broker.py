@@ -124,11 +124,10 @@ class Broker:
         settings, outside = self.settings, self._outside
         files = ConfigFiles(outside.disk, settings.store_dir)
         self.tables = Tables(
-            files, settings.topic_defaults(), outside.clock, outside.events, self._topics_changed,
-            lambda topic, queue_id: store.queue_range(topic, queue_id)[1], slave=settings.is_slave,
-            auto_create_groups=settings.auto_create_groups,
+            files, settings, outside.clock, outside.events, self._topics_changed,
+            lambda topic, queue_id: store.queue_range(topic, queue_id)[1],
         )  # fmt: skip
-        self._saver = Saver(self.tables, files, outside.events)
+        self._saver = Saver(self.tables, files, outside.clock, outside.events)
         self._stack.push_async_callback(self._saver.close)
         self._saver.start()
         watch(self._saver.tasks, self._fail)
@@ -150,7 +149,7 @@ class Broker:
         return Parts(
             settings, identity, self._outside.clock, self._outside.events, store, tables.topics, tables.groups,
             tables.offsets, tables.delays, Clients(), QueueLocks(),
-            self._ha_status, {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(store)},
+            self._ha_status, self._saver, {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(store)},
             counts=self.counts, announced=self._announced,
         )  # fmt: skip
 
@@ -161,9 +160,10 @@ class Broker:
         keys = UniqueKeys(host[:-4], os.getpid(), parts.clock.wall_ms())
         drafting = Drafting(settings, parts.topics, parts.groups, parts.locks, parts.clock, keys)
         self._sends = Sends(
-            self.log, drafting, SendBack(settings, store, parts.topics, parts.groups), self.counts, parts.events,
+            self.log, drafting, SendBack(settings, store, parts.topics, parts.groups), parts.saves, self.counts,
+            parts.events,
             store_host=host, is_slave=settings.is_slave, max_message_bytes=settings.store.max_message_bytes,
-            refusal=lambda: store.refusal,
+            refusal=lambda: store.refusal, fresh=parts.topics.fresh,
         )  # fmt: skip
         self._pulls = Pulls(parts, self.counts)
         self._stack.callback(self._pulls.close)
@@ -172,7 +172,7 @@ class Broker:
         self._stack.callback(clients.close)
         clients.start()
         self._requests = Requests(
-            self._sends, self._pulls, clients, Admin(parts), self.log.catch_up, parts.events
+            self._sends, self._pulls, clients, Admin(parts), self.log.catch_up, parts.saves, parts.events
         )  # fmt: skip
 
     async def _listen(self) -> None:

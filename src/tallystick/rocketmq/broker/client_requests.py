@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tallystick.rocketmq.broker.answers import Later
 from tallystick.rocketmq.broker.clients import Changed, Member
@@ -74,18 +74,16 @@ class ClientRequests:
         link.keep(kept - self._beats.get(link, 0))
         self._beats[link] = kept
         wanted = beat.fingerprint == 0 or self._clients.wants_subscriptions(beat)
-        groups = [group for group in beat.consumers if self._may_consume(group)]
+        groups = self._may_consume(beat.consumers)
         now = self._parts.clock.now()
         self._notify(self._clients.heard(link, beat, groups, command.language, command.version, now))
         return command.answer(ResponseCode.SUCCESS, None, headers.HeartbeatAnswer(True, wanted).to_fields())
 
-    def _may_consume(self, group: ConsumerGroup) -> bool:
-        """A group that may has a retry topic from now on."""
-        config = self._parts.groups.get(group.name)
-        if config is None:
-            return False
-        self._parts.topics.create_retry(RETRY_PREFIX + group.name, config.retry_queues)
-        return True
+    def _may_consume(self, groups: Sequence[ConsumerGroup]) -> list[ConsumerGroup]:
+        """Those that may have retry topics from now on; what is new is made in one step."""
+        known = self._parts.groups.get_all(group.name for group in groups)
+        self._parts.topics.create_retries({RETRY_PREFIX + name: one.retry_queues for name, one in known.items()})
+        return [group for group in groups if group.name in known]
 
     def _leave(self, link: Link, command: Command) -> Command:
         header = headers.UnregisterClientHeader.of(command)

@@ -1,9 +1,12 @@
-"""``store/config/``: the broker's tables as text files of the original's names and form (``ConfigManager``, H12).
+"""``store/config/``: the broker's tables as JSON files of the original's names and members (``ConfigManager``, H12).
 
 ::
 
     topics.json            written at each change            consumerOffset.json   every 5 s while it changes
     subscriptionGroup.json written at each change            delayOffset.json      a slave's copy, as the master sent it
+                                                            tallyResets.json      ours alone: see ``resets``
+
+The original indents them; ours have a line for each entry, which is written in a thirtieth of the time.
 
 X is renamed to ``X.bak`` and then made anew by way of ``X.new``: after a crash at any moment X is whole, or it is not
 there and X.bak is whole. The original writes X in place instead; both read what the other left.
@@ -22,6 +25,7 @@ TOPICS = "topics.json"
 GROUPS = "subscriptionGroup.json"
 CONSUMER_OFFSETS = "consumerOffset.json"
 DELAY_OFFSETS = "delayOffset.json"
+RESETS = "tallyResets.json"
 
 T = TypeVar("T")
 
@@ -55,15 +59,29 @@ class ConfigFiles:
                 continue
             if candidate != path:
                 self._disk.rename(candidate, path)
+            self._settle(path)
             return table
         if damaged:
             first, why = damaged[0]
             raise CorruptRecord(f"the file is damaged, and so is its .bak: {why}; repair or remove both", path=first)
         return None
 
-    def save(self, name: str, text: bytes | str) -> None:
-        """Durable when it returns. Raises StorageError; then the old content stands, as the predecessor perhaps."""
+    def _settle(self, path: str) -> None:
+        """A process that died amid a save may have left names and bytes that power loss would still take back: what was
+        read is answered from now on, so it is on the disk first."""
+        file = self._disk.open(path)
+        try:
+            file.sync()
+        finally:
+            file.close()
+        self._disk.sync_dir(self.directory)
+
+    def save(self, name: str, *text: bytes) -> None:
+        """Replace the content by these pieces.
+
+        Durable when it returns. Raises StorageError; then the old content stands, as the predecessor perhaps.
+        """
         path = os.path.join(self.directory, name)
         if self._disk.exists(path):
             self._disk.rename(path, path + ".bak")
-        write_atomic(self._disk, path, text.encode() if isinstance(text, str) else text)
+        write_atomic(self._disk, path, *text)

@@ -1,7 +1,7 @@
 """What topics and groups have in common: configurations by name, with a version (``ConfigManager``, H12).
 
-Every change makes a new table and a new version in one step: whoever looks sees all of the old one or all of the new
-one, also while a slave takes over its master's (the original's slaves had empty tables meanwhile).
+A change is one step on the loop: whoever looks sees all of it or nothing, also while a slave takes over its master's
+table (the original's slaves had empty tables meanwhile).
 """
 
 from __future__ import annotations
@@ -24,44 +24,60 @@ C = TypeVar("C", bound=Named)
 
 
 class ConfigTable(Generic[C]):
-    """``changed`` is called after each change, when the new table stands: it saves, and for topics registers.
+    """``changed`` is called after each change: to save it, and for topics to register.
 
     ``system`` has what every broker has. ``slave`` (settable): the table is the master's; what somebody changes here
-    steps the version like any change, so the next copy makes it good.
+    steps the version like any change, so the next copy makes it good. ``most``: strangers and operators make no more
+    entries than that; a table that has more already is served as it is.
     """
 
     def __init__(
         self, clock: Clock, changed: Callable[[], None], system: Mapping[str, C], saved: Mapping[str, C],
-        version: DataVersion | None, *, slave: bool,
+        version: DataVersion | None, *, most: int, slave: bool,
     ) -> None:  # fmt: skip
-        self._clock, self._changed, self.system, self.slave = clock, changed, system, slave
+        self._clock, self._changed, self.system, self.most, self.slave = clock, changed, system, most, slave
         self.version = version or DataVersion(0, clock.wall_ms(), 0)
-        self._table: Mapping[str, C] = {**system, **saved}
+        self.changes = 0  # of this process
+        self.fresh: dict[str, int] = {}  # what was put and is not saved yet, and after how many changes
+        self._taken = 0  # the changes that the text has which is being saved
+        self._table: dict[str, C] = {**system, **saved}
 
     @property
     def all(self) -> Mapping[str, C]:
-        """The table as it stands; it never changes, the next change makes another one."""
+        """The table as it stands now; it changes under whoever waits."""
         return self._table
+
+    def room(self) -> int:
+        """How many more entries may be made."""
+        return max(0, self.most - len(self._table))
 
     def put(self, *configs: C) -> None:
         """Make or change entries, all in one step."""
-        new = {config.name: config for config in configs}
-        self._become({**self._table, **new}, self.version.next(self._clock.wall_ms()))
+        for config in configs:
+            self.fresh[config.name] = self.changes
+            self._table[config.name] = config
+        self._step(self.version.next(self._clock.wall_ms()))
 
     def delete(self, name: str) -> bool:
-        """False: there is none."""
-        if name not in self._table:
+        """Returns False if there is none."""
+        if self._table.pop(name, None) is None:
             return False
-        left = {other: config for other, config in self._table.items() if other != name}
-        self._become(left, self.version.next(self._clock.wall_ms()))
+        self._step(self.version.next(self._clock.wall_ms()))
         return True
+
+    def saved(self) -> None:
+        """The table is on the disk as it was when its text was taken."""
+        for name in [name for name, change in self.fresh.items() if change < self._taken]:
+            del self.fresh[name]
 
     def _copy(self, entries: Mapping[str, C], version: DataVersion) -> None:
         """A slave's table is its master's, version and all. Its own system entries stay."""
         table = {**self.system, **entries}
         if version != self.version or self._table != table:
-            self._become(table, version)
+            self._table = table
+            self._step(version)
 
-    def _become(self, table: Mapping[str, C], version: DataVersion) -> None:
-        self._table, self.version = table, version
+    def _step(self, version: DataVersion) -> None:
+        self.version = version
+        self.changes += 1
         self._changed()

@@ -73,8 +73,8 @@ class Drafting:
         """``keys`` gives ids to messages that come without one."""
         self._settings, self._topics, self._groups, self._locks = settings, topics, groups, locks
         self._clock, self._keys = clock, keys
-        self._table = topics.all
-        self._good: dict[str, _Good] = {}  # of that table
+        self._changes = topics.changes
+        self._good: dict[str, _Good] = {}  # since the topics changed last
         self._turn = 0
         self._added = f"{REGION}\x01{REGION_NAME}\x02{TRACE}\x01true\x02{CLUSTER}\x01{settings.cluster}\x02"
 
@@ -84,7 +84,7 @@ class Drafting:
         if not command.body:
             return Refusal(ResponseCode.SYSTEM_ERROR, "the message has no body", checked=False)
         topic = header.topic
-        good = self._good.get(topic) if self._topics.all is self._table else None
+        good = self._good.get(topic) if self._topics.changes == self._changes else None
         if good is None:
             found = self._check_topic(header)
             if isinstance(found, Refusal):
@@ -129,8 +129,8 @@ class Drafting:
         config = self._look_up(header)
         if isinstance(config, Refusal):
             return config
-        if self._topics.all is not self._table:
-            self._table, self._good = self._topics.all, {}
+        if self._topics.changes != self._changes:
+            self._changes, self._good = self._topics.changes, {}
         flags = int(SysFlag.MULTI_TAGS) if config.filter_type == "MULTI_TAG" else 0
         most = max(config.write_queues, config.read_queues)
         good = self._good[header.topic] = _Good(config, most, flags, header.topic.startswith(RETRY_PREFIX))
@@ -147,11 +147,20 @@ class Drafting:
             return Refusal(ResponseCode.INVALID_PARAMETER, refusal)
         if topic in NOT_FOR_CLIENTS:
             return Refusal(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
-        if config is None:
-            config = self._topics.create_on_send(topic, header.default_topic, header.default_topic_queue_nums)
-        if config is None:
-            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
-        return config
+        return config or self._create(header)
+
+    def _create(self, header: SendHeader) -> TopicConfig | Refusal:
+        topic = header.topic
+        if topic.startswith(RETRY_PREFIX):
+            group = topic.removeprefix(RETRY_PREFIX)
+            return self._topics.create_retry(topic) if self._groups.get(group) else _no_group(group)
+        made = self._topics.create_on_send(topic, header.default_topic, header.default_topic_queue_nums)
+        if made is not None:
+            return made
+        remark = f"topic[{topic}] not exist, apply first please!{FAQ}"
+        if not self._topics.room():
+            remark = f"topic[{topic}] not exist, and this broker has all the topics that it may (maxTopics)"
+        return Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
 
     def _next_of(self, count: int) -> int:
         """A queue for a message that may have any."""
@@ -173,8 +182,7 @@ class Drafting:
         group = header.topic.removeprefix(RETRY_PREFIX)
         config = self._groups.get(group)
         if config is None:
-            remark = f"subscription group not exist, {group} {FAQ}"
-            return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+            return _no_group(group)
         most = config.retry_max_times
         if version >= FIRST_MAX_RECONSUME_VERSION and header.max_reconsume_times is not None:
             most = header.max_reconsume_times
@@ -240,6 +248,10 @@ def _special(properties: str) -> bool:
         or "MSG_REGION\x01" in properties
         or "TRACE_ON\x01" in properties
     )
+
+
+def _no_group(group: str) -> Refusal:
+    return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group} {FAQ}")
 
 
 def _shown(config: TopicConfig) -> str:

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from tallystick.errors import BrokerError
 from tallystick.rocketmq.broker import attributes
 from tallystick.rocketmq.broker.answers import OK, Answer, check_is_master, page, refusal
+from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.topics import refusal_of_group
 from tallystick.rocketmq.wire import dialect, headers
@@ -42,7 +44,9 @@ class GroupRequests:
         current = groups.all.get(asked.name)
         after = attributes.changed(attributes.GROUP, current.attributes if current else None, asked.attributes)
         config = msgspec.structs.replace(asked, attributes=after)
-        if config != current:
+        if current is None and not groups.room():
+            raise _full(groups)
+        if config != current or config.name in groups.fresh:
             groups.put(config)
             self._parts.events.emit("group changed", group=config.name, peer=peer)
         return command.answer(OK)
@@ -54,6 +58,9 @@ class GroupRequests:
             remark = refusal_of_group(config.name)
             if remark is not None:
                 raise refusal(ResponseCode.INVALID_PARAMETER, remark)
+        groups = self._parts.groups
+        if len({config.name for config in asked if config.name not in groups.all}) > groups.room():
+            raise _full(groups)
         for config in asked:
             self._create(peer, request(command.code, None, dialect.write(config)))
         return command.answer(OK)
@@ -76,7 +83,7 @@ class GroupRequests:
             groups = page(groups, table.version, header.data_version, header.group_seq, header.max_group_num)
         forbidden = {name: bits for name, bits in table.forbidden.items() if name in groups}
         fields = headers.GroupPageAnswer(len(table.groups)).to_fields()
-        return command.answer(OK, None, fields, dialect.write(GroupTable(table.version, groups, forbidden)))
+        return command.answer(OK, None, fields, dialect.write_strict(GroupTable(table.version, groups, forbidden)))
 
     def _one(self, peer: str, command: Command) -> Command:
         config = self._parts.groups.get(headers.GroupHeader.of(command).group)
@@ -91,3 +98,8 @@ class GroupRequests:
         """What the group ever consumed here."""
         topics = self._parts.offsets.topics_of(headers.GroupHeader.of(command).group)
         return command.answer(OK, body=dialect.write(TopicNames(topics, self._parts.identity.address)))
+
+
+def _full(groups: Groups) -> BrokerError:
+    remark = f"This broker has {len(groups.all)} groups: more than {groups.most} are not made (maxGroups)."
+    return refusal(ResponseCode.SYSTEM_ERROR, remark)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tallystick.rocketmq.broker.config_table import ConfigTable
 from tallystick.rocketmq.broker.topics import is_group_name
@@ -21,6 +21,7 @@ SYSTEM_GROUPS = (
     "CID_RMQ_SYS_TRANS",
 )
 
+MAX_GROUPS = 10_000
 MAX_AUTO_GROUP_CHARS = 255  # of a group that makes itself; those made by hand are shorter
 
 
@@ -38,22 +39,42 @@ class Groups(ConfigTable[GroupConfig]):
         saved: GroupTable | None = None,
         *,
         auto_create: bool = True,
+        most: int = MAX_GROUPS,
         slave: bool = False,
     ):
         system = {name: GroupConfig(name, consume_broadcast_enable=True) for name in SYSTEM_GROUPS}
         groups, version = (saved.groups, saved.version) if saved else ({}, None)
-        super().__init__(clock, changed, system, groups, version, slave=slave)
+        super().__init__(clock, changed, system, groups, version, most=most, slave=slave)
         self._auto_create = auto_create
         self._forbidden = saved.forbidden if saved else {}
 
     def get(self, name: str) -> GroupConfig | None:
-        """The group; where groups make themselves, it is made now (and None means that its name is no good)."""
-        found = self._table.get(name)
-        if found is None and self._auto_create and is_group_name(name) and len(name) <= MAX_AUTO_GROUP_CHARS:
-            found = GroupConfig(name)
-            if not self.slave:
-                self.put(found)
+        """The group; where groups make themselves, it is made now.
+
+        Returns None if its name is no good, or if there is no room for another group.
+        """
+        return self._table.get(name) or self.get_all([name]).get(name)
+
+    def get_all(self, names: Iterable[str]) -> dict[str, GroupConfig]:
+        """As ``get``, in one step; those that it would return None for are left out."""
+        found: dict[str, GroupConfig] = {}
+        made: list[GroupConfig] = []
+        room = self.room() if self._auto_create else 0
+        for name in dict.fromkeys(names):
+            config = self._table.get(name)
+            if config is None and len(made) < room and is_group_name(name) and len(name) <= MAX_AUTO_GROUP_CHARS:
+                config = GroupConfig(name)
+                made.append(config)
+            if config is not None:
+                found[name] = config
+        if made and not self.slave:
+            self.put(*made)
         return found
+
+    def to_save(self) -> GroupTable:
+        """As ``table``; ``saved`` is called when the file has it."""
+        self._taken = self.changes
+        return self.table()
 
     def table(self) -> GroupTable:
         return GroupTable(self.version, dict(self._table), self._forbidden)

@@ -13,6 +13,7 @@ from tallystick.errors import BrokerError, RemoteProtocolError, RequestTimeout
 from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPage
 from tallystick.rocketmq.broker.offsets import Commit
 from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueueEndsPage
+from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import (
@@ -76,22 +77,23 @@ class MasterTables:
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         return await self._table(code, GroupTable, wanted, lambda page: page.groups, known)
 
-    async def offsets(self) -> OffsetTable:
-        """All of them, by pages where the master has those."""
+    async def offsets(self) -> tuple[OffsetTable, ResetTable | None]:
+        """All of them, and their counters of resets; an original has none."""
         try:
-            whole = OffsetTable(DataVersion(), {})
+            whole, resets = OffsetTable(DataVersion(), {}), ResetTable()
             async for is_first, body in self.pages(OFFSETS):
                 page = dialect.read_as(bytes(body), OffsetPage, bounded=False)
                 if is_first:
-                    whole = OffsetTable(page.version, {})
+                    whole, resets = OffsetTable(page.version, {}), ResetTable(page.resets.floor, {})
                 whole.offsets.update(page.offsets)
                 whole.pull_offsets.update(page.pull_offsets)
-            return whole
+                resets.counts.update(page.resets.counts)
+            return whole, resets
         except BrokerError as error:
             if error.response_code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
         answer = await self._good(request(RequestCode.GET_ALL_CONSUMER_OFFSET))
-        return dialect.read_as(bytes(answer.body), OffsetTable, bounded=False)
+        return dialect.read_as(bytes(answer.body), OffsetTable, bounded=False), None
 
     async def delays(self) -> tuple[bytes, DelayTable]:
         """As the master wrote it, and what that says."""
@@ -139,7 +141,11 @@ class MasterTables:
     async def tell(self, commit: Commit) -> int:
         """A commit that was made at this slave; the code of the answer."""
         header = headers.UpdateOffsetHeader(
-            consumer_group=commit.group, topic=commit.topic, queue_id=commit.queue_id, commit_offset=commit.offset
+            consumer_group=commit.group,
+            topic=commit.topic,
+            queue_id=commit.queue_id,
+            commit_offset=commit.offset,
+            resets=commit.resets,
         )
         answer = await self._ask(request(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_fields()))
         if answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:

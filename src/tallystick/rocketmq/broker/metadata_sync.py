@@ -33,7 +33,10 @@ ORIGINAL_ENDS_S = 30.0  # between two questions to an original master where its 
 ALL_TABLES = "all tables"  # the part that fails when none may be taken
 
 # What to do with a commit of our own: the master has it, or will never take it.
-_SETTLED = (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+_SETTLED = (
+    ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    ResponseCode.INVALID_PARAMETER,
+)  # fmt: skip
 
 
 class MasterQueues(Protocol):
@@ -197,15 +200,15 @@ class _Round:
             tables.groups.replace(table)
 
     async def offsets(self, tables: Tables) -> None:
-        offsets, table = tables.offsets, await self._master.offsets()
+        offsets, (table, resets) = tables.offsets, await self._master.offsets()
         await self._check()
-        lacking = offsets.lacking(table)
+        lacking = offsets.lacking(table, resets)
         for commit in lacking:
             await self._tell(tables, commit)
         if lacking:
-            table = await self._master.offsets()
+            table, resets = await self._master.offsets()
             await self._check()
-        offsets.replace(table)
+        offsets.replace(table, resets)
 
     async def _tell(self, tables: Tables, commit: Commit) -> None:
         # With any other code it stands in nobody's way: the others are told, and this one in the next round.

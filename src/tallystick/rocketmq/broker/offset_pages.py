@@ -9,6 +9,7 @@ from msgspec import field
 
 from tallystick.rocketmq.broker.offsets import Offsets
 from tallystick.rocketmq.broker.pages import Page
+from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.values import DataVersion, Int32, Int64
 
@@ -24,6 +25,7 @@ class OffsetPage(msgspec.Struct, frozen=True):
     version: DataVersion
     offsets: dict[str, dict[Int32, Int64]] = field(default_factory=dict)
     pull_offsets: dict[str, dict[Int32, Int64]] = field(default_factory=dict)
+    resets: ResetTable = ResetTable()  # of these offsets
 
 
 class OffsetPages:
@@ -49,5 +51,8 @@ class OffsetPages:
         at: int | None = start + len(entries)
         if start - first + len(entries) >= len(table):
             at = None if first or not offsets.pulled_to else _PULLED
-        page = OffsetPage(offsets.version, {}, entries) if first else OffsetPage(offsets.version, entries)
+        if first:
+            page = OffsetPage(offsets.version, pull_offsets=entries)
+        else:
+            page = OffsetPage(offsets.version, entries, resets=offsets.resets.of(entries))
         return Page(dialect.write_strict(page), at)

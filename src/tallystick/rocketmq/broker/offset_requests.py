@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tallystick.rocketmq.broker.answers import OK, Answer, refusal
+from tallystick.rocketmq.broker.offsets import Commit
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.store.values import GetStatus
 from tallystick.rocketmq.wire import dialect, headers
@@ -13,12 +14,16 @@ from tallystick.rocketmq.wire.operator_headers import BrokerConsumeStatsHeader
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode
 
+MAX_TABLE_BYTES = 16 * 1024 * 1024 - 1024  # of a body: a frame has 16 MiB, its header takes some of them
+_REMEMBERED_HOSTS = 100
+
 
 class OffsetRequests:
     """See the module."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._told: set[str] = set()  # hosts that have been reported
         self.answers: Mapping[int, Answer] = {
             RequestCode.QUERY_CONSUMER_OFFSET: self._query,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._update,
@@ -62,12 +67,37 @@ class OffsetRequests:
         if not 0 <= header.queue_id < max(config.read_queues, config.write_queues) or header.commit_offset < 0:
             remark = f"No queue {header.queue_id} or no offset {header.commit_offset}, topic is {topic}"
             raise refusal(ResponseCode.INVALID_PARAMETER, remark)
-        parts.offsets.commit(topic, group, header.queue_id, header.commit_offset)
+        if header.resets is not None:
+            return self._take(command, Commit(topic, group, header.queue_id, header.commit_offset, header.resets))
+        if not parts.offsets.commit(topic, group, header.queue_id, header.commit_offset):
+            remark = f"This broker keeps {parts.offsets.most} offsets: a group gets no more of them (maxOffsets)."
+            raise refusal(ResponseCode.SYSTEM_ERROR, remark)
+        return command.answer(OK, None, {})
+
+    def _take(self, command: Command, commit: Commit) -> Command:
+        if not self._parts.offsets.take(commit):
+            remark = f"The offset of group {commit.group} was set since, topic is {commit.topic}"
+            raise refusal(ResponseCode.INVALID_PARAMETER, remark)
         return command.answer(OK, None, {})
 
     def _all(self, peer: str, command: Command) -> Command:
-        # Quoted: an original slave does not know the pull offsets, and its parser skips only what is strict JSON.
-        return command.answer(OK, body=dialect.write(self._parts.offsets.table(), quoted=True))
+        """For an original slave. It does not know the pull offsets, and its parser skips only what is strict JSON."""
+        body = dialect.write_strict(self._parts.offsets.table())
+        if len(body) > MAX_TABLE_BYTES:
+            remark = (
+                f"the consumer offsets have {len(body)} bytes, and a frame at most {MAX_TABLE_BYTES}: only a slave of "
+                "ours, which asks for pages, can copy them"
+            )
+            self._refused(peer, remark)
+            raise refusal(ResponseCode.SYSTEM_ERROR, remark)
+        return command.answer(OK, body=body)
+
+    def _refused(self, peer: str, remark: str) -> None:
+        """Said once a host: a slave asks every ten seconds."""
+        host = peer.rpartition(":")[0]
+        if host not in self._told and len(self._told) < _REMEMBERED_HOSTS:
+            self._told.add(host)
+            self._parts.events.emit("offsets not sent", peer=peer, reason=remark)
 
     def _delays(self, peer: str, command: Command) -> Command:
         return command.answer(OK, body=dialect.write(self._parts.delays.table))

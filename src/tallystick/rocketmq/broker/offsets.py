@@ -4,6 +4,8 @@ A slave copies its master's table (H12) and serves consumers while the master is
 must not be undone by the older numbers of a master that comes back. So whatever is committed on a slave is remembered
 as its ``own``, over restarts too, until the master has been told; till then the higher of the two numbers counts.
 
+An operator may have set a group elsewhere meanwhile: see ``resets``.
+
 A log that loses its tail gives the same queue offsets to other messages, and a group whose offset is beyond the new
 end would never see those. So no offset outlives the messages before it: a master cuts its table when it has recovered
 its log (``cut``), and a slave tells of nothing beyond what it has itself: that was consumed at the master, who knows.
@@ -16,10 +18,12 @@ from dataclasses import dataclass
 
 from msgspec import field
 
+from tallystick.rocketmq.broker.resets import Resets, ResetTable
 from tallystick.rocketmq.wire.bodies import OffsetTable
 from tallystick.rocketmq.wire.values import DataVersion, Int32, Int64
 from tallystick.runtime.clock import Clock
 
+MAX_OFFSETS = 1_000_000  # a fifth of a gigabyte
 COMMITS_PER_VERSION = 500  # the version steps once in so many commits, as the original's does
 
 Table = dict[str, dict[int, int]]  # "topic@group" to queue id to the offset of the next message
@@ -27,53 +31,112 @@ EndOf = Callable[[str, int], int]  # topic and queue id to the offset after the 
 
 
 class SavedOffsets(OffsetTable, frozen=True):
-    """consumerOffset.json. The member that the original does not know is there only when a slave needs it."""
+    """consumerOffset.json. Members that the original does not know are there only when a slave needs them."""
 
     own: dict[str, dict[Int32, Int64]] | None = field(default=None, name="ownOffsetTable")
+    own_resets: dict[str, dict[Int32, Int64]] | None = field(default=None, name="ownResetTable")
 
 
 @dataclass(frozen=True)
 class Commit:
-    """One group's offset in one queue."""
+    """One group's offset in one queue; of a slave's own: ``resets`` is the counter that it knew (``resets.py``)."""
 
     topic: str
     group: str
     queue_id: int
     offset: int
+    resets: int = 0
 
 
 class Offsets:
     """The table, in memory. ``dirty`` tells the saver that it differs from what was last taken.
 
-    ``slave`` (settable): what is committed here is to be told to the master.
+    ``slave`` (settable): what is committed here is to be told to the master. ``most``: groups in queues; strangers get
+    no more than that, what a slave copies or a file has may be more. ``reset_done`` is called when an offset was set,
+    or deleted, on purpose: then all is to be saved before that is answered.
     """
 
     def __init__(
-        self, clock: Clock, end_of: EndOf, saved: SavedOffsets | None = None, *, slave: bool = False
+        self, clock: Clock, end_of: EndOf, saved: SavedOffsets | None = None, resets: ResetTable | None = None, *,
+        most: int = MAX_OFFSETS, slave: bool = False, reset_done: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        self._clock, self._end_of, self.slave = clock, end_of, slave
+        self._clock, self._end_of, self.most, self.slave = clock, end_of, most, slave
+        self._reset_done = reset_done
         self.version = saved.version if saved else DataVersion(0, clock.wall_ms(), 0)
-        self._offsets = _copy(saved.offsets) if saved else {}
-        self._pulled = _copy(saved.pull_offsets) if saved else {}
-        self._own = _copy(saved.own) if saved and saved.own and slave else {}
+        self._become(saved.offsets if saved else {}, saved.pull_offsets if saved else {})
+        self._own: Table = (saved.own or {}) if saved and slave else {}
+        self._own_resets: Table = (saved.own_resets or {}) if saved and slave else {}
+        self.resets = Resets(resets)
         self._commits = 0
         self.removals = 0  # how often keys went, so that those behind them have other places
         self.dirty = False
 
-    def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Remember an offset, also a lower one than before: a group may go back on purpose."""
+    def _become(self, offsets: Table, pulled: Table) -> None:
+        self._offsets, self._pulled = offsets, pulled
+        self._topics: dict[str, list[str]] = {}  # by group, those that it committed
+        for topic, group in map(_split, offsets):
+            self._topics.setdefault(group, []).append(topic)
+        self._count, self._pulled_count = (sum(map(len, table.values())) for table in (offsets, pulled))
+
+    def commit(self, topic: str, group: str, queue_id: int, offset: int) -> bool:
+        """Remember an offset, also a lower one than before: a group may go back on purpose.
+
+        Returns False if there is no room for another group in a queue.
+        """
         key = f"{topic}@{group}"
-        self._offsets.setdefault(key, {})[queue_id] = offset
+        before = self._offsets.get(key, {}).get(queue_id)
+        if before is None and self._count >= self.most:
+            return False
+        if before is not None and offset < before and not self.slave:
+            self.resets.step(key, queue_id)
+        self._set(key, queue_id, offset)
         if self.slave:
             self._own.setdefault(key, {})[queue_id] = min(offset, self._end_of(topic, queue_id))
-        self.dirty = True
+            self._own_resets.setdefault(key, {})[queue_id] = self.resets.get(key, queue_id)
         self._commits += 1
         if self._commits % COMMITS_PER_VERSION == 0:
             self.version = self.version.next(self._clock.wall_ms())
+        return True
+
+    def reset(self, topic: str, group: str, queue_id: int, offset: int) -> bool:
+        """Set an offset on purpose, whatever it was: what was committed at a slave before counts no more.
+
+        Returns False if there is no room for another group in a queue.
+        """
+        if not self.commit(topic, group, queue_id, offset):
+            return False
+        self.resets.step(f"{topic}@{group}", queue_id)
+        self._reset_done()
+        return True
+
+    def take(self, commit: Commit) -> bool:
+        """A commit that was made at a slave. Returns False if the offset was set on purpose since, or if there is no
+        room; one that is not further on than what is known here is as good as taken."""
+        key = f"{commit.topic}@{commit.group}"
+        if commit.resets != self.resets.get(key, commit.queue_id):
+            return False
+        known = self.get(commit.topic, commit.group, commit.queue_id)
+        is_behind = known is not None and known >= commit.offset
+        return is_behind or self.commit(commit.topic, commit.group, commit.queue_id, commit.offset)
+
+    def _set(self, key: str, queue_id: int, offset: int) -> None:
+        queues = self._offsets.get(key)
+        if queues is None:
+            queues = self._offsets[key] = {}
+            topic, group = _split(key)
+            self._topics.setdefault(group, []).append(topic)
+        self._count += queue_id not in queues
+        queues[queue_id] = offset
+        self.dirty = True
 
     def pulled(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """How far a group has asked for messages; only shown, never resumed from."""
-        self._pulled.setdefault(f"{topic}@{group}", {})[queue_id] = offset
+        """How far a group has asked for messages: only shown, never resumed from, not kept where no room is left."""
+        queues = self._pulled.setdefault(f"{topic}@{group}", {})
+        if queue_id not in queues:
+            if self._pulled_count >= self.most:
+                return
+            self._pulled_count += 1
+        queues[queue_id] = offset
         self.dirty = True
 
     @property
@@ -96,10 +159,10 @@ class Offsets:
         return self._offsets.get(f"{topic}@{group}", {})
 
     def topics_of(self, group: str) -> list[str]:
-        return sorted(topic for topic, other in map(_split, self._offsets) if other == group)
+        return sorted(self._topics.get(group, ()))
 
     def groups_of(self, topic: str) -> list[str]:
-        return sorted(group for other, group in map(_split, self._offsets) if other == topic)
+        return sorted(group for group in self._topics if f"{topic}@{group}" in self._offsets)
 
     def forget_topic(self, topic: str) -> None:
         self._forget(lambda key: _split(key)[0] == topic)
@@ -108,11 +171,18 @@ class Offsets:
         self._forget(lambda key: _split(key)[1] == group)
 
     def _forget(self, gone: Callable[[str], bool]) -> None:
-        for table in (self._offsets, self._pulled, self._own):
-            for key in [key for key in table if gone(key)]:
-                del table[key]
-                self.dirty = True
-                self.removals += 1
+        tables = self._offsets, self._pulled, self._own, self._own_resets
+        keys = dict.fromkeys(key for table in tables for key in table if gone(key))
+        if not keys:
+            return
+        for table in tables:
+            for key in keys:
+                table.pop(key, None)
+        self._become(self._offsets, self._pulled)
+        self.resets.forget(keys)
+        self.removals += 1
+        self.dirty = True
+        self._reset_done()
 
     def cut(self) -> list[Commit]:
         """When the log is recovered: no offset (of a slave: none of its own) is beyond its queue. What they were."""
@@ -123,47 +193,61 @@ class Offsets:
                 if offset > self._end_of(topic, queue_id):
                     before.append(Commit(topic, group, queue_id, offset))
         for commit in before:
-            self.commit(commit.topic, commit.group, commit.queue_id, self._end_of(commit.topic, commit.queue_id))
+            key, end = f"{commit.topic}@{commit.group}", self._end_of(commit.topic, commit.queue_id)
+            self._set(key, commit.queue_id, end)
+            if self.slave:
+                self._own[key][commit.queue_id] = end
         return before
 
     # The whole table
 
     def table(self) -> OffsetTable:
-        """A copy to send."""
-        topics: dict[str, list[str]] = {}
-        for topic, group in map(_split, self._offsets):
-            topics.setdefault(group, []).append(topic)
-        return OffsetTable(self.version, _copy(self._offsets), _copy(self._pulled), topics)
+        """To send; it is no copy."""
+        return OffsetTable(self.version, self._offsets, self._pulled, self._topics)
 
     def to_save(self) -> SavedOffsets:
-        """A copy for the file."""
-        table = self.table()
-        own = _copy(self._own) or None
-        return SavedOffsets(table.version, table.offsets, table.pull_offsets, table.group_topics, own)
+        """For the file; it is no copy."""
+        own = self._own or None
+        return SavedOffsets(
+            self.version, self._offsets, self._pulled, self._topics, own, self._own_resets if own else None
+        )
 
-    def replace(self, table: OffsetTable) -> None:
+    def replace(self, table: OffsetTable, resets: ResetTable | None = None) -> None:
         """A slave takes its master's numbers verbatim, but for commits of its own that the master lacks.
 
-        The table is the slave's from now on: nobody else may change it.
+        ``resets``: the master's counters; None: it is an original and has none. Both are the slave's from now on:
+        nobody else may change them.
         """
         before = self._offsets, self._pulled, self._own, self.version
-        own = self.lacking(table)
-        self._own = {}
-        self._offsets, self._pulled, self.version = table.offsets, table.pull_offsets, table.version
+        own = self.lacking(table, resets)
+        if resets is not None:
+            self.resets.replace(resets)
+        self._own, self._own_resets, self.version = {}, {}, table.version
+        self._become(table.offsets, table.pull_offsets)
         self.removals += 1
         for commit in own:
             key = f"{commit.topic}@{commit.group}"
             self._own.setdefault(key, {})[commit.queue_id] = commit.offset
-            self._offsets.setdefault(key, {})[commit.queue_id] = commit.offset
+            self._own_resets.setdefault(key, {})[commit.queue_id] = commit.resets
+            self._set(key, commit.queue_id, commit.offset)
         self.dirty = self.dirty or before != (self._offsets, self._pulled, self._own, self.version)
 
-    def lacking(self, table: OffsetTable) -> list[Commit]:
-        """Which of this slave's own commits the master's table lacks, or has lower numbers for."""
-        return [
-            Commit(*_split(key), queue_id, offset)
+    def lacking(self, table: OffsetTable, resets: ResetTable | None = None) -> list[Commit]:
+        """Which of this slave's own commits the master's table lacks, or has lower numbers for.
+
+        Those that somebody at the master meant to undo, by its counters, are not among them.
+        """
+        theirs = Resets(resets)
+        lacking = (
+            Commit(*_split(key), queue_id, offset, self._own_resets.get(key, {}).get(queue_id, 0))
             for key, queues in self._own.items()
             for queue_id, offset in queues.items()
             if table.offsets.get(key, {}).get(queue_id, -1) < offset
+        )
+        return [
+            commit
+            for commit in lacking
+            if resets is None or theirs.get(f"{commit.topic}@{commit.group}", commit.queue_id) == commit.resets
         ]
 
     def disown(self, commit: Commit) -> None:
@@ -171,14 +255,11 @@ class Offsets:
         key = f"{commit.topic}@{commit.group}"
         queues = self._own.get(key, {})
         if queues.get(commit.queue_id) == commit.offset:
-            del queues[commit.queue_id]
-            if not queues:
-                del self._own[key]
+            for table in (self._own, self._own_resets):
+                table.get(key, {}).pop(commit.queue_id, None)
+                if not table.get(key):
+                    table.pop(key, None)
             self.dirty = True
-
-
-def _copy(table: Mapping[str, Mapping[int, int]]) -> Table:
-    return {key: dict(queues) for key, queues in table.items()}
 
 
 def _split(key: str) -> tuple[str, str]:

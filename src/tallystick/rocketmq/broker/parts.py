@@ -13,6 +13,7 @@ from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.broker.offsets import Offsets
 from tallystick.rocketmq.broker.pages import PagedTable
 from tallystick.rocketmq.broker.registration import Identity
+from tallystick.rocketmq.broker.saves import Saves
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import Topics
 from tallystick.rocketmq.broker.traffic import Traffic
@@ -46,6 +47,7 @@ class Parts:
     clients: Clients[Link]
     locks: QueueLocks
     ha_status: Callable[[], HaStatus]
+    saves: Saves
     paged: Mapping[str, PagedTable]  # what slaves of ours copy by pages, by name
     traffic: Traffic = field(default_factory=Traffic)
     counts: Counts = field(default_factory=Counts)

@@ -38,7 +38,9 @@ class ResetRequests:
             raise refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist")
         offsets = self._targets(header, config)
         for queue_id, offset in offsets.items():
-            parts.offsets.commit(header.topic, header.group, queue_id, offset)
+            if not parts.offsets.reset(header.topic, header.group, queue_id, offset):
+                remark = f"This broker keeps {parts.offsets.most} offsets: a group gets no more of them (maxOffsets)."
+                raise refusal(ResponseCode.SYSTEM_ERROR, remark)
             parts.moved[header.topic, header.group, queue_id] = offset
         while len(parts.moved) > MAX_MOVED:
             del parts.moved[next(iter(parts.moved))]

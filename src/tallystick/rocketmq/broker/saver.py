@@ -1,28 +1,67 @@
-"""Saves the tables that change all the time: every few seconds, on a thread, and once more at the end."""
+"""Saves the tables: urgent ones as soon as they change, the others every few seconds, all once more at the end.
+
+All changes of a moment are one save, however many there are: what changes while one runs is in the next. The text is
+made on the loop, some milliseconds at a time (on a thread it would hold the interpreter just as long), and written and
+synced on a thread. Whoever asked for a change has the answer when the original's own file has it, on the disk.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tallystick.errors import StorageError
-from tallystick.rocketmq.broker.config_files import ConfigFiles
-from tallystick.rocketmq.broker.tables import Tables
+from tallystick.rocketmq.broker.config_files import RESETS, ConfigFiles
+from tallystick.rocketmq.broker.tables import URGENT, Tables
+from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import ResponseCode
+from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 
 PERIOD_S = 5.0  # flushConsumerOffsetInterval
+SLICE_S = 0.005  # of the loop, for a part of a text
+
+Done = Callable[[StorageError | None], None]
 
 
 class Saver:
-    """``start`` it, ``close`` it."""
+    """``start`` it, ``close`` it. What others see of it is ``Saves``."""
 
-    def __init__(self, tables: Tables, files: ConfigFiles, events: Events) -> None:
-        self._tables, self._files, self._events = tables, files, events
+    def __init__(self, tables: Tables, files: ConfigFiles, clock: Clock, events: Events) -> None:
+        self._tables, self._files, self._clock, self._events = tables, files, clock, events
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "broker-tables")
+        self._due = asyncio.Event()
+        self._waiting: list[tuple[int, Done]] = []
         self._task: asyncio.Task[None] | None = None
-        self._failing = False
+        self._failing: set[str] = set()
+        self._turn = asyncio.Lock()  # of one save: an older text never replaces a newer one
+        self._closing = False
+        tables.changed = self._due.set
+
+    @property
+    def changes(self) -> int:
+        return self._tables.changes
+
+    def when_saved(self, done: Done) -> None:
+        """Calls ``done`` when all changes so far are on the disk, or with the reason why one is not."""
+        self._waiting.append((self.changes, done))
+        self._due.set()
+
+    def send(self, link: Link, answer: Command, since: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
+        if self.changes == since:
+            link.send(answer)
+            return
+
+        def done(error: StorageError | None) -> None:
+            if error is not None and answer.code == ResponseCode.SUCCESS:
+                answer.code, answer.remark = unsaved, f"it was done, but cannot be saved: {error}"
+            link.send(answer)
+
+        self.when_saved(done)
 
     def start(self) -> None:
         self._task = self._loop.create_task(self._run())
@@ -34,33 +73,60 @@ class Saver:
 
     async def close(self) -> None:
         """What is not saved yet is saved now."""
+        self._closing = True
+        self._due.set()
         if self._task is not None:
-            self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self.save()
         self._thread.shutdown()
 
     async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(PERIOD_S)
-            await asyncio.shield(self.save())
+        all_at = self._clock.now() + PERIOD_S
+        while not self._closing:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._due.wait(), max(0.0, all_at - self._clock.now()))
+            self._due.clear()
+            is_all = self._clock.now() >= all_at
+            await self.save(urgent=not is_all)
+            if is_all:
+                all_at = self._clock.now() + PERIOD_S
 
-    async def save(self) -> None:
-        """What changed since the last time."""
-        texts = self._tables.unsaved()
-        failures = await self._loop.run_in_executor(self._thread, self._write, texts) if texts else {}
-        for name, error in failures.items():
-            self._tables.failed(name)
-            if not self._failing:
-                self._events.emit("table not saved", file=name, reason=str(error))
-        self._failing = bool(failures)
+    async def save(self, *, urgent: bool = False) -> None:
+        """What changed since the last time; whoever waits for it is told."""
+        async with self._turn:
+            covered = self.changes
+            failed = await self._save_all(self._tables.unsaved(urgent=urgent))
+        waiting, self._waiting = self._waiting, []
+        for change, done in waiting:
+            if change <= covered:
+                done(failed)
+            else:
+                self._waiting.append((change, done))
 
-    def _write(self, texts: Mapping[str, bytes | str]) -> dict[str, StorageError]:
-        """THREAD."""
-        failures: dict[str, StorageError] = {}
-        for name, text in texts.items():
+    async def _save_all(self, names: Sequence[str]) -> StorageError | None:
+        """Why something that answers wait for could not be saved."""
+        failed = None
+        for name in names:
             try:
-                self._files.save(name, text)
+                await self._save(name)
+                self._failing.discard(name)
             except StorageError as error:
-                failures[name] = error
-        return failures
+                if name in URGENT or RESETS in names:
+                    failed = error
+                self._tables.failed(name)
+                if name not in self._failing:
+                    self._failing.add(name)
+                    self._events.emit("table not saved", file=name, reason=str(error))
+        return failed
+
+    async def _save(self, name: str) -> None:
+        """Raises StorageError."""
+        pieces: list[bytes] = []
+        ends_at = self._clock.now() + SLICE_S
+        for piece in self._tables.text(name):
+            pieces.append(piece)
+            if self._clock.now() >= ends_at:
+                await asyncio.sleep(0)
+                ends_at = self._clock.now() + SLICE_S
+        await self._loop.run_in_executor(self._thread, self._files.save, name, *pieces)
+        self._tables.saved(name)

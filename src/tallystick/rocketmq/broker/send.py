@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Protocol
 
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker.drafts import REGION, REGION_NAME, TRACE, Drafted, Drafting
 from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.broker.refusals import OVERLOADED, REJECTED, Refusal
+from tallystick.rocketmq.broker.saves import NEVER, Saves
 from tallystick.rocketmq.broker.sendback import SendBack
 from tallystick.rocketmq.ha.acks import Settle, Settled, Ticket
 from tallystick.rocketmq.remoting.link import Link
@@ -28,6 +29,7 @@ SENDS = frozenset(
     )
 )  # fmt: skip
 MAX_WAITING = 100_000  # answers that wait for disk or slaves; more sends are refused until they are fewer
+_Waiting = tuple[Link, Command, bool]  # an answer; whether its topic is not saved yet
 
 _SEND_BACK, _ONE_WAY = int(RequestCode.CONSUMER_SEND_MSG_BACK), int(Flag.ONE_WAY)  # plain numbers: per message
 _CHECKED_FIELDS = {TRACE: "true", REGION: REGION_NAME}
@@ -51,17 +53,19 @@ class Sends:
     """``settled`` is called with what a wait ended in."""
 
     def __init__(
-        self, log: SendLog, drafting: Drafting, send_back: SendBack, counts: Counts, events: Events, *,
+        self, log: SendLog, drafting: Drafting, send_back: SendBack, saves: Saves, counts: Counts, events: Events, *,
         store_host: bytes, is_slave: bool, max_message_bytes: int, refusal: Callable[[], str | None],
+        fresh: Container[str],
     ) -> None:  # fmt: skip
-        """``refusal()`` says why the log takes nothing, when it does not."""
-        self._log, self._drafting, self._send_back, self._counts = log, drafting, send_back, counts
-        self._events, self._is_slave, self._refusal = events, is_slave, refusal
+        """``refusal()`` says why the log takes nothing, when it does not. ``fresh`` has the topics that are not saved:
+        no message is acknowledged in one that a crash may take away."""
+        self._log, self._drafting, self._send_back, self._saves, self._counts = log, drafting, send_back, saves, counts
+        self._events, self._is_slave, self._refusal, self._fresh = events, is_slave, refusal, fresh
         self._refused = Refused(events)
         self._max_message_bytes = max_message_bytes
         self._host_digits = store_host.hex().upper()  # with which message ids begin
         self._hosts: dict[Link, bytes] = {}
-        self._waiting: dict[Ticket, list[tuple[Link, Command]]] = {}
+        self._waiting: dict[Ticket, list[_Waiting]] = {}
         self._waiting_count = 0
 
     def handle(self, requests: Iterable[tuple[Link, Command]]) -> None:
@@ -77,16 +81,18 @@ class Sends:
         if not asked:
             return
         puts = self._log.put([drafted.draft for _, _, drafted in asked])
-        waiting: list[tuple[Link, Command]] = []
+        waiting: list[_Waiting] = []
         end = 0
         may_wait = self._log.waits
         for (link, command, drafted), put in zip(asked, puts, strict=True):
             if command.flag & _ONE_WAY:
                 continue
-            answer = self._answer_of(command, drafted, put)
+            answer, is_fresh = self._answer_of(command, drafted, put), drafted.draft.topic in self._fresh
             if may_wait and drafted.wait and put.status is PutStatus.PUT_OK:
-                waiting.append((link, answer))
+                waiting.append((link, answer, is_fresh))
                 end = put.end
+            elif is_fresh:
+                self._send_saved(link, answer)
             else:
                 link.send(answer)
         self._count(asked, puts)
@@ -100,9 +106,16 @@ class Sends:
             self._waiting_count -= len(answers)
             if settle.status is not PutStatus.PUT_OK:
                 self._counts.late[settle.status] = self._counts.late.get(settle.status, 0) + len(answers)
-            for link, answer in answers:
+            for link, answer, is_fresh in answers:
                 answer.code = settle.status.response_code
-                link.send(answer)
+                if is_fresh:
+                    self._send_saved(link, answer)
+                else:
+                    link.send(answer)
+
+    def _send_saved(self, link: Link, answer: Command) -> None:
+        """When its topic is on the disk, as the message is to be: else that is what the answer says."""
+        self._saves.send(link, answer, NEVER, ResponseCode.FLUSH_DISK_TIMEOUT)
 
     def closed(self, link: Link) -> None:
         self._hosts.pop(link, None)
@@ -126,7 +139,7 @@ class Sends:
             self._events.emit("request failed", code=command.code, reason=repr(error))
             return Refusal(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}", checked=False)
 
-    def _wait(self, end: int, waiting: list[tuple[Link, Command]]) -> None:
+    def _wait(self, end: int, waiting: list[_Waiting]) -> None:
         wait = self._log.wait(end)
         self._waiting[wait.ticket] = waiting
         self._waiting_count += len(waiting)

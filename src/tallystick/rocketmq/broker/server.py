@@ -14,6 +14,7 @@ from tallystick.rocketmq.broker.admin import Admin
 from tallystick.rocketmq.broker.answers import Later
 from tallystick.rocketmq.broker.client_requests import ClientRequests
 from tallystick.rocketmq.broker.pull import PULLS, Pulls
+from tallystick.rocketmq.broker.saves import Saves
 from tallystick.rocketmq.broker.send import SENDS, Sends
 from tallystick.rocketmq.broker.settings import FAST_PORT_BELOW
 from tallystick.rocketmq.remoting.link import Link
@@ -33,11 +34,11 @@ class Requests:
 
     def __init__(
         self, sends: Sends, pulls: Pulls, clients: ClientRequests, admin: Admin, catch_up: Callable[[], None],
-        events: Events,
+        saves: Saves, events: Events,
     ) -> None:  # fmt: skip
         """``catch_up()`` makes what is stored visible to those who read."""
         self._sends, self._pulls, self._clients, self._admin = sends, pulls, clients, admin
-        self._catch_up, self._events, self._refused = catch_up, events, Refused(events)
+        self._catch_up, self._saves, self._events, self._refused = catch_up, saves, events, Refused(events)
 
     def received(self, requests: list[tuple[Link, Command]]) -> None:
         sends = [asked for asked in requests if asked[1].code in SENDS]
@@ -56,6 +57,7 @@ class Requests:
         self._clients.closed(link)
 
     def _answer(self, link: Link, command: Command) -> None:
+        before = self._saves.changes
         try:
             if command.code in PULLS:
                 self._pulls.handle(link, command)
@@ -69,10 +71,10 @@ class Requests:
         if command.is_one_way:
             return
         if isinstance(answer, Later):
-            answer.when(partial(link.send, answer.command))
+            answer.when(partial(self._saves.send, link, answer.command, before))
         else:
             self._refused.answered(link.peer, command, answer)
-            link.send(answer)
+            self._saves.send(link, answer, before)
 
 
 class FastRequests:

@@ -7,7 +7,9 @@ import ipaddress
 from dataclasses import dataclass, field, replace
 
 from tallystick.errors import UsageError
-from tallystick.rocketmq.broker.topics import TopicDefaults, refusal_of_topic
+from tallystick.rocketmq.broker.groups import MAX_GROUPS
+from tallystick.rocketmq.broker.offsets import MAX_OFFSETS
+from tallystick.rocketmq.broker.topics import MAX_TOPICS, TopicDefaults, refusal_of_topic
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.store.settings import StoreSettings
@@ -48,6 +50,9 @@ class BrokerSettings:
     auto_create_topics: bool = True  # a send to an unknown topic makes it (autoCreateTopicEnable)
     auto_create_groups: bool = True  # so does a pull by an unknown group (autoCreateSubscriptionGroup)
     default_queues: int = 8  # of topics that are made so (defaultTopicQueueNums)
+    max_topics: int = MAX_TOPICS  # then no more are made; retry and dead-letter topics are: ours only (maxTopics)
+    max_groups: int = MAX_GROUPS  # ours only (maxGroups)
+    max_offsets: int = MAX_OFFSETS  # of all groups in all queues: ours only (maxOffsets)
     slave_read: bool = True  # slaves serve consumers; the original's default is false (slaveReadEnable)
     lite_pull: bool = True  # (litePullMessageEnable)
     long_polling: bool = True  # a pull that finds nothing waits as long as it wants to (longPollingEnable)
@@ -75,6 +80,9 @@ class BrokerSettings:
                 raise UsageError(f"{key} is not a port", value=port)
         for key, number in (
             ("defaultTopicQueueNums", self.default_queues),
+            ("maxTopics", self.max_topics),
+            ("maxGroups", self.max_groups),
+            ("maxOffsets", self.max_offsets),
             ("shortPollingTimeMills", self.short_polling_ms),
             ("registerBrokerTimeoutMills", self.register_timeout_ms),
         ):

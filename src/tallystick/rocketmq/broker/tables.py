@@ -1,24 +1,38 @@
 """The tables of one broker and their files: loaded at the start, saved when they change.
 
-Topics and groups are saved at each change, before whoever asked for it has the answer. Offsets change with every
-commit and are saved every few seconds, on a thread; a crash costs the commits in between, so their messages come again.
+*Urgent* are topics, groups, and offsets that were set on purpose: whoever asked for a change has the answer when it is
+saved. Else offsets change with every commit and are saved every few seconds; a crash costs the commits in between, so
+their messages come again.
+
+A table becomes a text a few lines at a time (``text``), so that the loop has turns in between: ``saver`` does that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from tallystick.errors import StorageError
-from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, ConfigFiles
+from tallystick.rocketmq.broker.config_files import (
+    CONSUMER_OFFSETS,
+    DELAY_OFFSETS,
+    GROUPS,
+    RESETS,
+    TOPICS,
+    ConfigFiles,
+)
 from tallystick.rocketmq.broker.delays import Delays
 from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.offsets import EndOf, Offsets, SavedOffsets
-from tallystick.rocketmq.broker.topics import TopicDefaults, Topics
+from tallystick.rocketmq.broker.resets import ResetTable
+from tallystick.rocketmq.broker.settings import BrokerSettings
+from tallystick.rocketmq.broker.topics import Topics
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import DelayTable, GroupTable, TopicTable
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
+
+URGENT = (TOPICS, GROUPS, RESETS)
 
 T = TypeVar("T")
 
@@ -27,52 +41,76 @@ class Tables:
     """``topics``, ``groups``, ``offsets`` and ``delays``. Made, used and changed on the loop."""
 
     def __init__(
-        self,
-        files: ConfigFiles,
-        defaults: TopicDefaults,
-        clock: Clock,
-        events: Events,
-        topics_changed: Callable[[], None],
-        end_of: EndOf,
-        *,
-        slave: bool = False,
-        auto_create_groups: bool = True,
-    ) -> None:
+        self, files: ConfigFiles, settings: BrokerSettings, clock: Clock, events: Events,
+        topics_changed: Callable[[], None], end_of: EndOf,
+    ) -> None:  # fmt: skip
         """``topics_changed`` is called after each change: it registers. ``end_of`` tells where the recovered log ends.
 
         Raises CorruptRecord for a damaged file.
         """
         self._files, self._events, self._topics_changed = files, events, topics_changed
-        self._unsaved: dict[str, None] = {}  # topics or groups, where saving failed
-        self.topics = Topics(defaults, clock, self._topics_change, files.load(TOPICS, _reader(TopicTable)), slave=slave)
+        self.changes = 0  # of urgent tables
+        self.changed: Callable[[], None] = lambda: None  # called at each of them, for who saves
+        self._unsaved: dict[str, None] = {}  # urgent tables
+        slave = settings.is_slave
+        self.topics = Topics(
+            settings.topic_defaults(), clock, self._topics_change, files.load(TOPICS, _reader(TopicTable)),
+            most=settings.max_topics, slave=slave,
+        )  # fmt: skip
         self.groups = Groups(
-            clock,
-            self._groups_change,
-            files.load(GROUPS, _reader(GroupTable)),
-            auto_create=auto_create_groups,
-            slave=slave,
-        )
-        self.offsets = Offsets(clock, end_of, files.load(CONSUMER_OFFSETS, _reader(SavedOffsets)), slave=slave)
+            clock, lambda: self._change(GROUPS), files.load(GROUPS, _reader(GroupTable)),
+            auto_create=settings.auto_create_groups, most=settings.max_groups, slave=slave,
+        )  # fmt: skip
+        self.offsets = Offsets(
+            clock, end_of, files.load(CONSUMER_OFFSETS, _reader(SavedOffsets)),
+            files.load(RESETS, _reader(ResetTable)), most=settings.max_offsets, slave=slave,
+            reset_done=lambda: self._change(RESETS),
+        )  # fmt: skip
         self.delays = Delays(clock, files.load(DELAY_OFFSETS, _reader(DelayTable)))
         self._cut_offsets()
 
-    def unsaved(self) -> dict[str, bytes | str]:
-        """By file name the text of what is to be saved: every few seconds, and once more at the end. Counts as saved.
+    def unsaved(self, *, urgent: bool = False) -> list[str]:
+        """The files whose tables changed, in the order of saving; with ``urgent`` only those that somebody waits for.
 
-        Whoever takes them gives them to ``ConfigFiles.save`` on a thread, and the names of those that fail back to
-        ``failed``. Topics and groups that could not be saved are tried again here: saved from two threads, an older
-        table could end in the place of a newer one.
+        Counters of resets go before the offsets: a crash in between costs a commit made at a slave, never a reset.
         """
-        for name in tuple(self._unsaved):
-            self._save(name)
-        texts: dict[str, bytes | str] = {}
-        if self.offsets.dirty:
-            texts[CONSUMER_OFFSETS] = dialect.write_pretty(self.offsets.to_save())
+        names = [name for name in URGENT if name in self._unsaved]
+        if not urgent and self.offsets.resets.dirty and RESETS not in names:
+            names.append(RESETS)
+        if self.offsets.dirty and (RESETS in names or not urgent):
+            names.append(CONSUMER_OFFSETS)
+        if self.delays.dirty and not urgent:
+            names.append(DELAY_OFFSETS)
+        return names
+
+    def text(self, name: str) -> Iterator[bytes]:
+        """The text of one file, piece by piece. The table counts as saved from now on: see ``failed``.
+
+        Urgent tables are those of this moment; offsets are those of the moment when each piece is taken.
+        """
+        self._unsaved.pop(name, None)
+        if name in (TOPICS, GROUPS):
+            return dialect.write_lines(self.topics.to_save() if name == TOPICS else self.groups.to_save())
+        if name == RESETS:
+            self.offsets.resets.dirty = False
+            return dialect.write_lines(self.offsets.resets.table())
+        if name == CONSUMER_OFFSETS:
             self.offsets.dirty = False
-        if self.delays.dirty:
-            texts[DELAY_OFFSETS] = self.delays.text
-            self.delays.dirty = False
-        return texts
+            return dialect.write_lines(self.offsets.to_save())
+        self.delays.dirty = False
+        return iter([self.delays.text])
+
+    def saved(self, name: str) -> None:
+        """The text that was taken last is on the disk."""
+        if name in (TOPICS, GROUPS):
+            (self.topics if name == TOPICS else self.groups).saved()
+
+    def failed(self, name: str) -> None:
+        """The text could not be saved: it is to be tried again."""
+        if name in URGENT:
+            self._unsaved[name] = None
+        else:
+            (self.offsets if name == CONSUMER_OFFSETS else self.delays).dirty = True
 
     def _cut_offsets(self) -> None:
         """Saved before the log grows again: else a second crash would bring an offset back, among new messages."""
@@ -81,36 +119,23 @@ class Tables:
                 "consumer offset cut", topic=commit.topic, group=commit.group, queue=commit.queue_id,
                 offset=commit.offset, reason="the log lost the messages that it had consumed",
             )  # fmt: skip
-        for name, text in self.unsaved().items():
+        for name in self.unsaved():
             try:
-                self._files.save(name, text)
+                self._files.save(name, *self.text(name))
             except StorageError as error:
                 self._events.emit("table not saved", file=name, reason=str(error))
                 self.failed(name)
 
-    def failed(self, name: str) -> None:
-        (self.offsets if name == CONSUMER_OFFSETS else self.delays).dirty = True
-
     def _topics_change(self) -> None:
-        self._save(TOPICS)
+        self._change(TOPICS)
         self._topics_changed()
 
-    def _groups_change(self) -> None:
-        self._save(GROUPS)
-
-    def _save(self, name: str) -> None:
-        try:
-            self._files.save(name, self._text(name))
-            self._unsaved.pop(name, None)
-        except StorageError as error:
-            # The table stands all the same: what it allows goes on, and the next round of saving tries again.
-            if name not in self._unsaved:
-                self._events.emit("table not saved", file=name, reason=str(error))
-            self._unsaved[name] = None
-
-    def _text(self, name: str) -> str:
-        return dialect.write_pretty(self.topics.table() if name == TOPICS else self.groups.table())
+    def _change(self, name: str) -> None:
+        self._unsaved[name] = None
+        self.changes += 1
+        self.changed()
 
 
 def _reader(kind: type[T]) -> Callable[[bytes], T]:
-    return lambda text: dialect.read_as(text, kind)
+    """A file of our own is read whatever its size: what makes tables grow is bounded where it is made."""
+    return lambda text: dialect.read_as(text, kind, bounded=False)

@@ -72,7 +72,10 @@ class TopicRequests:
         check_is_master(self._parts)
         topics = self._parts.topics
         configs = [self._checked(config) for config in asked]
-        changed = [config for config in configs if config != topics.get(config.name)]
+        changed = [one for one in configs if one != topics.get(one.name) or one.name in topics.fresh]
+        if len({config.name for config in changed if config.name not in topics.all}) > topics.room():
+            remark = f"This broker has {len(topics.all)} topics: more than {topics.most} are not made (maxTopics)."
+            raise refusal(ResponseCode.SYSTEM_ERROR, remark)
         if changed:
             topics.put(*changed)
         for config in changed:
@@ -129,7 +132,7 @@ class TopicRequests:
             topics = page(topics, table.version, header.data_version, header.topic_seq, header.max_topic_num)
         fields = headers.TopicPageAnswer(len(table.topics)).to_fields()
         body = TopicTableAnswer(table.version, topics, mapping_version=self._mappings)
-        return command.answer(OK, None, fields, dialect.write(body))
+        return command.answer(OK, None, fields, dialect.write_strict(body))
 
     def _one(self, peer: str, command: Command) -> Command:
         name = headers.TopicHeader.of(command).topic

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tallystick.rocketmq.broker.config_table import ConfigTable
@@ -16,6 +16,7 @@ DLQ_PREFIX = "%DLQ%"
 MAX_TOPIC_CHARS = 127
 MAX_INNER_TOPIC_CHARS = 255  # of retry and dead-letter topics
 MAX_GROUP_CHARS = 120
+MAX_TOPICS = 30_000  # with two for each group they fit one registration: 16 MiB, a million values
 DEFAULT_TOPIC = "TBW102"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
@@ -117,13 +118,19 @@ class Topics(ConfigTable[TopicConfig]):
         changed: Callable[[], None],
         saved: TopicTable | None = None,
         *,
+        most: int = MAX_TOPICS,
         slave: bool = False,
     ):
         topics, version = (saved.topics, saved.version) if saved else ({}, None)
-        super().__init__(clock, changed, system_topics(defaults), topics, version, slave=slave)
+        super().__init__(clock, changed, system_topics(defaults), topics, version, most=most, slave=slave)
 
     def get(self, name: str) -> TopicConfig | None:
         return self._table.get(name)
+
+    def to_save(self) -> TopicTable:
+        """As ``table``; ``saved`` is called when the file has it."""
+        self._taken = self.changes
+        return self.table()
 
     def table(self) -> TopicTable:
         return TopicTable(self.version, dict(self._table))
@@ -137,14 +144,13 @@ class Topics(ConfigTable[TopicConfig]):
         return name in self.system or name in _SYSTEM or name.startswith(_SYSTEM_PREFIX)
 
     def create_on_send(self, name: str, template: str, queues: int) -> TopicConfig | None:
-        """The topic that a message asked for and nobody made; None: the template does not exist or is not inherited.
+        """The topic that a message asked for and nobody made.
 
-        ``name`` is one that ``refusal_of_topic`` does not refuse.
+        Returns None if the template does not exist or is not inherited, or if there is no room for another topic.
+        ``name`` is one that ``refusal_of_topic`` does not refuse, and no retry topic.
         """
-        if name.startswith(RETRY_PREFIX):
-            return self.create_retry(name)
         model = self._table.get(template)
-        if model is None or not model.perm & Perm.INHERIT:
+        if model is None or not model.perm & Perm.INHERIT or not self.room():
             return None
         count = max(0, min(queues, model.write_queues))
         made = TopicConfig(name, count, count, model.perm & ~Perm.INHERIT, model.filter_type, model.sys_flag)
@@ -153,9 +159,13 @@ class Topics(ConfigTable[TopicConfig]):
 
     def create_retry(self, name: str, queues: int = 1) -> TopicConfig:
         """A retry or dead-letter topic; it is made if it is not there yet, but not on a slave."""
-        found = self._table.get(name)
-        if found is None:
-            found = TopicConfig(name, queues, queues, _READ_WRITE)
-            if not self.slave:
-                self.put(found)
-        return found
+        self.create_retries({name: queues})
+        return self._table.get(name) or TopicConfig(name, queues, queues, _READ_WRITE)
+
+    def create_retries(self, queues: Mapping[str, int]) -> None:
+        """Make those that are not there yet, all in one step. They are of groups that exist, which bounds them."""
+        lacking = [
+            TopicConfig(name, count, count, _READ_WRITE) for name, count in queues.items() if name not in self._table
+        ]
+        if lacking and not self.slave:
+            self.put(*lacking)

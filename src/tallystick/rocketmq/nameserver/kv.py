@@ -51,4 +51,4 @@ class KvConfig:
 
     def _store(self) -> None:
         if self._path:
-            write_atomic(self._disk, self._path, dialect.write_pretty(_Table(self._table)).encode())
+            write_atomic(self._disk, self._path, *dialect.write_lines(_Table(self._table)))

@@ -1,6 +1,6 @@
 """JSON bodies of requests and answers, and the texts of configuration files: one struct each.
 
-``dialect.read_as(body, TopicTable)`` reads one; ``dialect.write(value)`` and ``write_pretty(value)`` write one. What a
+``dialect.read_as(body, TopicTable)`` reads one; ``dialect.write(value)`` and ``write_lines(value)`` write one. What a
 table holds besides comes back out as it was; unknown members are passed over. Sources: ``remoting.protocol.body``,
 ``TopicConfigManager``, ``SubscriptionGroupManager``, ``ConsumerOffsetManager``, ``DelayOffsetSerializeWrapper``.
 """

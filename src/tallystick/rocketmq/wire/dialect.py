@@ -1,7 +1,7 @@
 """RocketMQ's JSON: what fastjson writes and accepts, which is more than JSON.
 
 Written: members in the order of their names, nulls left out, integer keys bare (``{0:5}``) unless the reader's version
-wants them quoted, and objects as keys (``{{"queueId":0}:5}``). Configuration files are the same, indented by tabs.
+wants them quoted, and objects as keys (``{{"queueId":0}:5}``). Configuration files and large tables are strict JSON.
 Read: that, JSON, strings in single quotes, and trailing commas. A member that is null is one that is absent.
 
 Texts come from strangers, so depth, size, and the number of values are bounded (a million, some 100 MB at worst; the
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from json.encoder import encode_basestring
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ MAX_BYTES = 16 * 1024 * 1024
 MAX_VALUES = 1_000_000
 MAX_LOOSE_VALUES = 250_000  # where each value costs a step of ours: a quarter of a second
 MAX_DEPTH = 64
+LINES = 512  # of a configuration file, in one piece
 
 # Reading
 
@@ -178,15 +179,42 @@ def _unescape(found: re.Match[str]) -> str:
 def write(value: Any, *, quoted: bool = False) -> bytes:
     """A value as one line. ``quoted``: integer keys in quotes."""
     out: list[str] = []
-    _write(value, out.append, '"' if quoted else "", None)
+    _write(value, out.append, '"' if quoted else "")
     return "".join(out).encode()
 
 
-def write_pretty(value: Any) -> str:
-    """A value as the text of a configuration file."""
-    out: list[str] = []
-    _write(value, out.append, "", "\n\t")
-    return "".join(out)
+def write_lines(value: Any) -> Iterator[bytes]:
+    """A struct as the text of a configuration file: strict JSON, a line for each entry of its tables.
+
+    It comes in pieces of some hundred lines, so that who writes large tables on a loop can stop in between. A table is
+    that of the moment when its first piece is taken, an entry that of the moment of its own.
+    """
+    opening = b"{\n"
+    kind: Any = type(value)
+    for head, name in _members(kind):
+        member = getattr(value, name)
+        if member is None:
+            continue
+        if isinstance(member, dict):
+            yield opening + head.encode() + b"{"
+            yield from _lines(list(member.items()))
+            yield b"}"
+        else:
+            yield opening + head.encode() + write_strict(member)
+        opening = b",\n"
+    yield b"}\n" if opening == b",\n" else b"{}\n"
+
+
+def _lines(entries: list[tuple[Any, Any]]) -> Iterator[bytes]:
+    for start in range(0, len(entries), LINES):
+        some = [b"%s:%s" % (_quoted(key), write_strict(value)) for key, value in entries[start : start + LINES]]
+        yield (b",\n" if start else b"\n") + b",\n".join(some)
+    if entries:
+        yield b"\n"
+
+
+def _quoted(key: Any) -> bytes:
+    return write_strict(key if isinstance(key, str) else str(int(key)))
 
 
 def write_strict(value: Any) -> bytes:
@@ -197,8 +225,7 @@ def write_strict(value: Any) -> bytes:
     return msgspec.json.encode(value)
 
 
-def _write(value: Any, put: Any, quote: str, line: str | None) -> None:
-    """``line`` is the line break with the indent of what is inside this value; None: all on one line."""
+def _write(value: Any, put: Any, quote: str) -> None:
     if isinstance(value, str):
         put(encode_basestring(value))
     elif isinstance(value, bool):
@@ -210,31 +237,26 @@ def _write(value: Any, put: Any, quote: str, line: str | None) -> None:
     elif value is None:  # as a member it is left out, in a list it keeps its place
         put("null")
     elif isinstance(value, list | tuple):
-        _write_all("[", [("", item) for item in value], "]", put, quote, line)
+        _write_all("[", [("", item) for item in value], "]", put, quote)
     elif isinstance(value, dict):
         named = [(_key(key, quote), item) for key, item in value.items() if item is not None]
-        _write_all("{", named, "}", put, quote, line)
+        _write_all("{", named, "}", put, quote)
     else:
         kind: Any = type(value)
         members = [(head, item) for head, name in _members(kind) if (item := getattr(value, name)) is not None]
-        _write_all("{", members, "}", put, quote, line)
+        _write_all("{", members, "}", put, quote)
 
 
-def _write_all(
-    opening: str, named: list[tuple[str, Any]], closing: str, put: Any, quote: str, line: str | None
-) -> None:
+def _write_all(opening: str, named: list[tuple[str, Any]], closing: str, put: Any, quote: str) -> None:
     put(opening)
-    between = line or ""
-    deeper = line + "\t" if line is not None else None
+    between = ""
     for head, item in named:
         if type(item) is int:  # most of what tables hold
             put(f"{between}{head}{item}")
         else:
             put(between + head)
-            _write(item, put, quote, deeper)
-        between = "," + (line or "")
-    if named and line is not None:
-        put(line[:-1])
+            _write(item, put, quote)
+        between = ","
     put(closing)
 
 

@@ -215,10 +215,11 @@ class QueryOffsetHeader(QueueHeader, frozen=True, kw_only=True):
 
 
 class UpdateOffsetHeader(QueueHeader, frozen=True, kw_only=True):
-    """Of UPDATE_CONSUMER_OFFSET."""
+    """Of UPDATE_CONSUMER_OFFSET. ``resets`` is ours: a slave tells of a commit made there, and what counter it knew."""
 
     consumer_group: str
     commit_offset: Int64
+    resets: Int64 | None = field(default=None, name="tallyResets")
 
 
 class ViewMessageHeader(Header, frozen=True, kw_only=True):

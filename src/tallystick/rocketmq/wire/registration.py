@@ -38,7 +38,7 @@ def body_crc(body: bytes) -> int:
 
 def encode_registration(registration: Registration, *, compressed: bool = False) -> bytes:
     if not compressed:
-        return dialect.write(registration)
+        return dialect.write_strict(registration)
     table = registration.table
     parts = [_counted(dialect.write(table.version)), _INT.pack(len(table.topics))]
     parts += [_counted(_topic_text(topic).encode()) for topic in table.topics.values()]

@@ -41,8 +41,8 @@ def disk() -> SimDisk:
 def test_a_file_replaces_its_predecessor_and_keeps_it(disk: SimDisk) -> None:
     files = ConfigFiles(disk, "/store")
     assert files.load(TOPICS, parse) is None
-    files.save(TOPICS, "good 1")
-    files.save(TOPICS, "good 2")
+    files.save(TOPICS, b"good 1")
+    files.save(TOPICS, b"good 2")
     assert files.load(TOPICS, parse) == "good 2"
     assert read_file(disk, PATH + ".bak") == b"good 1"
 
@@ -50,11 +50,11 @@ def test_a_file_replaces_its_predecessor_and_keeps_it(disk: SimDisk) -> None:
 @pytest.mark.parametrize("damage", [b"", b"  \n", b"\0" * 100, b"go"])
 def test_the_predecessor_stands_in_for_a_damaged_file(disk: SimDisk, damage: bytes) -> None:
     files = ConfigFiles(disk, "/store")
-    files.save(TOPICS, "good 1")
-    files.save(TOPICS, "good 2")
+    files.save(TOPICS, b"good 1")
+    files.save(TOPICS, b"good 2")
     put(disk, PATH, damage)
     assert files.load(TOPICS, parse) == "good 1"
-    files.save(TOPICS, "good 3")
+    files.save(TOPICS, b"good 3")
     assert read_file(disk, PATH + ".bak") == b"good 1"  # and never the damaged one
 
 
@@ -76,24 +76,24 @@ def test_damage_to_both_is_refused_and_says_what_to_do(disk: SimDisk) -> None:
 
 def test_a_save_that_fails_leaves_the_old_content(disk: SimDisk) -> None:
     files = ConfigFiles(disk, "/store")
-    files.save(TOPICS, "good 1")
+    files.save(TOPICS, b"good 1")
     disk.fault = lambda operation, path: DiskFull("no room") if operation == "write" else None
     with pytest.raises(StorageError):
-        files.save(TOPICS, "good 2")
+        files.save(TOPICS, b"good 2")
     disk.fault = None
     assert files.load(TOPICS, parse) == "good 1"
 
 
 def test_what_stands_after_a_failed_save_is_read_without_room_on_the_disk(disk: SimDisk) -> None:
     files = ConfigFiles(disk, "/store")
-    files.save(TOPICS, "good 1")
+    files.save(TOPICS, b"good 1")
     disk.fault = lambda operation, path: DiskFull("no room") if operation == "write" else None
     for _ in range(2):
         with pytest.raises(StorageError):
-            files.save(TOPICS, "good 2")
+            files.save(TOPICS, b"good 2")
         assert ConfigFiles(disk, "/store").load(TOPICS, parse) == "good 1"
     disk.fault = None
-    files.save(TOPICS, "good 3")
+    files.save(TOPICS, b"good 3")
     assert (read_file(disk, PATH), read_file(disk, PATH + ".bak")) == (b"good 3", b"good 1")
 
 
@@ -105,10 +105,10 @@ def test_a_crash_at_any_moment_leaves_the_old_or_the_new_content(saves: int) -> 
         disk = new_disk(seed)
         files = ConfigFiles(disk, "/store")
         for number in range(saves):
-            files.save(TOPICS, f"good {number}")
+            files.save(TOPICS, f"good {number}".encode())
         disk.crash_at = disk.operations + moment
         try:
-            files.save(TOPICS, "good new")
+            files.save(TOPICS, b"good new")
             break
         except Crashed:
             crashes += 1

@@ -55,11 +55,15 @@ def test_a_change_steps_the_version_and_is_told(shown: Shown) -> None:
     assert (shown.changes, table.version.counter) == (2, 2)
 
 
-def test_a_table_once_seen_never_changes(shown: Shown) -> None:
-    seen = shown.table.all
+def test_what_was_made_is_fresh_until_it_is_saved(shown: Shown) -> None:
     shown.put(shown.config("T"))
-    assert "T" not in seen
-    assert "T" in shown.table.all
+    shown.table.to_save()
+    shown.put(shown.config("U"), shown.config("T", 2))  # while the text is being written
+    shown.table.saved()
+    assert set(shown.table.fresh) == {"T", "U"}
+    shown.table.to_save()
+    shown.table.saved()
+    assert not shown.table.fresh
 
 
 @pytest.mark.rule("H12")

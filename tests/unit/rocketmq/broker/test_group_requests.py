@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from support.admin_desk import SLAVE, Desk
+from dataclasses import replace
+
+from support.admin_desk import MASTER, SLAVE, Desk
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import GroupTable
 from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, RequestCode
@@ -70,3 +72,11 @@ def test_many_groups_at_once_or_none() -> None:
     refused = desk.ask(code, body=b'{"groupConfigList":[{"groupName":"G3"},{"groupName":"a/b"}]}')
     assert refused.code == 29
     assert "G3" not in desk.tables.groups.all
+
+
+def test_a_broker_that_has_all_its_groups_says_so() -> None:
+    desk = Desk(replace(MASTER, max_groups=9))
+    assert desk.ask(200, body=b'{"groupName":"g"}').code == 0
+    refused = desk.ask(200, body=b'{"groupName":"h"}')
+    assert (refused.code, refused.remark) == (1, "This broker has 9 groups: more than 9 are not made (maxGroups).")
+    assert desk.ask(200, body=b'{"groupName":"g","retryMaxTimes":3}').code == 0

@@ -53,3 +53,11 @@ def test_h12_a_slave_serves_a_group_that_its_master_lacks_without_entering_it() 
     assert groups.table().forbidden == {"m": {"T": 1}}
     groups.replace(GroupTable(version, {"m": GroupConfig("m")}))
     assert len(changes) == 1
+
+
+def test_no_more_groups_make_themselves_than_there_is_room_for() -> None:
+    groups = Groups(SteppingClock(), lambda: None, most=len(SYSTEM_GROUPS) + 2)
+    assert list(groups.get_all(["a", "bad name", "b", "c", "a"])) == ["a", "b"]
+    assert groups.version.counter == 1
+    assert groups.get("c") is None
+    assert groups.get("a") == GroupConfig("a")

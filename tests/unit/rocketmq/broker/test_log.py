@@ -230,7 +230,7 @@ async def test_h8_a_slaves_log_write_that_fails_ends_the_slave(tmp_path: Path) -
 async def test_a_background_task_that_dies_ends_the_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: type, method: str
 ) -> None:
-    async def die(*_: object) -> None:
+    async def die(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(saver_module, "PERIOD_S", 0.0)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from support.admin_desk import SLAVE, Desk
+from support.admin_desk import MASTER, SLAVE, Desk
 from support.message_stores import SMALL
+from tallystick.rocketmq.broker import offset_requests
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import (
     ConsumerGroup,
@@ -144,3 +145,38 @@ def test_how_far_behind_all_groups_are() -> None:
     stats = {group: each for table in found["consumeStatsList"] for group, each in table.items()}
     assert (len(stats["g"]), stats["h"]) == (2, [])
     assert desk.read(code, {"isOrder": "true"})["totalDiff"] == 3
+
+
+def test_a_commit_told_by_a_slave_counts_if_the_offset_was_not_set_since() -> None:
+    desk = Desk()
+    desk.tables.topics.put(TopicConfig("T", 2, 2))
+    desk.tables.groups.put(GroupConfig("g"))
+    told = {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 100, "tallyResets": 0}
+    assert desk.ask(15, told).code == 0
+    assert desk.tables.offsets.get("T", "g", 0) == 100
+    desk.tables.offsets.reset("T", "g", 0, 10)
+    refused = desk.ask(15, told)
+    assert (refused.code, refused.remark) == (29, "The offset of group g was set since, topic is T")
+    assert desk.tables.offsets.get("T", "g", 0) == 10
+
+
+def test_a_full_table_of_offsets_takes_those_that_it_has() -> None:
+    desk = Desk(replace(MASTER, max_offsets=1))
+    desk.tables.topics.put(TopicConfig("T", 2, 2))
+    desk.tables.groups.put(GroupConfig("g"))
+    told = {"consumerGroup": "g", "topic": "T", "commitOffset": 1}
+    answers = [desk.ask(15, {**told, "queueId": queue_id}) for queue_id in (0, 0, 1)]
+    assert [answer.code for answer in answers] == [0, 0, 1]
+    assert "maxOffsets" in (answers[2].remark or "")
+
+
+def test_a_table_that_fits_no_frame_is_refused_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_requests, "MAX_TABLE_BYTES", 1000)
+    desk = Desk()
+    for number in range(100):
+        desk.tables.offsets.commit("T", f"g{number}", 0, 1)
+    for _ in range(2):
+        answer = desk.ask(43)
+        assert answer.code == 1
+        assert "only a slave of ours" in (answer.remark or "")
+    assert len(desk.said("offsets not sent")) == 1

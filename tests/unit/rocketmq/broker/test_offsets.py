@@ -7,6 +7,7 @@ import pytest
 
 from support.stores import SteppingClock
 from tallystick.rocketmq.broker.offsets import COMMITS_PER_VERSION, Commit, Offsets, SavedOffsets
+from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import OffsetTable
 from tallystick.rocketmq.wire.values import DataVersion
@@ -52,14 +53,6 @@ def test_what_is_forgotten_is_gone_from_everywhere() -> None:
     offsets.forget_group("h")
     saved = offsets.to_save()
     assert (saved.offsets, saved.pull_offsets, saved.own) == ({"U@g": {0: 1}}, {"U@g": {0: 1}}, {"U@g": {0: 1}})
-
-
-def test_a_copy_is_a_copy() -> None:
-    offsets = Offsets(SteppingClock(), endless)
-    offsets.commit("T", "g", 0, 1)
-    taken = offsets.table()
-    offsets.commit("T", "g", 0, 2)
-    assert taken.offsets == {"T@g": {0: 1}}
 
 
 def test_a_master_knows_no_commits_of_its_own() -> None:
@@ -121,7 +114,7 @@ def test_what_the_master_was_told_is_its_own_no_more() -> None:
 def test_h13_commits_of_a_slave_outlive_its_restart() -> None:
     offsets = Offsets(SteppingClock(), endless, slave=True)
     offsets.commit("T", "g", 0, 20)
-    text = dialect.write_pretty(offsets.to_save())
+    text = b"".join(dialect.write_lines(offsets.to_save()))
     again = Offsets(SteppingClock(), endless, dialect.read_as(text, SavedOffsets), slave=True)
     again.replace(master(q0=5))
     assert again.get("T", "g", 0) == 20
@@ -190,3 +183,106 @@ def test_h13_commits_and_copies_in_any_order_end_as_one_queue_at_a_time_would() 
             own = {queue_id: offset for queue_id, offset in own.items() if theirs.get(queue_id, -1) < offset}
             here = theirs | own
         assert dict(offsets.queues("T", "g")) == here, f"seed {seed}"
+
+
+# Resets (``resets``)
+
+
+def taken_from(at_slave: Offsets, at_master: Offsets) -> list[bool]:
+    """What becomes of the slave's commits at its master."""
+    counters = at_master.resets.table()
+    return [at_master.take(commit) for commit in at_slave.lacking(at_master.table(), counters)]
+
+
+@pytest.fixture
+def two() -> tuple[Offsets, Offsets]:
+    """A master, where a group stands at 50, and its slave, which has copied that."""
+    at_master, at_slave = Offsets(SteppingClock(), endless), Offsets(SteppingClock(), endless, slave=True)
+    at_master.commit("T", "g", 0, 50)
+    at_slave.replace(copy_of(at_master), ResetTable())
+    return at_master, at_slave
+
+
+def copy_of(offsets: Offsets) -> OffsetTable:
+    return dialect.read_as(dialect.write_strict(offsets.table()), OffsetTable)
+
+
+@pytest.mark.rule("H13")
+@pytest.mark.parametrize("to", [10, 50, 70])
+def test_h13_a_commit_of_a_slave_does_not_undo_a_later_reset(two: tuple[Offsets, Offsets], to: int) -> None:
+    at_master, at_slave = two
+    at_slave.commit("T", "g", 0, 100)  # the master was away
+    at_master.reset("T", "g", 0, to)
+    assert taken_from(at_slave, at_master) == []
+    assert not at_master.take(Commit("T", "g", 0, 100, resets=0))  # it was told before the slave could look
+    at_slave.replace(copy_of(at_master), at_master.resets.table())
+    assert at_slave.get("T", "g", 0) == at_master.get("T", "g", 0) == to
+    at_slave.commit("T", "g", 0, to + 5)  # from here on the slave knows
+    assert taken_from(at_slave, at_master) == [True]
+    assert at_master.get("T", "g", 0) == to + 5
+
+
+@pytest.mark.rule("H13")
+def test_h13_who_goes_back_by_a_commit_at_the_master_does_so_on_purpose(two: tuple[Offsets, Offsets]) -> None:
+    at_master, at_slave = two
+    at_slave.commit("T", "g", 0, 100)
+    at_master.commit("T", "g", 0, 10)
+    assert taken_from(at_slave, at_master) == []
+    at_master.commit("T", "g", 0, 20)
+    assert at_master.resets.get("T@g", 0) == 1
+
+
+@pytest.mark.rule("H13")
+@pytest.mark.parametrize("forget", ["forget_topic", "forget_group"])
+def test_h13_what_was_deleted_and_made_again_has_no_commits_of_before(
+    two: tuple[Offsets, Offsets], forget: str
+) -> None:
+    at_master, at_slave = two
+    at_slave.commit("T", "g", 0, 100)
+    getattr(at_master, forget)("T" if forget == "forget_topic" else "g")
+    at_master.commit("T", "g", 0, 1)
+    assert taken_from(at_slave, at_master) == []
+
+
+def test_a_commit_of_a_slave_sets_nobody_back(two: tuple[Offsets, Offsets]) -> None:
+    at_master, at_slave = two
+    assert at_master.take(Commit("T", "g", 0, 40))
+    assert at_master.get("T", "g", 0) == 50
+    at_slave.commit("T", "g", 0, 60)
+    assert taken_from(at_slave, at_master) == [True]
+    assert at_master.get("T", "g", 0) == 60
+    assert at_master.resets.get("T@g", 0) == 0
+
+
+def test_the_counter_of_a_commit_outlives_the_slaves_restart(two: tuple[Offsets, Offsets]) -> None:
+    at_master, at_slave = two
+    at_master.reset("T", "g", 0, 50)
+    at_slave.replace(copy_of(at_master), at_master.resets.table())
+    at_slave.commit("T", "g", 0, 100)
+    text = b"".join(dialect.write_lines(at_slave.to_save()))
+    again = Offsets(SteppingClock(), endless, dialect.read_as(text, SavedOffsets), slave=True)
+    assert again.lacking(at_master.table()) == [Commit("T", "g", 0, 100, resets=1)]
+    assert taken_from(again, at_master) == [True]
+
+
+def test_an_original_master_has_no_counters(two: tuple[Offsets, Offsets]) -> None:
+    at_slave = two[1]
+    at_slave.commit("T", "g", 0, 100)
+    at_slave.replace(master(q0=10))
+    assert at_slave.get("T", "g", 0) == 100
+    assert at_slave.lacking(master(q0=10)) == [Commit("T", "g", 0, 100)]
+
+
+def test_offsets_have_a_bound_that_a_copy_does_not() -> None:
+    full = Offsets(SteppingClock(), endless, most=2)
+    assert [full.commit("T", "g", queue_id, 1) for queue_id in range(3)] == [True, True, False]
+    assert full.commit("T", "g", 0, 2)
+    assert not full.reset("T", "h", 0, 2)
+    full.pulled("T", "g", 0, 1)
+    full.pulled("T", "g", 1, 1)
+    full.pulled("T", "g", 2, 1)
+    assert full.get_pulled("T", "g", 2) is None
+    full.forget_topic("T")
+    assert full.commit("T", "g", 2, 1)
+    full.replace(master(q0=1, q1=2, q2=3))
+    assert len(full.queues("T", "g")) == 3

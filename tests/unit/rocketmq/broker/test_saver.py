@@ -1,12 +1,74 @@
-"""What is saved every few seconds, and what happens when it cannot be."""
+"""When tables are saved, who waits for it, and what happens when it fails."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from support.brokers import benched
-from tallystick.errors import StorageError
-from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, ConfigFiles
+import pytest
+
+from support.brokers import Peer, benched, pull_command, send_command
+from tallystick.errors import DiskFull
+from tallystick.rocketmq.broker import saver as saver_module
+from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, GROUPS, RESETS, TOPICS
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.headers import CreateTopicHeader
+from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, RequestCode
+from tallystick.runtime.disk import File, OsDisk
+
+
+class GatedDisk(OsDisk):
+    """Tables are written when they may be; others are not touched."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.full = False
+        self.written: list[str] = []
+
+    def open(self, path: str, **how: bool) -> File:
+        if path.endswith(".json.new"):
+            assert self.gate.wait(20), "nobody opened the gate"
+            if self.full:
+                raise DiskFull("no room", path=path)
+            self.written.append(Path(path).name.removesuffix(".new"))
+        return super().open(path, **how)
+
+    @contextlib.contextmanager
+    def shut(self) -> Iterator[None]:
+        self.gate.clear()
+        try:
+            yield
+        finally:
+            self.gate.set()
+
+
+def create(topic: str) -> Command:
+    header = CreateTopicHeader(
+        topic=topic, default_topic="TBW102", read_queue_nums=2, write_queue_nums=2, perm=6,
+        topic_filter_type="SINGLE_TAG", topic_sys_flag=0, order=False,
+    )  # fmt: skip
+    return request(RequestCode.UPDATE_AND_CREATE_TOPIC, header.to_fields())
+
+
+def beat(count: int) -> Command:
+    groups = tuple(ConsumerGroup(f"group-{number}") for number in range(count))
+    return request(RequestCode.HEART_BEAT, {}, dialect.write(Heartbeat("client", consumers=groups)))
+
+
+def on_disk(folder: Path, name: str) -> Any:
+    return dialect.read((folder / "b0" / "config" / name).read_text())
+
+
+async def answered(peer: Peer, opaque: int) -> bool:
+    """Whether it is, when the broker has handled all that was sent to it."""
+    await peer.ask(pull_command("Nowhere"))
+    return opaque in peer._answers
 
 
 async def test_offsets_are_there_after_a_restart(tmp_path: Path) -> None:
@@ -17,21 +79,111 @@ async def test_offsets_are_there_after_a_restart(tmp_path: Path) -> None:
         assert (await bench.broker()).parts.offsets.get("T", "G", 0) == 0
 
 
-async def test_what_could_not_be_saved_is_tried_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", [create("New"), send_command("New"), beat(1)], ids=["create", "send", "heartbeat"])
+async def test_who_makes_something_is_answered_when_it_is_on_the_disk_and_nobody_else_waits(
+    tmp_path: Path, asked: Command
+) -> None:
+    disk = GatedDisk()
     async with benched(tmp_path) as bench:
-        broker = await bench.broker()
-        saver, files = broker._saver, broker._saver._files
+        peer, other = [await bench.peer(await bench.broker(disk=disk)), await bench.peer(bench.brokers[0])]
+        assert (await other.ask(send_command("Old"))).code == 0
+        with disk.shut():
+            opaque = peer.send(asked)
+            again = peer.send(asked) if asked.code != RequestCode.HEART_BEAT else opaque  # a second one waits too
+            assert not await answered(peer, opaque)
+            assert not await answered(peer, again)
+            assert (await other.ask(send_command("Old"))).code == 0
+        assert (await peer.answer(opaque)).code == 0
+        topics, groups = on_disk(tmp_path, TOPICS), on_disk(tmp_path, GROUPS)
+        assert "New" in topics["topicConfigTable"] or "group-0" in groups["subscriptionGroupTable"]
+
+
+async def test_all_changes_of_a_moment_are_one_save(tmp_path: Path) -> None:
+    disk = GatedDisk()
+    async with benched(tmp_path) as bench:
+        peer = await bench.peer(await bench.broker(disk=disk))
+        with disk.shut():
+            await answered(peer, peer.send(create("First")))  # its save has begun
+            opaques = [peer.send(beat(300)), *(peer.send(send_command(f"T{number}")) for number in range(50))]
+            await answered(peer, 0)
+        for opaque in opaques:
+            assert (await peer.answer(opaque)).code == 0
+        assert sorted(set(disk.written)) == [GROUPS, TOPICS]
+        assert disk.written.count(TOPICS) <= 3
+        assert disk.written.count(GROUPS) == 1
+        groups = on_disk(tmp_path, GROUPS)["subscriptionGroupTable"]
+        assert sum(name.startswith("group-") for name in groups) == 300
+
+
+async def test_a_full_disk_is_said_and_what_was_made_is_saved_later(tmp_path: Path) -> None:
+    disk = GatedDisk()
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker(disk=disk)
+        peer = await bench.peer(broker)
+        disk.full = True
+        refused = await peer.ask(create("New"))
+        assert (refused.code, refused.remark) == (1, refused.remark)
+        assert "cannot be saved: no room" in (refused.remark or "")
+        assert (await peer.ask(send_command("New"))).code == 10
+        assert [event.fields["file"] for event in bench.told if event.kind == "table not saved"] == [TOPICS]
+        disk.full = False
+        await broker._saver.save()
+        assert (await peer.ask(send_command("New"))).code == 0
+        assert "New" in on_disk(tmp_path, TOPICS)["topicConfigTable"]
+
+
+async def test_offsets_that_could_not_be_saved_are_tried_again(tmp_path: Path) -> None:
+    disk = GatedDisk()
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker(disk=disk)
         broker.parts.offsets.commit("T", "G", 0, 7)
-        whole, files.save = ConfigFiles.save, _full  # type: ignore[method-assign]
-        await saver.save()
-        await saver.save()
-        assert [event.kind for event in bench.told if event.kind == "table not saved"] == ["table not saved"]
-        del files.save  # type: ignore[method-assign]
-        assert files.save.__func__ is whole  # type: ignore[attr-defined]
-        await saver.save()
-        assert '"T@G":{' in (tmp_path / "b0" / "config" / CONSUMER_OFFSETS).read_text()
+        disk.full = True
+        await broker._saver.save()
+        await broker._saver.save()
+        assert [event.fields["file"] for event in bench.told if event.kind == "table not saved"] == [CONSUMER_OFFSETS]
+        disk.full = False
+        await broker._saver.save()
+        assert on_disk(tmp_path, CONSUMER_OFFSETS)["offsetTable"] == {"T@G": {"0": 7}}
         assert not broker.parts.offsets.dirty
 
 
-def _full(name: str, text: bytes | str) -> None:
-    raise StorageError("no room")
+async def test_an_offset_that_is_set_on_purpose_is_on_the_disk_with_its_counter(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        broker.parts.offsets.commit("T", "G", 0, 70)
+        broker.parts.offsets.reset("T", "G", 0, 100)
+        done = asyncio.Event()
+        broker._saver.when_saved(lambda error: done.set())
+        await done.wait()
+        assert on_disk(tmp_path, CONSUMER_OFFSETS)["offsetTable"] == {"T@G": {"0": 100}}
+        assert on_disk(tmp_path, RESETS)["counts"] == {"T@G": {"0": 1}}
+
+
+async def test_the_loop_has_turns_while_a_long_table_becomes_a_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saver_module, "SLICE_S", 0.0)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        for number in range(20 * dialect.LINES):
+            broker.parts.offsets.commit("T", f"g{number}", 0, 1)
+        turns = 0
+
+        def turn() -> None:
+            nonlocal turns
+            turns += 1
+            asyncio.get_running_loop().call_soon(turn)
+
+        turn()
+        await broker._saver.save()
+        assert turns > 20
+
+
+async def test_what_is_not_saved_when_it_stops_is_saved_then(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker(bench.settings(broker_id=0))
+        broker.parts.offsets.commit("T", "G", 0, 7)
+        broker.tables.groups.get("made")
+        await broker.stop()
+        assert "made" in on_disk(tmp_path, GROUPS)["subscriptionGroupTable"]
+        assert on_disk(tmp_path, CONSUMER_OFFSETS)["offsetTable"] == {"T@G": {"0": 7}}

@@ -68,12 +68,25 @@ class FakeDrafting:
         return Drafted(Draft("T", 2, ((0, command.body, b""),), 0, host), command.body != b"now", "key")
 
 
+class FakeSaves:
+    changes = 1
+
+    def __init__(self) -> None:
+        self.held: list[tuple[FakeLink, Command, ResponseCode]] = []
+
+    def send(self, link: FakeLink, answer: Command, since: int, unsaved: ResponseCode) -> None:
+        assert since < self.changes
+        self.held.append((link, answer, unsaved))
+
+
 class Desk:
     def __init__(self, *, is_slave: bool = False) -> None:
         self.log, self.link, self.told, self.counts = FakeLog(), FakeLink(), list[Event](), Counts()
+        self.saves, self.fresh = FakeSaves(), set[str]()
         self.sends = Sends(
-            self.log, FakeDrafting(), None, self.counts, Events(self.told.append), store_host=b"\x7f\0\0\1\0\0\x2a\x9f",  # type: ignore[arg-type]
-            is_slave=is_slave, max_message_bytes=77, refusal=lambda: "the disk is 91 % full",
+            self.log, FakeDrafting(), None, self.saves, self.counts, Events(self.told.append),  # type: ignore[arg-type]
+            store_host=b"\x7f\0\0\1\0\0\x2a\x9f", is_slave=is_slave, max_message_bytes=77, 
+            refusal=lambda: "the disk is 91 % full", fresh=self.fresh,
         )  # fmt: skip
 
     def handle(self, *bodies: bytes, one_way: bool = False) -> None:
@@ -172,3 +185,13 @@ def test_answers_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     desk.sends.settled([Settle(1, PutStatus.PUT_OK)])
     desk.handle(b"d")
     assert desk.log.puts == [2, 1]
+
+
+def test_a_message_in_a_topic_that_is_not_saved_yet_is_acknowledged_when_it_is() -> None:
+    desk = Desk()
+    desk.fresh.add("T")
+    desk.handle(b"now", b"later")
+    assert [answer.opaque for _, answer, _ in desk.saves.held] == [0]  # the other waits for slaves before that
+    desk.sends.settled([Settle(1, PutStatus.PUT_OK)])
+    assert [(answer.opaque, unsaved) for _, answer, unsaved in desk.saves.held] == [(0, 10), (1, 10)]
+    assert not desk.link.sent

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -156,3 +157,16 @@ def test_who_consumes_a_topic() -> None:
 def test_system_topics_are_listed() -> None:
     found = Desk().read(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
     assert {"b0", "c0", "TBW102", "rmq_sys_wheel_timer"} < set(found["topicList"])
+
+
+def test_a_broker_that_has_all_its_topics_says_so() -> None:
+    desk = Desk(replace(MASTER, max_topics=16))
+    fields = {
+        "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0, "order": False,
+    }  # fmt: skip
+    assert desk.ask(17, {"topic": "T", **fields}).code == 0
+    refused = desk.ask(17, {"topic": "U", **fields})
+    assert refused.code == 1
+    assert refused.remark == "This broker has 16 topics: more than 16 are not made (maxTopics)."
+    assert desk.ask(17, {"topic": "T", **fields, "perm": 4}).code == 0

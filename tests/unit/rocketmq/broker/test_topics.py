@@ -13,12 +13,15 @@ DEFAULTS = TopicDefaults("b0", "c0")
 class Table(Topics):
     """Counts its changes."""
 
-    def __init__(self, defaults: TopicDefaults = DEFAULTS, saved: TopicTable | None = None, *, slave: bool = False):
-        self.clock, self.changes = SteppingClock(), 0
-        super().__init__(defaults, self.clock, self._count, saved, slave=slave)
+    def __init__(
+        self, defaults: TopicDefaults = DEFAULTS, saved: TopicTable | None = None, *, most: int = 99,
+        slave: bool = False,
+    ):  # fmt: skip
+        self.clock, self.told = SteppingClock(), 0
+        super().__init__(defaults, self.clock, self._count, saved, most=most, slave=slave)
 
     def _count(self) -> None:
-        self.changes += 1
+        self.told += 1
 
 
 @pytest.mark.parametrize("name", ["T", "a-b_c|%1", "%RETRY%" + "g" * 248, "x" * 127])
@@ -71,11 +74,21 @@ def test_a_send_makes_a_topic_after_its_template() -> None:
     assert topics.create_on_send("U", "TBW102", 100) == TopicConfig("U", 8, 8, int(Perm.READ | Perm.WRITE))
     assert topics.create_on_send("V", "nope", 4) is None
     assert topics.create_on_send("V", "T", 4) is None  # it has no perm to be inherited
-    assert topics.create_on_send("%RETRY%g", "nope", 4) == TopicConfig("%RETRY%g", 1, 1)
+    assert topics.create_retry("%RETRY%g") == topics.get("%RETRY%g") == TopicConfig("%RETRY%g", 1, 1)
+
+
+def test_a_full_table_takes_retry_topics_alone() -> None:
+    topics = Table(most=17)
+    assert topics.create_on_send("T", "TBW102", 4) is not None
+    assert topics.create_on_send("U", "TBW102", 4) is not None
+    assert (topics.room(), topics.create_on_send("V", "TBW102", 4)) == (0, None)
+    before = topics.version.counter
+    topics.create_retries({"%RETRY%g": 1, "%RETRY%h": 2})
+    assert (topics.get("%RETRY%h"), topics.version.counter) == (TopicConfig("%RETRY%h", 2, 2), before + 1)
 
 
 def test_a_slave_makes_no_topics_of_its_own() -> None:
     topics = Table(slave=True)
     assert topics.create_retry("%RETRY%g") == TopicConfig("%RETRY%g", 1, 1)
     assert topics.get("%RETRY%g") is None
-    assert (topics.changes, topics.version.counter) == (0, 0)
+    assert (topics.told, topics.version.counter) == (0, 0)

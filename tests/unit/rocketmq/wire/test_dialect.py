@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -43,9 +44,9 @@ def test_strict_json_means_what_the_standard_library_reads(value: Any) -> None:
 @settings(max_examples=60)
 @given(VALUES)
 def test_what_is_written_is_strict_json_when_its_keys_are_strings(value: Any) -> None:
-    for text in (dialect.write(value).decode(), dialect.write_pretty(value)):
-        assert json.loads(text) == without_nulls(value)
-        assert dialect.read(text) == without_nulls(value)
+    text = dialect.write(value).decode()
+    assert json.loads(text) == dialect.read(text) == without_nulls(value)
+    assert json.loads(dialect.write_strict(value)) == value
 
 
 OFFSETS = st.dictionaries(TEXTS, st.dictionaries(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)), max_size=4)
@@ -58,7 +59,9 @@ def test_integer_keys_are_bare_or_quoted_and_read_either_way(offsets: dict[str, 
     table = OffsetTable(DataVersion(), offsets)
     text = dialect.write(table, quoted=quoted)
     assert dialect.read_as(text, OffsetTable) == table
-    assert dialect.read_as(dialect.write_pretty(table), OffsetTable) == table
+    lines = b"".join(dialect.write_lines(table))
+    assert dialect.read_as(lines, OffsetTable) == table
+    json.loads(lines)
     plain = {topic: {str(queue): offset for queue, offset in queues.items()} for topic, queues in offsets.items()}
     assert dialect.read(text)["offsetTable"] == plain
 
@@ -203,7 +206,26 @@ def test_members_are_written_by_name_without_nulls_and_flags_are_numbers() -> No
     )
 
 
-def test_files_are_indented_by_tabs_and_empty_values_stay_on_one_line() -> None:
-    assert dialect.write_pretty({"a": {1: []}, "b": {}, "c": [1, {"d": 2}]}) == (
-        '{\n\t"a":{\n\t\t1:[]\n\t},\n\t"b":{},\n\t"c":[\n\t\t1,\n\t\t{\n\t\t\t"d":2\n\t\t}\n\t]\n}'
+def test_files_have_a_line_for_each_entry() -> None:
+    table = OffsetTable(DataVersion(), {"a@g": {0: 1, 1: 2}, "b@g": {}})
+    assert b"".join(dialect.write_lines(table)).decode() == (
+        '{\n"dataVersion":{"stateVersion":0,"timestamp":0,"counter":0},\n"groupTopicMap":{},\n'
+        '"offsetTable":{\n"a@g":{"0":1,"1":2},\n"b@g":{}\n},\n"pullOffsetTable":{}}\n'
     )
+
+
+def test_a_long_table_comes_in_pieces() -> None:
+    table = OffsetTable(DataVersion(), {f"t{number}@g": {0: number} for number in range(3 * dialect.LINES)})
+    pieces = list(dialect.write_lines(table))
+    assert max(piece.count(b"\n") for piece in pieces) <= dialect.LINES + 1
+    assert dialect.read_as(b"".join(pieces), OffsetTable) == table
+
+
+def test_what_is_ours_is_read_whatever_its_size() -> None:
+    table = OffsetTable(DataVersion(), {f"t{number}@g": dict.fromkeys(range(8), 1) for number in range(70_000)})
+    text = b"".join(dialect.write_lines(table))
+    with pytest.raises(RemoteProtocolError, match="too large"):
+        dialect.read_as(text, OffsetTable)
+    assert dialect.read_as(text, OffsetTable, bounded=False) == table
+    bare = re.sub(rb'"(\d+)":', rb"\1:", text)
+    assert dialect.read_as(bare, OffsetTable, bounded=False) == table
