@@ -132,8 +132,9 @@ class MetadataSync:
             now, due, master = self._clock.now(), self._rounds.wake_at(), self._rounds.master
             if master is not None and due is not None and due <= now:
                 return master
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._sooner.wait(), None if due is None else due - now)
+            with contextlib.suppress(TimeoutError):  # not ``wait_for``: it may swallow the end of this task
+                async with asyncio.timeout(None if due is None else due - now):
+                    await self._sooner.wait()
 
     async def sync(self, master: str) -> None:
         """One round."""

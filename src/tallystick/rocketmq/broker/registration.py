@@ -144,8 +144,9 @@ class Registrar:
                 self._masters = self._newest([each.answer for each in self._servers.values() if each.answer])
                 self._found(self._masters)
             self._settle()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(server.due.wait(), PERIOD_S if server.answer is not None else retry_s)
+            with contextlib.suppress(TimeoutError):  # not ``wait_for``: it may swallow the end of this task
+                async with asyncio.timeout(PERIOD_S if server.answer is not None else retry_s):
+                    await server.due.wait()
             if server.answer is None:
                 retry_s = min(2 * retry_s, RETRY_S)
 

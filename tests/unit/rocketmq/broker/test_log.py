@@ -241,3 +241,19 @@ async def test_a_background_task_that_dies_ends_the_broker(
             broker = await bench.broker(slave)
             broker.log.follow("127.0.0.1:1")
             assert "a bug" in str(await asyncio.wait_for(broker.failure, 10))
+
+
+async def test_a_stop_in_the_moment_of_a_change_comes_to_its_end(tmp_path: Path) -> None:
+    """A task that was woken and cancelled in one turn went on for ever, and so did the stop that waited for it."""
+    async with benched(tmp_path) as bench:
+        slave = bench.settings(role=Role.SLAVE, broker_id=1, name_servers=("127.0.0.1:1",))
+        broker = await bench.broker(slave)
+        assert broker._registrar is not None and broker.sync is not None
+        registrar = broker._registrar
+        await until(lambda: bool(registrar.registered))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        broker._topics_changed()
+        broker.sync.followed()
+        async with asyncio.timeout(10):
+            await broker.stop()
