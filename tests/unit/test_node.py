@@ -152,7 +152,7 @@ def test_what_keeps_a_broker_or_a_name_server_from_starting_is_exit_code_1(
 
 
 def test_exit_code_5_for_a_broker_whose_disk_fails(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, processes: list[Process]
 ) -> None:
     """The process ends by itself at the first write to the log that fails, and takes leave before."""
     failing: list[bool] = []
@@ -163,8 +163,12 @@ def test_exit_code_5_for_a_broker_whose_disk_fails(
 
     real_world = node.real_world
     monkeypatch.setattr(node, "real_world", lambda *told: replace(real_world(*told), disk=SpyDisk(fail)))
+    (tmp_path / "namesrv.conf").write_text("listenPort=0\n")
+    names = Process(str(tmp_path / "namesrv.conf"), "name_server_main")
+    processes.append(names)
     keys = {
         "storePathRootDir": f"{tmp_path}/store", "brokerName": "b", "listenPort": "0",
+        "namesrvAddr": names.ready.removeprefix("ready nameserver address=").split()[0],
         "mappedFileSizeCommitLog": "1048576", "maxHashSlotNum": "100", "maxIndexNum": "400",
     }  # fmt: skip
     with ThreadPoolExecutor(1) as pool:
@@ -180,6 +184,7 @@ def test_exit_code_5_for_a_broker_whose_disk_fails(
     said = capsys.readouterr().err
     assert "error: StorageError: cannot write: Input/output error" in said
     assert "commitlog" in said
+    assert "broker unregistered" in names.end(signal.SIGTERM)[1]
 
 
 def send_one(port: int) -> None:

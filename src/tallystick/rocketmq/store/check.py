@@ -17,10 +17,11 @@ from tallystick.rocketmq.store.files import FileQueue
 from tallystick.rocketmq.store.handles import Handles
 from tallystick.rocketmq.store.index_file import IndexFile
 from tallystick.rocketmq.store.keys import KeyHashes
+from tallystick.rocketmq.store.recovery import durable_end, is_torn
 from tallystick.rocketmq.store.reput import COMMITTED, TRANSACTION
 from tallystick.rocketmq.store.scan import Chunk, chunks, claimed_size, find_record
 from tallystick.rocketmq.store.settings import StoreSettings
-from tallystick.rocketmq.store.synced import read_synced
+from tallystick.rocketmq.store.synced import Synced, read_synced
 from tallystick.runtime.disk import Disk
 
 MAX_FINDINGS = 1000
@@ -33,6 +34,7 @@ class Problem(enum.Enum):
     FILES = "files have the wrong size, or one is missing"
     DAMAGED_RECORD = "a damaged record, and good ones after it"
     TORN_TAIL = "the last record is not whole"
+    LOST_END = "the log was durable beyond its last whole record"
     NO_UNIT = "a message that its queue does not have"
     WRONG_UNIT = "a unit that differs from its message"
     UNIT_WITHOUT_RECORD = "a unit without a message"
@@ -98,7 +100,7 @@ class _Check:
             if files is not None:
                 self._queues[queue] = _QueueState(files)
         self.report.queues = len(self._queues)
-        self._check_log(log)
+        self._check_log(log, known)
         for state in self._queues.values():
             self._check_queue(state)
         self._check_index(log)
@@ -117,7 +119,8 @@ class _Check:
             return None
         return files
 
-    def _check_log(self, log: FileQueue) -> None:
+    def _check_log(self, log: FileQueue, known: Synced | None) -> None:
+        durable, tail = (durable_end(log, known), known.tail) if known else (0, 0)
         offset: int | None = self.report.first
         while offset is not None:
             stop = Stop.END
@@ -131,6 +134,9 @@ class _Check:
             if offset is not None:
                 detail = f"the next good record begins at {offset}"
                 self.report.add(Finding(Problem.DAMAGED_RECORD, log.directory, damaged_at, detail))
+            elif damaged_at < durable and not is_torn(log, damaged_at, tail, durable):
+                detail = f"it was synced up to {durable}: a broker does not start with this"
+                self.report.add(Finding(Problem.LOST_END, log.directory, damaged_at, detail))
             elif stop is Stop.DAMAGED:
                 self.report.add(Finding(Problem.TORN_TAIL, log.directory, damaged_at))
 

@@ -47,7 +47,7 @@ def recover_log(
     The index has nothing of the records from ``index_lost_from`` on, wherever the original would begin.
     """
     known = sidecar.value
-    durable = _durable(files, known) if known else 0
+    durable = durable_end(files, known) if known else 0
     first = max(files.first, known.start if known else 0)
     if known is not None:
         if known.file_bytes != files.file_bytes:
@@ -84,7 +84,7 @@ def recover_log(
     return Recovered(end, dispatch_from, now.start)
 
 
-def _durable(files: FileQueue, known: Synced) -> int:
+def durable_end(files: FileQueue, known: Synced) -> int:
     """Up to where the log was synced: the newest sync counts when its bytes are there, whether or not it returned."""
     if known.end <= known.synced:
         return known.synced
@@ -104,7 +104,7 @@ def _find_end(files: FileQueue, scan_from: int, known: Synced | None, durable: i
             break
     if stop is Stop.BLANK:
         end = files.limit
-    if known is not None and end < durable and not _is_torn(files, end, known.tail, durable):
+    if known is not None and end < durable and not is_torn(files, end, known.tail, durable):
         raise _damage(files, end, f"it was synced, the log is durable up to {durable}")
     if known is None and (good := find_record(files, end)) is not None:
         raise _damage(files, end, f"good records follow from offset {good}")
@@ -145,7 +145,7 @@ def _unwritten(chunk: Chunk, durable: int | None) -> int | None:
     return None
 
 
-def _is_torn(files: FileQueue, offset: int, tail: int, durable: int) -> bool:
+def is_torn(files: FileQueue, offset: int, tail: int, durable: int) -> bool:
     """Whether of the record there only a part was synced, as happens where a slave takes the log in pieces.
 
     Below ``tail`` records were whole. A size that one flipped bit makes large does not pass for a part: no whole

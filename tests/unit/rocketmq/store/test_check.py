@@ -40,6 +40,25 @@ def test_a_damaged_record_and_what_hangs_on_it(shelf: Shelf) -> None:
     assert check_store(shelf.disk, ROOT, SMALL).records == 29
 
 
+def test_the_last_record_damaged_after_its_sync_is_no_torn_tail(shelf: Shelf) -> None:
+    """A broker refuses to start with it, and whoever asks why must not hear that it is harmless."""
+    last = shelf.store.end - 20
+    shelf.disk.flip(f"{ROOT}/commitlog/{last - last % 4096:020}", last % 4096 - 60)
+    finding = check_store(shelf.disk, ROOT, SMALL).findings[0]
+    assert finding.problem is Problem.LOST_END
+    assert f"synced up to {shelf.store.end}" in finding.detail
+
+
+def test_half_a_record_of_a_slave_is_a_torn_tail() -> None:
+    master, slave = Shelf(), Shelf(seed=2)
+    slave.store.slave = True
+    master.send(b"one" * 30, b"two" * 30)
+    slave.store.append_raw(0, master.store.slice(0, master.store.end - 20))
+    slave.settle()
+    slave.store.close()
+    assert problems(slave) in ([], [Problem.TORN_TAIL])
+
+
 def test_a_wrong_unit(shelf: Shelf) -> None:
     shelf.disk.flip(f"{QUEUE}/{0:020}", 3 * 20 + 19)
     (finding,) = check_store(shelf.disk, ROOT, SMALL).findings
