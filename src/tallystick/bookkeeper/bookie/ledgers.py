@@ -135,6 +135,11 @@ class Ledgers:
             self.alive[ledger].fenced = True
         return Code.NO_LEDGER if code == Code.FENCED else code
 
+    def were_looked_at(self, ledgers: Iterable[LedgerId]) -> bool:
+        """Whether ``needs_look`` is False for all, of ledgers that are written all the time."""
+        alive = self.alive
+        return all((found := alive.get(ledger)) is not None and found.looked for ledger in ledgers)
+
     def needs_look(self, ledger: LedgerId, entry: EntryId) -> bool:
         """Whether an ordinary add must wait for a look at the metadata; not where it is refused in any case."""
         found = self.alive.get(ledger)

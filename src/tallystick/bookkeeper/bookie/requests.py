@@ -151,9 +151,9 @@ class Requests:
 
     def _to_look(self, run: AddRun) -> list[int]:
         """The places of adds whose ledgers nobody has looked at. Of a new ledger entry 0 passes, not those behind."""
-        needs_look, ledger = self._storage.needs_look, run.ledgers[0]
-        if run.ledgers.count(ledger) == len(run) and not needs_look(ledger, 1):
+        if self._storage.were_looked_at(set(run.ledgers)):
             return []
+        needs_look = self._storage.needs_look
         pairs = zip(run.ledgers, run.entries, strict=True)
         return [place for place, (ledger, entry) in enumerate(pairs) if needs_look(ledger, entry)]
 

@@ -16,7 +16,7 @@ is on the disk). After DiskFull the same commit may be tried again.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from tallystick.bookkeeper.bookie import records
@@ -119,6 +119,10 @@ class Storage:
             frame = v2.Add(request.ledger, request.entry, request.master_key, request.body).encode()
             self._take_in(request.ledger, Run(array("q", (request.entry,)), array("Q", (0, len(frame))), frame))
         return code
+
+    def were_looked_at(self, ledgers: Iterable[LedgerId]) -> bool:
+        """Whether no ordinary add to any of these needs a look; may be False though none does."""
+        return self._ledgers.were_looked_at(ledgers)
 
     def needs_look(self, ledger: LedgerId, entry: EntryId) -> bool:
         """Whether an ordinary add must wait until somebody looked at the ledger's metadata."""
