@@ -2,7 +2,7 @@
 
 A place has one channel per attempt: what the answers of a replaced bookie say is never heard. Frames are kept in parts
 until they are confirmed, because a resend must have the same bytes. For bookies that take them, few or short ones are
-joined, once for all places that get the same ones; a connection that is behind holds the parts themselves, so that a
+joined, once for all places that get the same ones; of long ones a connection that is behind holds the parts, so that a
 payload is in memory once, however many bookies are behind. What is confirmed and still held *lags*, and is counted.
 """
 
@@ -69,7 +69,7 @@ class Replicas:
         for slot, channel in enumerate(self._channels):
             if self._striping.striped:
                 queued += self._send(slot, first, frames, first, last)
-            elif channel is not None and channel.blocked:
+            elif channel is not None and channel.blocked and size >= SHORT_BYTES * len(frames):
                 queued.append(channel.send(entries, frames.parts))
             elif channel is not None:
                 joined = _joined(frames.parts, size) if joined is None else joined
