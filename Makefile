@@ -33,6 +33,7 @@ bench: setup ## ours and the original in turn; JSON in out/
 	@mkdir -p out
 	$(PY) bench/ledger.py --json out/ledger.json
 	$(PY) bench/broker.py --json out/broker.json
+	$(PY) bench/restart.py --json out/restart.json
 	$(PY) bench/spark.py --json out/spark.json
 
 demo: ## the main job on real data (ROWS=20000 for a quick look)

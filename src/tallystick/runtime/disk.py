@@ -99,6 +99,10 @@ class Disk(Protocol):
         """Bytes of each file of a folder, by sorted names; empty when there is no such folder."""
         ...
 
+    def size(self, path: str) -> int | None:
+        """Bytes of one file, which is not opened; None when it is missing."""
+        ...
+
     def makedirs(self, path: str) -> None: ...
 
     def rename(self, source: str, target: str) -> None: ...
@@ -261,6 +265,13 @@ class OsDisk:
             except FileNotFoundError:
                 return {}
             return dict(sorted(found.items()))
+
+    def size(self, path: str) -> int | None:
+        with _mapped("stat", path):
+            try:
+                return os.stat(path).st_size
+            except (FileNotFoundError, NotADirectoryError):
+                return None
 
     def makedirs(self, path: str) -> None:
         with _mapped("create folder", path):

@@ -291,6 +291,11 @@ class SimDisk:
         files = ((name, node) for name, node in self._names.items() if os.path.dirname(name) == path)
         return {os.path.basename(name): len(node.cached) for name, node in sorted(files) if node is not None}
 
+    def size(self, path: str) -> int | None:
+        self._step("stat", path)
+        node = self._names.get(path)
+        return None if node is None else len(node.cached)
+
     def makedirs(self, path: str) -> None:
         self._step("makedirs", path)
         missing = []

@@ -107,10 +107,10 @@ class FileQueue:
 
         One that is short behind ``end`` gets its length: a crash kept it from it.
         """
-        sizes, lacking = self._disk.sizes(self.directory), self.absent
+        lacking = self.absent
         for file in self.files:
-            size = sizes.get(os.path.basename(file.path), -1)
-            if min(end - file.start, self.file_bytes) <= size < self.file_bytes:
+            size = self._disk.size(file.path)
+            if size is not None and min(end - file.start, self.file_bytes) <= size < self.file_bytes:
                 file.file.truncate(self.file_bytes)
             elif size != self.file_bytes:
                 lacking.append(file)
