@@ -35,6 +35,7 @@ bench: setup ## ours and the original in turn; JSON in out/
 	$(PY) bench/broker.py --json out/broker.json
 	$(PY) bench/restart.py --json out/restart.json
 	$(PY) bench/spark.py --json out/spark.json
+	$(PY) bench/many_ledgers.py --json out/many_ledgers.json
 
 demo: ## the main job on real data (ROWS=20000 for a quick look)
 	@$(PYTHON) tools/preflight.py python java

@@ -1,0 +1,242 @@
+"""Many ledgers: open in one client that loses a bookie, and closed ones in the plan of a Spark query.
+
+    python bench/many_ledgers.py [--quick] [--json FILE] [--docs FILE]
+
+Open: four bookies of this machine, 20,000 ledgers (3/2/2) open in one client, 2,000 appends a second spread over them,
+each timed from when it was due; after a third of the time one bookie is killed, so its connection is reset. A turn is
+the CPU time of the client's thread between two looks of 5 ms: what others on the machine do does not count. Plan:
+survey and plan of 100,000 closed ledgers, as the planner process does them. Both on SQLite and, where Java is, on
+ZooKeeper (with a fifth of the ledgers in the plan).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # the server is that of the tests
+
+import command
+import msgspec
+import uvloop
+from machine import describe
+from report import grid
+
+import tallystick
+from support import zookeeper
+from tallystick.admin.dev import DevCluster
+from tallystick.admin.dev_nodes import DevState
+from tallystick.bookkeeper.ledger.writer import LedgerWriter
+from tallystick.bookkeeper.metadata.open import open_driver
+from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
+from tallystick.pipeline.ledger.options import LedgerOptions
+from tallystick.pipeline.ledger.schema import COLUMNS
+from tallystick.pipeline.ledger.source import LedgerSourceReader
+
+BOOKIES, RATE, AT_ONCE = 4, 2000, 500
+LOOK_S = 0.005
+SETTLE_S = 10.0  # for what is unanswered at the end
+
+
+@dataclass(frozen=True)
+class Size:
+    open_ledgers: int
+    seconds: float
+    planned: int
+
+
+QUICK, FULL = Size(2000, 9.0, 10_000), Size(20_000, 30.0, 100_000)
+
+
+@dataclass
+class Turns:
+    """The longest turn of a loop, in CPU time of its thread."""
+
+    longest_s: float = 0.0
+    _last: float = field(default_factory=time.thread_time)
+
+    def look(self) -> None:
+        now = time.thread_time()
+        self.longest_s, self._last = max(self.longest_s, now - self._last), now
+        asyncio.get_running_loop().call_later(LOOK_S, self.look)
+
+
+@dataclass(frozen=True)
+class Latencies:
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+
+    @classmethod
+    def of(cls, seconds: list[float]) -> Latencies:
+        times = sorted(seconds)
+        return cls(*(1000 * times[min(len(times) - 1, int(len(times) * part))] for part in (0.5, 0.99, 1.0)))
+
+
+@dataclass(frozen=True)
+class Lost:
+    """One run: appends before the bookie was killed and after, and what became of the writers."""
+
+    metadata: str
+    before: Latencies
+    after: Latencies
+    ended: int
+    refused: dict[str, int]
+    longest_turn_ms: float
+    cpu_s: float
+
+
+@dataclass(frozen=True)
+class Planned:
+    metadata: str
+    ledgers: int
+    cpu_s: float
+    wall_s: float
+
+
+def main() -> int:
+    return command.run(__doc__, "a tenth of the ledgers: half a minute", measure, markdown, place="many ledgers")
+
+
+def measure(quick: bool) -> command.Found:
+    size = QUICK if quick else FULL
+    lost, planned = [], []
+    for kind in ("SQLite", "ZooKeeper"):
+        if kind == "ZooKeeper" and zookeeper.missing():
+            print(f"no ZooKeeper server: {zookeeper.missing()}", file=sys.stderr)
+            continue
+        with metadata(kind) as (folder, uri):
+            (Path(folder) / "dev.json").write_bytes(msgspec.json.encode(DevState(uri=uri)))
+            cluster = DevCluster(folder)
+            state = cluster.up(BOOKIES)
+            try:
+                lost.append(uvloop.run(lose_a_bookie(kind, state, size)))
+            finally:
+                cluster.down()
+        with metadata(kind) as (_, uri):
+            count = size.planned if kind == "SQLite" else size.planned // 5
+            asyncio.run(fill(uri, count))
+            planned.append(plan(kind, uri, count))
+    return {"machine": describe(Path(tempfile.gettempdir())), "size": size, "lost": lost, "planned": planned}
+
+
+@contextlib.contextmanager
+def metadata(kind: str) -> Iterator[tuple[str, str]]:
+    """A folder, and the URI of a place without a cluster."""
+    with tempfile.TemporaryDirectory() as folder:
+        if kind == "SQLite":
+            yield folder, f"sqlite://{folder}/metadata.db"
+            return
+        with zookeeper.running(Path(folder) / "zookeeper") as server:
+            yield folder, f"zk+hierarchical://{server.address}/ledgers"
+
+
+async def lose_a_bookie(kind: str, state: DevState, size: Size) -> Lost:
+    async with tallystick.connect(state.uri) as bk:
+        writers: list[LedgerWriter] = []
+        while len(writers) < size.open_ledgers:
+            writers += await asyncio.gather(*(bk.create_ledger(3, 2, 2) for _ in range(AT_ONCE)))
+        random.Random(1).shuffle(writers)
+        turns, before, after, refused = Turns(), [], [], Counter[str]()
+        turns.look()
+        loop = asyncio.get_running_loop()
+        start, killed_at, cpu, count = loop.time(), float("inf"), 0.0, 0
+        unanswered: set[asyncio.Future[int]] = set()
+
+        def answered(future: asyncio.Future[int], due: float) -> None:
+            unanswered.discard(future)
+            if error := future.exception():
+                refused[type(error).__name__] += 1
+            else:
+                (before if due < killed_at else after).append(loop.time() - due)
+
+        while (now := loop.time()) < start + size.seconds:
+            if killed_at == float("inf") and now > start + size.seconds / 3:
+                os.kill(state.nodes[0].process.pid, signal.SIGKILL)
+                killed_at, turns.longest_s, cpu = now, 0.0, time.process_time()
+            for _ in range(100):
+                due = start + count / RATE
+                if due > now:
+                    break
+                future = writers[count % len(writers)].append_nowait(b"x" * 100)
+                unanswered.add(future)
+                future.add_done_callback(lambda future, due=due: answered(future, due))
+                count += 1
+            await asyncio.sleep(max(0.0, min(LOOK_S, start + count / RATE - loop.time())))
+        if unanswered:
+            await asyncio.wait(unanswered, timeout=SETTLE_S)
+        refused["no answer"] += len(unanswered)
+        ended = sum(writer._failure is not None for writer in writers)
+        found = Lost(
+            kind, Latencies.of(before), Latencies.of(after), ended, dict(+refused), turns.longest_s * 1000,
+            time.process_time() - cpu,
+        )  # fmt: skip
+        for writer in writers:
+            writer.abort()
+        return found
+
+
+async def fill(uri: str, count: int) -> None:
+    driver = await open_driver(uri)
+    try:
+        await driver.init_cluster()
+        closed = LedgerMetadata(3, 3, 2, (Fragment(0, ("b1", "b2", "b3")),)).closed(9999, 10**6)
+        for _ in range(0, count, AT_ONCE):
+            await asyncio.gather(*(driver.create_ledger(closed) for _ in range(AT_ONCE)))
+    finally:
+        await driver.close()
+
+
+def plan(kind: str, uri: str, count: int) -> Planned:
+    reader = LedgerSourceReader(LedgerOptions(uri), COLUMNS.struct(COLUMNS.names, None))
+    wall, cpu = time.perf_counter(), time.process_time()
+    partitions = reader.partitions()
+    found = Planned(kind, count, time.process_time() - cpu, time.perf_counter() - wall)
+    assert sum(len(each.partition.ranges) for each in partitions) >= count
+    return found
+
+
+def markdown(found: command.Found) -> str:
+    machine, size = found["machine"], found["size"]
+    head = ["metadata", "p50 before / after", "p99 before / after", "longest", "ended", "longest turn", "client's CPU"]
+    rows = [
+        [
+            run.metadata,
+            f"{run.before.p50_ms:.0f} / {run.after.p50_ms:.0f} ms",
+            f"{run.before.p99_ms:.0f} / {run.after.p99_ms:.0f} ms",
+            f"{run.after.max_ms:.0f} ms",
+            f"{run.ended}",
+            f"{run.longest_turn_ms:.0f} ms",
+            f"{run.cpu_s:.1f} s",
+        ]
+        for run in found["lost"]
+    ]
+    plans = [
+        [one.metadata, f"{one.ledgers:,}", f"{one.cpu_s:.1f} s", f"{one.wall_s:.1f} s"] for one in found["planned"]
+    ]
+    return "\n".join(
+        [
+            f"{machine['cores']} cores of {machine['cpu']}, Python {machine['python']}; {size.open_ledgers:,} ledgers "
+            f"open in one client, {RATE:,} appends/s, one of {BOOKIES} bookies killed:",
+            "",
+            grid(head, rows),
+            "",
+            "The plan of a Spark query over closed ledgers:",
+            "",
+            grid(["metadata", "ledgers", "CPU", "wall"], plans),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
