@@ -91,7 +91,7 @@ HA_MUTANTS = (
     Mutant(
         "waits for slaves never end (H9)",
         HA + "acks.py",
-        "            *self._end(self._replicas.expired(now), PutStatus.FLUSH_SLAVE_TIMEOUT),\n",
+        "            *self._end(expired, PutStatus.FLUSH_SLAVE_TIMEOUT),\n",
         "",
         "sim ha", 150,
     ),
@@ -223,8 +223,8 @@ HA_MUTANTS = (
     ),
     Mutant(
         "queues count as durable and are not synced (H8)",
-        STORE + "store.py",
-        "        self._queues.sync()\n",
+        STORE + "upkeep.py",
+        "            parts.queues.sync(queues)\n",
         "",
         "sim ha", 150,
     ),
@@ -245,8 +245,8 @@ HA_MUTANTS = (
     Mutant(
         "a queue offset is given twice",
         STORE + "store.py",
-        "{(q.topic, q.queue_id): q.end for q in queues if q.end}",
-        "{(q.topic, q.queue_id): q.end - 1 for q in queues if q.end}",
+        "{(q.topic, q.queue_id): q.end for q in parts.queues if q.end}",
+        "{(q.topic, q.queue_id): q.end - 1 for q in parts.queues if q.end}",
         "sim ha", 150,
     ),
     Mutant(
