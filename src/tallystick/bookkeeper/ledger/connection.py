@@ -15,12 +15,12 @@ from typing import NamedTuple
 from tallystick.bookkeeper.ledger.batch_reads import BatchReads
 from tallystick.bookkeeper.ledger.identity import Answered, Belief, Identify, Identity, LinkIdentity, Unidentified
 from tallystick.bookkeeper.ledger.link import Link, Owner, Waiter
+from tallystick.bookkeeper.ledger.outgoing import Piece
 from tallystick.bookkeeper.ledger.outstanding import Key, Lane
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
-from tallystick.codec.frames import Buffer
 from tallystick.errors import TallyError
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
@@ -166,10 +166,10 @@ class AddChannel:
         """What is sent now will stay in the queue for a while."""
         return self._link is None or not self._link.alive or self._link.blocked
 
-    def send(self, entries: Sequence[EntryId], frames: bytes | Iterable[Buffer]) -> Queued:
+    def send(self, entries: Sequence[EntryId], frames: bytes | Iterable[Piece]) -> Queued:
         """Queue ADD frames, one for each entry; they leave with the next loop tick, once connected.
 
-        ``frames``: in any number of parts, which are kept as they are until the bookie takes them.
+        ``frames``: in any number of pieces, which are kept as they are until the bookie takes them.
         """
         assert not self._closed, "send on a closed channel"
         link = self._peer.link()
@@ -177,7 +177,9 @@ class AddChannel:
             self._link, self._lane = link, link.add_lane(self._ledger, self)
             self._belief.linked()
             self._peer.identify(link, lambda identity: self._identified(link, identity))
-        link.send_adds(self._lane, entries, (frames,) if isinstance(frames, bytes) else frames, self._timeout_s)
+        link.send_adds(
+            self._lane, entries, (Piece.of(frames),) if isinstance(frames, bytes) else frames, self._timeout_s
+        )
         return Queued(self, link, link.queued)
 
     @property

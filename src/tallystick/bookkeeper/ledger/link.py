@@ -1,7 +1,7 @@
 """One TCP connection to one bookie: frames out once per loop tick, answers in once per socket read.
 
 What the peer does not take stays here as the parts that the caller gave, which may be shared with other links: it is
-joined and handed to the transport slice by slice, as the peer takes it.
+handed to the transport slice by slice, as the peer takes it.
 
 A link takes questions from the moment it exists, before it is connected. It ends once, for whatever reason; everything
 that then has no answer is reported as unknown, never as "no" (Q15): the bookie may have done it.
@@ -16,12 +16,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, cast
 
+from tallystick.bookkeeper.ledger.outgoing import SLICE_BYTES, Outgoing, Piece
 from tallystick.bookkeeper.ledger.outstanding import Expired, Key, Lane, Outstanding
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.running_time import BEAT_S, RunningTime
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
-from tallystick.codec.frames import PLAIN_ADD, Buffer, next_frame, scan_acks
+from tallystick.codec.frames import PLAIN_ADD, next_frame, scan_acks
 from tallystick.codec.reads import PLAIN_READ, encode_reads, scan_reads
 from tallystick.errors import BookieUnavailable, RemoteProtocolError, RequestTimeout, TallyError
 from tallystick.runtime.clock import Clock
@@ -30,7 +31,6 @@ from tallystick.runtime.events import Events
 READ_BUFFER_BYTES = 256 * 1024
 OWN_BUFFER_BYTES = 64 * 1024  # a longer answer is received into a buffer of its own, which its entries then share
 MIN_TIMER_S = 0.005
-SLICE_BYTES = 1024 * 1024  # so much is joined for one write, and held by the transport
 OWNERS_A_TURN = 128  # channels that hear of an answer or a failure before the loop goes on
 _HEAD = struct.Struct(">4xI4xq8x")  # of an answer: header word and ledger; no shorter answer belongs to a lane
 MAX_ABANDONED = 65_536  # timed out and still kept, because an answer may come; a peer that never answers them is let go
@@ -65,9 +65,7 @@ class Link(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._outstanding: Outstanding[Owner] = Outstanding()
-        self._out: deque[Buffer] = deque()  # queued, not yet handed to the transport
-        self.queued = self.written = 0  # bytes, since the beginning
-        self._on_written: deque[tuple[int, Callable[[], None]]] = deque()
+        self._out = Outgoing()
         self._flush_scheduled = self._paused = False
         self._buffer = bytearray()  # of its size once there is a connection: many are tried and refused
         self._filled = 0
@@ -88,10 +86,8 @@ class Link(asyncio.BufferedProtocol):
     def forget(self, lane: Lane[Owner]) -> None:
         self._outstanding.forget(lane)
 
-    def send_adds(
-        self, lane: Lane[Owner], entries: Sequence[EntryId], frames: Iterable[Buffer], timeout: float
-    ) -> None:
-        """``frames``: whole ones, in any number of parts; they are kept as they are until the peer takes them."""
+    def send_adds(self, lane: Lane[Owner], entries: Sequence[EntryId], frames: Iterable[Piece], timeout: float) -> None:
+        """``frames``: whole ones, in any number of pieces, which are kept as they are until the peer takes them."""
         self._send(frames, self._outstanding.sent(lane, entries, self._time.now(), timeout))
 
     @property
@@ -99,26 +95,35 @@ class Link(asyncio.BufferedProtocol):
         """What is queued now will stay for a while."""
         return self._transport is None or self._paused or self.queued - self.written > SLICE_BYTES
 
+    @property
+    def queued(self) -> int:
+        """Bytes since the beginning."""
+        return self._out.queued
+
+    @property
+    def written(self) -> int:
+        """Bytes that the transport got, since the beginning."""
+        return self._out.written
+
     def when_written(self, position: int, callback: Callable[[], None]) -> None:
         """Call back once so many bytes have left the queue, or the link has ended. Positions must not descend."""
-        self._on_written.append((position, callback))
+        self._out.when_written(position, callback)
 
     def send_reads(self, ledger: LedgerId, run: ReadRun, timeout: float) -> None:
         lane = self._outstanding.lane((v2.Op.READ, ledger), run)
         run.leave = lambda: self.forget(lane)
         deadline = self._outstanding.sent(lane, run.entries, self._time.now(), timeout)
-        self._send((encode_reads(ledger, run.entries),), deadline)
+        self._send((Piece.of(encode_reads(ledger, run.entries)),), deadline)
 
     def ask(self, key: Key, frame: bytes, timeout: float) -> Waiter:
         """The answer comes through the future; cancelling it gives the question up."""
         waiter: Waiter = self._loop.create_future()
-        self._send((frame,), self._outstanding.ask(key, waiter, self._time.now(), timeout).deadline)
+        self._send((Piece.of(frame),), self._outstanding.ask(key, waiter, self._time.now(), timeout).deadline)
         return waiter
 
-    def _send(self, frames: Iterable[Buffer], deadline: float) -> None:
-        for part in frames:
-            self._out.append(part)
-            self.queued += len(part)
+    def _send(self, pieces: Iterable[Piece], deadline: float) -> None:
+        for piece in pieces:
+            self._out.put(piece)
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
@@ -128,25 +133,16 @@ class Link(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         self._flush_scheduled = False
         while self._out and self._transport is not None and not self._paused and self.alive:
-            parts = self._slice()
-            joined = b"".join(parts) if len(parts) > 1 else parts[0]
-            self.written += len(joined)
-            self._transport.write(joined)
+            parts = self._out.take().parts
+            if len(parts) == 1:
+                self._transport.write(parts[0])
+            else:
+                self._transport.writelines(parts)
         self._tell_written()
 
-    def _slice(self) -> Sequence[Buffer]:
-        """The next parts to write; all of them, if they are few bytes."""
-        if self.queued - self.written <= SLICE_BYTES:
-            parts, self._out = self._out, deque()
-            return parts
-        taken, size = [self._out.popleft()], 0
-        while self._out and (size := size + len(taken[-1])) < SLICE_BYTES:
-            taken.append(self._out.popleft())
-        return taken
-
     def _tell_written(self) -> None:
-        while self._on_written and (not self.alive or self._on_written[0][0] <= self.written):
-            self._loop.call_soon(self._on_written.popleft()[1])
+        for callback in self._out.waiters(ended=not self.alive):
+            self._loop.call_soon(callback)
 
     # Time
 

@@ -1,9 +1,9 @@
 """The ensemble as places to send to, and the frames that may have to be sent again.
 
 A place has one channel per attempt: what the answers of a replaced bookie say is never heard. Frames are kept in parts
-until they are confirmed, because a resend must have the same bytes. For bookies that take them, few or short ones are
-joined, once for all places that get the same ones; of long ones a connection that is behind holds the parts, so that a
-payload is in memory once, however many bookies are behind. What is confirmed and still held *lags*, and is counted.
+until they are confirmed, because a resend must have the same bytes. Short ones are joined, once for all places that get
+the same ones; of long ones each connection holds the parts, so that a payload is in memory once, however many bookies
+are behind. What is confirmed and still held *lags*, and is counted.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from dataclasses import dataclass
 
 from tallystick.bookkeeper.ledger.connection import AddChannel, BookieClient, Queued
 from tallystick.bookkeeper.ledger.identity import Belief
-from tallystick.bookkeeper.ledger.link import SLICE_BYTES
+from tallystick.bookkeeper.ledger.outgoing import cut
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire.values import Ensemble, EntryId, LedgerId, Slot
-from tallystick.codec.frames import AddFrames, Buffer
-
-SHORT_BYTES = 8192  # entries with less are joined, however many: it costs less time than parts do
+from tallystick.codec.frames import AddFrames
 
 Acked = Callable[[Slot, EntryId, EntryId], None]
 Failed = Callable[[Slot, list[EntryId], int | None], None]
@@ -63,17 +61,13 @@ class Replicas:
 
     def send(self, first: EntryId, frames: AddFrames, size: int) -> None:
         """Each frame to its write set; frame i is entry ``first`` + i. ``size``: of their payloads, in bytes."""
-        last = first + len(frames) - 1
-        entries, joined = range(first, last + 1), None
-        queued: list[Queued] = []
-        for slot, channel in enumerate(self._channels):
-            if self._striping.striped:
+        last, queued = first + len(frames) - 1, []
+        if self._striping.striped:
+            for slot in range(len(self._channels)):
                 queued += self._send(slot, first, frames, first, last)
-            elif channel is not None and channel.blocked and size >= SHORT_BYTES * len(frames):
-                queued.append(channel.send(entries, frames.parts))
-            elif channel is not None:
-                joined = _joined(frames.parts, size) if joined is None else joined
-                queued.append(channel.send(entries, joined))
+        else:
+            entries, pieces = range(first, last + 1), cut(frames.parts)
+            queued = [channel.send(entries, pieces) for channel in self._channels if channel is not None]
         self._kept.append(_Kept(first, frames, size, queued))
 
     def resend(self, slot: Slot, first: EntryId, last: EntryId) -> None:
@@ -138,7 +132,7 @@ class Replicas:
         if channel is None or not entries:
             return []
         parts = frames.parts_of(entry - start for entry in entries)
-        return [channel.send(entries, parts if channel.blocked else _joined(parts, sum(map(len, parts))))]
+        return [channel.send(entries, cut(parts, join=not channel.blocked))]
 
     def _open(self, slot: Slot) -> AddChannel:
         def acked(entries: list[EntryId]) -> None:
@@ -153,11 +147,3 @@ class Replicas:
             self._failed(slot, entries, code)
 
         return self._bookies.adds(self._ensemble[slot], self._ledger, acked, failed, self._beliefs[slot])
-
-
-def _joined(parts: list[Buffer], size: int) -> list[Buffer]:
-    """Parts of frames with ``size`` bytes as few pieces, each for one write; long payloads of many as they are."""
-    if size >= max(SLICE_BYTES, SHORT_BYTES * len(parts) // 2):
-        return parts
-    step = max(1, SLICE_BYTES * len(parts) // max(size, 1))
-    return [b"".join(parts[start : start + step]) for start in range(0, len(parts), step)]

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from support.small_cluster import PlainBookie, SmallCluster, until
-from tallystick.bookkeeper.ledger.replicas import SHORT_BYTES, _joined
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 
 ENTRY = 64 * 1024
@@ -49,7 +48,7 @@ def queues(writer: LedgerWriter) -> list[list[Any]]:
     """What the connections to its bookies hold."""
     peers = writer._context.bookies._peers
     links = [peers[bookie]._link for bookie in writer.metadata.ensemble]
-    return [list(link._out) for link in links if link is not None]
+    return [link._out.parts for link in links if link is not None]
 
 
 async def test_the_writer_waits_for_a_bookie_that_is_behind_and_holds_a_payload_once(cluster: SmallCluster) -> None:
@@ -102,13 +101,3 @@ async def test_a_bookie_that_was_replaced_holds_nobody_up(cluster: SmallCluster)
     await appends
     assert stopped.id not in writer.metadata.ensemble
     await writer.close()
-
-
-@pytest.mark.parametrize("sizes", [[100] * 10, [100] * 50_000, [5_000] * 1000, [ENTRY] * 3, [3_000_000], []])
-def test_pieces_are_the_parts_and_few_or_as_they_are(sizes: list[int]) -> None:
-    parts: list[Any] = [part for size in sizes for part in (b"h" * 60, b"p" * size)]
-    whole = b"".join(parts)
-    pieces = _joined(parts, len(whole))
-    assert b"".join(pieces) == whole
-    if sizes and max(sizes) < SHORT_BYTES:
-        assert len(pieces) <= 2 + len(whole) // (512 * 1024)
