@@ -146,10 +146,14 @@ async def _serve(name: str, start: Start, out: TextIO) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    server = await start(real_world(log_listener(name)))
-    # What lives now lives on: the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
+    gc.disable()  # what a start makes stays: looking for garbage in it again and again takes longer than some starts
+    try:
+        server = await start(real_world(log_listener(name)))
+        # What lives now lives on: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+    finally:
+        gc.enable()
     print(server.ready, file=out, flush=True)
     asked = loop.create_task(stopping.wait())
     await asyncio.wait((asked, server.failure), return_when=asyncio.FIRST_COMPLETED)

@@ -245,10 +245,12 @@ class OsDisk:
 
     def open(self, path: str, *, create: bool = False, direct: bool = False, durable: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_DSYNC if durable else 0)
-        with _mapped("open", path):
+        try:  # as in ``_OsFile.write``: where files are more than the bound of open ones each write opens one
             fd = os.open(path, flags | (os.O_CREAT if create else 0), 0o600)
             direct_fd = _open_direct(path, flags) if direct else None
-            return _OsFile(path, fd) if direct_fd is None else _DirectFile(path, fd, direct_fd)
+        except OSError as error:
+            raise _storage_error("open", path, error) from error
+        return _OsFile(path, fd) if direct_fd is None else _DirectFile(path, fd, direct_fd)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -267,11 +269,12 @@ class OsDisk:
             return dict(sorted(found.items()))
 
     def size(self, path: str) -> int | None:
-        with _mapped("stat", path):
-            try:
-                return os.stat(path).st_size
-            except (FileNotFoundError, NotADirectoryError):
-                return None
+        try:  # as in ``_OsFile.write``: a start asks this of each file
+            return os.stat(path).st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise _storage_error("stat", path, error) from error
 
     def makedirs(self, path: str) -> None:
         with _mapped("create folder", path):

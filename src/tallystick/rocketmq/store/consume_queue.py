@@ -46,7 +46,7 @@ class ConsumeQueue:
     ) -> None:
         self.topic, self.queue_id, self._root, self._disk = topic, queue_id, root, disk
         self._named = False  # whether its folders are known to be durable: a process that was killed may have made them
-        self._files = FileQueue(disk, os.path.join(root, topic, str(queue_id)), file_units * UNIT.size, handles)
+        self._files = FileQueue(disk, f"{root}/{topic}/{queue_id}", file_units * UNIT.size, handles)
         self.first = self.end = self.filled = 0
         self.last_physical = -1  # of the last message
         self.born = 0  # records before this physical offset are those of a deleted topic
@@ -147,8 +147,11 @@ class ConsumeQueue:
     def _limit(self) -> int:
         return self._files.limit // UNIT.size
 
-    def write(self, queue_offset: int, units: Sequence[Unit]) -> None:
-        """Units from ``queue_offset``, which is ``end`` or above it. Raises DiskFull: then nothing changed."""
+    def write(self, queue_offset: int, units: Sequence[Unit], *, hold: bool = False) -> None:
+        """Units from ``queue_offset``, which is ``end`` or above it. Raises DiskFull: then nothing changed.
+
+        ``hold``: the file gets them with the next ``sync``, ``flush`` or ``write``.
+        """
         if queue_offset != self.filled or not self._files.files:
             self._fill(queue_offset)
         position, file_bytes = queue_offset * UNIT.size, self._files.file_bytes
@@ -156,7 +159,10 @@ class ConsumeQueue:
         while len(data) > (room := file_bytes - position % file_bytes):
             self._files.write([data[:room]], position)
             position, data = position + room, data[room:]
-        self._files.write([data], position)
+        if hold:
+            self._files.hold(data, position)
+        else:
+            self._files.write([data], position)
         self.filled, self.last_physical = queue_offset + len(units), units[-1][0]
         self.end = max(self.end, self.filled)
 
@@ -314,6 +320,11 @@ class ConsumeQueue:
             self._disk.sync_dir(self._root)
             self._named = True
 
+    def flush(self) -> None:
+        """Write what is held. On a thread."""
+        with self._removing:
+            self._files.flush()
+
     def synced(self, filled: int, born: int) -> None:
         """The whole file system was synced when the files had units up to ``filled``, of the topic ``born`` there."""
         with self._removing:
@@ -394,6 +405,8 @@ class ConsumeQueues:
                 queue.sync()
             return
         before = [(queue, queue.filled, queue.born) for queue in taken]
+        for queue in taken:
+            queue.flush()
         self._disk.sync_all(self._root)
         for queue, filled, born in before:
             queue.synced(filled, born)

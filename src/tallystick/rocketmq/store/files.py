@@ -19,6 +19,7 @@ NAME_DIGITS = 20
 _CHUNK_BYTES = 1024 * 1024
 _ZEROS = bytes(_CHUNK_BYTES)
 _OWN_HANDLES = 64  # of files that share no bound with others
+_MOST_HELD_BYTES = 4096  # of one run: what is held longer than that is written
 
 
 def sync_for_good(file: CachedFile) -> None:
@@ -30,7 +31,7 @@ def sync_for_good(file: CachedFile) -> None:
         raise StorageError("a sync failed: nobody knows what is on the disk", **error.fields) from error
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class StoreFile:
     """One file. ``view`` shows its bytes while it is mapped; ``named`` when its name is known to be durable."""
 
@@ -42,7 +43,8 @@ class StoreFile:
 
 
 class FileQueue:
-    """Files without a gap between them. Only one thread writes; ``prepare`` and ``drop_before`` may run on another."""
+    """Files without a gap between them. Only one thread writes; ``prepare``, ``drop_before`` and ``flush`` may run on
+    another."""
 
     def __init__(
         self, disk: Disk, directory: str, file_bytes: int, handles: Handles | None = None, *, mapped: bool = False
@@ -56,6 +58,8 @@ class FileQueue:
         self.files: list[StoreFile] = []  # replaced, never changed, once others may read it
         self.absent: list[StoreFile] = []  # of ``files``: they are not on the disk, or not whole
         self._making = threading.Lock()
+        self._held: tuple[int, bytes] | None = None  # the last bytes, and where they belong: no file has them yet
+        self._writing = threading.Lock()
 
     @property
     def first(self) -> int:
@@ -99,7 +103,7 @@ class FileQueue:
         self.files = [self._at(start) for start in range(first, end, self.file_bytes)]
 
     def _at(self, start: int) -> StoreFile:
-        path = os.path.join(self.directory, f"{start:0{NAME_DIGITS}}")
+        path = f"{self.directory}/{start:0{NAME_DIGITS}}"
         return StoreFile(start, path, self._handles.open(path))
 
     def lacking(self, end: int) -> list[StoreFile]:
@@ -188,13 +192,52 @@ class FileQueue:
 
     def write(self, buffers: Sequence[Buffer], offset: int) -> None:
         """Into the file that has ``offset``; it must have room for all."""
+        with self._writing:
+            self._write_held()
+            self._write(buffers, offset)
+
+    def _write(self, buffers: Sequence[Buffer], offset: int) -> None:
         if self.absent:
             self._restore()
         file = self.find(offset) or self.prepare(offset)
         file.file.write(buffers, offset - file.start)
 
+    def hold(self, data: bytes, offset: int) -> None:
+        """As ``write``, but in memory alone until the next ``flush``, ``sync`` or ``write``: where very many runs of
+        files get a little each, and somebody waits. Only bytes behind all others are held, and a block of them at most.
+        """
+        with self._writing:
+            at, held = self._held or (offset, b"")
+            file = self.find(at)
+            fits = file is not None and offset + len(data) <= file.start + self.file_bytes and not self.absent
+            if fits and offset == at + len(held) and len(held) + len(data) <= _MOST_HELD_BYTES:
+                self._held = at, held + data
+                return
+            self._write_held()
+            self._write([data], offset)
+
+    def flush(self) -> None:
+        """What is held goes to its file. On a thread."""
+        if self._held is not None:
+            with self._writing:
+                self._write_held()
+
+    def _write_held(self) -> None:
+        if self._held is not None:
+            at, held = self._held
+            self._write([held], at)
+            self._held = None  # not before: readers look here first
+
     def read(self, offset: int, size: int) -> bytes:
         """Up to ``size`` bytes, over the borders of files."""
+        held = self._held
+        if held is None or offset + size <= held[0]:
+            return self._read(offset, size)
+        at, data = held
+        stored = self._read(offset, max(0, at - offset))
+        return stored + data[max(0, offset - at) : offset + size - at] if len(stored) == max(0, at - offset) else stored
+
+    def _read(self, offset: int, size: int) -> bytes:
         parts = []
         while size > 0 and (file := self.find(offset)) is not None:
             part = file.file.read(min(size, self.file_bytes - (offset - file.start)), offset - file.start)
@@ -206,6 +249,7 @@ class FileQueue:
 
     def sync(self, start: int, end: int) -> None:
         """Make the bytes from ``start`` to ``end`` durable, and the names of their files."""
+        self.flush()
         touched = [file for file in self.files if file.start < end and file.start + self.file_bytes > start]
         for file in touched:
             sync_for_good(file.file)
@@ -279,7 +323,7 @@ class FileQueue:
         self.close()
 
     def close(self) -> None:
-        files, self.files, self.absent = self.files, [], []
+        files, self.files, self.absent, self._held = self.files, [], [], None
         for file in files:
             self._close(file)
 

@@ -53,7 +53,8 @@ class Handles:
         with self._lock:
             file = cached.file
             if file is None:
-                self._make_room()
+                if self.count >= self._limit:
+                    self._make_room()
                 file = cached.file = self._disk.open(cached.path, create=create)
                 self._open[cached] = None
             else:
@@ -76,7 +77,8 @@ class Handles:
         finally:
             self.release(cached)
         with self._lock:
-            self._make_room()
+            if self.count >= self._limit:
+                self._make_room()
             self._views.append(owner)
             owner.view = view
         return view
@@ -103,12 +105,13 @@ class Handles:
             self._views.popleft().view = None
         if self.count < self._limit:
             return
-        idle = next((cached for cached in self._open if not cached.users), None)
-        if idle is not None:
-            del self._open[idle]
-            file, idle.file = idle.file, None
-            if file is not None:
-                file.close()
+        for idle in self._open:
+            if not idle.users:
+                del self._open[idle]
+                file, idle.file = idle.file, None
+                if file is not None:
+                    file.close()
+                return
 
 
 class CachedFile:

@@ -31,6 +31,8 @@ from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events
 
+_DISPATCH_BYTES = 16 * 1024 * 1024  # at a time, so that memory is bounded
+
 COMMIT_LOG, CONSUME_QUEUES, INDEX = "commitlog", "consumequeue", "index"
 
 
@@ -97,12 +99,21 @@ class Opening:
         rebuild = self._rebuild(known, log, queues, index, reput)
         state_file.append(self._batch(known, queues, index, rebuild, log, dispatch_from))
         self._blank(state_file, queues)
-        reput.run(log.end, log.end - reput.offset, self._clock.wall_ms())
+        self._dispatch(reput, log.end)
         self._events.emit(
             "store opened", directory=self._directory, clean=self._clean, first=log.first, end=log.end,
             dispatched_again=log.end - dispatch_from, queues_read=not trusted,
         )  # fmt: skip
         return Opened(log, queues, index, reput, rebuild, checkpoint, sidecar, state_file)
+
+    def _dispatch(self, reput: Reput, end: int) -> None:
+        """Records that no batch noted. Their units are on the disk with the first checkpoint: to write to each of very
+        many queues takes longer than all else here."""
+        reput.hold, before = True, -1
+        while before < reput.offset < end:
+            before = reput.offset
+            reput.run(end, _DISPATCH_BYTES, self._clock.wall_ms())
+        reput.hold = False
 
     def _is_trusted(self, known: QueueState, synced: Synced | None) -> bool:
         """Whether queues may be taken as the last batch has them: whoever else wrote this store did not append one."""

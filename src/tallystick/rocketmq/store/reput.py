@@ -47,6 +47,7 @@ class Reput:
         self._log, self._queues, self._index, self._events = log, queues, index, events
         self.offset = offset
         self.last_ms = 0  # the store time of the last one
+        self.hold = False  # settable: files of queues get their units with the next checkpoint, for somebody waits
         self.stuck: str | None = None  # why it cannot go on
         self.deleted: dict[str, int] = {}  # by topic: records before this physical offset get no units any more
         self.lock = threading.Lock()  # held while queues and ``offset`` do not fit each other
@@ -169,7 +170,7 @@ class Reput:
 
     def _write(self, group: _Group) -> Arrival:
         queue = self._queues.of(group.topic.name, group.queue_id)
-        queue.write(group.first, group.units)
+        queue.write(group.first, group.units, hold=self.hold)
         self._queues.mark(queue)
         group.first, group.last_physical = group.next, queue.last_physical
         group.tags += [tags_code for _, _, tags_code in group.units]

@@ -102,3 +102,52 @@ def test_old_files_go_and_held_views_stay(disk: SimDisk) -> None:
     assert [file.start for file in files.drop_before(2500)] == [0, 1000]
     assert (files.first, files.limit) == (2000, 3000)
     assert bytes(view[:3]) == b"\1\1\1"
+
+
+def test_what_is_held_is_read_as_if_it_were_written_and_is_with_the_next_write(disk: SimDisk) -> None:
+    files = filled(disk, 2)
+    stored = b"\1" * SIZE + b"\2" * SIZE
+    files.write([b"c"], 2000)
+    files.hold(b"de", 2001)
+    files.hold(b"f", 2003)
+    for start in range(1995, 2004):
+        for size in range(10):
+            assert files.read(start, size) == (stored + b"cdef")[start : start + size] or start + size > 2004
+    assert disk.open(files.files[-1].path).read(4, 0) == b"c\0\0\0"
+    files.write([b"g"], 2004)
+    assert disk.open(files.files[-1].path).read(6, 0) == b"cdefg\0"
+    assert files.read(1999, 6) == b"\2cdefg"
+
+
+def test_what_is_held_is_durable_after_a_sync_and_gone_without(disk: SimDisk) -> None:
+    files = filled(disk, 1)
+    files.write([b"a"], SIZE)
+    files.sync(SIZE, SIZE + 1)
+    files.hold(b"b", SIZE + 1)
+    files.sync(SIZE, SIZE + 2)
+    files.hold(b"c", SIZE + 2)
+    disk.power_loss()
+    assert files_on(disk).read(SIZE, 3) == b"ab\0"
+
+
+@pytest.mark.parametrize("offset", [1000, 1500])
+def test_what_is_no_continuation_in_one_file_is_written_at_once(disk: SimDisk, offset: int) -> None:
+    """Without a file, and behind a gap."""
+    files = filled(disk, 1)
+    if offset == 1500:
+        files.write([b"x"], 1000)
+        files.hold(b"y", 1001)
+        files.hold(b"zz", offset)
+        assert files.read(1000, 2) == disk.open(files.files[-1].path).read(2, 0) == b"xy"
+    else:
+        files.hold(b"zz", offset)
+    assert disk.open(files.files[offset // SIZE].path).read(2, offset % SIZE) == b"zz"
+
+
+def test_files_that_are_closed_or_cleared_hold_nothing_any_more(disk: SimDisk) -> None:
+    files = filled(disk, 1)
+    files.write([b"a"], SIZE)
+    files.hold(b"b", SIZE + 1)
+    files.clear()
+    files.flush()
+    assert disk.listdir("/log") == []

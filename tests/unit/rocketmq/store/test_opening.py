@@ -1,0 +1,55 @@
+"""A start by what the last checkpoint noted: what it does at once, and what it leaves for later."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.message_stores import ROOT, Shelf
+from tallystick.rocketmq.store import opening
+from tallystick.rocketmq.store.check import check_store
+
+
+def consistent(shelf: Shelf) -> None:
+    shelf.settle()
+    assert check_store(shelf.disk, ROOT, shelf.settings).findings == []
+
+
+def test_a_start_writes_to_no_queue_however_often_it_is_killed_before_a_checkpoint() -> None:
+    """To write a unit to each of 20,000 queues takes longer than all else of a start."""
+    shelf = Shelf()
+    written: list[str] = []
+    sent = [b"%02d" % number for number in range(20)]
+    for queue_id in range(3):
+        shelf.send(*sent[:10], queue_id=queue_id)
+    shelf.settle()
+    for queue_id in range(3):
+        shelf.send(*sent[10:12], queue_id=queue_id)
+    for _ in range(3):
+        shelf.disk.kill()
+        shelf.disk.fault = lambda operation, path: written.append(f"{operation} {path}")
+        shelf.open()
+        shelf.disk.fault = None
+        assert [line for line in written if line.startswith("write") and "consumequeue" in line] == []
+        for queue_id in range(3):
+            assert shelf.bodies(queue_id=queue_id) == sent[:12]
+    consistent(shelf)
+    for queue_id in range(3):
+        shelf.send(*sent[12:], queue_id=queue_id)
+    shelf.settle()
+    shelf.disk.power_loss()
+    shelf.open()
+    for queue_id in range(3):
+        assert shelf.bodies(queue_id=queue_id) == sent
+    consistent(shelf)
+
+
+def test_what_is_behind_the_last_checkpoint_is_dispatched_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf = Shelf()
+    sent = [b"%03d" % number for number in range(100)]
+    shelf.send(*sent)
+    shelf.disk.kill()
+    monkeypatch.setattr(opening, "_DISPATCH_BYTES", 500)
+    shelf.open()
+    assert shelf.store.reput_offset == shelf.store.end
+    assert shelf.bodies() == sent
+    consistent(shelf)
