@@ -240,7 +240,7 @@ HA_MUTANTS = (
         STORE + "recovery.py",
         "max(min(synced, end), files.first)",
         "min(synced, end)",
-        "sim ha", 150,
+        "sim ha", 450,
     ),
     Mutant(
         "a queue offset is given twice",
@@ -274,7 +274,7 @@ HA_MUTANTS = (
         "a copy of topics has the version of another (H12)",
         BROKER + "metadata_sync.py",
         "topics.replace(TopicTable(table.version, table.topics))",
-        "topics.replace(TopicTable(topics.version, table.topics))",
+        "topics.replace(TopicTable(tables.topics.version, table.topics))",
         "sim metadata", 150,
     ),
     Mutant(

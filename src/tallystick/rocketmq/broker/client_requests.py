@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker.answers import Later
 from tallystick.rocketmq.broker.clients import Changed, Member
 from tallystick.rocketmq.broker.parts import Parts
@@ -28,7 +29,9 @@ from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, RequestCod
 
 SCAN_S = 10.0  # how often silent clients are looked for
 CALL_S = 10.0  # for a client to answer what an operator wants to know of it
+MAX_BEAT_BYTES = 256 * 1024  # of a heartbeat: some thousand groups, read within a turn of the loop
 _BEAT_BYTES = 8  # that a byte of a heartbeat takes when it is a table
+_MEMBER_BYTES = 512  # that a group of an earlier heartbeat takes
 
 
 class ClientRequests:
@@ -36,7 +39,7 @@ class ClientRequests:
 
     def __init__(self, parts: Parts, questions: Questions) -> None:
         self._parts, self._clients, self._questions = parts, parts.clients, questions
-        self._beats: dict[Link, int] = {}  # what is kept of each link's last heartbeat, in bytes
+        self._beats: dict[Link, int] = {}  # what is kept of each link's heartbeats, in bytes
         self._scanner: asyncio.TimerHandle | None = None
         self.answers: dict[int, Callable[[Link, Command], Command | Later]] = {
             RequestCode.HEART_BEAT: self._heartbeat,
@@ -69,14 +72,16 @@ class ClientRequests:
     # Heartbeats
 
     def _heartbeat(self, link: Link, command: Command) -> Command:
+        if len(command.body) > MAX_BEAT_BYTES:
+            raise RemoteProtocolError(f"a heartbeat has at most {MAX_BEAT_BYTES} bytes", bytes=len(command.body))
         beat = dialect.read_as(bytes(command.body), Heartbeat)
-        kept = _BEAT_BYTES * len(command.body)
-        link.keep(kept - self._beats.get(link, 0))
-        self._beats[link] = kept
         wanted = beat.fingerprint == 0 or self._clients.wants_subscriptions(beat)
         groups = self._may_consume(beat.consumers)
         now = self._parts.clock.now()
         self._notify(self._clients.heard(link, beat, groups, command.language, command.version, now))
+        kept = _BEAT_BYTES * len(command.body) + _MEMBER_BYTES * self._clients.held(link)
+        link.keep(kept - self._beats.get(link, 0))
+        self._beats[link] = kept
         return command.answer(ResponseCode.SUCCESS, None, headers.HeartbeatAnswer(True, wanted).to_fields())
 
     def _may_consume(self, groups: Sequence[ConsumerGroup]) -> list[ConsumerGroup]:

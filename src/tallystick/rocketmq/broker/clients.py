@@ -1,8 +1,11 @@
 """Who produces and who consumes here: what heartbeats said (``ConsumerManager``, ``ProducerManager``).
 
-A member of a group is a connection. It goes when the connection ends, when it says so, or after 120 s without a
-heartbeat. When the members or the topics of a consumer group change, its members are told, so that they share its
-queues anew: every event returns whom to tell, before whatever answer it gets (a client may hear it first).
+A member of a group is a connection. It goes when the connection ends, when it says so, or when no heartbeat named the
+group for 120 s; a connection without any heartbeat for so long is closed. One connection is a member of so many groups
+at most, whatever it says: each event costs what that connection has, not what the broker has.
+
+When the members or the topics of a consumer group change, its members are told, so that they share its queues anew:
+every event returns whom to tell, before whatever answer it gets (a client may hear it first).
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import Generic, TypeVar
 from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, Language, Subscription
 
 EXPIRE_S = 120.0
+MAX_GROUPS = 2_000  # that one connection produces for, and likewise consumes for: real clients have some tens
 BROADCASTING = "BROADCASTING"
 
 Link = TypeVar("Link", bound=Hashable)
@@ -55,7 +59,9 @@ class Clients(Generic[Link]):
         self._consumers: dict[str, Consumers[Link]] = {}
         self._producers: dict[str, dict[Link, Member]] = {}
         self._groups: dict[Link, dict[str, None]] = {}  # that a link is a consumer of
-        self._fingerprints: dict[str, int] = {}  # of the last heartbeat for a group
+        self._produced: dict[Link, dict[str, None]] = {}  # that a link is a producer of
+        self._heard: dict[Link, float] = {}  # when its last heartbeat came
+        self._fingerprints: dict[str, int] = {}  # of the last heartbeat for a group that is there
 
     @property
     def consumer_groups(self) -> Mapping[str, Consumers[Link]]:
@@ -77,7 +83,11 @@ class Clients(Generic[Link]):
     ) -> list[Changed[Link]]:
         """A heartbeat; ``groups`` are those of its consumer groups that may consume."""
         changes = []
+        self._heard[link] = now
+        consumed = self._groups.setdefault(link, {})
         for group in groups:
+            if group.name not in consumed and len(consumed) >= MAX_GROUPS:
+                continue
             known = self._consumers.get(group.name)
             if known is None:
                 known = self._consumers[group.name] = Consumers("", "", "")
@@ -85,14 +95,31 @@ class Clients(Generic[Link]):
             known.consume_from = group.consume_from
             changed = link not in known.members
             known.members[link] = Member(beat.client_id, language, version, now)
-            self._groups.setdefault(link, {})[group.name] = None
+            consumed[group.name] = None
+            self._fingerprints[group.name] = beat.fingerprint
             if not beat.without_subscriptions:
                 changed |= _subscribe(known, group.subscriptions)
             if changed:
                 changes += self._tell(group.name)
+        produced = self._produced.setdefault(link, {})
         for producer in beat.producers:
-            self._producers.setdefault(producer.name, {})[link] = Member(beat.client_id, language, version, now)
+            if producer.name in produced or len(produced) < MAX_GROUPS:
+                self._producers.setdefault(producer.name, {})[link] = Member(beat.client_id, language, version, now)
+                produced[producer.name] = None
+        changes += self._drop_unnamed(link, now - EXPIRE_S)
+        self._forget_idle(link)
         return changes
+
+    def held(self, link: Link) -> int:
+        """Of how many groups it is a member."""
+        return len(self._groups.get(link, ())) + len(self._produced.get(link, ()))
+
+    def _drop_unnamed(self, link: Link, since: float) -> list[Changed[Link]]:
+        """Take a link out of the groups that its heartbeats have named no more ``since`` then."""
+        for group in [name for name in self._produced[link] if self._producers[name][link].heard < since]:
+            self._stop_producing(link, group)
+        unnamed = [name for name in self._groups[link] if self._consumers[name].members[link].heard < since]
+        return [change for group in unnamed for change in self._stop_consuming(link, group)]
 
     def wants_subscriptions(self, beat: Heartbeat) -> bool:
         """Whether the next heartbeat of the form that may leave subscriptions out must have them; call it before
@@ -102,46 +129,48 @@ class Clients(Generic[Link]):
             known = self._consumers.get(group.name)
             lacking = beat.without_subscriptions and (known is None or not known.subscriptions)
             wanted |= lacking or self._fingerprints.get(group.name, beat.fingerprint) != beat.fingerprint
-            self._fingerprints[group.name] = beat.fingerprint
         return wanted
 
     def left(self, link: Link, producer_group: str | None, consumer_group: str | None) -> list[Changed[Link]]:
         """A client said that it leaves."""
         if producer_group is not None:
             self._stop_producing(link, producer_group)
-        if consumer_group is None or consumer_group not in self._consumers:
-            return []
-        return self._stop_consuming(link, consumer_group)
+        changes = []
+        if consumer_group is not None and consumer_group in self._consumers:
+            changes = self._stop_consuming(link, consumer_group)
+        self._forget_idle(link)
+        return changes
 
     def closed(self, link: Link) -> list[Changed[Link]]:
         """Its connection ended."""
-        for group in [group for group, members in self._producers.items() if link in members]:
+        for group in list(self._produced.get(link, ())):
             self._stop_producing(link, group)
         groups = list(self._groups.get(link, ()))
-        return [change for group in groups for change in self._stop_consuming(link, group)]
+        changes = [change for group in groups for change in self._stop_consuming(link, group)]
+        self._forget_idle(link)
+        return changes
 
     def expired(self, now: float) -> list[Link]:
         """Connections whose clients are silent; each is to be closed, and ``closed`` follows."""
-        members = (
-            item
-            for group in (*(known.members for known in self._consumers.values()), *self._producers.values())
-            for item in group.items()
-        )
-        return list(dict.fromkeys(link for link, member in members if now - member.heard > EXPIRE_S))
+        return [link for link, heard in self._heard.items() if now - heard > EXPIRE_S]
+
+    def _forget_idle(self, link: Link) -> None:
+        """A link that is in no group is nobody's here."""
+        if not self.held(link):
+            for table in (self._groups, self._produced, self._heard):
+                table.pop(link, None)
 
     def _stop_producing(self, link: Link, group: str) -> None:
         members = self._producers.get(group, {})
         members.pop(link, None)
+        self._produced.get(link, {}).pop(group, None)
         if not members:
             self._producers.pop(group, None)
 
     def _stop_consuming(self, link: Link, group: str) -> list[Changed[Link]]:
         known = self._consumers[group]
         known.members.pop(link, None)
-        groups = self._groups.get(link, {})
-        groups.pop(group, None)
-        if not groups:
-            self._groups.pop(link, None)
+        self._groups.get(link, {}).pop(group, None)
         if not known.members:
             del self._consumers[group]
             self._fingerprints.pop(group, None)

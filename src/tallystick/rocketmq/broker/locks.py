@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tallystick.rocketmq.wire.values import MessageQueue
 
 LIVE_S = 60.0
+MAX_LOCKS = 100_000  # of all groups: no more are given until some end
 _PRUNE_ABOVE = 10_000  # locks, before the ended ones are looked for
 
 
@@ -29,17 +30,20 @@ class QueueLocks:
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now: float) -> list[MessageQueue]:
         """Take these queues, or keep them; those that the client has now."""
-        locks = self._groups.setdefault(group, {})
-        had = len(locks)
+        if self._count >= self._prune_at:
+            self._prune(now)
+        locks = self._groups.get(group, {})
         taken = []
         for queue in queues:
             held = locks.get(queue)
+            if held is None and self._count >= MAX_LOCKS:
+                continue
             if held is None or held.client_id == client_id or not _lives(held, now):
+                self._count += held is None
                 locks[queue] = _Lock(client_id, now)
                 taken.append(queue)
-        self._count += len(locks) - had
-        if self._count > self._prune_at:
-            self._prune(now)
+        if locks:
+            self._groups[group] = locks
         return taken
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
@@ -50,6 +54,8 @@ class QueueLocks:
             if held is not None and held.client_id == client_id:
                 del locks[queue]
                 self._count -= 1
+        if not locks:
+            self._groups.pop(group, None)
 
     def in_order(self, group: str, now: float) -> bool:
         """Whether someone of the group has a queue for itself."""
@@ -62,7 +68,7 @@ class QueueLocks:
             if not left:
                 del self._groups[group]
         self._count = sum(map(len, self._groups.values()))
-        self._prune_at = max(_PRUNE_ABOVE, 2 * self._count)
+        self._prune_at = min(max(_PRUNE_ABOVE, 2 * self._count), MAX_LOCKS)
 
 
 def _lives(lock: _Lock, now: float) -> bool:

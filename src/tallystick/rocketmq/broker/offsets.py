@@ -131,12 +131,12 @@ class Offsets:
 
     def pulled(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         """How far a group has asked for messages: only shown, never resumed from, not kept where no room is left."""
-        queues = self._pulled.setdefault(f"{topic}@{group}", {})
-        if queue_id not in queues:
+        key = f"{topic}@{group}"
+        if queue_id not in self._pulled.get(key, {}):
             if self._pulled_count >= self.most:
                 return
             self._pulled_count += 1
-        queues[queue_id] = offset
+        self._pulled.setdefault(key, {})[queue_id] = offset
         self.dirty = True
 
     @property

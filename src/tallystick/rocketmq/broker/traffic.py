@@ -13,6 +13,7 @@ SLOT_MS = 10_000
 SLOTS = 61  # ten minutes, and the slot that is not full yet
 MINUTE_MS = 60_000
 DAY_MS = 86_400_000
+MAX_READERS = 20_000  # groups in topics that are counted each for itself; the one that came first is forgotten
 
 
 class Rate:
@@ -83,7 +84,12 @@ class Traffic:
         """A group got messages, so many bytes of the log."""
         self.gets.add(count, now_ms)
         self.get_rate.add(count, now_ms)
-        self._groups.setdefault((topic, group), Rate()).add(count, now_ms, size)
+        rate = self._groups.get((topic, group))
+        if rate is None:
+            if len(self._groups) >= MAX_READERS:
+                del self._groups[next(iter(self._groups))]
+            rate = self._groups[topic, group] = Rate()
+        rate.add(count, now_ms, size)
 
     def put_tps(self, topic: str, now_ms: int) -> float:
         rate = self._topics.get(topic)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallystick.rocketmq.broker.clients import BROADCASTING, EXPIRE_S, Changed, Clients
+from tallystick.rocketmq.broker.clients import BROADCASTING, EXPIRE_S, MAX_GROUPS, Changed, Clients
 from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, Language, ProducerGroup, Subscription
 
 
@@ -60,6 +60,40 @@ def test_who_leaves_or_is_cut_off_is_told_to_the_rest() -> None:
     assert clients.producers("p") is None
     assert not clients._groups
     assert not clients._fingerprints
+
+
+def test_a_link_costs_what_it_is_in_and_is_in_so_many_groups_at_most() -> None:
+    clients: Clients[str] = Clients()
+    for number in range(3):
+        names = [f"p{number}-{one}" for one in range(MAX_GROUPS - 1)]
+        many = Heartbeat("c", tuple(map(ProducerGroup, names)), tuple(ConsumerGroup(f"g{name}") for name in names))
+        clients.wants_subscriptions(many)
+        clients.heard("stranger", many, many.consumers, Language.JAVA, 1, 0.0)
+    assert clients.held("stranger") == 2 * MAX_GROUPS
+    assert len(clients.producer_groups) == len(clients.consumer_groups) == len(clients._fingerprints) == MAX_GROUPS
+    clients.closed("stranger")
+    assert not clients.producer_groups and not clients.consumer_groups and not clients._fingerprints
+    assert not (clients._groups or clients._produced or clients._heard)
+
+
+def test_groups_that_may_not_consume_leave_nothing() -> None:
+    clients: Clients[str] = Clients()
+    asked = beat(fingerprint=5)
+    clients.wants_subscriptions(asked)
+    clients.heard("one", asked, (), Language.JAVA, 1, 0.0)
+    assert not clients._fingerprints
+
+
+def test_a_group_that_is_named_no_more_is_left_and_the_link_goes_on() -> None:
+    clients: Clients[str] = Clients()
+    for link in ("one", "two"):
+        hear(clients, link, beat(link), 0.0)
+    hear(clients, "two", beat("two"), EXPIRE_S)
+    other = Heartbeat("one", (ProducerGroup("other"),), ())
+    assert clients.heard("one", other, (), Language.JAVA, 1, EXPIRE_S) == []
+    assert clients.heard("one", other, (), Language.JAVA, 1, EXPIRE_S + 1) == [Changed("g", ("two",))]
+    assert list(clients.producers("p") or ()) == ["two"] and list(clients.producers("other") or ()) == ["one"]
+    assert clients.expired(EXPIRE_S + 2) == []
 
 
 def test_silent_clients_expire() -> None:

@@ -45,3 +45,20 @@ def test_ended_locks_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(100):
         held.lock(f"g{number}", "a", [Q0], number * LIVE_S)
     assert len(held._groups) <= 12
+
+
+def test_who_takes_no_queue_leaves_nothing_and_all_locks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "MAX_LOCKS", 3)
+    held = QueueLocks()
+    for number in range(10):
+        assert held.lock(f"stranger{number}", "c", [], 0.0) == []
+        held.unlock(f"stranger{number}", "c", [Q0])
+    held.lock("g", "c", [Q0, Q1], 0.0)
+    held.unlock("g", "c", [Q0, Q1])
+    assert held._groups == {}
+    queues = [MessageQueue("T", "b0", number) for number in range(5)]
+    assert held.lock("g", "a", queues, 0.0) == queues[:3]
+    assert held.lock("g", "a", queues, LIVE_S) == queues[:3]  # kept, and no more given
+    assert held.lock("h", "b", queues[:2], LIVE_S) == []
+    held._prune_at = 3
+    assert held.lock("h", "b", queues[:2], 3 * LIVE_S) == queues[:2]  # those of the other group have ended

@@ -282,6 +282,8 @@ def test_offsets_have_a_bound_that_a_copy_does_not() -> None:
     full.pulled("T", "g", 1, 1)
     full.pulled("T", "g", 2, 1)
     assert full.get_pulled("T", "g", 2) is None
+    full.pulled("U", "g", 0, 1)
+    assert "U@g" not in full.pulled_to
     full.forget_topic("T")
     assert full.commit("T", "g", 2, 1)
     full.replace(master(q0=1, q1=2, q2=3))

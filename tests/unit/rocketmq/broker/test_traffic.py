@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import pytest
+
+from tallystick.rocketmq.broker import traffic as traffic_module
 from tallystick.rocketmq.broker.traffic import DAY_MS, Daily, Rate, Traffic
 
 NOON = 20_000 * DAY_MS + DAY_MS // 2
@@ -56,3 +59,12 @@ def test_traffic_by_topic_and_group() -> None:
     traffic.read("U", "h", 60, 0, NOON)
     traffic.forget_topic("U")
     assert traffic.put_tps("U", NOON) == traffic.get_tps("T", "g", NOON) == traffic.get_tps("U", "h", NOON) == 0
+
+
+def test_readers_that_are_counted_each_for_itself_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic_module, "MAX_READERS", 3)
+    traffic = Traffic()
+    for number in range(5):
+        traffic.read("T", f"g{number}", 1, 10, 0)
+    assert [group for (_, group), _ in traffic.gets_by_group()] == ["g2", "g3", "g4"]
+    assert traffic.gets.total == 5
