@@ -15,6 +15,7 @@ from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.wire.headers import PullHeader, SendHeader
+from tallystick.rocketmq.wire.record import decode_messages
 from tallystick.rocketmq.wire.remoting import Command, FrameReader, encode, request
 from tallystick.rocketmq.wire.values import PullFlag, RequestCode
 from tallystick.runtime.clock import SystemClock
@@ -136,3 +137,13 @@ async def benched(folder: Path) -> AsyncIterator[Bench]:
     bench = Bench(folder)
     async with bench._stack:
         yield bench
+
+
+def bodies(answer: Command) -> list[bytes]:
+    return [message.stored_body for message in decode_messages(answer.body)]
+
+
+async def fill(peer: Peer, count: int, **send: Any) -> None:
+    opaques = [peer.send(send_command(body=str(number).encode(), **send)) for number in range(count)]
+    for opaque in opaques:
+        assert (await peer.answer(opaque)).code == 0

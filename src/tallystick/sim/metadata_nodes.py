@@ -15,6 +15,7 @@ from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPages
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.registration import Identity
 from tallystick.rocketmq.broker.saver import PERIOD_S as SAVE_S
+from tallystick.rocketmq.broker.saves import Done
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.remoting.link import Link
@@ -168,6 +169,9 @@ class _Unwaited:
 
     def send(self, link: Link, answer: Command, since: int, unsaved: ResponseCode = ResponseCode.SUCCESS) -> None:
         link.send(answer)
+
+    def when_saved(self, done: Done) -> None:
+        done(None)
 
 
 class _Caller:

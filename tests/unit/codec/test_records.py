@@ -20,6 +20,7 @@ from tallystick.codec.records import (
     hash_latin,
     hash_texts,
     java_hash,
+    java_hashes,
     record_size,
     scan_records,
     signed,
@@ -166,3 +167,9 @@ def test_no_joint_of_a_hash_overflows() -> None:
 @pytest.mark.parametrize(("text", "expected"), [("", 0), ("TagA", 2598919), ("polygenelubricants", -(1 << 31))])
 def test_java_hash_of_known_strings(text: str, expected: int) -> None:
     assert java_hash(text) == expected
+
+
+@given(st.lists(st.text(max_size=200)))
+def test_java_hashes_of_many_are_those_of_each(texts: list[str]) -> None:
+    texts += ["x" * 500, "ä", "t1", "t2"]
+    assert java_hashes(texts) == set(map(java_hash, texts))

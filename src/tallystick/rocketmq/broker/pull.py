@@ -1,8 +1,10 @@
 """Pulls: read at once, or held until a message comes; the shell of ``pull_rules`` and ``HoldCore`` (H13).
 
-A turn of the loop reads for ``TURN_S`` or ``TURN_BYTES``; pulls beyond that wait for the next one, in their order, and
-who sent them is not read meanwhile. So sends, acknowledgements and slaves have their turn however many read. The memory
-of a pull that waits counts as unfinished for its connection.
+A turn of the loop reads for ``TURN_S`` or ``TURN_BYTES``, the tags of pulls included; pulls beyond that wait for the
+next one, in their order, and who sent them is not read meanwhile. So sends, acknowledgements and slaves have their turn
+however many read. The memory of a pull that waits counts as unfinished for its connection.
+
+A pull that makes its group waits until the group is saved, and reads then. Nobody else's does.
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tallystick.errors import StorageError
 from tallystick.rocketmq.broker.hold import Held, HoldCore
 from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.broker.parts import Parts
-from tallystick.rocketmq.broker.pull_rules import Allowed, check, outcome
+from tallystick.rocketmq.broker.pull_rules import Allowed, check, outcome, tag_codes
 from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.ha.alarm import Alarm
 from tallystick.rocketmq.remoting.link import Link
@@ -35,19 +38,21 @@ TURN_S = 0.01
 TURN_BYTES = 8 * 1024 * 1024
 _PULL_BYTES = 2048  # that one takes which waits
 _TAG_BYTES = 16  # for each byte of its expression
+_CODE_BYTES = 80  # for each tag that its group's heartbeats said
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Pull:
     """``command`` is the request without its header and body."""
 
     link: Link
     command: Command
     header: PullHeader
+    codes: int = 0  # of tags, in memory while it is held
 
     @property
     def kept_bytes(self) -> int:
-        return _PULL_BYTES + _TAG_BYTES * len(self.header.subscription or "")
+        return _PULL_BYTES + _TAG_BYTES * len(self.header.subscription or "") + _CODE_BYTES * self.codes
 
 
 class Pulls:
@@ -71,6 +76,7 @@ class Pulls:
         pull = _Pull(
             link, Command(command.code, command.opaque, command.flag, language=command.language), PullHeader.of(command)
         )
+        before = self._parts.saves.changes
         allowed = self._allowed(pull)
         if allowed is None:
             return
@@ -78,7 +84,9 @@ class Pulls:
         place = (header.topic, header.consumer_group, header.queue_id)
         if header.sys_flag & _COMMIT_OFFSET and header.commit_offset >= 0 and place not in self._parts.moved:
             self._parts.offsets.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
-        if self._late or not self._has_time():
+        if self._parts.saves.changes != before:
+            self._save_first(pull)
+        elif self._late or not self._has_time():
             self._put_off(pull, first=True)
         else:
             self._serve(pull, allowed, first=True)
@@ -115,6 +123,7 @@ class Pulls:
     def _wake(self, pull: _Pull) -> None:
         """It was held, and is over."""
         pull.link.keep(-pull.kept_bytes)
+        pull.codes = 0
         if self._late or not self._has_time():
             self._put_off(pull, first=False)
         else:
@@ -144,10 +153,32 @@ class Pulls:
             if pull.link.alive:
                 self._run(pull, first=first)
 
+    def _save_first(self, pull: _Pull) -> None:
+        """It made its group: it reads when the group is on the disk."""
+        pull.link.keep(pull.kept_bytes)
+
+        def saved(error: StorageError | None) -> None:
+            if not pull.link.alive:
+                return
+            pull.link.keep(-pull.kept_bytes)
+            if error is None:
+                self._put_off(pull, first=True)
+                self._has_time()  # of this turn or, when it has none left, of the next one
+            else:
+                remark = f"the group was made, but cannot be saved: {error}"
+                pull.link.send(pull.command.answer(ResponseCode.SYSTEM_ERROR, remark))
+
+        self._parts.saves.when_saved(saved)
+
     def _run(self, pull: _Pull, *, first: bool) -> None:
+        before = self._parts.saves.changes
         try:
             allowed = self._allowed(pull)
-            if allowed is not None:
+            if allowed is None:
+                return
+            if self._parts.saves.changes != before:
+                self._save_first(pull)
+            else:
                 self._serve(pull, allowed, first=first)
         except Exception as error:  # a bug of ours: whoever woke it, a send for example, is not to blame
             self._parts.events.emit("request failed", code=pull.command.code, reason=repr(error))
@@ -157,32 +188,33 @@ class Pulls:
 
     def _allowed(self, pull: _Pull) -> Allowed | None:
         """None: it was refused."""
-        parts, header = self._parts, pull.header
+        parts, header, before = self._parts, pull.header, self._parts.saves.changes
         allowed = check(
             header, pull.command.code, pull.link.peer, parts.settings, parts.topics, parts.groups, parts.clients
         )
         if isinstance(allowed, Refusal):
             answer = pull.command.answer(allowed.code, allowed.remark)
             self._refused.answered(pull.link.peer, pull.command, answer)
-            pull.link.send(answer)
+            parts.saves.send(pull.link, answer, before)
             return None
         return allowed
 
     def _serve(self, pull: _Pull, allowed: Allowed, *, first: bool) -> None:
         """Answer it, or ``first`` hold it when there is nothing to read."""
-        answer = self._read(pull, allowed)
-        if first and answer.code == ResponseCode.PULL_NOT_FOUND and self._held(pull, allowed):
+        tags = tag_codes(allowed.wanted)
+        answer = self._read(pull, allowed, tags)
+        if first and answer.code == ResponseCode.PULL_NOT_FOUND and self._held(pull, tags):
             return
         self._counts.pulls += 1
         pull.link.send(answer)
 
-    def _read(self, pull: _Pull, allowed: Allowed) -> Command:
+    def _read(self, pull: _Pull, allowed: Allowed, tags: frozenset[int] | None) -> Command:
         parts, header = self._parts, pull.header
         topic, queue_id, group = header.topic, header.queue_id, header.consumer_group
         max_bytes = _ANY_BYTES if header.max_msg_bytes is None else header.max_msg_bytes
         moved = parts.moved.pop((topic, group, queue_id), None) if parts.moved else None
         if moved is None:
-            found = parts.store.get(topic, queue_id, header.queue_offset, header.max_msg_nums, max_bytes, allowed.tags)
+            found = parts.store.get(topic, queue_id, header.queue_offset, header.max_msg_nums, max_bytes, tags)
         else:
             found = Found(GetStatus.OFFSET_RESET, moved, *parts.store.queue_range(topic, queue_id))
         parts.offsets.pulled(topic, group, queue_id, found.next_offset)
@@ -195,16 +227,17 @@ class Pulls:
             parts.traffic.read(topic, group, found.count, found.size, parts.clock.wall_ms())
         return pull.command.answer(code, found.status.name, said.to_fields(), parts=found.buffers)
 
-    def _held(self, pull: _Pull, allowed: Allowed) -> bool:
+    def _held(self, pull: _Pull, tags: frozenset[int] | None) -> bool:
         """Whether it waits now."""
         header, settings = pull.header, self._parts.settings
         if not header.sys_flag & _SUSPEND:
             return False
         wait_ms = header.suspend_timeout_millis if settings.long_polling else settings.short_polling_ms
         deadline = self._parts.clock.now() + min(max(wait_ms, 0), _MAX_HOLD_MS) / 1000
-        held = Held(header.topic, header.queue_id, header.queue_offset, allowed.tags, deadline, pull.link, pull)
+        held = Held(header.topic, header.queue_id, header.queue_offset, tags, deadline, pull.link, pull)
         if not self._hold.hold(held):
             return False
+        pull.codes = len(tags or ()) if not header.subscription else 0
         pull.link.keep(pull.kept_bytes)
         self._alarm.set(self._hold.wake_at())
         return True

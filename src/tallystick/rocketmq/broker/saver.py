@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tallystick.errors import StorageError
 from tallystick.rocketmq.broker.config_files import RESETS, ConfigFiles
+from tallystick.rocketmq.broker.saves import Done
 from tallystick.rocketmq.broker.tables import URGENT, Tables
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command
@@ -23,8 +24,6 @@ from tallystick.runtime.events import Events
 
 PERIOD_S = 5.0  # flushConsumerOffsetInterval
 SLICE_S = 0.005  # of the loop, for a part of a text
-
-Done = Callable[[StorageError | None], None]
 
 
 class Saver:
@@ -47,7 +46,6 @@ class Saver:
         return self._tables.changes
 
     def when_saved(self, done: Done) -> None:
-        """Calls ``done`` when all changes so far are on the disk, or with the reason why one is not."""
         self._waiting.append((self.changes, done))
         self._due.set()
 

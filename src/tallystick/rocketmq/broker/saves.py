@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
+from tallystick.errors import StorageError
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import ResponseCode
 
 NEVER = -1  # no number of a change: all that there were are waited for
+
+Done = Callable[[StorageError | None], None]
 
 
 class Saves(Protocol):
@@ -24,4 +28,8 @@ class Saves(Protocol):
 
         A good answer whose changes could not be saved has the code ``unsaved`` instead.
         """
+        ...
+
+    def when_saved(self, done: Done) -> None:
+        """Call ``done`` when all changes so far are on the disk, or with the reason why one is not."""
         ...

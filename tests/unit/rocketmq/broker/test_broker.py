@@ -12,20 +12,16 @@ from typing import Any
 
 import pytest
 
-from support.brokers import SMALL, TOPIC, Bench, Peer, benched, pull_command, send_command
+from support.brokers import SMALL, TOPIC, Bench, benched, bodies, fill, pull_command, send_command
 from support.waiting import until
 from tallystick.errors import StorageError, UsageError
 from tallystick.rocketmq.broker import broker as broker_module
-from tallystick.rocketmq.broker import pull
 from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.broker.metadata_sync import MetadataSync
 from tallystick.rocketmq.broker.settings import Role
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import HaStatus
-from tallystick.rocketmq.wire.headers import UpdateOffsetHeader
-from tallystick.rocketmq.wire.record import decode_messages
-from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import PullFlag, RequestCode
 
 WAITING = PullFlag.SUBSCRIPTION | PullFlag.SUSPEND
@@ -39,16 +35,6 @@ async def pair(bench: Bench, role: Role = Role.SYNC_MASTER, **ha: Any) -> tuple[
     slave.log.follow(f"127.0.0.1:{master.ha_address[1]}")
     await until(lambda: master.log.ha_status().in_sync_slaves == 1)
     return master, slave
-
-
-def bodies(answer: Command) -> list[bytes]:
-    return [message.stored_body for message in decode_messages(answer.body)]
-
-
-async def fill(peer: Peer, count: int, **send: Any) -> None:
-    opaques = [peer.send(send_command(body=str(number).encode(), **send)) for number in range(count)]
-    for opaque in opaques:
-        assert (await peer.answer(opaque)).code == 0
 
 
 async def test_what_is_sent_is_there_after_a_restart(tmp_path: Path) -> None:
@@ -102,120 +88,6 @@ async def test_damaged_tables_are_named_and_not_replaced(tmp_path: Path) -> None
 
 
 # Pulling
-
-
-async def test_a_pull_waits_for_the_message(tmp_path: Path) -> None:
-    async with benched(tmp_path) as bench:
-        broker = await bench.broker()
-        peer = await bench.peer(broker)
-        await fill(peer, 1)
-        waiting = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
-        tagged = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000, tags="wanted"))
-        await until(lambda: broker._pulls.held == 2)
-        await peer.ask(send_command(body=b"other", properties="TAGS\x01other\x02"))
-        assert bodies(await peer.answer(waiting)) == [b"other"]
-        assert broker._pulls.held == 1
-        await peer.ask(send_command(body=b"it", properties="TAGS\x01wanted\x02"))
-        answer = await peer.answer(tagged)
-        assert (bodies(answer), answer.fields["nextBeginOffset"]) == ([b"it"], "3")
-
-
-async def test_a_pull_that_waited_in_vain_is_answered_at_its_deadline(tmp_path: Path) -> None:
-    async with benched(tmp_path) as bench:
-        peer = await bench.peer(await bench.broker())
-        await fill(peer, 1)
-        started = time.monotonic()
-        answer = await peer.ask(pull_command(offset=1, flags=WAITING, suspend_ms=100))
-        assert (answer.code, answer.remark) == (19, "OFFSET_OVERFLOW_ONE")
-        assert time.monotonic() - started >= 0.1
-
-
-async def test_sends_have_their_turn_among_many_pulls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pull, "TURN_BYTES", 1)
-    async with benched(tmp_path) as bench:
-        broker = await bench.broker()
-        reader, sender = await bench.peer(broker), await bench.peer(broker)
-        await fill(sender, 3)
-        opaques = [reader.send(pull_command()) for _ in range(300)]
-        late = []
-        await until(lambda: late.append(len(broker._pulls._late)) or late[-1] > 0, pause=0)
-        await sender.ask(send_command())
-        assert broker._pulls._late, "one message a turn is read, and the send did not wait for all of them"
-        assert broker._server.memory.unfinished_bytes > 0
-        await reader.answer(opaques[-1])
-        assert [answer.opaque for answer in reader.order] == opaques
-        assert broker._server.memory.unfinished_bytes == 0
-
-
-async def test_a_put_off_pull_commits_when_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it would set back what its client commits meanwhile."""
-    monkeypatch.setattr(pull, "TURN_S", 0.0)
-    async with benched(tmp_path) as bench:
-        broker = await bench.broker()
-        peer = await bench.peer(broker)
-        await fill(peer, 3)
-        flags = PullFlag.SUBSCRIPTION | PullFlag.COMMIT_OFFSET
-        opaque = peer.send(pull_command(flags=flags, commit_offset=1))
-        update = UpdateOffsetHeader(consumer_group="G", topic=TOPIC, queue_id=0, commit_offset=2)
-        committed = peer.send(request(RequestCode.UPDATE_CONSUMER_OFFSET, update.to_fields()))
-        await peer.answer(committed)
-        assert broker._pulls._late
-        monkeypatch.setattr(pull, "TURN_S", 1.0)
-        await peer.answer(opaque)
-        assert broker.parts.offsets.get(TOPIC, "G", 0) == 2
-
-
-async def test_pulls_that_wait_count_for_their_connection(tmp_path: Path) -> None:
-    async with benched(tmp_path) as bench:
-        broker = await bench.broker()
-        peer = await bench.peer(broker)
-        await fill(peer, 1)
-        tags = "||".join(f"tag{number}" for number in range(1000))
-        peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000, tags=tags))
-        waiting = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
-        await until(lambda: broker._pulls.held == 2)
-        held = broker._server.memory.unfinished_bytes
-        assert held > 16 * len(tags)
-        await peer.ask(send_command())
-        await peer.answer(waiting)
-        assert 0 < broker._server.memory.unfinished_bytes < held
-        peer.writer.close()
-        await until(lambda: broker._server.memory.unfinished_bytes == 0)
-
-
-async def test_who_is_gone_waits_no_more(tmp_path: Path) -> None:
-    async with benched(tmp_path) as bench:
-        broker = await bench.broker()
-        peer, other = await bench.peer(broker), await bench.peer(broker)
-        await fill(other, 1)
-        peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
-        await until(lambda: broker._pulls.held == 1)
-        peer.writer.close()
-        await until(lambda: broker._pulls.held == 0)
-        await fill(other, 1)
-
-
-async def test_a_pull_commits_once_and_only_when_it_says_so(tmp_path: Path) -> None:
-    async with benched(tmp_path) as bench:
-        broker = await bench.broker()
-        peer = await bench.peer(broker)
-        await fill(peer, 3)
-        offsets = broker.parts.offsets
-        await peer.ask(pull_command(offset=0, commit_offset=2))
-        assert offsets.get(TOPIC, "G", 0) is None
-        assert offsets.get_pulled(TOPIC, "G", 0) == 3
-        committing = PullFlag.SUBSCRIPTION | PullFlag.COMMIT_OFFSET
-        await peer.ask(pull_command(offset=0, commit_offset=2, flags=committing))
-        assert offsets.get(TOPIC, "G", 0) == 2
-        waiting = peer.send(pull_command(offset=3, commit_offset=3, flags=committing | WAITING, suspend_ms=60_000))
-        await until(lambda: offsets.get(TOPIC, "G", 0) == 3)
-        offsets.commit(TOPIC, "G", 0, 1)  # somebody goes back meanwhile
-        await fill(peer, 1)
-        await peer.answer(waiting)
-        assert offsets.get(TOPIC, "G", 0) == 1
-
-
-# Replication
 
 
 @pytest.mark.rule("H9")

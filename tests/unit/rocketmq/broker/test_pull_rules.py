@@ -10,7 +10,7 @@ from support.brokers import pull_command
 from tallystick.codec.records import java_hash
 from tallystick.rocketmq.broker.clients import BROADCASTING, Clients
 from tallystick.rocketmq.broker.groups import Groups
-from tallystick.rocketmq.broker.pull_rules import Allowed, check, outcome
+from tallystick.rocketmq.broker.pull_rules import MAX_TAG_CHARS, MAX_TAGS, Allowed, check, outcome, tag_codes
 from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.broker.settings import BrokerSettings, Role
 from tallystick.rocketmq.broker.topics import Topics
@@ -59,7 +59,7 @@ class Desk:
     def tags(self, **pull: Any) -> frozenset[int] | None:
         found = self.check(**pull)
         assert isinstance(found, Allowed)
-        return found.tags
+        return tag_codes(found.wanted)
 
 
 def test_what_is_missing_or_forbidden_has_its_code() -> None:
@@ -110,6 +110,22 @@ def test_or_its_groups_heartbeats_did() -> None:
     assert desk.tags(**pull) is None
     desk.subscribe(Subscription("T", "a > 5", kind="SQL92", version=7))
     assert desk.code(**pull) is ResponseCode.SYSTEM_ERROR
+
+
+def test_tags_are_bounded_wherever_they_come_from() -> None:
+    desk = Desk()
+    most = [f"tag-{number}" for number in range(MAX_TAGS)]
+    codes = frozenset(map(java_hash, most))
+    assert desk.tags(tags="||".join(most)) == codes
+    desk.subscribe(Subscription("T", "said", tuple(most), version=1))
+    assert desk.tags(flags=NO_SUBSCRIPTION) == codes
+    too_many, too_long = ([*most, "one more"], ["x" * MAX_TAG_CHARS, "y"])
+    for tags in (too_many, too_long):
+        assert desk.code(tags="||".join(tags)) is ResponseCode.SUBSCRIPTION_PARSE_FAILED
+        desk.subscribe(Subscription("T", "said", tuple(tags), version=2))
+        assert desk.code(flags=NO_SUBSCRIPTION) is ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    desk.subscribe(Subscription("T", "said", (), tuple(range(MAX_TAGS + 1)), version=3))
+    assert desk.code(flags=NO_SUBSCRIPTION) is ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
 def test_a_group_that_may_not_broadcast() -> None:

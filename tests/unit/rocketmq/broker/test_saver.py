@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from support.brokers import Peer, benched, pull_command, send_command
+from support.waiting import until
 from tallystick.errors import DiskFull
 from tallystick.rocketmq.broker import saver as saver_module
 from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, GROUPS, RESETS, TOPICS
@@ -67,7 +68,7 @@ def on_disk(folder: Path, name: str) -> Any:
 
 async def answered(peer: Peer, opaque: int) -> bool:
     """Whether it is, when the broker has handled all that was sent to it."""
-    await peer.ask(pull_command("Nowhere"))
+    await peer.ask(pull_command("Nowhere", group="TOOLS_CONSUMER"))
     return opaque in peer._answers
 
 
@@ -79,21 +80,31 @@ async def test_offsets_are_there_after_a_restart(tmp_path: Path) -> None:
         assert (await bench.broker()).parts.offsets.get("T", "G", 0) == 0
 
 
-@pytest.mark.parametrize("asked", [create("New"), send_command("New"), beat(1)], ids=["create", "send", "heartbeat"])
+NEW_GROUP = pull_command("Old", group="group-0")
+REFUSED = pull_command("Nowhere", group="group-0")
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"), [(create("New"), 0), (send_command("New"), 0), (beat(1), 0), (NEW_GROUP, 0), (REFUSED, 17)],
+    ids=["create", "send", "heartbeat", "pull", "refused pull"],
+)  # fmt: skip
 async def test_who_makes_something_is_answered_when_it_is_on_the_disk_and_nobody_else_waits(
-    tmp_path: Path, asked: Command
+    tmp_path: Path, asked: Command, code: int
 ) -> None:
     disk = GatedDisk()
     async with benched(tmp_path) as bench:
         peer, other = [await bench.peer(await bench.broker(disk=disk)), await bench.peer(bench.brokers[0])]
         assert (await other.ask(send_command("Old"))).code == 0
+        assert (await other.ask(pull_command("Old", group="known"))).code == 0
         with disk.shut():
             opaque = peer.send(asked)
-            again = peer.send(asked) if asked.code != RequestCode.HEART_BEAT else opaque  # a second one waits too
+            is_topic = asked.code in (RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.SEND_MESSAGE_V2)
+            again = peer.send(asked) if is_topic else opaque  # a second one waits too
             assert not await answered(peer, opaque)
             assert not await answered(peer, again)
             assert (await other.ask(send_command("Old"))).code == 0
-        assert (await peer.answer(opaque)).code == 0
+            assert (await other.ask(pull_command("Old", group="known"))).code == 0
+        assert (await peer.answer(opaque)).code == code
         topics, groups = on_disk(tmp_path, TOPICS), on_disk(tmp_path, GROUPS)
         assert "New" in topics["topicConfigTable"] or "group-0" in groups["subscriptionGroupTable"]
 
@@ -130,6 +141,34 @@ async def test_a_full_disk_is_said_and_what_was_made_is_saved_later(tmp_path: Pa
         await broker._saver.save()
         assert (await peer.ask(send_command("New"))).code == 0
         assert "New" in on_disk(tmp_path, TOPICS)["topicConfigTable"]
+
+
+async def test_a_pull_whose_group_cannot_be_saved_brings_no_messages(tmp_path: Path) -> None:
+    disk = GatedDisk()
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker(disk=disk)
+        peer = await bench.peer(broker)
+        assert (await peer.ask(send_command("Old"))).code == 0
+        disk.full = True
+        refused = await peer.ask(NEW_GROUP)
+        assert (refused.code, bytes(refused.body)) == (1, b"")
+        assert "the group was made, but cannot be saved: no room" in (refused.remark or "")
+        assert (await peer.ask(NEW_GROUP)).code == 0, "it is there, though a crash would take it away: reads go on"
+        assert broker._server.memory.unfinished_bytes == 0
+
+
+async def test_who_makes_a_group_and_leaves_is_waited_for_by_nobody(tmp_path: Path) -> None:
+    disk = GatedDisk()
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker(disk=disk)
+        peer, other = await bench.peer(broker), await bench.peer(broker)
+        assert (await other.ask(send_command("Old"))).code == 0
+        with disk.shut():
+            peer.send(NEW_GROUP)
+            await until(lambda: broker._server.memory.unfinished_bytes > 0)
+            peer.writer.close()
+            await until(lambda: broker._server.memory.unfinished_bytes == 0)
+        assert (await other.ask(NEW_GROUP)).code == 0
 
 
 async def test_offsets_that_could_not_be_saved_are_tried_again(tmp_path: Path) -> None:

@@ -1,0 +1,167 @@
+"""Pulls of whole brokers: those that wait, their turns among others, what they commit and what is counted of them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from support.brokers import TOPIC, benched, bodies, fill, pull_command, send_command
+from support.waiting import until
+from tallystick.rocketmq.broker import pull, pull_rules
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.headers import UpdateOffsetHeader
+from tallystick.rocketmq.wire.remoting import request
+from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, PullFlag, RequestCode, Subscription
+
+WAITING = PullFlag.SUBSCRIPTION | PullFlag.SUSPEND
+
+
+async def test_a_pull_waits_for_the_message(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        await fill(peer, 1)
+        waiting = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
+        tagged = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000, tags="wanted"))
+        await until(lambda: broker._pulls.held == 2)
+        await peer.ask(send_command(body=b"other", properties="TAGS\x01other\x02"))
+        assert bodies(await peer.answer(waiting)) == [b"other"]
+        assert broker._pulls.held == 1
+        await peer.ask(send_command(body=b"it", properties="TAGS\x01wanted\x02"))
+        answer = await peer.answer(tagged)
+        assert (bodies(answer), answer.fields["nextBeginOffset"]) == ([b"it"], "3")
+
+
+async def test_a_pull_that_waited_in_vain_is_answered_at_its_deadline(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        peer = await bench.peer(await bench.broker())
+        await fill(peer, 1)
+        started = time.monotonic()
+        answer = await peer.ask(pull_command(offset=1, flags=WAITING, suspend_ms=100))
+        assert (answer.code, answer.remark) == (19, "OFFSET_OVERFLOW_ONE")
+        assert time.monotonic() - started >= 0.1
+
+
+async def test_sends_have_their_turn_among_many_pulls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull, "TURN_BYTES", 1)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        reader, sender = await bench.peer(broker), await bench.peer(broker)
+        await fill(sender, 3)
+        await sender.ask(pull_command())  # makes the group: whoever does that waits longer than the others
+        opaques = [reader.send(pull_command()) for _ in range(300)]
+        late = []
+        await until(lambda: late.append(len(broker._pulls._late)) or late[-1] > 0, pause=0)
+        await sender.ask(send_command())
+        assert broker._pulls._late, "one message a turn is read, and the send did not wait for all of them"
+        assert broker._server.memory.unfinished_bytes > 0
+        await reader.answer(opaques[-1])
+        assert [answer.opaque for answer in reader.order] == opaques
+        assert broker._server.memory.unfinished_bytes == 0
+
+
+async def test_tags_are_read_in_the_turn_that_has_time_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[object] = []
+    tags = "||".join(f"tag-{number}" for number in range(1000))
+    monkeypatch.setattr(pull, "TURN_BYTES", 1)
+    monkeypatch.setattr(pull, "tag_codes", lambda wanted: parsed.append(wanted) or pull_rules.tag_codes(wanted))
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        reader, sender = await bench.peer(broker), await bench.peer(broker)
+        await fill(sender, 3, properties="TAGS\x01tag-7\x02")
+        await sender.ask(pull_command())
+        parsed.clear()
+        opaques = [reader.send(pull_command(tags=tags)) for _ in range(300)]
+        await until(lambda: bool(broker._pulls._late), pause=0)
+        assert len(parsed) == broker.counts.pulls - 1, "of pulls that are put off no tags are read"
+        assert bodies(await reader.answer(opaques[-1])) == [b"0", b"1", b"2"]
+
+
+async def test_tags_of_heartbeats_count_for_the_connection_that_waits(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        await fill(peer, 1)
+        subscription = Subscription(TOPIC, "said", codes=tuple(range(4000)), version=1)
+        beat = Heartbeat("c", consumers=(ConsumerGroup("G", subscriptions=(subscription,)),))
+        assert (await peer.code(RequestCode.HEART_BEAT, {}, dialect.write(beat))).code == 0
+        before = broker._server.memory.unfinished_bytes
+        peer.send(pull_command(offset=1, flags=PullFlag.SUSPEND, suspend_ms=60_000, tags=""))
+        await until(lambda: broker._pulls.held == 1)
+        assert broker._server.memory.unfinished_bytes - before > 4000 * 64
+
+
+async def test_a_put_off_pull_commits_when_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would set back what its client commits meanwhile."""
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        await fill(peer, 3)
+        await peer.ask(pull_command())  # makes the group
+        monkeypatch.setattr(pull, "TURN_S", 0.0)
+        flags = PullFlag.SUBSCRIPTION | PullFlag.COMMIT_OFFSET
+        opaque = peer.send(pull_command(flags=flags, commit_offset=1))
+        update = UpdateOffsetHeader(consumer_group="G", topic=TOPIC, queue_id=0, commit_offset=2)
+        committed = peer.send(request(RequestCode.UPDATE_CONSUMER_OFFSET, update.to_fields()))
+        await peer.answer(committed)
+        assert broker._pulls._late
+        monkeypatch.setattr(pull, "TURN_S", 1.0)
+        await peer.answer(opaque)
+        assert broker.parts.offsets.get(TOPIC, "G", 0) == 2
+
+
+async def test_pulls_that_wait_count_for_their_connection(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        await fill(peer, 1)
+        tags = "||".join(f"tag{number}" for number in range(1000))
+        peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000, tags=tags))
+        waiting = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
+        await until(lambda: broker._pulls.held == 2)
+        held = broker._server.memory.unfinished_bytes
+        assert held > 16 * len(tags)
+        await peer.ask(send_command())
+        await peer.answer(waiting)
+        assert 0 < broker._server.memory.unfinished_bytes < held
+        peer.writer.close()
+        await until(lambda: broker._server.memory.unfinished_bytes == 0)
+
+
+async def test_who_is_gone_waits_no_more(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer, other = await bench.peer(broker), await bench.peer(broker)
+        await fill(other, 1)
+        peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
+        await until(lambda: broker._pulls.held == 1)
+        peer.writer.close()
+        await until(lambda: broker._pulls.held == 0)
+        await fill(other, 1)
+
+
+async def test_a_pull_commits_once_and_only_when_it_says_so(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        await fill(peer, 3)
+        offsets = broker.parts.offsets
+        await peer.ask(pull_command(offset=0, commit_offset=2))
+        assert offsets.get(TOPIC, "G", 0) is None
+        assert offsets.get_pulled(TOPIC, "G", 0) == 3
+        committing = PullFlag.SUBSCRIPTION | PullFlag.COMMIT_OFFSET
+        await peer.ask(pull_command(offset=0, commit_offset=2, flags=committing))
+        assert offsets.get(TOPIC, "G", 0) == 2
+        waiting = peer.send(pull_command(offset=3, commit_offset=3, flags=committing | WAITING, suspend_ms=60_000))
+        await until(lambda: offsets.get(TOPIC, "G", 0) == 3)
+        offsets.commit(TOPIC, "G", 0, 1)  # somebody goes back meanwhile
+        await fill(peer, 1)
+        await peer.answer(waiting)
+        assert offsets.get(TOPIC, "G", 0) == 1
+
+
+# Replication
