@@ -94,12 +94,14 @@ class BookKeeper:
         if ledger_id is not None:
             await self._require_unused(ledger_id)
         chosen = await self._placement.new_ensemble(ensemble)
+        identities = await self._placement.identities(chosen)  # before anybody can find, recover and close the ledger
         metadata = replace(sizes_checked, fragments=(Fragment(0, chosen),))
         created = await self._context.driver.create_ledger(metadata, ledger_id)
         self._context.events.emit("ledger created", ledger=created.value, ensemble=chosen)
         writer = LedgerWriter(
-            self._context, self._placement, self._restorer, created.value, Versioned(metadata, created.version)
-        )
+            self._context, self._placement, self._restorer, created.value, Versioned(metadata, created.version),
+            identities,
+        )  # fmt: skip
         self._writers.add(writer)
         return writer
 

@@ -1,10 +1,11 @@
-"""The registered bookies, kept until the metadata service says that they changed."""
+"""The registered bookies and who they are, kept until the metadata service says that they changed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Collection, Mapping
 
-from tallystick.bookkeeper.metadata.driver import Bookies, MetadataDriver
+from tallystick.bookkeeper.metadata.driver import Bookies, Creation, MetadataDriver
 from tallystick.bookkeeper.wire.values import BookieId
 from tallystick.errors import BookieUnavailable
 
@@ -15,12 +16,13 @@ class BookieDirectory:
     def __init__(self, driver: MetadataDriver) -> None:
         self._driver = driver
         self._known: Bookies | None = None
+        self._identities: dict[BookieId, Creation | None] = {}
         self._changes = 0
         self._listeners: list[Callable[[], None]] = []
         self._watch = driver.watch_bookies(self._changed)
 
     def _changed(self) -> None:
-        self._known = None
+        self._known, self._identities = None, {}
         self._changes += 1
         for listener in self._listeners:
             listener()
@@ -49,6 +51,21 @@ class BookieDirectory:
         if address is None:
             raise BookieUnavailable("the bookie is not registered", bookie=bookie)
         return address
+
+    async def identities(self, bookies: Collection[BookieId]) -> Mapping[BookieId, Creation | None]:
+        """Who these are (``bookie_creation``), or were when last asked since the registrations changed.
+
+        Whoever takes the place of one later has another identity. Raises MetadataError.
+        """
+        changes = self._changes
+        unknown = [bookie for bookie in dict.fromkeys(bookies) if bookie not in self._identities]
+        read = await asyncio.gather(*map(self._driver.bookie_creation, unknown))
+        found = {**self._identities, **dict(zip(unknown, read, strict=True))}
+        if changes == self._changes:
+            self._identities = found
+        elif any(bookie not in found for bookie in bookies):  # they were forgotten meanwhile
+            return await self.identities(bookies)
+        return {bookie: found[bookie] for bookie in bookies}
 
     def close(self) -> None:
         self._watch.cancel()

@@ -1,7 +1,9 @@
 """From whom acknowledgements count: an empty bookie at an old address is not the one that has the ledger (#4812).
 
 A bookie is its cookie's creation. It is read, synced, over the metadata after each connect and before the first answer
-to an add counts: whoever listens now was stamped before. The identity that a channel met first is the one it believes.
+to an add counts: whoever listens now was stamped before. The identity that counts is the one that the bookie had when
+it was chosen, before the metadata named it: a writer may sleep between that and its first connection. Where nobody
+asked then, it is the one that a channel met first.
 """
 
 from __future__ import annotations
@@ -80,8 +82,8 @@ class Belief:
 
     __slots__ = ("_doubted", "_expected", "_held")
 
-    def __init__(self) -> None:
-        self._expected: tuple[Creation | None] | None = None  # the first identity
+    def __init__(self, expected: tuple[Creation | None] | None = None) -> None:
+        self._expected = expected  # None: the first identity will be
         self._held: list[EntryId] | None = None  # acks of a link whose identity is not known yet
         self._doubted = False
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
 from tallystick.bookkeeper.ledger.quarantine import Quarantine
+from tallystick.bookkeeper.metadata.driver import Creation
 from tallystick.bookkeeper.wire.values import BookieId, Ensemble
 from tallystick.errors import NotEnoughBookies
 from tallystick.runtime.rng import Random
@@ -56,3 +57,7 @@ class Placement:
         for slot, bookie in zip(places, chosen, strict=False):  # those left over keep their bookie
             changed[slot] = bookie
         return tuple(changed)
+
+    async def identities(self, ensemble: Ensemble) -> Mapping[BookieId, Creation | None]:
+        """Who its bookies are: to be asked before the ensemble is stored. Raises MetadataError."""
+        return await self._directory.identities(ensemble)

@@ -9,18 +9,21 @@ are behind. What is confirmed and still held *lags*, and is counted.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from tallystick.bookkeeper.ledger.connection import AddChannel, BookieClient, Queued
 from tallystick.bookkeeper.ledger.identity import Belief
 from tallystick.bookkeeper.ledger.outgoing import cut
 from tallystick.bookkeeper.ledger.striping import Striping
-from tallystick.bookkeeper.wire.values import Ensemble, EntryId, LedgerId, Slot
+from tallystick.bookkeeper.metadata.driver import Creation
+from tallystick.bookkeeper.wire.values import BookieId, Ensemble, EntryId, LedgerId, Slot
 from tallystick.codec.frames import AddFrames
 
 Acked = Callable[[Slot, EntryId, EntryId], None]
 Failed = Callable[[Slot, list[EntryId], int | None], None]
+Identities = Mapping[BookieId, Creation | None]
 
 
 @dataclass(slots=True)
@@ -36,7 +39,8 @@ class _Kept:
 class Replicas:
     """Sends one ledger's ADD frames. ``acked`` hears of runs of a slot's stripe, ``failed`` of entries and a code.
 
-    ``moved`` is called when ``lagging_bytes`` has become less by itself.
+    ``moved`` is called when ``lagging_bytes`` has become less by itself. ``identities``: who the bookies were when they
+    were chosen; of one that is missing there the first is believed.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class Replicas:
         acked: Acked,
         failed: Failed,
         moved: Callable[[], None] = lambda: None,
+        identities: Identities = MappingProxyType({}),
     ) -> None:
         self._bookies, self._ledger, self._striping = bookies, ledger, striping
         self._acked, self._failed = acked, failed
@@ -56,7 +61,7 @@ class Replicas:
         self.lagging_bytes = 0  # of their payloads
         self._listening, self._moved = False, moved
         self._ensemble = ensemble
-        self._beliefs = [Belief() for _ in ensemble]  # for as long as a place keeps its bookie
+        self._beliefs = [_belief(bookie, identities) for bookie in ensemble]  # for as long as a place keeps its bookie
         self._channels: list[AddChannel | None] = [self._open(slot) for slot in range(len(ensemble))]
 
     def send(self, first: EntryId, frames: AddFrames, size: int) -> None:
@@ -77,11 +82,11 @@ class Replicas:
             if low <= high:
                 kept.queued += self._send(slot, kept.first, kept.frames, low, high)
 
-    def replace(self, ensemble: Ensemble) -> None:
+    def replace(self, ensemble: Ensemble, identities: Identities = MappingProxyType({})) -> None:
         """New attempts for the places that changed."""
         for slot, bookie in enumerate(ensemble):
             if bookie != self._ensemble[slot]:
-                self._beliefs[slot] = Belief()
+                self._beliefs[slot] = _belief(bookie, identities)
                 self._ensemble = (*self._ensemble[:slot], bookie, *self._ensemble[slot + 1 :])
                 self.resume(slot)
 
@@ -147,3 +152,7 @@ class Replicas:
             self._failed(slot, entries, code)
 
         return self._bookies.adds(self._ensemble[slot], self._ledger, acked, failed, self._beliefs[slot])
+
+
+def _belief(bookie: BookieId, identities: Identities) -> Belief:
+    return Belief((identities[bookie],) if bookie in identities else None)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
@@ -35,12 +35,12 @@ from tallystick.bookkeeper.ledger.add import (
 from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.placement import Placement
 from tallystick.bookkeeper.ledger.read import Entry, check_bounds, read_entries
-from tallystick.bookkeeper.ledger.replicas import Replicas
+from tallystick.bookkeeper.ledger.replicas import Identities, Replicas
 from tallystick.bookkeeper.ledger.restorer import Restorer
 from tallystick.bookkeeper.ledger.shortage import Shortage, changed_nothing
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire.digest import Digest, master_key
-from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, LedgerMetadata, Slot
+from tallystick.bookkeeper.wire.values import BookieId, Ensemble, EntryId, LedgerId, LedgerMetadata, Slot
 from tallystick.codec.frames import Buffer, encode_adds
 from tallystick.errors import (
     BookieUnavailable,
@@ -65,9 +65,10 @@ class LedgerWriter:
     """Appends to a ledger that this client created. Use it with ``async with``, or ``close`` it; on one event loop."""
 
     def __init__(
-        self, context: LedgerContext, placement: Placement, restorer: Restorer, ledger: LedgerId, stored: changes.Stored
-    ) -> None:
-        """For a ledger without entries, as it was just stored."""
+        self, context: LedgerContext, placement: Placement, restorer: Restorer, ledger: LedgerId,
+        stored: changes.Stored, identities: Identities,
+    ) -> None:  # fmt: skip
+        """For a ledger without entries, as it was just stored; ``identities``: of its bookies, before it was."""
         metadata = stored.value
         self.id = ledger
         self.max_payload_bytes = context.settings.max_frame_bytes - ADD_OVERHEAD - _digest(metadata).size
@@ -75,8 +76,9 @@ class LedgerWriter:
         self._digest, self._key = _digest(metadata), master_key(metadata.password)
         self._core = AddCore(Striping.of(metadata), metadata.ensemble)
         self._replicas = Replicas(
-            context.bookies, ledger, self._core.striping, metadata.ensemble, self._acked, self._add_failed, self._wake
-        )
+            context.bookies, ledger, self._core.striping, metadata.ensemble, self._acked, self._add_failed, self._wake,
+            identities,
+        )  # fmt: skip
         self._loop = asyncio.get_running_loop()
         self._queue: list[bytes] = []  # appended in this tick
         self._flush_scheduled = False
@@ -271,10 +273,18 @@ class LedgerWriter:
     async def _change(self, wanted: Replace) -> None:
         for bookie in wanted.failed:
             self._placement.quarantine.add(bookie)
+        identities: Identities = {}
+
+        async def replace(failed: Collection[BookieId], ensemble: Ensemble) -> Ensemble:
+            nonlocal identities
+            chosen = await self._placement.without(failed, ensemble)
+            identities = await self._placement.identities(chosen)
+            return chosen
+
         try:
             async with self._placement.changes:
                 self._stored = await changes.change_ensemble(
-                    self._context.driver, self.id, self._stored, wanted.failed, wanted.first, self._placement.without
+                    self._context.driver, self.id, self._stored, wanted.failed, wanted.first, replace
                 )
         except Exception as error:  # whatever it is, nobody may wait for ever
             if self._context.settings.degraded_writes and changed_nothing(error):
@@ -284,7 +294,7 @@ class LedgerWriter:
             return
         ensemble = self._stored.value.ensemble
         self._emit("ensemble changed", first=wanted.first, failed=wanted.failed, ensemble=ensemble)
-        self._replicas.replace(ensemble)
+        self._replicas.replace(ensemble, identities)
         self._perform(self._core.ensemble_changed(ensemble))
 
     # What the core wants done

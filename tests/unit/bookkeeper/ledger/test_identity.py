@@ -14,9 +14,11 @@ from support.links import Heard, add_frame, until
 from support.small_cluster import SmallCluster
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
+from tallystick.bookkeeper.ledger.directory import BookieDirectory
 from tallystick.bookkeeper.ledger.identity import Belief, Unidentified
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.metadata.memory import MemoryDriver
+from tallystick.bookkeeper.wire.values import LedgerMetadata
 from tallystick.errors import LedgerFenced, MetadataUnavailable
 from tallystick.node import real_world
 
@@ -61,6 +63,14 @@ def test_an_identity_that_could_not_be_read_is_not_the_first_one() -> None:
     assert belief.identified(Unidentified("no")) == (False, [0])
     belief.linked()
     assert belief.identified(7) == (True, [])
+
+
+def test_who_the_bookie_was_when_it_was_chosen_counts_also_over_the_first_link() -> None:
+    for expected, identity, counts in ((7, 7, True), (7, 8, False), (7, None, False), (None, None, True)):
+        belief = Belief((expected,))
+        belief.linked()
+        belief.acked([0])
+        assert belief.identified(identity) == (counts, [0])
 
 
 # -- over connections -------------------------------------------------------------------------------------------------
@@ -220,13 +230,70 @@ async def test_a_bookie_that_takes_a_place_over_is_believed_as_itself() -> None:
     await cluster.close()
 
 
+async def test_identities_are_read_once_until_the_registrations_change() -> None:
+    cluster = await SmallCluster().start(4)
+    asked: list[str] = []
+
+    class Asked(MemoryDriver):
+        async def bookie_creation(self, bookie: str) -> int | None:
+            asked.append(bookie)
+            return await super().bookie_creation(bookie)
+
+    for name in cluster.bookies:
+        await cluster.driver.write_cookie(name, b"cookie", None)
+    directory = BookieDirectory(Asked(cluster.name))
+    first = await directory.identities(["b0", "b1", "b0"])
+    assert first == {name: await cluster.driver.bookie_creation(name) for name in ("b0", "b1")}
+    assert await directory.identities(["b1", "b2"]) == {
+        name: await cluster.driver.bookie_creation(name) for name in ("b1", "b2")
+    }
+    assert asked == ["b0", "b1", "b2"]
+    await cluster.down("b3")
+    await until(lambda: directory._known is None and not directory._identities)
+    await directory.identities(["b1"])
+    assert asked == ["b0", "b1", "b2", "b1"]
+    directory.close()
+    await cluster.close()
+
+
+async def test_a_bookie_that_is_replaced_after_it_took_a_place_over_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is chosen, then somebody else takes its id, and only then the writer connects."""
+    cluster = await SmallCluster().start(5)
+    for name in cluster.bookies:
+        await cluster.driver.write_cookie(name, b"cookie", None)
+    client = cluster.client()
+    writer = await client.create_ledger(3, 3, 3)
+    stored: list[str] = []
+    write_ledger = client.context.driver.write_ledger
+
+    async def then_replaced(ledger: int, metadata: LedgerMetadata, version: int) -> int:
+        if not stored:
+            [new] = set(metadata.ensemble) - set(writer.metadata.ensemble)
+            stored.append(new)
+            await cluster.driver.delete_cookie(new)
+            await cluster.driver.write_cookie(new, b"another", None)
+        return await write_ledger(ledger, metadata, version)
+
+    monkeypatch.setattr(client.context.driver, "write_ledger", then_replaced)
+    await cluster.down(writer.metadata.ensemble[0])
+    async with asyncio.timeout(30):
+        assert await writer.append(b"x") == 0
+    [event] = [event for event in cluster.events if event.kind == "bookie not believed"]
+    assert event.fields["bookie"] == stored[0] and stored[0] not in writer.metadata.ensemble
+    await cluster.close()
+
+
 # -- the whole story (bookkeeper#4812) --------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("before", [0, 10])
 async def test_empty_bookies_at_old_addresses_acknowledge_nothing_to_a_writer_of_a_closed_ledger(
-    tmp_path: Path,
+    tmp_path: Path, before: int
 ) -> None:
-    """Three bookies die and are replaced by empty ones of the same ids and addresses; the writer slept through it."""
+    """Three bookies die and are replaced by empty ones of the same ids and addresses; the writer slept through it. It
+    may have written nothing yet: then it has met none of them, and entry 0 is looked at nowhere."""
     driver = MemoryDriver(tmp_path.name)
     await driver.init_cluster()
     ports: dict[str, int] = {}
@@ -242,15 +309,15 @@ async def test_empty_bookies_at_old_addresses_acknowledge_nothing_to_a_writer_of
     uri = f"memory://{tmp_path.name}"
     async with tallystick.connect(uri) as bk, tallystick.connect(uri) as rival:
         writer = await bk.create_ledger(3, 3, 2)
-        await writer.append_batch([b"%d" % number for number in range(10)])
+        await writer.append_batch([b"%d" % number for number in range(before)])
         closed = await rival.open_ledger(writer.id, recover=True)
-        assert closed.last_entry == 9
+        assert closed.last_entry == before - 1
         for name in writer.metadata.ensemble:
             await running[name].stop()
             await driver.delete_cookie(name)
             running[name] = await start(name, "new")
         assert await acknowledged(writer) == []
-        assert (await driver.read_ledger(writer.id)).value.last_entry == 9
+        assert (await driver.read_ledger(writer.id)).value.last_entry == before - 1
     for bookie in running.values():
         await bookie.stop()
     await driver.close()
