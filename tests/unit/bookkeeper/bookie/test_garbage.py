@@ -281,3 +281,10 @@ def test_only_what_lacked_everywhere_is_deleted(stored, first, second, records):
 
     found = service.run(core_of(), sorted(stored), between=change)
     assert set(found.delete) == stored - first - second - records
+
+
+def test_a_record_that_the_answer_does_not_name_is_there():
+    core = core_of()
+    core.begin([1, 2])
+    core.listing_ended(HERE, HERE, 0.0)
+    assert core.looked(HERE, HERE, {}, 0.0) == [Finish()]

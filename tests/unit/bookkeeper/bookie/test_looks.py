@@ -11,12 +11,14 @@ import pytest
 from support.bookies import Home, Peer, adds, codes, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
-from tallystick.bookkeeper.bookie.looks import BATCH_LEDGERS, MAX_TRIES, LookCore, Verdict, verdict
+from tallystick.bookkeeper.bookie.looks import BATCH_LEDGERS, MAX_TRIES, LookCore, Looks, Verdict, verdict
+from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.metadata.memory import MemoryDriver
 from tallystick.bookkeeper.wire.v2 import Code, Flag
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata, LedgerState
 from tallystick.errors import MetadataUnavailable
+from tallystick.runtime.events import Event, Events
 
 METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("b0",)),))
 HERE, LATER, ELSEWHERE = Moment("ours", 1), Moment("ours", 2), Moment("theirs", 1)
@@ -257,3 +259,35 @@ async def test_a_bookie_stops_with_adds_held(home: Home, driver: Watched) -> Non
         await until(lambda: driver.looked_up)
     async with home.running() as bookie:
         assert 7 not in bookie.storage.ledger_ids()
+
+
+# -- without a bookie -------------------------------------------------------------------------------------------------
+
+
+def looks_at(driver: Watched, heard: list[Event]) -> Looks:
+    return Looks(driver, "ours", lambda ledger: None, lambda size: None, Counts(), Events(heard.append))
+
+
+async def test_several_batches_that_cannot_be_read_make_one_pause(driver: Watched) -> None:
+    heard, answered = list[Event](), list[bool]()
+    looks = looks_at(driver, heard)
+    driver.fails = True
+    for ledger in range(BATCH_LEDGERS + 1):
+        looks.hold(ledger, 1, answered.append)
+    await until(lambda: len(answered) == BATCH_LEDGERS + 1)
+    assert all(answered)
+    assert [event.kind for event in heard] == ["ledgers not looked at"]
+    await looks.close()
+
+
+async def test_what_is_held_when_it_closes_is_never_answered(driver: Watched) -> None:
+    """It would be taken into a storage that is being closed."""
+    heard, answered = list[Event](), list[bool]()
+    looks = looks_at(driver, heard)
+    driver.gate.clear()
+    looks.hold(7, 1, answered.append)
+    await until(lambda: driver.looked_up)
+    await looks.close()
+    driver.gate.set()
+    await asyncio.sleep(0)
+    assert (answered, heard) == ([], [])

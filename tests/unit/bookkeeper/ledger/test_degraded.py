@@ -52,3 +52,11 @@ def test_a_bookie_that_fails_again_and_again_is_not_tried_faster_for_it() -> Non
     later = now + MAX_RETRY_S + FORGET_S + 1.0
     retries.missed("a", later)
     assert retries.wake_at(["a"]) == later + FIRST_RETRY_S
+
+
+def test_another_writer_that_misses_it_does_not_put_the_next_try_off() -> None:
+    """Thousands of writers lack one bookie, one after another: it is tried all the same."""
+    retries = Retries()
+    retries.missed("a", 0.0)
+    retries.missed("a", FIRST_RETRY_S / 2)
+    assert retries.wake_at(["a"]) == FIRST_RETRY_S
