@@ -16,7 +16,7 @@ from tallystick.bookkeeper.bookie.collection import FIRST_RUN_S, ORDER_FRESH_S, 
 from tallystick.bookkeeper.bookie.cookies import folder_of
 from tallystick.bookkeeper.metadata.driver import Record
 from tallystick.bookkeeper.metadata.memory import MemoryDriver
-from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.v2 import Code, Flag
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 from tallystick.errors import MetadataError, StorageError
 from tallystick.runtime.disk import OsDisk, write_atomic
@@ -55,10 +55,10 @@ async def stored(bookie: Bookie, *ledgers: int) -> list[int]:
         return [ledger for ledger in ledgers if await peer.code(read(ledger, 0)) == Code.OK]
 
 
-async def write(bookie: Bookie, *ledgers: int) -> None:
+async def write(bookie: Bookie, *ledgers: int, flags: int = 0) -> None:
     async with talking(bookie) as peer:
         for ledger in ledgers:
-            assert await peer.code(adds(ledger, [0])) == Code.OK
+            assert await peer.code(adds(ledger, [0], flags=flags)) == Code.OK
 
 
 async def test_a_ledger_without_metadata_is_deleted_and_others_stay(home: Home, bookie: Bookie) -> None:
@@ -116,7 +116,10 @@ async def test_a_ledger_that_is_created_during_the_listing_stays(home: Home, boo
     assert await stored(bookie, 1, 2) == [1, 2]
 
 
-async def test_an_id_that_is_used_again_after_the_last_look_is_not_deleted(home: Home, bookie: Bookie) -> None:
+@pytest.mark.parametrize("flags", [Flag.NONE, Flag.HIGH_PRIORITY])  # in a run of adds, and by itself
+async def test_an_id_that_is_used_again_after_the_last_look_is_not_deleted(
+    home: Home, bookie: Bookie, flags: Flag
+) -> None:
     class Creating(Fickle):
         looks = 0
 
@@ -124,7 +127,7 @@ async def test_an_id_that_is_used_again_after_the_last_look_is_not_deleted(home:
             self.looks += 1
             if self.looks == 2:
                 await self.create_ledger(METADATA, 1)
-                await write(bookie, 1)
+                await write(bookie, 1, flags=flags)
 
     await write(bookie, 1)
     asking(bookie, driver := Creating(home.cluster))
@@ -159,6 +162,19 @@ async def test_a_deleted_id_that_exists_again_can_be_added_to(home: Home, bookie
     await MemoryDriver(home.cluster).create_ledger(METADATA, 1)
     await bookie.collection.run()
     await write(bookie, 1)
+
+
+async def test_an_id_that_existed_again_and_is_deleted_again_is_refused(home: Home, bookie: Bookie) -> None:
+    driver = MemoryDriver(home.cluster)
+    await write(bookie, 1)
+    assert await bookie.collection.run() == 1
+    await driver.create_ledger(METADATA, 1)
+    await bookie.collection.run()
+    await write(bookie, 1)
+    await driver.delete_ledger(1)
+    assert await bookie.collection.run() == 1
+    async with talking(bookie) as peer:
+        assert await peer.code(adds(1, [1])) == Code.FENCED
 
 
 async def test_many_at_once_wait_and_are_told_of(home: Home, bookie: Bookie) -> None:

@@ -212,6 +212,7 @@ def test_as_soon_as_another_bookie_can_be_had_the_ensemble_changes() -> None:
     assert adds.acked(1, 0, 0) == []
     assert adds.ensemble_changed(("a", "b", "d")) == [Resend(2, 0, 0), Confirm(0)]
     assert adds.missing == ()
+    assert adds.retry() == [], "nothing is missing any more"
 
 
 def test_one_spare_for_two_failed_bookies_is_taken() -> None:

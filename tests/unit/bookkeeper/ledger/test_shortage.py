@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -71,9 +72,11 @@ async def test_q8_a_bookie_that_registers_takes_the_place_at_once(cluster: Small
     assert await writer.append(b"2") == 2
     await until(lambda: new.id in cluster.holders(writer.id, 2))
     assert "ledger restored" in cluster.kinds()
+    assert writer._shortage._restorer.writers == ()
     await cluster.up(gone)  # changes nothing any more
     assert await writer.append(b"3") == 3
     assert gone not in cluster.holders(writer.id, 3)
+    assert cluster.kinds().count("ledger restored") == 1
     await writer.close()
 
 
@@ -249,3 +252,18 @@ async def test_p1_an_empty_bookie_that_took_the_missing_ones_id_is_not_believed(
     assert cluster.holders(writer.id, 2) >= {gone} and not pending.done()
     slow.release()
     assert await pending == 2
+
+
+@pytest.mark.rule("Q9")
+async def test_q9_a_timer_that_comes_early_does_not_end_the_wait_for_a_quorum(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of the loop and the one that is measured with need not agree."""
+    writer = await cluster.client(no_quorum_s=0.05).create_ledger(3, 3, 3)
+    await writer.append(b"0")
+    began, clock = time.monotonic(), writer._shortage._clock
+    monkeypatch.setattr(clock, "now", lambda: began + (time.monotonic() - began) / 4)
+    await cluster.down(writer.metadata.ensemble[1])
+    with pytest.raises(NotEnoughBookies, match="quorum could not be met"):
+        await writer.append(b"1")
+    await writer.close()

@@ -107,3 +107,11 @@ async def test_a_master_without_pages_sends_all_offsets_at_once(master: Master, 
     master.tables.offsets.commit("T", "g", 0, 7)
     assert await slave.copy(master) == {}
     assert slave.tables.offsets.get("T", "g", 0) == 7
+
+
+async def test_a_master_whose_pages_do_not_go_on_is_not_asked_for_ever(master: Master, slave: Slave) -> None:
+    fields = {"snapshot": "s", "next": "0"}
+    master.react[31001] = lambda command: command.answer(0, fields=fields, body=b"{}")
+    failures = await slave.copy(master)
+    assert "go back" in failures["consumer offsets"]
+    assert master.asked.count(31001) == 1

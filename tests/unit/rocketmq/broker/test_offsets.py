@@ -122,6 +122,16 @@ def test_h13_commits_of_a_slave_outlive_its_restart() -> None:
     assert as_master.to_save().own is None
 
 
+@pytest.mark.rule("H13")
+def test_h13_commits_of_a_slave_that_were_saved_without_counters_are_told() -> None:
+    saved = SavedOffsets(DataVersion(0, 5, 5), {"T@g": {0: 20}}, own={"T@g": {0: 20}})  # of a version before
+    offsets = Offsets(SteppingClock(), endless, saved, slave=True)
+    assert offsets.lacking(master(q0=5), ResetTable()) == [Commit("T", "g", 0, 20)]
+    offsets.commit("T", "g", 0, 21)
+    offsets.disown(Commit("T", "g", 0, 21))
+    assert offsets.lacking(master(q0=5), ResetTable()) == []
+
+
 def test_the_saver_is_told_only_of_changes() -> None:
     offsets = Offsets(SteppingClock(), endless, slave=True)
     offsets.replace(master(q0=5))

@@ -11,6 +11,7 @@ from support.message_stores import ROOT, SMALL, Shelf
 from tallystick.errors import DiskFull, StorageError, UsageError
 from tallystick.rocketmq.store.files import FileQueue
 from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.rocketmq.wire.record import decode_messages
 from tallystick.rocketmq.wire.values import PutStatus
 from tallystick.runtime.disk import Usage
 from tallystick.sim.disk import Crashed
@@ -269,3 +270,18 @@ def test_a_slave_whose_first_bytes_found_no_room_dispatches_what_comes_later() -
     shelf.store.append_raw(8192, bytes(master.store.slice(8192, 4096)))
     shelf.settle()
     assert shelf.bodies()
+
+
+def test_an_index_may_be_given_up_and_taken_up_again() -> None:
+    shelf = Shelf()
+    fill(shelf, 3)
+    for keeps in (False, True):
+        shelf.store.close()
+        shelf.settings = dataclasses.replace(shelf.settings, index=keeps)
+        shelf.open()
+        shelf.send(b"kept" if keeps else b"not kept", KEYS="late")
+        shelf.settle()
+    assert [bytes(body) for body in shelf.bodies()][-2:] == [b"not kept", b"kept"]
+    for key, body in (("late", b"kept"), ("k1", b"1" * 60)):
+        (record,) = shelf.store.query("Topic", key, 9, 0, 1 << 60)
+        assert decode_messages(record)[0].stored_body == body
