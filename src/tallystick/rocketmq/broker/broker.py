@@ -172,8 +172,9 @@ class Broker:
         self._stack.callback(clients.close)
         clients.start()
         self._requests = Requests(
-            self._sends, self._pulls, clients, Admin(parts), self.log.catch_up, parts.saves, parts.events
+            self._sends, self._pulls, clients, Admin(parts), self.log.catch_up, parts.saves, parts.clock, parts.events
         )  # fmt: skip
+        self._stack.callback(self._requests.close)
 
     async def _listen(self) -> None:
         settings, outside = self.settings, self._outside

@@ -1,7 +1,8 @@
 """A broker's two ports for clients, and which part answers what.
 
-All requests that came in one loop tick are handled together: their sends are one append, then the others in order. The
-second port, two below the first, serves the same but pulls: slaves fetch tables there, untroubled by long queues.
+All requests that came in one loop tick are handled together: their sends are one append, then the others in order, as
+far as there is time (``remoting/backlog.py``). The second port, two below the first, serves the same but pulls: slaves
+fetch tables there, untroubled by long queues.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tallystick.rocketmq.broker.pull import PULLS, Pulls
 from tallystick.rocketmq.broker.saves import Saves
 from tallystick.rocketmq.broker.send import SENDS, Sends
 from tallystick.rocketmq.broker.settings import FAST_PORT_BELOW
+from tallystick.rocketmq.remoting.backlog import Backlog
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.remoting.questions import Questions
@@ -25,6 +27,7 @@ from tallystick.rocketmq.remoting.server import RemotingServer
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import ResponseCode
+from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 from tallystick.runtime.outside import Outside
 
@@ -34,22 +37,23 @@ class Requests:
 
     def __init__(
         self, sends: Sends, pulls: Pulls, clients: ClientRequests, admin: Admin, catch_up: Callable[[], None],
-        saves: Saves, events: Events,
+        saves: Saves, clock: Clock, events: Events,
     ) -> None:  # fmt: skip
         """``catch_up()`` makes what is stored visible to those who read."""
         self._sends, self._pulls, self._clients, self._admin = sends, pulls, clients, admin
-        self._catch_up, self._saves, self._events, self._refused = catch_up, saves, events, Refused(events)
+        self._saves, self._events, self._refused = saves, events, Refused(events)
+        self._backlog = Backlog(clock, self._answer, catch_up)
 
     def received(self, requests: list[tuple[Link, Command]]) -> None:
         sends = [asked for asked in requests if asked[1].code in SENDS]
         if sends:
             self._sends.handle(sends)
-        if len(sends) == len(requests):
-            return
-        self._catch_up()
-        for link, command in requests:
-            if command.code not in SENDS:
-                self._answer(link, command)
+        if len(sends) < len(requests):
+            self._backlog.received([asked for asked in requests if asked[1].code not in SENDS])
+
+    def close(self) -> None:
+        """What waits is served no more."""
+        self._backlog.close()
 
     def closed(self, link: Link) -> None:
         self._sends.closed(link)

@@ -7,12 +7,14 @@ A core: connections are opaque keys, time is an argument. The order of steps in 
 2. an id held by an address with a higher state version stays with it;
 3. a broker new to its set that brings exactly one topic is refused: that is an update that came before the first table;
 4. only the master, or the slave with the lowest id of a set that knows acting masters, says what the topics are.
+
+Strangers can register whatever they like: brokers and topics are bounded, and a broker that goes costs what it had.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -27,6 +29,9 @@ from tallystick.rocketmq.wire.values import (
 )
 
 READ, WRITE = int(Perm.READ), int(Perm.WRITE)
+MAX_BROKERS = 10_000  # that are registered at once
+MAX_LINK_BROKERS = 100  # over one connection: a process hosts a few
+MAX_ROUTES = 1_000_000  # topics of broker sets: more topics than that are not taken in
 SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"  # topics by which brokers find each other: shown as they are
 
 
@@ -62,12 +67,13 @@ class _Live:
 
 @dataclass
 class _BrokerSet:
-    """The brokers of one name: a master and its slaves."""
+    """The brokers of one name: a master and its slaves, and the topics of which it has queues."""
 
     cluster: str
     name: str
     addresses: dict[int, str]
     acting_master: bool
+    topics: dict[str, None] = field(default_factory=dict)
 
     def route(self) -> BrokerRoute:
         return BrokerRoute(self.cluster, self.name, dict(sorted(self.addresses.items())), self.acting_master)
@@ -82,33 +88,64 @@ class Routes:
         self._sets: dict[str, _BrokerSet] = {}
         self._clusters: dict[str, dict[str, None]] = {}  # broker names, in order of registration
         self._live: dict[tuple[str, str], _Live] = {}  # by cluster and address
+        self._links: dict[Hashable, dict[tuple[str, str], None]] = {}  # who came over which connection
+        self._route_count = 0
 
     # Brokers come
 
     def register(self, announced: Announcement, link: Hashable, now: float) -> Registered | None:
-        """None: refused (step 3 of the module's list)."""
+        """Returns None if it is refused: step 3 of the module's list, or there are too many brokers."""
         key = (announced.cluster, announced.address)
-        self._clusters.setdefault(announced.cluster, {})[announced.name] = None
-        brokers = self._sets.setdefault(announced.name, _BrokerSet(announced.cluster, announced.name, {}, False))
+        full = len(self._live) >= MAX_BROKERS or len(self._links.get(link, ())) >= MAX_LINK_BROKERS
+        if full and key not in self._live:
+            return None
+        brokers = self._set_of(announced)
         brokers.acting_master = bool(announced.acting_master)
         for broker_id, address in tuple(brokers.addresses.items()):
             if address == announced.address and broker_id != announced.broker_id:
                 del brokers.addresses[broker_id]
         if self._outranked(brokers, announced):
-            self._live.pop(key, None)
+            self._forget(key)
             return Registered()
         known = announced.broker_id in brokers.addresses
         if not known and len(announced.topics) == 1:
             if not brokers.addresses:
-                self._drop_set(announced.cluster, announced.name)
+                self._drop_set(brokers)
             return None
         brokers.addresses[announced.broker_id] = announced.address
         self._take_topics(brokers, announced, not known)
-        self._live[key] = _Live(announced, link, now)
+        self._forget(key)
+        self._live[key] = _Live(replace(announced, topics={}), link, now)
+        self._links.setdefault(link, {})[key] = None
         master = self._live.get((announced.cluster, brokers.addresses.get(MASTER_ID, "")))
         if announced.broker_id == MASTER_ID or master is None:
             return Registered()
         return Registered(master.announced.address, master.announced.ha_address)
+
+    def _set_of(self, announced: Announcement) -> _BrokerSet:
+        """Its broker set, which is in the cluster that its last registration named."""
+        brokers = self._sets.get(announced.name)
+        if brokers is None:
+            brokers = self._sets[announced.name] = _BrokerSet(announced.cluster, announced.name, {}, False)
+        elif brokers.cluster != announced.cluster:
+            self._leave_cluster(brokers)
+            brokers.cluster = announced.cluster
+        self._clusters.setdefault(announced.cluster, {})[announced.name] = None
+        return brokers
+
+    def _leave_cluster(self, brokers: _BrokerSet) -> None:
+        names = self._clusters.get(brokers.cluster, {})
+        names.pop(brokers.name, None)
+        if not names:
+            self._clusters.pop(brokers.cluster, None)
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        live = self._live.pop(key, None)
+        if live is not None:
+            keys = self._links[live.link]
+            del keys[key]
+            if not keys:
+                del self._links[live.link]
 
     def _outranked(self, brokers: _BrokerSet, announced: Announcement) -> bool:
         holder = brokers.addresses.get(announced.broker_id)
@@ -124,13 +161,18 @@ class Routes:
             return
         name = announced.name
         if self._delete_missing:
-            for topic in [topic for topic, queues in self._topics.items() if name in queues]:
-                if topic not in announced.topics:
-                    self._drop(topic, name)
+            for topic in [topic for topic in brokers.topics if topic not in announced.topics]:
+                self._drop(topic, brokers)
         changed = first or self.data_version(announced.cluster, announced.address) != announced.version
         allowed = ~0 if is_master or not brokers.acting_master else ~WRITE
         for topic, config in announced.topics.items():
-            queues = self._topics.setdefault(topic, {})
+            queues = self._topics.get(topic, {})
+            if name not in queues:
+                if self._route_count >= MAX_ROUTES:
+                    continue
+                self._route_count += 1
+                brokers.topics[topic] = None
+                self._topics[topic] = queues
             if changed or name not in queues:
                 perm = config.perm & allowed
                 queues[name] = QueueRoute(name, config.read_queues, config.write_queues, perm, config.sys_flag)
@@ -148,20 +190,20 @@ class Routes:
     # Brokers go
 
     def unregister(self, cluster: str, name: str, address: str) -> None:
-        self._live.pop((cluster, address), None)
+        self._forget((cluster, address))
         brokers = self._sets.get(name)
         if brokers is None:
             return
         for broker_id in [id for id, held in brokers.addresses.items() if held == address]:
             del brokers.addresses[broker_id]
         if not brokers.addresses:
-            self._drop_set(cluster, name)
+            self._drop_set(brokers)
         elif brokers.acting_master and MASTER_ID not in brokers.addresses:
             self.set_writeable(name, False)
 
     def closed(self, link: Hashable) -> list[Announcement]:
         """A connection ended: unregister who came over it."""
-        return self._unregister_all([live for live in self._live.values() if live.link == link])
+        return self._unregister_all([self._live[key] for key in self._links.get(link, ())])
 
     def expire(self, now: float) -> list[Announcement]:
         """Unregister who was silent for longer than it promised."""
@@ -173,18 +215,17 @@ class Routes:
             self.unregister(live.announced.cluster, live.announced.name, live.announced.address)
         return [live.announced for live in gone]
 
-    def _drop_set(self, cluster: str, name: str) -> None:
-        del self._sets[name]
-        names = self._clusters.get(cluster, {})
-        names.pop(name, None)
-        if not names:
-            self._clusters.pop(cluster, None)
-        for topic in [topic for topic, queues in self._topics.items() if name in queues]:
-            self._drop(topic, name)
+    def _drop_set(self, brokers: _BrokerSet) -> None:
+        del self._sets[brokers.name]
+        self._leave_cluster(brokers)
+        for topic in list(brokers.topics):
+            self._drop(topic, brokers)
 
-    def _drop(self, topic: str, name: str) -> None:
+    def _drop(self, topic: str, brokers: _BrokerSet) -> None:
+        del brokers.topics[topic]
         queues = self._topics[topic]
-        queues.pop(name, None)
+        del queues[brokers.name]
+        self._route_count -= 1
         if not queues:
             del self._topics[topic]
 
@@ -192,23 +233,19 @@ class Routes:
 
     def set_writeable(self, name: str, writeable: bool) -> int:
         """Change what all queues of a broker set allow, until its master registers a change; how many topics it has."""
-        count = 0
-        for queues in self._topics.values():
-            queue = queues.get(name)
-            if queue is not None:
-                perm = READ | WRITE if writeable else queue.perm & ~WRITE
-                queues[name] = msgspec.structs.replace(queue, perm=perm)
-                count += 1
-        return count
+        topics = self._sets[name].topics if name in self._sets else {}
+        for topic in topics:
+            queue = self._topics[topic][name]
+            perm = READ | WRITE if writeable else queue.perm & ~WRITE
+            self._topics[topic][name] = msgspec.structs.replace(queue, perm=perm)
+        return len(topics)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """From all clusters or one. A broker that still has it brings it back with its next change."""
-        if cluster is None:
-            self._topics.pop(topic, None)
-            return
-        for name in self._clusters.get(cluster, ()):
-            if name in self._topics.get(topic, ()):
-                self._drop(topic, name)
+        for name in tuple(self._topics.get(topic, ())):
+            brokers = self._sets[name]
+            if cluster in (None, brokers.cluster):
+                self._drop(topic, brokers)
 
     # Questions
 

@@ -9,6 +9,7 @@ from tallystick.rocketmq.nameserver.metrics import registry
 from tallystick.rocketmq.nameserver.requests import NameRequests
 from tallystick.rocketmq.nameserver.routes import Announcement, Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
+from tallystick.rocketmq.remoting.backlog import Backlog
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.refused import Refused
 from tallystick.rocketmq.remoting.server import RemotingServer
@@ -47,6 +48,7 @@ class NameServer:
     async def start(self) -> tuple[str, int]:
         """Where it listens. Raises OSError."""
         settings = self._settings
+        self._backlog = Backlog(self._clock, self._serve)
         address = await self._server.start(settings.bind_host, settings.port)
         if settings.http_enabled:
             pages = HealthPages(registry(self.routes, self._server, self._counts), self._state)
@@ -65,15 +67,18 @@ class NameServer:
         if self._scanner is not None:
             self._scanner.cancel()
         await self._server.close()
+        self._backlog.close()
 
     def received(self, requests: list[tuple[Link, Command]]) -> None:
-        for link, command in requests:
-            answer = self._requests.answer(link, command)
-            code = command.code if command.code in _CODES else 0
-            self._counts[code] = self._counts.get(code, 0) + 1
-            self._refused.answered(link.peer, command, answer)
-            if not command.is_one_way:
-                link.send(answer)
+        self._backlog.received(requests)
+
+    def _serve(self, link: Link, command: Command) -> None:
+        answer = self._requests.answer(link, command)
+        code = command.code if command.code in _CODES else 0
+        self._counts[code] = self._counts.get(code, 0) + 1
+        self._refused.answered(link.peer, command, answer)
+        if not command.is_one_way:
+            link.send(answer)
 
     def closed(self, link: Link) -> None:
         self._tell_gone(self.routes.closed(link), "its connection ended")

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from support.announcing import announcement
+from tallystick.rocketmq.nameserver import routes as routes_module
 from tallystick.rocketmq.nameserver.routes import Registered, Routes
 from tallystick.rocketmq.wire.values import DataVersion, TopicConfig
 
@@ -177,3 +180,30 @@ def test_the_version_is_that_of_the_last_registration() -> None:
     routes.register(announcement(0, version=5), "master", 0)
     assert routes.data_version("c", "b-0:10911") == DataVersion(0, 0, 5)
     assert routes.data_version("c", "nobody") is None
+
+
+def test_strangers_are_bounded_and_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes_module, "MAX_BROKERS", 3)
+    monkeypatch.setattr(routes_module, "MAX_ROUTES", 5)
+    routes = Routes()
+    for number in range(5):
+        one = replace(announcement(0), name=f"b{number}", cluster=f"c{number}", address=f"h:{number}")
+        assert (routes.register(one, "stranger", 0) is None) == (number >= 3)
+    assert len(routes.broker_sets()) == 3 and list(routes.clusters()) == ["c0", "c1", "c2"]
+    assert sum(len(queues) for queues in routes._topics.values()) == 5
+    routes.closed("stranger")
+    assert (routes.broker_sets(), routes.clusters(), routes.topics()) == ({}, {}, [])
+    assert (routes._live, routes._links, routes._route_count) == ({}, {}, 0)
+    monkeypatch.setattr(routes_module, "MAX_LINK_BROKERS", 2)
+    taken = [routes.register(replace(announcement(0), name=f"b{n}", address=f"h:{n}"), "one", 0) for n in range(3)]
+    assert [one is not None for one in taken] == [True, True, False]
+    assert routes.register(announcement(0), "master", 0) is not None
+
+
+def test_a_set_is_in_the_cluster_of_its_last_registration() -> None:
+    routes = Routes()
+    for number in range(3):
+        routes.register(replace(announcement(0), cluster=f"c{number}"), "link", 0)
+    assert routes.clusters() == {"c2": ["b"]}
+    routes.unregister("whichever", "b", announcement(0).address)
+    assert routes.clusters() == {} and routes.topics() == []
