@@ -53,7 +53,11 @@ def read(
     queue: Annotated[str | None, Parameter(help="Only this queue: broker:number.")] = None,
     first: Annotated[int | None, Parameter(help="First offset in each queue. By default the oldest.")] = None,
     since: Annotated[
-        str | None, Parameter(help="Begin with messages stored at this time: 2026-03-01T12:00, or ms since 1970.")
+        str | None,
+        Parameter(
+            help="Begin with messages stored at this time: 2026-03-01T12:00 by the clock of this machine, "
+            "2026-03-01T12:00Z, or ms since 1970."
+        ),
     ] = None,
     tags: Annotated[str, Parameter(help="Only messages with one of these tags: A || B.")] = "*",
     last: Annotated[int | None, Parameter(help="Begin so many messages before the end of each queue.")] = None,

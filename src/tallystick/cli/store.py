@@ -21,7 +21,11 @@ def check(
     *,
     set_: Annotated[
         tuple[str, ...],
-        Parameter(name="--set", help="A size that the files do not tell: maxHashSlotNum=N, maxIndexNum=N. Repeatable."),
+        Parameter(
+            name="--set",
+            help="A size that the files do not tell: maxHashSlotNum=N, maxIndexNum=N; where a first file was cut, also "
+            "mappedFileSizeCommitLog=N, mappedFileSizeConsumeQueue=N. Repeatable.",
+        ),
     ] = (),
     json: Json = False,
 ) -> int:
