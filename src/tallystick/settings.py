@@ -82,9 +82,7 @@ def bookie_settings(values: Mapping[str, str]) -> Loaded:
     given = keyfile.given(values)
     _refuse(given)
     fields = {key.field: key.parse(name, given[name]) for name, key in KEYS.items() if name in given}
-    for name in NEEDED:
-        if KEYS[name].field not in fields:
-            raise UsageError(f"{name} is missing in the configuration")
+    keyfile.require((name for name in NEEDED if KEYS[name].field not in fields), given, KEYS)
     ignored = keyfile.unknown((name for name in given if not SECURITY.fullmatch(name)), {*KEYS, *MUST_BE_TRUE})
     return Loaded(BookieSettings(**fields), ignored)
 

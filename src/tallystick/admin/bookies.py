@@ -98,9 +98,10 @@ async def forget_bookie(driver: MetadataDriver, name: BookieId) -> None:
         if any(name in fragment.bookies for fragment in ledger.metadata.fragments)
     ]
     if holding:
-        shown = ", ".join(map(str, holding[:_SHOWN_LEDGERS])) + (", ..." if len(holding) > _SHOWN_LEDGERS else "")
+        shown = ", ".join(map(str, holding[:_SHOWN_LEDGERS]))
+        shown += f", ... ({len(holding)} in all)" if len(holding) > _SHOWN_LEDGERS else ""
         raise UsageError(
-            f"{len(holding)} ledgers have entries on this bookie ({shown}): start it again, or delete them first",
+            f"ledgers have entries on this bookie: {shown}; start it again, or delete them first",
             bookie=name,
         )
     await _require_down(driver, name)  # it may have come back meanwhile
@@ -112,7 +113,10 @@ async def forget_bookie(driver: MetadataDriver, name: BookieId) -> None:
 async def _require_down(driver: MetadataDriver, name: BookieId) -> None:
     bookie = _bookie(name, await driver.bookies())
     if bookie.registered is not Registered.DOWN:
-        raise UsageError("this bookie runs: stop it first", bookie=name, registered=bookie.registered.value)
+        raise UsageError(
+            "this bookie is registered: stop it first; after a crash its registration ends by itself, in seconds",
+            bookie=name, registered=bookie.registered.value,
+        )  # fmt: skip
 
 
 async def _unknown(driver: MetadataDriver, name: BookieId) -> str:

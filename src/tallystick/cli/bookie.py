@@ -117,4 +117,7 @@ def collect(
 
     folder = settings.load(config.config, config.overrides()).bookie.ledger_dir
     order_collection(folder, now=now)
-    print(f"ordered: the bookie on {folder} begins within seconds and deletes what is proven gone twice, 60 s apart")
+    print(
+        f"ordered: the bookie on {folder} begins within seconds, or when it is started within the hour; "
+        "it deletes what is proven gone twice, 60 s apart"
+    )

@@ -44,7 +44,8 @@ async def delete(uri: str, ledger: LedgerId, password: bytes) -> None:
         if wanted and not password and sys.stdin.isatty():
             password = getpass.getpass(f"Password of ledger {ledger}: ").encode()
         if wanted and not hmac.compare_digest(wanted, password):
-            raise Unauthorized("deleting this ledger needs its password", ledger=ledger)
+            given = "the password given is not its own" if password else "none is given"
+            raise Unauthorized(f"deleting this ledger needs its password, and {given}", ledger=ledger)
         await bk.delete_ledger(ledger)
 
 

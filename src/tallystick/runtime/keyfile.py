@@ -88,6 +88,17 @@ def unknown(given: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
     return tuple(_suggest(name, known) for name in sorted(given) if name not in known)
 
 
+def require(needed: Iterable[str], given: Collection[str], known: Collection[str]) -> None:
+    """Raises UsageError for the first of ``needed`` that is not given, and names what may be a misspelling of it."""
+    for name in needed:
+        if name not in given:
+            near = difflib.get_close_matches(name.lower(), {key.lower() for key in given if key not in known}, n=1)
+            spelled = next((f" (there is {key}: is it that?)" for key in given if key.lower() in near), "")
+            raise UsageError(
+                f"{name} is missing{spelled}: set it in the file that --config names, or with --set {name}=..."
+            )
+
+
 def _suggest(name: str, known: Collection[str]) -> str:
     folded = {key.lower(): key for key in known}
     near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.85)

@@ -51,7 +51,7 @@ async def test_a_ledger_with_a_password_is_deleted_only_with_it(monkeypatch, giv
     if deleted:
         await ledgers.delete("x", 7, given)
     else:
-        with pytest.raises(Unauthorized, match="needs its password"):
+        with pytest.raises(Unauthorized, match="needs its password, and the password given is not its own"):
             await ledgers.delete("x", 7, given)
     assert bk.deleted == ([7] if deleted else [])
     assert asked == ([] if given else ["Password of ledger 7: "])

@@ -48,7 +48,8 @@ def must_stamp(expected: Cookie, stored: Cookie | None, folders: Sequence[Folder
         differences = found.differences(expected) if found is not None else []
         if differences:
             raise InvalidCookie(
-                f"the cookie in {place} is of another bookie, cluster or set of folders ({'; '.join(differences)})",
+                f"the cookie in {place} is of another bookie, cluster or set of folders ({'; '.join(differences)}): "
+                "start it with what its cookie says, or a new bookie with an id and empty folders of its own",
                 bookie=expected.host,
             )
     bare = [folder.path for folder in folders if folder.cookie is None]

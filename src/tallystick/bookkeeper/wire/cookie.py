@@ -41,9 +41,9 @@ class Cookie:
                 raise UsageError("a cookie cannot name a folder with a comma, tab or line break", folder=folder)
 
     def differences(self, other: Cookie) -> list[str]:
-        """The fields in which the two do not belong together, for a message; empty when they do."""
+        """The fields in which the two do not belong together, this one's first, for a message; empty when they do."""
         mine, others = self._compared(), other._compared()
-        return [f"{name}: {mine[name]} and {others[name]}" for name in mine if mine[name] != others[name]]
+        return [f"{name}: {mine[name]}, not {others[name]}" for name in mine if mine[name] != others[name]]
 
     def _compared(self) -> dict[str, object]:
         return {

@@ -159,9 +159,8 @@ def broker_settings(values: Mapping[str, str]) -> Loaded:
     """Settings from keys and their text. An empty value counts as absent. Raises UsageError."""
     given = keyfile.given(values)
     _refuse(given)
-    for name in NEEDED:
-        if name not in given:
-            raise UsageError(f"{name} is missing in the configuration")
+    known = {*KEYS, *STORE_KEYS, *HA_KEYS, *REMOTING_KEYS, *MUST_BE_FALSE, "storePathCommitLog", "storeType"}
+    keyfile.require(NEEDED, given, known)
     fields = _fields(KEYS, given)
     store = _fields(STORE_KEYS, given)
     _make_room(store)
@@ -169,7 +168,6 @@ def broker_settings(values: Mapping[str, str]) -> Loaded:
         **fields, store=StoreSettings(**store), ha=HaSettings(**_fields(HA_KEYS, given)),
         remoting=RemotingSettings(**_fields(REMOTING_KEYS, given)),
     )  # fmt: skip
-    known = {*KEYS, *STORE_KEYS, *HA_KEYS, *REMOTING_KEYS, *MUST_BE_FALSE, "storePathCommitLog", "storeType"}
     return Loaded(settings, keyfile.unknown((name for name in given if not SECURITY.fullmatch(name)), known))
 
 

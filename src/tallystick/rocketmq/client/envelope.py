@@ -49,7 +49,7 @@ def message_envelope(context: BrokerContext, group: str, message: Message, queue
     """Raises UsageError for a body or properties that no broker takes."""
     settings, body, sys_flag = context.settings, bytes(message.body), 0
     if not 0 < len(body) <= settings.max_message_bytes:
-        raise UsageError("a body has 1 byte to max_message_bytes", bytes=len(body))
+        raise UsageError(f"a message's body has 1 to {settings.max_message_bytes} bytes", bytes=len(body))
     if 0 < settings.compress_above_bytes <= len(body):
         body, sys_flag = zlib.compress(body), _COMPRESSED
     return _envelope(context, group, message, False, sys_flag, context.clock.wall_ms(), body, queue)
