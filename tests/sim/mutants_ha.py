@@ -340,4 +340,18 @@ HA_MUTANTS = (
         "False",
         "tests/unit/rocketmq/broker/test_saver.py",
     ),
+    Mutant(
+        "a topic made anew shares files with the one that is going",
+        STORE + "consume_queue.py",
+        "if (old := self._leaving.get((topic, queue_id))) is not None:",
+        "if (old := self._leaving.get((topic, -1))) is not None:",
+        "tests/unit/rocketmq/store/test_deletion.py",
+    ),
+    Mutant(
+        "a deletion that is noted late takes the queue that was made anew",
+        STORE + "upkeep.py",
+        "if row is not None and row.last_physical <= queue.last_physical]",
+        "if row is not None]",
+        "tests/unit/rocketmq/store/test_deletion.py",
+    ),
 )  # fmt: skip

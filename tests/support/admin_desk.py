@@ -99,7 +99,11 @@ class Desk:
 
     def handle(self, command: Command) -> Command:
         answer = self.admin.handle(cast("Link", Caller()), command)
-        return answer.command if isinstance(answer, Later) else answer
+        if isinstance(answer, Later):
+            sent: list[Command] = []
+            answer.when(lambda: sent.append(answer.command))
+            (answer,) = sent  # nobody keeps an answer waiting here
+        return answer
 
     def ask(self, code: int, fields: Mapping[str, Any] | None = None, body: bytes = b"") -> Command:
         return self.handle(request(code, {name: str(value) for name, value in (fields or {}).items()}, body))

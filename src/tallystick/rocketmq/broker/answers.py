@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from tallystick.errors import BrokerError
 from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.store.deletion import Deletion
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import DataVersion, ResponseCode
@@ -40,6 +41,21 @@ def check_is_master(parts: Parts) -> None:
     if parts.settings.is_slave:
         remark = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
         raise refusal(ResponseCode.SYSTEM_ERROR, remark)
+
+
+def answer_after(parts: Parts, deletion: Deletion, answer: Command) -> Later:
+    """The answer when the deletion is durable; it says so if it cannot be."""
+
+    def when(send: Callable[[], None]) -> None:
+        def done(error: Exception | None) -> None:
+            if error is not None:
+                answer.code = ResponseCode.SYSTEM_ERROR
+                answer.remark = f"it was done, but cannot be made durable: {error}"
+            send()
+
+        parts.finish_deletion(deletion, done)
+
+    return Later(answer, when)
 
 
 def page(table: Mapping[str, T], version: DataVersion, asked: str | None, start: int, most: int | None) -> dict[str, T]:

@@ -22,6 +22,7 @@ from tallystick.rocketmq.broker.client_requests import ClientRequests
 from tallystick.rocketmq.broker.clients import Clients
 from tallystick.rocketmq.broker.config_files import ConfigFiles
 from tallystick.rocketmq.broker.dashboard_metrics import DashboardCollector
+from tallystick.rocketmq.broker.deletions import Deletions
 from tallystick.rocketmq.broker.drafts import Drafting
 from tallystick.rocketmq.broker.locks import QueueLocks
 from tallystick.rocketmq.broker.log import BrokerLog, Listeners
@@ -110,6 +111,8 @@ class Broker:
         self._instance = f"{os.getpid():x}-{outside.clock.wall_ms():x}"
         self.log = BrokerLog(outside, store, settings, listeners, self._instance)
         self._stack.push_async_callback(self.log.close)
+        self._deletions = Deletions(outside.events)
+        self._stack.push_async_callback(self._deletions.close)
         self._load_tables(store)
         self.ha_address = await self._listen_ha()
         self.parts = self._build_parts(store)
@@ -150,7 +153,7 @@ class Broker:
             settings, identity, self._outside.clock, self._outside.events, store, tables.topics, tables.groups,
             tables.offsets, tables.delays, Clients(), QueueLocks(),
             self._ha_status, self._saver, {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(store)},
-            counts=self.counts, announced=self._announced,
+            counts=self.counts, announced=self._announced, finish_deletion=self._deletions.finish,
         )  # fmt: skip
 
     def _build_requests(self) -> None:

@@ -24,6 +24,7 @@ from tallystick.rocketmq.broker.rounds import FIRST_S, PERIOD_S, Rounds
 from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.ha.status import FollowStatus
 from tallystick.rocketmq.remoting.client import RemotingClient
+from tallystick.rocketmq.store.deletion import Deletion
 from tallystick.rocketmq.wire.bodies import TopicTable
 from tallystick.rocketmq.wire.values import ResponseCode
 from tallystick.runtime.clock import Clock
@@ -42,7 +43,7 @@ _SETTLED = (
 class MasterQueues(Protocol):
     """Who keeps what the master's queues are: see ``MessageStore``."""
 
-    def learn_deletions(self, deleted: Mapping[str, int]) -> None: ...
+    def learn_deletions(self, deleted: Mapping[str, int]) -> Deletion | None: ...
 
     def learn_ends(self, ends: Mapping[tuple[str, int], int], at: int) -> None: ...
 
@@ -224,7 +225,8 @@ class _Round:
     async def queue_ends(self, queues: MasterQueues, tables: Tables) -> None:
         told = await self._master.queue_ends(tables.topics.all)
         await self._check()
-        queues.learn_deletions(told.deleted)
+        if (deletion := queues.learn_deletions(told.deleted)) is not None:
+            await asyncio.to_thread(deletion.run)
         await asyncio.to_thread(queues.learn_ends, told.ends, told.at)
 
     async def _check(self) -> None:

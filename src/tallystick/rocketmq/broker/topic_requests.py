@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tallystick.rocketmq.broker import attributes
-from tallystick.rocketmq.broker.answers import NOT_SET, OK, Answer, Later, check_is_master, page, refusal
+from tallystick.rocketmq.broker.answers import NOT_SET, OK, Answer, Later, answer_after, check_is_master, page, refusal
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.topics import refusal_of_topic
 from tallystick.rocketmq.wire import dialect, headers
@@ -106,7 +106,7 @@ class TopicRequests:
         after = attributes.changed(attributes.TOPIC, current.attributes if current else None, asked.attributes)
         return msgspec.structs.replace(asked, attributes=after)
 
-    def _delete(self, peer: str, command: Command) -> Command:
+    def _delete(self, peer: str, command: Command) -> Later:
         """Also on a slave: the original's tools ask each broker. The master's table brings back what it still has."""
         topic = headers.TopicHeader.of(command).topic
         if not topic.strip():
@@ -119,8 +119,7 @@ class TopicRequests:
             parts.events.emit("topic deleted", topic=topic, peer=peer)
         parts.offsets.forget_topic(topic)
         parts.traffic.forget_topic(topic)
-        parts.store.delete_topic(topic)
-        return command.answer(OK)
+        return answer_after(parts, parts.store.delete_topics([topic]), command.answer(OK))
 
     # Questions
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tallystick.rocketmq.broker.answers import OK, Answer, check_is_master, refusal
+from tallystick.rocketmq.broker.answers import OK, Answer, Later, answer_after, check_is_master, refusal
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import QueueUnit, QueueUnits
@@ -36,14 +36,16 @@ class UpkeepRequests:
         self._parts.store.delete_expired()
         return command.answer(OK)
 
-    def _clean_topics(self, peer: str, command: Command) -> Command:
+    def _clean_topics(self, peer: str, command: Command) -> Command | Later:
         """Queues of topics that the table does not have. On a slave its master's table says what there is."""
         check_is_master(self._parts)
         parts = self._parts
-        for topic in [topic for topic in parts.store.queues() if topic not in parts.topics.all]:
-            parts.store.delete_topic(topic)
+        topics = [topic for topic in parts.store.queues() if topic not in parts.topics.all]
+        for topic in topics:
             parts.events.emit("queues of a deleted topic removed", topic=topic, peer=peer)
-        return command.answer(OK)
+        if not topics:
+            return command.answer(OK)
+        return answer_after(parts, parts.store.delete_topics(topics), command.answer(OK))
 
     def _queue(self, peer: str, command: Command) -> Command:
         header, parts = QueryConsumeQueueHeader.of(command), self._parts

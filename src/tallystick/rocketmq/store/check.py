@@ -17,6 +17,7 @@ from tallystick.rocketmq.store.files import FileQueue
 from tallystick.rocketmq.store.handles import Handles
 from tallystick.rocketmq.store.index_file import IndexFile
 from tallystick.rocketmq.store.keys import KeyHashes
+from tallystick.rocketmq.store.queue_state import read_queue_state
 from tallystick.rocketmq.store.recovery import durable_end, is_torn
 from tallystick.rocketmq.store.reput import COMMITTED, TRANSACTION
 from tallystick.rocketmq.store.scan import Chunk, chunks, claimed_size, find_record
@@ -84,6 +85,7 @@ class _Check:
         self._handles = Handles(disk, settings.max_open_files)
         self._hashes = KeyHashes()
         self._queues: dict[tuple[str, int], _QueueState] = {}
+        self._deleted = read_queue_state(disk, directory).deleted
         self.report = Report()
 
     def run(self) -> Report:
@@ -149,6 +151,8 @@ class _Check:
                 continue
             physical, topic = chunk.offset + position, run.topics[number]
             keys = self._hashes.of_topic(topic)
+            if physical < self._deleted.get(keys.name, 0):
+                continue
             queue = keys.name, run.queue_ids[number]
             state = self._queues.get(queue)
             at = run.queue_offsets[number] * UNIT.size

@@ -349,6 +349,7 @@ class ConsumeQueues:
         self._disk, self._root, self._file_units, self._handles = disk, root, file_units, handles
         self._queues: dict[Queue, ConsumeQueue] = {}
         self._dirty: deque[ConsumeQueue] = deque()
+        self._leaving: dict[Queue, ConsumeQueue] = {}  # detached, and their files may still be there
 
     def load(self, dispatched: int, log: CommitLog, *, repair: bool) -> None:
         """All that are on the disk; see ``ConsumeQueue.load``."""
@@ -380,6 +381,8 @@ class ConsumeQueues:
         """The queue, made if it is missing."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
+            if (old := self._leaving.get((topic, queue_id))) is not None:
+                self.delete(old)  # its files have the same names
             queue = ConsumeQueue(self._disk, self._root, topic, queue_id, self._file_units, self._handles)
             self._queues[topic, queue_id] = queue
         return queue
@@ -417,7 +420,16 @@ class ConsumeQueues:
         ``deleted``: by topic its physical offset.
         """
         gone = [key for key, queue in self._queues.items() if queue.last_physical < deleted.get(key[0], -1)]
-        return [self._queues.pop(key) for key in gone]
+        detached = [self._queues.pop(key) for key in gone]
+        self._leaving.update(zip(gone, detached, strict=True))
+        return detached
+
+    def delete(self, detached: ConsumeQueue) -> None:
+        """Unlink its files. On any thread, and more than once."""
+        detached.delete()
+        key = detached.topic, detached.queue_id
+        if self._leaving.get(key) is detached:
+            self._leaving.pop(key, None)
 
     def close(self) -> None:
         for queue in self:

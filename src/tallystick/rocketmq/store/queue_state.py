@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tallystick.codec.checksum import crc32c
-from tallystick.runtime.disk import Disk, File
+from tallystick.runtime.disk import Disk, File, read_file
 
 QUEUE_STATE = "tally-queues"
 _MAGIC = b"TLYQ"
@@ -209,6 +209,16 @@ class QueueStateFile:
         if self._file is not None:
             self._file.close()
         self._file = None
+
+
+def read_queue_state(disk: Disk, directory: str) -> QueueState:
+    """For those that only look; an empty one where there is no file."""
+    path, state = os.path.join(directory, QUEUE_STATE), QueueState()
+    if disk.exists(path):
+        decoder = msgspec.msgpack.Decoder(Batch)
+        for payload in _frames(memoryview(read_file(disk, path))):
+            state.take(decoder.decode(payload))
+    return state
 
 
 def _frame(payload: bytes) -> bytes:

@@ -13,14 +13,13 @@ the real disk holds its lock first (``runtime.disk.ByteLock`` on ``checkpoint.LO
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tallystick.errors import DiskFull, StorageError
 from tallystick.rocketmq.store.appender import Appender
-from tallystick.rocketmq.store.checkpoint import (
-    mark_stopped,
-)
+from tallystick.rocketmq.store.checkpoint import mark_stopped
 from tallystick.rocketmq.store.consume_queue import UNIT
+from tallystick.rocketmq.store.deletion import Deletion
 from tallystick.rocketmq.store.opening import Opened, Opening
 from tallystick.rocketmq.store.reads import Reads
 from tallystick.rocketmq.store.settings import StoreSettings
@@ -180,20 +179,21 @@ class MessageStore:
             self._borders.append(self._reput.offset)
         return arrivals
 
-    def delete_topic(self, topic: str) -> None:
-        """Its queues go, durably; its messages go with their files. A topic made anew begins at queue offset 0.
+    def delete_topics(self, topics: Iterable[str]) -> Deletion:
+        """Their queues are gone at once, and durably when the deletion is noted; their messages go with their files.
 
-        Raises StorageError: then a crash may bring it back.
+        A topic made anew begins at queue offset 0.
         """
-        self._delete({topic: self.end})
+        return self._delete(dict.fromkeys(topics, self.end))
 
-    def learn_deletions(self, deleted: Mapping[str, int]) -> None:
-        """As a slave: which topics the master deleted, and where in the log. Raises StorageError."""
+    def learn_deletions(self, deleted: Mapping[str, int]) -> Deletion | None:
+        """As a slave: which topics the master deleted, and where in the log. Returns None when all were known."""
         known, first = self._reput.deleted, self.first
         new = {topic: offset for topic, offset in deleted.items() if offset > max(first, known.get(topic, 0))}
-        if new:
-            self._events.emit("deletions copied", topics=len(new))
-            self._delete(new)
+        if not new:
+            return None
+        self._events.emit("deletions copied", topics=len(new))
+        return self._delete(new)
 
     def learn_ends(self, ends: Mapping[tuple[str, int], int], at: int) -> None:
         """THREAD. As a slave: where the master's queues end; all records before ``at`` count. Raises StorageError."""
@@ -209,20 +209,16 @@ class MessageStore:
         """By deleted topic the physical offset of the deletion."""
         return self._reput.deleted
 
-    def _delete(self, deleted: Mapping[str, int]) -> None:
+    def _delete(self, deleted: Mapping[str, int]) -> Deletion:
         """By topic the physical offset of the deletion."""
         self.deletions += 1
-        self._reput.deleted = {topic: offset for topic, offset in self._reput.deleted.items() if offset > self.first}
-        self._reput.deleted.update(deleted)
+        known = {topic: offset for topic, offset in self._reput.deleted.items() if offset > self.first}
+        self._reput.deleted = known | dict(deleted)  # in one step: a thread notes it
         gone = self._queues.detach_topics(deleted)
-        known = self._appender.next_offsets
-        for key in [key for key in known if key[0] in deleted and self._queues.find(*key) is None]:
-            del known[key]
-        try:
-            self._upkeep.note(gone=[(queue.topic, queue.queue_id) for queue in gone], deleted=dict(self._reput.deleted))
-        finally:
-            for queue in gone:
-                queue.delete()
+        ends = self._appender.next_offsets
+        for key in [key for key in ends if key[0] in deleted and self._queues.find(*key) is None]:
+            del ends[key]
+        return Deletion(self._upkeep, self._queues, gone)
 
     # What was lost.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
+from collections.abc import Sequence
 
 from tallystick.errors import DiskFull, StorageError
 from tallystick.rocketmq.store.checkpoint import Checkpoint
@@ -79,6 +80,17 @@ class Upkeep:
         with self._noting:
             if not self._closed:
                 self._append(**fields)
+
+    def note_deleted(self, queues: Sequence[ConsumeQueue]) -> None:
+        """Which topics were deleted, and that these queues went; durably. On a thread. Raises StorageError."""
+        with self._noting:
+            state = self._parts.state.state
+            if self._closed or state is None:
+                return
+            # A checkpoint may have the queue of a topic of the same name already, which was made meanwhile.
+            rows = [(queue, state.queues.get((queue.topic, queue.queue_id))) for queue in queues]
+            gone = [row.key for queue, row in rows if row is not None and row.last_physical <= queue.last_physical]
+            self._append(gone=gone, deleted=dict(self._parts.reput.deleted))
 
     def close(self) -> None:
         """Nothing is noted any more."""

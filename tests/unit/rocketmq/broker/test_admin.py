@@ -29,6 +29,6 @@ def test_a_disk_that_fails_is_an_answer() -> None:
     desk.tables.topics.put(TopicConfig("Topic", 1, 1))
     desk.shelf.send(b"x")
     desk.shelf.settle()
-    desk.disk.fault = lambda operation, path: StorageError("the disk is gone") if operation == "unlink" else None
+    desk.disk.fault = lambda operation, path: StorageError("the disk is gone") if "tally-queues" in path else None
     answer = desk.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Topic"})
-    assert (answer.code, answer.remark) == (1, "the disk is gone")
+    assert (answer.code, answer.remark) == (1, "it was done, but cannot be made durable: the disk is gone")

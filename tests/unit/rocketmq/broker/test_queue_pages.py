@@ -25,7 +25,7 @@ async def test_a_slave_learns_ends_and_deletions_in_pages(
         master.shelf.send(*[b"m"] * (number + 1), topic=f"Topic{number}")
     slave.shelf.store.append_raw(0, bytes(master.shelf.store.slice(0, 4096)))
     slave.shelf.store.reput()
-    master.shelf.store.delete_topic("Topic1")
+    master.shelf.store.delete_topics(["Topic1"]).run()
     assert await slave.copy(master) == {}
     assert told(slave) == {(f"Topic{number}", 0): number + 1 for number in (0, 2, 3, 4)}
     assert slave.shelf.store.queue_range("Topic1", 0) == (0, 0)

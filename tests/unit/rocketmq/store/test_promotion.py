@@ -27,6 +27,11 @@ def partial() -> tuple[Shelf, Shelf]:
     return master, slave
 
 
+def copy_deletions(master: Shelf, slave: Shelf) -> None:
+    if (deletion := slave.store.learn_deletions(master.store.deleted)) is not None:
+        deletion.run()
+
+
 def promoted(slave: Shelf) -> Shelf:
     slave.settle()
     slave.disk.kill()
@@ -92,15 +97,15 @@ def test_a_slave_drops_what_its_master_deleted_and_shows_what_came_after() -> No
     master.send(b"other", topic="Other")
     slave.store.append_raw(0, bytes(master.store.slice(0, 4096)))
     slave.settle()
-    master.store.delete_topic("Topic")
+    master.store.delete_topics(["Topic"]).run()
     start = master.store.end
-    slave.store.learn_deletions(master.store.deleted)
+    copy_deletions(master, slave)
     assert slave.store.queue_range("Topic", 0) == (0, 0)
     master.send(b"new")
     slave.store.append_raw(start, bytes(master.store.slice(start, 4096)))
     slave.settle()
     for _ in range(2):
-        slave.store.learn_deletions(master.store.deleted)  # it hears of it in each round
+        copy_deletions(master, slave)  # it hears of it in each round
         assert (slave.bodies(), slave.bodies("Other")) == ([b"new"], [b"other"])
         slave.disk.power_loss()
         slave.open()
@@ -109,9 +114,9 @@ def test_a_slave_drops_what_its_master_deleted_and_shows_what_came_after() -> No
 def test_a_slave_that_hears_of_a_deletion_before_it_has_the_messages_never_shows_them() -> None:
     master, slave = Shelf(), Shelf(seed=2, slave=True)
     master.send(b"old", b"older")
-    master.store.delete_topic("Topic")
+    master.store.delete_topics(["Topic"]).run()
     master.send(b"new")
-    slave.store.learn_deletions(master.store.deleted)
+    copy_deletions(master, slave)
     slave.store.append_raw(0, bytes(master.store.slice(0, 4096)))
     slave.store.reput()
     assert slave.bodies() == [b"new"]
@@ -122,8 +127,8 @@ def test_a_deletion_beyond_the_log_of_a_promoted_slave_takes_nothing_that_is_new
     master.send(b"old")
     slave.store.append_raw(0, bytes(master.store.slice(0, 4096)))
     master.send(*[b"lost with the master"] * 20, topic="Other")
-    master.store.delete_topic("Topic")
-    slave.store.learn_deletions(master.store.deleted)
+    master.store.delete_topics(["Topic"]).run()
+    copy_deletions(master, slave)
     promoted(slave)
     assert slave.send(b"new")[0].queue_offset == 0
     slave.settle()

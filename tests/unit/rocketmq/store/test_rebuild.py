@@ -128,10 +128,10 @@ def test_lost_index_files_are_built_again(number: int) -> None:
 
 def test_what_a_deletion_took_does_not_come_back_from_the_log() -> None:
     shelf = filled()
-    shelf.store.delete_topic("Topic")
+    shelf.store.delete_topics(["Topic"]).run()
     shelf.send(b"anew", b"and on")
     shelf.settle()
-    shelf.store.delete_topic("Other")
+    shelf.store.delete_topics(["Other"]).run()
     shelf.disk.kill()
     remove(shelf.disk, f"{QUEUES}/")
     shelf.open()
@@ -250,7 +250,7 @@ def test_a_store_that_another_program_wrote_meanwhile_is_read() -> None:
 def test_a_deletion_that_was_answered_outlives_a_crash(power_loss: bool) -> None:
     shelf = filled()
     shelf.store.flush()
-    shelf.store.delete_topic("Topic")
+    shelf.store.delete_topics(["Topic"]).run()
     if power_loss:
         shelf.disk.power_loss()
     else:
@@ -266,7 +266,7 @@ def test_a_deletion_that_was_answered_outlives_a_crash(power_loss: bool) -> None
 def test_what_was_not_dispatched_when_its_topic_was_deleted_stays_away() -> None:
     shelf = Shelf()
     shelf.send(b"old", b"older")
-    shelf.store.delete_topic("Topic")
+    shelf.store.delete_topics(["Topic"]).run()
     shelf.send(b"new")
     shelf.store.reput()
     assert shelf.bodies() == [b"new"]

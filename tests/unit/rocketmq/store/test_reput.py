@@ -136,7 +136,7 @@ def test_a_deleted_topic_begins_anew() -> None:
     shelf.send(b"old", b"older")
     shelf.send(b"other", topic="Other")
     shelf.store.reput()
-    shelf.store.delete_topic("Topic")
+    shelf.store.delete_topics(["Topic"]).run()
     assert shelf.store.queue_range("Topic", 0) == (0, 0)
     assert shelf.store.queues() == {"Other": [0]}
     assert shelf.send(b"new")[0].queue_offset == 0

@@ -1,0 +1,37 @@
+"""A topic's deletion in three steps: readers find nothing any more, it is durable, its files go.
+
+The first is a moment of the loop. The second waits for the disk, and whoever asked has the answer behind it: from then
+on no crash brings the topic back. The third may take long, and nobody waits for it; what a crash leaves of it goes at
+the next start. A topic of the same name may be made between any two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tallystick.rocketmq.store.consume_queue import ConsumeQueue, ConsumeQueues
+from tallystick.rocketmq.store.upkeep import Upkeep
+
+
+class Deletion:
+    """``note`` it, then ``unlink`` the files, on one thread."""
+
+    def __init__(self, upkeep: Upkeep, queues: ConsumeQueues, gone: Sequence[ConsumeQueue]) -> None:
+        """``gone``: as ``detach_topics`` returned them. Reput knows of the deletion."""
+        self._upkeep, self._queues, self._gone = upkeep, queues, gone
+
+    def note(self) -> None:
+        """THREAD. Durable when it returns. Raises StorageError: then a crash may bring them back."""
+        self._upkeep.note_deleted(self._gone)
+
+    def unlink(self) -> None:
+        """THREAD. Also when it could not be noted. Raises StorageError: then they stay until the next start."""
+        for queue in self._gone:
+            self._queues.delete(queue)
+
+    def run(self) -> None:
+        """THREAD. Both."""
+        try:
+            self.note()
+        finally:
+            self.unlink()

@@ -1,0 +1,115 @@
+"""Deletions while everything else goes on: once noted they last, and what is made anew in between lasts too."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+
+from support.message_stores import ROOT, SMALL, Shelf
+from tallystick.errors import StorageError
+from tallystick.rocketmq.store.check import check_store
+from tallystick.sim.disk import SimDisk
+
+OLD, NEW = [b"old%03d" % number for number in range(40)], [b"new%d" % number for number in range(3)]
+STEPS = ("note", "unlink", "made anew", "checkpoint")
+ORDERS = [steps for steps in permutations(STEPS) if steps.index("note") < steps.index("unlink")]
+
+
+def shelf_with_topic() -> Shelf:
+    shelf = Shelf()
+    shelf.send(*OLD)
+    shelf.send(b"other", topic="Other")
+    shelf.settle()
+    return shelf
+
+
+def crash(disk: SimDisk, kind: str) -> None:
+    getattr(disk, kind)()
+
+
+def consistent(shelf: Shelf) -> None:
+    shelf.settle()
+    with shelf.disk.undisturbed():
+        assert check_store(shelf.disk, ROOT, SMALL).findings == []
+
+
+@pytest.mark.parametrize("kind", ["kill", "power_loss"])
+@pytest.mark.parametrize("steps", ORDERS)
+def test_a_topic_made_anew_in_the_midst_of_its_deletion(steps: tuple[str, ...], kind: str) -> None:
+    shelf = shelf_with_topic()
+    deletion = shelf.store.delete_topics(["Topic"])
+    expected: list[bytes] = []
+    for step in steps:
+        assert shelf.bodies() == expected
+        if step == "note":
+            deletion.note()
+        elif step == "unlink":
+            deletion.unlink()
+        elif step == "made anew":
+            assert shelf.send(*NEW)[0].queue_offset == 0
+            shelf.store.flush()
+            shelf.store.reput()
+            expected = NEW
+        else:
+            shelf.settle()
+        assert shelf.bodies() == expected
+    for _ in range(2):
+        crash(shelf.disk, kind)
+        shelf.open()
+        assert (shelf.bodies(), shelf.bodies("Other")) == (NEW, [b"other"])
+        consistent(shelf)
+    assert shelf.send(b"last")[0].queue_offset == len(NEW)
+
+
+@pytest.mark.parametrize("kind", ["kill", "power_loss"])
+def test_the_answer_lasts_though_no_file_went(kind: str) -> None:
+    shelf = shelf_with_topic()
+    shelf.store.delete_topics(["Topic"]).note()
+    for _ in range(2):
+        crash(shelf.disk, kind)
+        shelf.open()
+        assert (shelf.bodies(), shelf.store.queue_range("Topic", 0)) == ([], (0, 0))
+        assert not shelf.disk.sizes(f"{ROOT}/consumequeue/Topic/0")
+        consistent(shelf)
+
+
+@pytest.mark.parametrize("kind", ["kill", "power_loss"])
+@pytest.mark.parametrize("unlinked", [False, True])
+def test_without_the_note_a_crash_brings_it_back_whole_or_not_at_all(kind: str, unlinked: bool) -> None:
+    shelf = shelf_with_topic()
+    deletion = shelf.store.delete_topics(["Topic"])
+    if unlinked:
+        deletion.unlink()
+    crash(shelf.disk, kind)
+    shelf.open()
+    while shelf.store.rebuilding:
+        shelf.store.rebuild()
+    assert shelf.bodies() == OLD
+    consistent(shelf)
+
+
+def test_two_deletions_noted_in_the_other_order_are_both_noted() -> None:
+    shelf = shelf_with_topic()
+    first = shelf.store.delete_topics(["Topic"])
+    second = shelf.store.delete_topics(["Other"])
+    second.run()
+    first.run()
+    shelf.disk.power_loss()
+    shelf.open()
+    assert (shelf.bodies(), shelf.bodies("Other")) == ([], [])
+    assert set(shelf.store.deleted) == {"Topic", "Other"}
+
+
+def test_a_deletion_that_cannot_be_noted_takes_the_files_all_the_same() -> None:
+    shelf = shelf_with_topic()
+    deletion = shelf.store.delete_topics(["Topic"])
+    shelf.disk.fault = lambda operation, path: StorageError("bad") if "tally-queues" in path else None
+    with pytest.raises(StorageError):
+        deletion.run()
+    shelf.disk.fault = None
+    assert not shelf.disk.sizes(f"{ROOT}/consumequeue/Topic/0")
+    shelf.settle()  # the next batch has everything
+    shelf.disk.power_loss()
+    shelf.open()
+    assert shelf.bodies() == []
