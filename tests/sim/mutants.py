@@ -91,8 +91,8 @@ MUTANTS = (
     Mutant(
         "acks of a replaced bookie still count (Q8)",
         LEDGER + "add.py",
-        "self._acked[slot], self._early[slot] = self.lac + 1, set()",
-        "pass",
+        "            self._acked[slot] = self.lac + 1\n            self._early.pop(slot, None)\n",
+        "            pass\n",
         schedules=20_000,
     ),
     Mutant(

@@ -28,10 +28,10 @@ class Heard:
         self.acked: list[list[int]] = []
         self.failed: list[tuple[list[int], int | None]] = []
 
-    def on_acked(self, entries: list[int]) -> None:
+    def on_acked(self, slot: int, entries: list[int]) -> None:
         self.acked.append(list(entries))
 
-    def on_failed(self, entries: list[int], code: int | None) -> None:
+    def on_failed(self, slot: int, entries: list[int], code: int | None) -> None:
         self.failed.append((list(entries), code))
 
     @property

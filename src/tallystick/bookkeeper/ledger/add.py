@@ -106,9 +106,9 @@ class AddCore:
         self.failure: Reason | None = None
         self._next: EntryId = lac + 1
         self._acked: list[EntryId] = [lac + 1] * len(ensemble)  # by slot: the first entry of its stripe not yet acked
-        self._early: list[set[EntryId]] = [set() for _ in ensemble]  # acks beyond a gap: normally none
-        self._failed: list[BookieId] = []
-        self._missing: list[BookieId] = []  # the first of the failed: nothing could replace them
+        self._early: dict[Slot, set[EntryId]] = {}  # acks beyond a gap: normally none
+        self._failed: tuple[BookieId, ...] = ()
+        self._missing: tuple[BookieId, ...] = ()  # the first of the failed: nothing could replace them
         self._changing = False  # a Replace is under way
 
     @property
@@ -119,7 +119,7 @@ class AddCore:
     @property
     def missing(self) -> tuple[BookieId, ...]:
         """The bookies that failed and that nothing could replace; while there are any, the ledger is degraded."""
-        return tuple(self._missing)
+        return self._missing
 
     @property
     def starved(self) -> bool:
@@ -146,7 +146,8 @@ class AddCore:
         if self.striping.next(slot, first) <= self._watermark(slot):
             self._acked[slot] = max(self._acked[slot], last + 1)
         else:
-            self._early[slot].update(e for e in range(first, last + 1) if self.striping.stores(slot, e))
+            early = self._early.setdefault(slot, set())
+            early.update(e for e in range(first, last + 1) if self.striping.stores(slot, e))
         return self._confirm()
 
     def failed(self, slot: Slot, entry: EntryId, code: int | None = None) -> list[Action]:
@@ -156,7 +157,7 @@ class AddCore:
         if code in UNRECOVERABLE:
             return self._fail(UNRECOVERABLE[code])
         if self.ensemble[slot] not in self._failed:
-            self._failed.append(self.ensemble[slot])
+            self._failed += (self.ensemble[slot],)
         # Past its ack quorum an entry can wait: the next append replaces the bookie (Q7).
         return self._replace() if self.lac < entry < self._next and not self._has_quorum(entry) else []
 
@@ -166,10 +167,11 @@ class AddCore:
             return []
         changed = [slot for slot, bookie in enumerate(ensemble) if bookie != self.ensemble[slot]]
         for slot in changed:  # what a replaced bookie acked counts no more
-            self._acked[slot], self._early[slot] = self.lac + 1, set()
+            self._acked[slot] = self.lac + 1
+            self._early.pop(slot, None)
         self.ensemble, self._changing = ensemble, False
-        self._failed = [bookie for bookie in self._failed if bookie in ensemble]
-        self._missing = [bookie for bookie in self._missing if bookie in ensemble]
+        self._failed = tuple(bookie for bookie in self._failed if bookie in ensemble)
+        self._missing = tuple(bookie for bookie in self._missing if bookie in ensemble)
         resends = [Resend(slot, self.lac + 1, self._next - 1) for slot in changed if self._next > self.lac + 1]
         return [*resends, *self._replace(), *self._confirm()]
 
@@ -181,7 +183,7 @@ class AddCore:
         """
         if self.failure:
             return []
-        lost, self._missing, self._changing = self._failed[len(self._missing) :], list(self._failed), False
+        lost, self._missing, self._changing = self._failed[len(self._missing) :], self._failed, False
         suspended = [Suspend(slot) for slot, bookie in enumerate(self.ensemble) if bookie in lost]
         return [*suspended, *self._confirm()]
 
@@ -190,14 +192,14 @@ class AddCore:
         if self.failure or self._changing or not self._missing:
             return []
         self._changing = True
-        return [Replace(tuple(self._failed), first=self.lac + 1)]
+        return [Replace(self._failed, first=self.lac + 1)]
 
     def resumed(self, bookie: BookieId) -> list[Action]:
         """A missing bookie answers again. It gets what is unconfirmed; what was confirmed meanwhile it lacks."""
         if self.failure or self._changing or bookie not in self._missing:
             return []
-        self._missing.remove(bookie)
-        self._failed.remove(bookie)
+        self._missing = tuple(other for other in self._missing if other != bookie)
+        self._failed = tuple(other for other in self._failed if other != bookie)
         slot = self.ensemble.index(bookie)
         resend = [Resend(slot, self.lac + 1, self._next - 1)] if self._next > self.lac + 1 else []
         return [Resume(slot), *resend]
@@ -215,12 +217,13 @@ class AddCore:
         if self._changing:
             return []
         end = self._first_unconfirmed()
-        while any(self._early) and end < self._next and self._has_quorum(end):
+        while self._early and end < self._next and self._has_quorum(end):
             end += 1
         if end == self.lac + 1:
             return []
-        for early in self._early:
-            early.difference_update(range(self.lac + 1, end))
+        if self._early:
+            above = {slot: {entry for entry in early if entry >= end} for slot, early in self._early.items()}
+            self._early = {slot: early for slot, early in above.items() if early}
         self.lac = end - 1
         return [Confirm(self.lac)]
 
@@ -238,9 +241,10 @@ class AddCore:
 
     def _watermark(self, slot: Slot) -> EntryId:
         mark = self.striping.next(slot, max(self._acked[slot], self.lac + 1))
-        while mark in self._early[slot]:
-            self._early[slot].discard(mark)
-            mark = self.striping.next(slot, mark + 1)
+        if early := self._early.get(slot):
+            while mark in early:
+                early.discard(mark)
+                mark = self.striping.next(slot, mark + 1)
         self._acked[slot] = mark
         return mark
 
@@ -248,10 +252,10 @@ class AddCore:
         return sum(self._has(slot, entry) for slot in self.striping.slots(entry)) >= self.striping.ack_quorum
 
     def _has(self, slot: Slot, entry: EntryId) -> bool:
-        return self._acked[slot] > entry or entry in self._early[slot]
+        return self._acked[slot] > entry or entry in self._early.get(slot, ())
 
     def _replace(self) -> list[Action]:
         if self._changing or len(self._failed) == len(self._missing):  # nothing failed, or nothing new
             return []
         self._changing = True
-        return [Replace(tuple(self._failed), first=self.lac + 1)]
+        return [Replace(self._failed, first=self.lac + 1)]

@@ -26,7 +26,15 @@ from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.metadata.driver import Bookies, MetadataDriver, Versioned
 from tallystick.bookkeeper.metadata.open import open_driver
-from tallystick.bookkeeper.wire.values import MAX_ID, BookieId, DigestType, Fragment, LedgerId, LedgerMetadata
+from tallystick.bookkeeper.wire.values import (
+    MAX_ID,
+    NO_CUSTOM,
+    BookieId,
+    DigestType,
+    Fragment,
+    LedgerId,
+    LedgerMetadata,
+)
 from tallystick.errors import LedgerExists, MetadataError, UsageError
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.connecting import Connecting
@@ -87,7 +95,7 @@ class BookKeeper:
             fragments=(Fragment(0, ("",) * ensemble),),
             digest_type=DigestType.parse(digest),
             password=password,
-            custom=MappingProxyType(dict(custom_metadata or {})),
+            custom=MappingProxyType(dict(custom_metadata)) if custom_metadata else NO_CUSTOM,
             ctime_ms=self._context.clock.wall_ms(),
             ctoken=self._context.random.getrandbits(63),
         )

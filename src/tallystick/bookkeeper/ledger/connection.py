@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tallystick.bookkeeper.ledger.batch_reads import BatchReads
 from tallystick.bookkeeper.ledger.identity import Answered, Belief, Identify, Identity, LinkIdentity, Unidentified
@@ -20,7 +20,7 @@ from tallystick.bookkeeper.ledger.outstanding import Key, Lane
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.wire import v2
-from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
+from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, Slot
 from tallystick.errors import TallyError
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
@@ -111,13 +111,12 @@ class BookieClient:
         self,
         bookie: BookieId,
         ledger: LedgerId,
-        acked: Callable[[list[EntryId]], None],
-        failed: Callable[[list[EntryId], int | None], None],
+        listener: AddListener,
+        slot: Slot = 0,
         belief: Belief | None = None,
     ) -> AddChannel:
         """A way for many ADDs of one ledger to one bookie; see AddChannel. ``belief``: of an earlier channel to it."""
-        peer = self._peer(bookie)
-        return AddChannel(peer, ledger, acked, failed, self.settings.add_timeout_s, belief or Belief())
+        return AddChannel(self._peer(bookie), ledger, listener, slot, self.settings.add_timeout_s, belief or Belief())
 
     async def close(self) -> None:
         """End all connections; what is outstanding fails as unknown."""
@@ -137,24 +136,30 @@ class BookieClient:
         return peer
 
 
+class AddListener(Protocol):
+    """Hears about the ADDs of channels: on the loop, never inside ``send``, once for each socket read or failure, with
+    all entries concerned. One object for all slots of a ledger: a process may have tens of thousands of them open."""
+
+    def on_acked(self, slot: Slot, entries: list[EntryId]) -> None: ...
+
+    def on_failed(self, slot: Slot, entries: list[EntryId], code: int | None) -> None:
+        """``code``: the bookie's; None when there was no answer in time, the connection ended, or another bookie
+        answers in its place: it may have stored them."""
+        ...
+
+
 class AddChannel:
     """The ADDs of one attempt of one slot: its answers are told apart from those of any other channel.
 
-    ``acked`` and ``failed`` are called on the loop, never inside ``send``, once for each socket read or failure, with
-    all entries concerned. ``failed`` has the bookie's code, or None when there was no answer in time, the connection
-    ended, or another bookie answers in its place: it may have stored them. After ``close`` neither is called again.
+    After ``close`` the listener hears nothing more.
     """
 
+    __slots__ = ("_belief", "_closed", "_lane", "_ledger", "_link", "_listener", "_peer", "_slot", "_timeout_s")
+
     def __init__(
-        self,
-        peer: _Peer,
-        ledger: LedgerId,
-        acked: Callable[[list[EntryId]], None],
-        failed: Callable[[list[EntryId], int | None], None],
-        timeout_s: float,
-        belief: Belief,
+        self, peer: _Peer, ledger: LedgerId, listener: AddListener, slot: Slot, timeout_s: float, belief: Belief
     ) -> None:
-        self._on_acked, self._on_failed = acked, failed
+        self._listener, self._slot = listener, slot
         self._peer, self._ledger, self._timeout_s = peer, ledger, timeout_s
         self._link: Link | None = None
         self._lane: Lane[Owner] | None = None
@@ -202,19 +207,19 @@ class AddChannel:
 
     def _report(self, counts: bool, entries: list[EntryId]) -> None:
         if counts:
-            self._on_acked(entries)
+            self._listener.on_acked(self._slot, entries)
         else:  # somebody has them, but not the bookie that has what was sent before
-            self._on_failed(entries, None)
+            self._listener.on_failed(self._slot, entries, None)
 
     def refused(self, entries: list[EntryId], code: int) -> None:
         """For the link: the bookie answered these with another code."""
         if not self._closed:
-            self._on_failed(entries, code)
+            self._listener.on_failed(self._slot, entries, code)
 
     def lost(self, entries: list[EntryId], error: TallyError) -> None:
         """For the link: no answer in time, or the connection ended."""
         if not self._closed:
-            self._on_failed(entries, None)
+            self._listener.on_failed(self._slot, entries, None)
 
     def close(self) -> None:
         """Late answers are dropped from now on."""

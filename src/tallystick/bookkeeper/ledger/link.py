@@ -33,6 +33,7 @@ OWN_BUFFER_BYTES = 64 * 1024  # a longer answer is received into a buffer of its
 MIN_TIMER_S = 0.005
 OWNERS_A_TURN = 128  # channels that hear of an answer or a failure before the loop goes on
 _HEAD = struct.Struct(">4xI4xq8x")  # of an answer: header word and ledger; no shorter answer belongs to a lane
+_ADD, _READ = int(v2.Op.ADD), int(v2.Op.READ)  # plain numbers: what keys of thousands of ledgers hold is no object
 MAX_ABANDONED = 65_536  # timed out and still kept, because an answer may come; a peer that never answers them is let go
 
 
@@ -81,7 +82,7 @@ class Link(asyncio.BufferedProtocol):
     # Questions
 
     def add_lane(self, ledger: LedgerId, owner: AddOwner) -> Lane[Owner]:
-        return self._outstanding.lane((v2.Op.ADD, ledger), owner)
+        return self._outstanding.lane((_ADD, ledger), owner)
 
     def forget(self, lane: Lane[Owner]) -> None:
         self._outstanding.forget(lane)
@@ -110,7 +111,7 @@ class Link(asyncio.BufferedProtocol):
         self._out.when_written(position, callback)
 
     def send_reads(self, ledger: LedgerId, run: ReadRun, timeout: float) -> None:
-        lane = self._outstanding.lane((v2.Op.READ, ledger), run)
+        lane = self._outstanding.lane((_READ, ledger), run)
         run.leave = lambda: self.forget(lane)
         deadline = self._outstanding.sent(lane, run.entries, self._time.now(), timeout)
         self._send((Piece.of(encode_reads(ledger, run.entries)),), deadline)

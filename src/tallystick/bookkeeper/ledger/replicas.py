@@ -56,8 +56,10 @@ class Replicas:
     ) -> None:
         self._bookies, self._ledger, self._striping = bookies, ledger, striping
         self._acked, self._failed = acked, failed
-        self._kept: deque[_Kept] = deque()  # unconfirmed
-        self._lagging: deque[_Kept] = deque()  # confirmed, and in the queue of a bookie that is behind
+        self._kept: deque[_Kept] = (
+            deque()
+        )  # first those that lag: confirmed, and in the queue of a bookie that is behind
+        self._lagging = 0  # how many those are
         self.lagging_bytes = 0  # of their payloads
         self._listening, self._moved = False, moved
         self._ensemble = ensemble
@@ -104,23 +106,26 @@ class Replicas:
 
     def confirmed(self, lac: EntryId) -> None:
         """Frames up to ``lac`` are needed no more; those sent together are dropped together, once no queue has them."""
-        while self._kept and self._kept[0].first + len(self._kept[0].frames) - 1 <= lac:
-            kept = self._kept.popleft()
+        while self._lagging < len(self._kept):
+            kept = self._kept[self._lagging]
+            if kept.first + len(kept.frames) - 1 > lac:
+                break
             kept.frames = AddFrames()
-            self._lagging.append(kept)
+            self._lagging += 1
             self.lagging_bytes += kept.size
         self._trim()
 
     def _trim(self) -> None:
         """Forget what no queue holds any more; ask to be called again for the rest."""
         while self._lagging:
-            held = next((queued for queued in self._lagging[0].queued if queued.held), None)
+            held = next((queued for queued in self._kept[0].queued if queued.held), None)
             if held is not None:
                 if not self._listening:
                     self._listening = True
                     held.when_written(self._written)
                 return
-            self.lagging_bytes -= self._lagging.popleft().size
+            self._lagging -= 1
+            self.lagging_bytes -= self._kept.popleft().size
 
     def _written(self) -> None:
         self._listening = False
@@ -140,18 +145,20 @@ class Replicas:
         return [channel.send(entries, cut(parts, join=not channel.blocked))]
 
     def _open(self, slot: Slot) -> AddChannel:
-        def acked(entries: list[EntryId]) -> None:
-            first, last = entries[0], entries[-1]
-            if last - first < len(entries) and entries == list(range(first, last + 1)):
-                self._acked(slot, first, last)
-                return
-            for first, last in self._striping.runs(slot, entries):
-                self._acked(slot, first, last)
+        return self._bookies.adds(self._ensemble[slot], self._ledger, self, slot, self._beliefs[slot])
 
-        def failed(entries: list[EntryId], code: int | None) -> None:
-            self._failed(slot, entries, code)
+    def on_acked(self, slot: Slot, entries: list[EntryId]) -> None:
+        """For the channels: the slot's bookie has stored these."""
+        first, last = entries[0], entries[-1]
+        if last - first < len(entries) and entries == list(range(first, last + 1)):
+            self._acked(slot, first, last)
+            return
+        for first, last in self._striping.runs(slot, entries):
+            self._acked(slot, first, last)
 
-        return self._bookies.adds(self._ensemble[slot], self._ledger, acked, failed, self._beliefs[slot])
+    def on_failed(self, slot: Slot, entries: list[EntryId], code: int | None) -> None:
+        """For the channels: the slot's bookie answered so, or (None) may have stored them."""
+        self._failed(slot, entries, code)
 
 
 def _belief(bookie: BookieId, identities: Identities) -> Belief:

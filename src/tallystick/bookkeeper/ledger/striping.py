@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from operator import lt
 
@@ -30,7 +31,8 @@ class Striping:
 
     @classmethod
     def of(cls, metadata: LedgerMetadata) -> Striping:
-        return cls(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        """One object for all ledgers of the same sizes."""
+        return _striping(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
 
     @property
     def striped(self) -> bool:
@@ -87,3 +89,8 @@ class Striping:
         """
         silent = [slot not in answered for slot in range(self.ensemble_size)]
         return all(sum(silent[slot] for slot in self.slots(first)) < self.ack_quorum for first in range(len(silent)))
+
+
+@lru_cache(maxsize=64)
+def _striping(ensemble_size: int, write_quorum: int, ack_quorum: int) -> Striping:
+    return Striping(ensemble_size, write_quorum, ack_quorum)

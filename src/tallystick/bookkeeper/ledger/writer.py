@@ -89,10 +89,8 @@ class LedgerWriter:
         self._length = 0  # of the ledger up to the LAC
         self._waiting_for_room: deque[asyncio.Future[None]] = deque()
         self._changing: asyncio.Task[None] | None = None
-        self._shortage = Shortage(
-            ledger, self._core, self._perform, self._emit, placement, restorer, context.clock,
-            context.settings.no_quorum_s,
-        )  # fmt: skip
+        self._restorer = restorer
+        self._shortage: Shortage | None = None  # once bookies are missing
         self._closing: asyncio.Future[None] | None = None
         self._failure: TallyError | None = None
         self._aborted = False
@@ -288,7 +286,7 @@ class LedgerWriter:
                 )
         except Exception as error:  # whatever it is, nobody may wait for ever
             if self._context.settings.degraded_writes and changed_nothing(error):
-                self._shortage.began(error)
+                self._lacking().began(error)
             else:
                 self._perform(self._core.change_failed(), error)
             return
@@ -296,6 +294,14 @@ class LedgerWriter:
         self._emit("ensemble changed", first=wanted.first, failed=wanted.failed, ensemble=ensemble)
         self._replicas.replace(ensemble, identities)
         self._perform(self._core.ensemble_changed(ensemble))
+
+    def _lacking(self) -> Shortage:
+        if self._shortage is None:
+            self._shortage = Shortage(
+                self.id, self._core, self._perform, self._emit, self._placement, self._restorer, self._context.clock,
+                self._context.settings.no_quorum_s,
+            )  # fmt: skip
+        return self._shortage
 
     # What the core wants done
 
@@ -316,7 +322,8 @@ class LedgerWriter:
                 self._replicas.resume(action.slot)
             else:
                 self._fail(action, cause)
-        self._shortage.checked()
+        if self._shortage is not None:
+            self._shortage.checked()
         if self._waiting_for_room:  # a bookie that is behind may have been replaced
             self._wake()
 
@@ -357,7 +364,8 @@ class LedgerWriter:
     def _give_up(self, failure: TallyError) -> None:
         self._failure = failure
         self._replicas.close()
-        self._shortage.ended()
+        if self._shortage is not None:
+            self._shortage.ended()
         unsent = self._next - len(self._queue)
         self._queue.clear()
         pending, self._pending, self._inflight_bytes = self._pending, deque(), 0
@@ -376,7 +384,8 @@ class LedgerWriter:
         if self._changing is not None:
             await asyncio.wait([self._changing])
         self._replicas.close()
-        self._shortage.ended()
+        if self._shortage is not None:
+            self._shortage.ended()
         self._wake()
         if self._failure is not None and (self._aborted or isinstance(self._failure, LedgerFenced)):
             raise copy.copy(self._failure)

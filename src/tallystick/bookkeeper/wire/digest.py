@@ -58,26 +58,15 @@ class Digest:
 
     @classmethod
     def of(cls, kind: DigestType, password: bytes = b"") -> Digest:
-        if kind is DigestType.CRC32C:
-            return cls(
-                kind, 4,
-                lambda header, payload: _CRC32C.pack(crc32c(payload, crc32c(header))),
-                lambda headers, payloads: _pack_all("I", map(crc32c, payloads, map(crc32c, headers)), len(headers)),
-            )  # fmt: skip
-        if kind is DigestType.CRC32:
-            return cls(
-                kind, 8,
-                lambda header, payload: _CRC32.pack(crc32(payload, crc32(header))),
-                lambda headers, payloads: _pack_all("Q", map(crc32, payloads, map(crc32, headers)), len(headers)),
-            )  # fmt: skip
-        if kind is DigestType.HMAC:
-            started = hmac.new(hashlib.sha1(b"mac" + password).digest(), digestmod="sha1")
-            return cls(
-                kind, 20,
-                lambda header, payload: _mac(started, header, payload),
-                lambda headers, payloads: b"".join(map(_mac, repeat(started), headers, payloads)),
-            )  # fmt: skip
-        return cls(kind, 0, lambda header, payload: b"", lambda headers, payloads: b"")
+        """One object for all ledgers, unless it needs the password."""
+        if kind is not DigestType.HMAC:
+            return _WITHOUT_PASSWORD[kind]
+        started = hmac.new(hashlib.sha1(b"mac" + password).digest(), digestmod="sha1")
+        return cls(
+            kind, 20,
+            lambda header, payload: _mac(started, header, payload),
+            lambda headers, payloads: b"".join(map(_mac, repeat(started), headers, payloads)),
+        )  # fmt: skip
 
     def encode(self, header: EntryHeader, payload: Buffer) -> bytes:
         """The entry as it is sent, stored and read."""
@@ -116,3 +105,20 @@ def _mac(started: hmac.HMAC, header: Buffer, payload: Buffer) -> bytes:
     mac.update(header)
     mac.update(payload)
     return mac.digest()
+
+
+_WITHOUT_PASSWORD = {
+    DigestType.CRC32C: Digest(
+        DigestType.CRC32C, 4,
+        lambda header, payload: _CRC32C.pack(crc32c(payload, crc32c(header))),
+        lambda headers, payloads: _pack_all("I", map(crc32c, payloads, map(crc32c, headers)), len(headers)),
+    ),
+    DigestType.CRC32: Digest(
+        DigestType.CRC32, 8,
+        lambda header, payload: _CRC32.pack(crc32(payload, crc32(header))),
+        lambda headers, payloads: _pack_all("Q", map(crc32, payloads, map(crc32, headers)), len(headers)),
+    ),
+    DigestType.DUMMY: Digest(
+        DigestType.DUMMY, 0, lambda header, payload: b"", lambda headers, payloads: b""
+    ),
+}  # fmt: skip

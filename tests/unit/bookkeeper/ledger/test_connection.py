@@ -57,7 +57,7 @@ async def test_adds_report_once_for_a_read_and_leave_in_one_write(bench: Any) ->
     await bench.bookie("b1")
     heard, client = Heard(), bench.client()
     await client.read("b1", 1, 0)
-    channel = client.adds("b1", 1, heard.on_acked, heard.on_failed)
+    channel = client.adds("b1", 1, heard)
     for first in range(0, 100, 10):
         entries = list(range(first, first + 10))
         channel.send(entries, b"".join(add_frame(bench, 1, entry) for entry in entries))
@@ -71,7 +71,7 @@ async def test_answers_out_of_turn_and_of_several_ledgers(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
     one, two, client = Heard(), Heard(), bench.client()
-    first, second = client.adds("b1", 1, one.on_acked, one.on_failed), client.adds("b1", 2, two.on_acked, two.on_failed)
+    first, second = client.adds("b1", 1, one), client.adds("b1", 2, two)
     first.send([0, 3, 6, 9], b"".join(add_frame(bench, 1, entry) for entry in (0, 3, 6, 9)))
     second.send([0, 1], b"".join(add_frame(bench, 2, entry) for entry in (0, 1)))
     alone = asyncio.ensure_future(client.add("b1", add_frame(bench, 1, 4), 1, 4))
@@ -87,9 +87,7 @@ async def test_refusals_of_one_read_come_in_one_call(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: v2.encode_answer(request, v2.Code.FENCED)
     heard, client = Heard(), bench.client()
-    client.adds("b1", 1, heard.on_acked, heard.on_failed).send(
-        list(range(50)), b"".join(add_frame(bench, 1, entry) for entry in range(50))
-    )
+    client.adds("b1", 1, heard).send(list(range(50)), b"".join(add_frame(bench, 1, entry) for entry in range(50)))
     await until(lambda: len(heard.all_failed) == 50)
     assert heard.failed == [(list(range(50)), v2.Code.FENCED)]
 
@@ -99,11 +97,11 @@ async def test_late_answers_of_a_closed_channel_go_to_nobody(bench: Any) -> None
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
     old, new, client = Heard(), Heard(), bench.client()
-    channel = client.adds("b1", 1, old.on_acked, old.on_failed)
+    channel = client.adds("b1", 1, old)
     channel.send([5, 6], add_frame(bench, 1, 5) + add_frame(bench, 1, 6))
     await until(lambda: len(bookie.requests) == 2)
     channel.close()
-    again = client.adds("b1", 1, new.on_acked, new.on_failed)
+    again = client.adds("b1", 1, new)
     again.send([5, 6], add_frame(bench, 1, 5) + add_frame(bench, 1, 6))
     await until(lambda: len(bookie.requests) == 4)
     bookie.say(ok(1, 5) + ok(1, 6))
@@ -174,13 +172,15 @@ async def test_a_run_of_reads_that_was_left_hears_nothing(bench: Any) -> None:
 async def test_a_channel_closed_by_its_own_callback_hears_no_more_of_that_read(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
-    heard, client = Heard(), bench.client()
+    client = bench.client()
 
-    def on_acked(entries: list[int]) -> None:
-        heard.on_acked(entries)
-        channel.close()
+    class Closing(Heard):
+        def on_acked(self, slot: int, entries: list[int]) -> None:
+            super().on_acked(slot, entries)
+            channel.close()
 
-    channel = client.adds("b1", 1, on_acked, heard.on_failed)
+    heard = Closing()
+    channel = client.adds("b1", 1, heard)
     channel.send([0, 1, 2], b"".join(add_frame(bench, 1, entry) for entry in range(3)))
     await until(lambda: len(bookie.requests) == 3)
     bookie.say(ok(1, 0) + ok(1, 1, v2.Code.FENCED) + ok(1, 2))
@@ -206,7 +206,7 @@ async def test_malformed_or_unasked_answers_end_the_connection_as_unknown(bench:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
     heard, client = Heard(), bench.client()
-    client.adds("b1", 1, heard.on_acked, heard.on_failed).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
+    client.adds("b1", 1, heard).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
     read = asyncio.ensure_future(client.read("b1", 1, 0))
     await until(lambda: len(bookie.requests) == 3)
     bookie.say(ok(1, 0) + garbage)
@@ -223,7 +223,7 @@ async def test_answers_in_any_pieces(bench: Any) -> None:
     bookie.script = lambda request: None
     bookie.entries[1, 0] = bench.entry(1, 0, b"y" * 1000)
     heard, client = Heard(), bench.client()
-    client.adds("b1", 1, heard.on_acked, heard.on_failed).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
+    client.adds("b1", 1, heard).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
     read = asyncio.ensure_future(client.read("b1", 1, 0))
     await until(lambda: len(bookie.requests) == 3)
     answers = ok(1, 0) + v2.encode_answer(v2.Read(1, 0), 0, bookie.entries[1, 0]) + ok(1, 1)
@@ -251,7 +251,7 @@ async def test_close_fails_what_is_outstanding_and_what_comes_after(bench: Any) 
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
     heard, client = Heard(), bench.client()
-    channel = client.adds("b1", 1, heard.on_acked, heard.on_failed)
+    channel = client.adds("b1", 1, heard)
     channel.send([0], add_frame(bench, 1, 0))
     read = asyncio.ensure_future(client.read("b1", 1, 0))
     await until(lambda: len(bookie.requests) == 2)
@@ -272,7 +272,7 @@ def test_on_both_event_loops(make_bench: Any, loop: str) -> None:
         for entry in range(300):
             bookie.entries[1, entry] = bench.entry(1, entry, bytes([entry % 256]) * (entry * 37 % 9000))
         heard, client = Heard(), bench.client()
-        channel = client.adds("b1", 2, heard.on_acked, heard.on_failed)
+        channel = client.adds("b1", 2, heard)
         for first in range(0, 1000, 100):
             entries = list(range(first, first + 100))
             channel.send(entries, b"".join(add_frame(bench, 2, entry, b"p" * 1000) for entry in entries))

@@ -25,7 +25,7 @@ async def test_q15_a_lost_connection_is_unknown_for_everything_outstanding(bench
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
     heard, client = Heard(), bench.client()
-    client.adds("b1", 1, heard.on_acked, heard.on_failed).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
+    client.adds("b1", 1, heard).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
     read = asyncio.ensure_future(client.read("b1", 1, 0))
     await until(lambda: len(bookie.requests) == 3)
     bookie.connections[0].abort()
@@ -42,7 +42,7 @@ async def test_q15_a_lost_connection_is_unknown_for_everything_outstanding(bench
 async def test_a_channel_outlives_its_connection(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")
     heard, client = Heard(), bench.client()
-    channel = client.adds("b1", 1, heard.on_acked, heard.on_failed)
+    channel = client.adds("b1", 1, heard)
     channel.send([0], add_frame(bench, 1, 0))
     await until(lambda: heard.all_acked == [0])
     bookie.connections[0].abort()
@@ -64,7 +64,7 @@ async def test_unreachable_bookies_fail_and_are_not_hammered(bench: Any) -> None
 
     bench.resolve = resolve
     heard, client = Heard(), bench.client()
-    channel = client.adds("b1", 1, heard.on_acked, heard.on_failed)
+    channel = client.adds("b1", 1, heard)
     channel.send([0], add_frame(bench, 1, 0))
     assert heard.failed == []  # never inside send
     await until(lambda: heard.failed == [([0], None)])
@@ -83,7 +83,7 @@ async def test_a_bookie_behind_a_black_hole_is_reached_again_however_much_is_ask
     )
     bench.clients.append(client)
     heard = Heard()
-    client.adds("b1", 1, heard.on_acked, heard.on_failed).send([0], add_frame(bench, 1, 0))
+    client.adds("b1", 1, heard).send([0], add_frame(bench, 1, 0))
     await until(lambda: heard.failed == [([0], None)])  # by its time-out
     assert "bookie not reached" in bench.kinds()
     network.passes = True
@@ -168,7 +168,7 @@ async def test_silence_times_out_as_unknown_and_ends_the_connection(bench: Any) 
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
     heard, client = Heard(), bench.client(add_timeout_s=0.1, read_timeout_s=30.0)
-    client.adds("b1", 1, heard.on_acked, heard.on_failed).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
+    client.adds("b1", 1, heard).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
     read = asyncio.ensure_future(client.read("b1", 1, 0))
     with pytest.raises(BookieUnavailable, match="silent"):
         await read  # with the connection, long before its own time
@@ -237,7 +237,7 @@ def test_q15_an_unexpected_error_leaves_everything_unanswered_unknown(
         [bookie] = await bench.bookie("b1")
         bookie.script = lambda request: None
         heard, client = Heard(), bench.client(add_timeout_s=60.0, read_timeout_s=60.0)
-        client.adds("b1", 1, heard.on_acked, heard.on_failed).send([0], add_frame(bench, 1, 0))
+        client.adds("b1", 1, heard).send([0], add_frame(bench, 1, 0))
         read = asyncio.ensure_future(client.read("b1", 1, 0))
         await until(lambda: len(bookie.requests) == 2)
 
@@ -257,16 +257,28 @@ def test_q15_an_unexpected_error_leaves_everything_unanswered_unknown(
         runner.run(scenario())
 
 
+class Faulty(Heard):
+    """Raises when it is told of acks; ``fails``: of failures too."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        super().__init__()
+        self._fails = fails
+
+    def on_acked(self, slot: int, entries: list[int]) -> None:
+        raise ZeroDivisionError("a bug")
+
+    def on_failed(self, slot: int, entries: list[int], code: int | None) -> None:
+        super().on_failed(slot, entries, code)
+        if self._fails:
+            raise ZeroDivisionError("a bug")
+
+
 async def test_a_channel_that_fails_on_its_answers_keeps_them_from_nobody_else(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
-    first, second, client = Heard(), Heard(), bench.client(add_timeout_s=60.0)
-
-    def raising(*_: object) -> None:
-        raise ZeroDivisionError("a bug")
-
-    client.adds("b1", 1, raising, first.on_failed).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
-    client.adds("b1", 2, second.on_acked, second.on_failed).send([0], add_frame(bench, 2, 0))
+    first, second, client = Faulty(), Heard(), bench.client(add_timeout_s=60.0)
+    client.adds("b1", 1, first).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
+    client.adds("b1", 2, second).send([0], add_frame(bench, 2, 0))
     await until(lambda: len(bookie.requests) == 3)
     bookie.say(ok(1, 0) + ok(2, 0))
     await until(lambda: second.failed)
@@ -279,12 +291,8 @@ async def test_a_channel_that_fails_on_its_time_out_keeps_it_from_nobody_else(be
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
     heard, client = Heard(), bench.client(add_timeout_s=0.05)
-
-    def raising(*_: object) -> None:
-        raise ZeroDivisionError("a bug")
-
-    client.adds("b1", 1, raising, raising).send([0], add_frame(bench, 1, 0))
-    client.adds("b1", 2, heard.on_acked, heard.on_failed).send([0], add_frame(bench, 2, 0))
+    client.adds("b1", 1, Faulty(fails=True)).send([0], add_frame(bench, 1, 0))
+    client.adds("b1", 2, heard).send([0], add_frame(bench, 2, 0))
     await until(lambda: heard.failed)
     assert heard.failed == [([0], None)]
     assert bench.kinds()[0] == "failure not taken"
@@ -294,7 +302,7 @@ async def test_adds_time_out_while_others_are_answered(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None if getattr(request, "entry", 0) == 2 else bookie.default(request)
     heard, client = Heard(), bench.client(add_timeout_s=0.1)
-    channel = client.adds("b1", 1, heard.on_acked, heard.on_failed)
+    channel = client.adds("b1", 1, heard)
     channel.send([0, 1, 2, 3], b"".join(add_frame(bench, 1, entry) for entry in range(4)))
     number = 3
     while not heard.failed:
@@ -324,7 +332,7 @@ async def test_an_answer_is_not_overdue_because_the_loop_stood_still(bench: Any)
     client = BookieClient(TcpNetwork(), clock, bench.resolve, ClientSettings(), Events(bench.events.append))
     bench.clients.append(client)
     heard = Heard()
-    channel = client.adds("b1", 1, heard.on_acked, heard.on_failed)
+    channel = client.adds("b1", 1, heard)
     channel.send([0], add_frame(bench, 1, 0))
     await until(lambda: held)
     clock.stood_still_s += 1000.0
@@ -347,7 +355,10 @@ class Turns:
         self._turn += 1
         self._handle = asyncio.get_running_loop().call_soon(self._next)
 
-    def on_heard(self, *_: object) -> None:
+    def on_acked(self, slot: int, entries: list[int]) -> None:
+        self.heard[self._turn] += 1
+
+    def on_failed(self, slot: int, entries: list[int], code: int | None) -> None:
         self.heard[self._turn] += 1
 
     def stop(self) -> None:
@@ -361,7 +372,7 @@ async def test_what_concerns_thousands_of_ledgers_is_told_over_many_turns(bench:
     held: list[v2.Request] = []
     bookie.script = lambda request: held.append(request)
     client, turns = bench.client(), Turns()
-    channels = [client.adds("b1", ledger, turns.on_heard, turns.on_heard) for ledger in range(count)]
+    channels = [client.adds("b1", ledger, turns) for ledger in range(count)]
     for ledger, channel in enumerate(channels):
         channel.send([0], add_frame(bench, ledger, 0))
     await until(lambda: len(held) == count)
@@ -377,13 +388,13 @@ async def test_what_concerns_thousands_of_ledgers_is_told_over_many_turns(bench:
 async def test_who_waits_hears_of_the_end_of_the_client_before_it_is_closed(bench: Any) -> None:
     await bench.bookie("b1")
     bench.bookies["b1"].script = lambda request: None
-    client, failed = bench.client(), []
+    client, heard = bench.client(), Heard()
     for ledger in range(1000):
-        channel = client.adds("b1", ledger, failed.append, lambda entries, code: failed.append(code))
+        channel = client.adds("b1", ledger, heard)
         channel.send([0], add_frame(bench, ledger, 0))
     await until(lambda: len(bench.bookies["b1"].requests) == 1000)
     await client.close()
-    assert failed == [None] * 1000
+    assert heard.failed == [([0], None)] * 1000
 
 
 async def test_acks_that_came_before_the_end_are_acks(bench: Any) -> None:
@@ -391,8 +402,8 @@ async def test_acks_that_came_before_the_end_are_acks(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")
     held: list[v2.Request] = []
     bookie.script = lambda request: held.append(request)
-    client, acked, failed = bench.client(), [], []
-    channels = [client.adds("b1", ledger, acked.append, lambda *_: failed.append(1)) for ledger in range(count)]
+    client, heard = bench.client(), Heard()
+    channels = [client.adds("b1", ledger, heard) for ledger in range(count)]
     for ledger, channel in enumerate(channels):
         channel.send([0], add_frame(bench, ledger, 0))
     await until(lambda: len(held) == count)
@@ -401,4 +412,4 @@ async def test_acks_that_came_before_the_end_are_acks(bench: Any) -> None:
     assert link is not None
     await until(lambda: link._report_scheduled)
     link.end("the test ends it while acks wait to be told")
-    assert (len(acked), failed) == (count, [])
+    assert (len(heard.acked), heard.failed) == (count, [])

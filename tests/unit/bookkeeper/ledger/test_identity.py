@@ -106,7 +106,7 @@ async def test_the_identity_is_read_once_a_connection_after_it_was_made(bench: A
 
     metadata.gate = gate
     client = bench.client(metadata.identify)
-    first, second = client.adds("b1", 7, one.on_acked, one.on_failed), client.adds("b1", 8, two.on_acked, two.on_failed)
+    first, second = client.adds("b1", 7, one), client.adds("b1", 8, two)
     send(bench, first, 0, 1)
     second.send([0], add_frame(bench, 8, 0))
     await until(lambda: len(bookie.requests) == 3)
@@ -115,7 +115,7 @@ async def test_the_identity_is_read_once_a_connection_after_it_was_made(bench: A
     opened.set()
     await until(lambda: one.acked and two.acked)
     assert (one.all_acked, two.all_acked, metadata.asked) == ([0, 1], [0], 1)
-    third = client.adds("b1", 9, one.on_acked, one.on_failed)
+    third = client.adds("b1", 9, one)
     third.send([5], add_frame(bench, 9, 5))
     await until(lambda: one.all_acked == [0, 1, 5])
     assert metadata.asked == 1
@@ -125,7 +125,7 @@ async def test_after_a_reconnect_another_bookie_is_not_believed(bench: Any) -> N
     [bookie] = await bench.bookie("b1")
     metadata, heard, new = Metadata(), Heard(), Heard()
     client = bench.client(metadata.identify)
-    channel = client.adds("b1", 7, heard.on_acked, heard.on_failed)
+    channel = client.adds("b1", 7, heard)
     send(bench, channel, 0)
     await until(lambda: heard.all_acked == [0])
     bookie.connections[0].abort()
@@ -138,7 +138,7 @@ async def test_after_a_reconnect_another_bookie_is_not_believed(bench: Any) -> N
     assert (heard.all_acked, {code for _, code in heard.failed}) == ([0], {None})
     [event] = [event for event in bench.events if event.kind == "bookie not believed"]
     assert "another bookie took its id" in event.fields["reason"]
-    fresh = client.adds("b1", 8, new.on_acked, new.on_failed)  # which never wrote to the old one
+    fresh = client.adds("b1", 8, new)  # which never wrote to the old one
     fresh.send([0], add_frame(bench, 8, 0))
     await until(lambda: new.all_acked == [0])
 
@@ -146,7 +146,7 @@ async def test_after_a_reconnect_another_bookie_is_not_believed(bench: Any) -> N
 async def test_after_a_reconnect_the_same_bookie_is_believed(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")
     metadata, heard = Metadata(), Heard()
-    channel = bench.client(metadata.identify).adds("b1", 7, heard.on_acked, heard.on_failed)
+    channel = bench.client(metadata.identify).adds("b1", 7, heard)
     for entry in range(3):
         send(bench, channel, entry)
         await until(lambda: len(heard.all_acked) == entry + 1)  # noqa: B023  # awaited at once
@@ -170,13 +170,13 @@ async def test_without_the_metadata_no_ack_counts_and_reads_go_on(bench: Any, ha
 
     metadata.gate = gate
     client = bench.client(metadata.identify, add_timeout_s=0.3 if hangs else 30.0)
-    channel = client.adds("b1", 7, heard.on_acked, heard.on_failed)
+    channel = client.adds("b1", 7, heard)
     send(bench, channel, 0, 1)
     await until(lambda: heard.all_failed == [0, 1])
     assert (await client.read("b1", 9, 0)).code == 0
     assert bookie.opened == 1
     metadata.gate = None
-    other = client.adds("b1", 8, later.on_acked, later.on_failed)
+    other = client.adds("b1", 8, later)
     other.send([0], add_frame(bench, 8, 0))
     await until(lambda: later.all_acked == [0])  # it asked again
 
@@ -190,7 +190,7 @@ async def test_a_connection_that_ends_while_its_identity_is_read(bench: Any) -> 
         await asyncio.Event().wait()
 
     metadata.gate = gate
-    channel = bench.client(metadata.identify).adds("b1", 7, heard.on_acked, heard.on_failed)
+    channel = bench.client(metadata.identify).adds("b1", 7, heard)
     bookie.script = lambda request: None
     send(bench, channel, 0)
     await asking.wait()
@@ -208,7 +208,7 @@ async def test_acks_held_when_the_connection_ends_are_reported_as_failed(bench: 
 
     metadata.gate = gate
     client = bench.client(metadata.identify)
-    channel = client.adds("b1", 7, heard.on_acked, heard.on_failed)
+    channel = client.adds("b1", 7, heard)
     send(bench, channel, 0)
     await client.read("b1", 9, 0)  # the ack is here
     bookie.connections[0].abort()

@@ -72,7 +72,7 @@ async def test_q8_a_bookie_that_registers_takes_the_place_at_once(cluster: Small
     assert await writer.append(b"2") == 2
     await until(lambda: new.id in cluster.holders(writer.id, 2))
     assert "ledger restored" in cluster.kinds()
-    assert writer._shortage._restorer.writers == ()
+    assert writer._restorer.writers == ()
     await cluster.up(gone)  # changes nothing any more
     assert await writer.append(b"3") == 3
     assert gone not in cluster.holders(writer.id, 3)
@@ -261,7 +261,7 @@ async def test_q9_a_timer_that_comes_early_does_not_end_the_wait_for_a_quorum(
     """The clock of the loop and the one that is measured with need not agree."""
     writer = await cluster.client(no_quorum_s=0.05).create_ledger(3, 3, 3)
     await writer.append(b"0")
-    began, clock = time.monotonic(), writer._shortage._clock
+    began, clock = time.monotonic(), writer._context.clock
     monkeypatch.setattr(clock, "now", lambda: began + (time.monotonic() - began) / 4)
     await cluster.down(writer.metadata.ensemble[1])
     with pytest.raises(NotEnoughBookies, match="quorum could not be met"):
