@@ -1,18 +1,23 @@
 """What the peers of one server make it hold in memory, and which of them must go when that is too much.
 
-A server holds bytes for a peer in two ways: *unsent* are answers that the peer has not taken, *unfinished* are requests
-that were received and could not be served yet, half frames above all. Each connection is bounded by itself; that says
-nothing about thousands of them. So one ``Budget`` a server counts the bytes of all its connections::
+A server holds bytes for a peer in three ways: *unsent* are answers that the peer has not taken, *unfinished* are
+requests that have not come whole, or could not be served yet, *kept* is what it remembers of the peer while the
+connection lasts. Each connection is bounded by itself; that says nothing about thousands of them. So one ``Budget`` a
+server counts the bytes of all its connections::
 
     what happens                                     what the server calls
     bytes were given to a transport                  unsent(peer, transport.get_write_buffer_size(), now, written=…)
     about once a second, each peer of ``takers()``   unsent(peer, transport.get_write_buffer_size(), now)
-    bytes of a request were kept, or used            unfinished(peer, how many are kept now)
+    bytes of requests came, or were used             unfinished(peer, how many are there now, now, progress=…)
+    something is remembered, or forgotten            kept(peer, how many bytes that is now)
     the connection was closed                        forget(peer)
     ``over`` is true, or about once a second         close each peer of ``excess(now)``, with the reason given there
 
 A transport tells nobody when part of its buffer has gone out, hence the look once a second. Answers that must never be
 refused (acknowledgements, HA) count like others: it is the reader with the most unsent bytes that is closed for them.
+
+Of unfinished requests the oldest go first, not the largest: a frame of an honest sender is large for a moment, those of
+peers that let theirs trickle are there for as long as they like.
 """
 
 from __future__ import annotations
@@ -30,7 +35,8 @@ class Reason(StrEnum):
 
     STALLED = "the peer took none of its answers for too long"
     UNSENT = "answers that peers do not take fill the memory that is set aside, and this peer has most of them"
-    UNFINISHED = "unfinished requests fill the memory that is set aside, and this peer has most of them"
+    UNFINISHED = "unfinished requests fill the memory that is set aside, and this peer's has been so for longest"
+    KEPT = "what is remembered of peers fills the memory that is set aside, and most of it is this peer's"
 
 
 @dataclass(frozen=True)
@@ -48,20 +54,27 @@ class _Unsent:
     moved_at: float  # when the peer last took something, or had nothing to take
 
 
+@dataclass(slots=True)
+class _Unfinished:
+    size: int
+    since: float  # when a request of this peer was last served, or it had none
+
+
 class Budget(Generic[Peer]):
     """See the module. Times are seconds of one clock that never goes back."""
 
     def __init__(self, limit_bytes: int, stalled_after_s: float) -> None:
-        """``limit_bytes`` bounds unsent and unfinished bytes together; ``stalled_after_s`` is how long a peer may take
+        """``limit_bytes`` bounds what is held of all kinds together; ``stalled_after_s`` is how long a peer may take
         none of its answers."""
         self.limit_bytes, self._stalled_after_s = limit_bytes, stalled_after_s
-        self.unsent_bytes = self.unfinished_bytes = 0
+        self.unsent_bytes = self.unfinished_bytes = self.kept_bytes = 0
         self._unsent: dict[Peer, _Unsent] = {}
-        self._unfinished: dict[Peer, int] = {}
+        self._unfinished: dict[Peer, _Unfinished] = {}
+        self._kept: dict[Peer, int] = {}
 
     @property
     def held_bytes(self) -> int:
-        return self.unsent_bytes + self.unfinished_bytes
+        return self.unsent_bytes + self.unfinished_bytes + self.kept_bytes
 
     @property
     def over(self) -> bool:
@@ -87,15 +100,36 @@ class Budget(Generic[Peer]):
             found.moved_at = now
         found.size = size
 
-    def unfinished(self, peer: Peer, size: int) -> None:
-        """``size`` bytes are kept now of what the peer sent."""
-        self.unfinished_bytes += size - self._unfinished.pop(peer, 0)
+    def unfinished(self, peer: Peer, size: int, now: float, *, progress: bool = False) -> None:
+        """``size`` bytes are there now of requests that are not served; ``progress``: one was since this was last told.
+
+        Fewer bytes than before are progress too.
+        """
+        found = self._unfinished.get(peer)
+        if found is None:
+            if size:
+                self._unfinished[peer] = _Unfinished(size, now)
+                self.unfinished_bytes += size
+            return
+        self.unfinished_bytes += size - found.size
+        if not size:
+            del self._unfinished[peer]
+            return
+        if progress or size < found.size:
+            found.since = now
+        found.size = size
+
+    def kept(self, peer: Peer, size: int) -> None:
+        """``size`` bytes are remembered of the peer now."""
+        self.kept_bytes += size - self._kept.pop(peer, 0)
         if size:
-            self._unfinished[peer] = size
+            self._kept[peer] = size
 
     def forget(self, peer: Peer) -> None:
         """Its connection is closed; nothing is held for it."""
-        self.unfinished(peer, 0)
+        self.kept(peer, 0)
+        if (request := self._unfinished.pop(peer, None)) is not None:
+            self.unfinished_bytes -= request.size
         if (found := self._unsent.pop(peer, None)) is not None:
             self.unsent_bytes -= found.size
 
@@ -103,23 +137,13 @@ class Budget(Generic[Peer]):
         """The peers that have answers to take, in the order in which these began to wait."""
         return tuple(self._unsent)
 
-    def largest(self) -> Excess[Peer] | None:
-        """The peer to close when memory is short; None if nothing is held.
-
-        It is the one with the most unsent bytes, unless unfinished requests are more than all unsent bytes: then
-        closing readers would not help, and it is the one with the most of those.
-        """
-        if self._unsent and self.unsent_bytes >= self.unfinished_bytes:
-            peer = max(self._unsent, key=lambda found: self._unsent[found].size)
-            return Excess(peer, Reason.UNSENT, self._unsent[peer].size)
-        if self._unfinished:
-            peer = max(self._unfinished, key=self._unfinished.__getitem__)
-            return Excess(peer, Reason.UNFINISHED, self._unfinished[peer])
-        return None
-
     def excess(self, now: float) -> list[Excess[Peer]]:
-        """The peers to close now, which are forgotten: those that took nothing for too long, then the largest until
-        the rest fits."""
+        """The peers to close now, which are forgotten: those that took nothing for too long, then as many as it takes
+        for the rest to fit.
+
+        These are of the kind of which most is held: closing others would not help. The largest go first, of unfinished
+        requests the oldest.
+        """
         limit = now - self._stalled_after_s
         found = [
             Excess(peer, Reason.STALLED, unsent.size)
@@ -128,7 +152,38 @@ class Budget(Generic[Peer]):
         ]
         for stalled in found:
             self.forget(stalled.peer)
-        while self.over and (largest := self.largest()) is not None:
-            self.forget(largest.peer)
-            found.append(largest)
+        if self.over:
+            found += self._until_the_rest_fits()
         return found
+
+    def _until_the_rest_fits(self) -> list[Excess[Peer]]:
+        waiting = {
+            Reason.UNSENT: sorted(self._unsent, key=lambda peer: self._unsent[peer].size),
+            Reason.UNFINISHED: sorted(self._unfinished, key=self._age, reverse=True),
+            Reason.KEPT: sorted(self._kept, key=self._kept.__getitem__),
+        }
+        found = []
+        while self.over:
+            sums = {
+                Reason.UNSENT: self.unsent_bytes, Reason.UNFINISHED: self.unfinished_bytes,
+                Reason.KEPT: self.kept_bytes,
+            }  # fmt: skip
+            reason = max(sums, key=sums.__getitem__)
+            peer = waiting[reason].pop()
+            size = self._size(peer, reason)
+            if size:
+                self.forget(peer)
+                found.append(Excess(peer, reason, size))
+        return found
+
+    def _age(self, peer: Peer) -> tuple[float, int]:
+        """Ascends from the oldest unfinished request to the newest; of equal ones the largest is first."""
+        request = self._unfinished[peer]
+        return request.since, -request.size
+
+    def _size(self, peer: Peer, reason: Reason) -> int:
+        """What is held of that kind; 0 for a peer that was forgotten for another."""
+        if reason is Reason.KEPT:
+            return self._kept.get(peer, 0)
+        found = self._unsent.get(peer) if reason is Reason.UNSENT else self._unfinished.get(peer)
+        return found.size if found is not None else 0

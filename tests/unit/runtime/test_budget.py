@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ def test_the_largest_holder_of_unsent_bytes_goes_first_and_no_more_than_needed()
     held = budget()
     for peer, size in (("a", 300), ("b", 500), ("c", 200)):
         held.unsent(peer, size, 0.0, written=size)
-    held.unfinished("d", 1)
+    held.unfinished("d", 1, 0.0)
     assert held.over
     assert held.excess(0.0) == [Excess("b", Reason.UNSENT, 500)]
     assert (held.held_bytes, held.over, held.takers()) == (501, False, ("a", "c"))
@@ -37,8 +38,40 @@ def test_an_unfinished_request_does_not_cost_a_reader_when_requests_are_what_fil
     held = budget()
     held.unsent("reader", 300, 0.0, written=300)
     for number in range(3):
-        held.unfinished(f"writer {number}", 250 + number)
-    assert [(found.peer, found.reason) for found in held.excess(0.0)] == [("writer 2", Reason.UNFINISHED)]
+        held.unfinished(f"writer {number}", 250 + number, float(number))
+    assert [(found.peer, found.reason) for found in held.excess(3.0)] == [("writer 0", Reason.UNFINISHED)]
+
+
+def test_peers_that_let_their_frames_trickle_go_before_one_that_sends_a_large_one() -> None:
+    held = budget()
+    for number in range(9):
+        held.unfinished(f"stranger {number}", 100, 0.0)
+    held.unfinished("stranger 0", 101, 10.0)  # a byte more is no progress
+    for size in (60, 120, 240):
+        held.unfinished("sender", size, 10.0)
+    gone = held.excess(10.0)
+    assert gone[0].peer == "stranger 0" and len(gone) == 2 and gone[1].peer.startswith("stranger")
+    assert {found.reason for found in gone} == {Reason.UNFINISHED}
+
+
+@pytest.mark.parametrize(("size", "progress"), [(500, True), (100, False)])
+def test_who_has_had_a_request_served_begins_anew(size: int, progress: bool) -> None:
+    held = budget()
+    held.unfinished("busy", 400, 0.0)
+    held.unfinished("other", 400, 5.0)
+    held.unfinished("busy", size, 9.0, progress=progress)
+    held.unfinished("third", 1000, 10.0)
+    assert held.excess(10.0)[0].peer == "other"
+
+
+def test_what_is_remembered_costs_those_of_whom_most_is() -> None:
+    held = budget()
+    held.kept("idle", 100)
+    held.kept("stranger", 700)
+    held.unfinished("sender", 300, 0.0)
+    assert held.excess(0.0) == [Excess("stranger", Reason.KEPT, 700)]
+    held.kept("idle", 0)
+    assert (held.kept_bytes, held.held_bytes) == (0, 300)
 
 
 def test_who_takes_nothing_for_a_time_goes_though_there_is_room() -> None:
@@ -82,14 +115,17 @@ def test_who_has_nothing_to_take_is_never_late() -> None:
 def test_nothing_held_is_nobody_s() -> None:
     held = budget()
     held.unsent("a", 0, 0.0, written=5)
-    held.unfinished("a", 0)
-    assert (held.largest(), held.takers(), held.held_bytes) == (None, (), 0)
+    held.unfinished("a", 0, 0.0)
+    held.kept("a", 0)
+    assert (held.excess(1e9), held.takers(), held.held_bytes) == ([], (), 0)
     held.forget("unknown")
 
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(("unsent", "unfinished", "forget", "excess")), st.integers(0, 4), st.integers(0, LIMIT // 2)
+        st.sampled_from(("unsent", "unfinished", "kept", "forget", "excess")),
+        st.integers(0, 4),
+        st.integers(0, LIMIT // 2),
     ),
     max_size=60,
 )
@@ -100,6 +136,7 @@ def test_sums_are_those_of_a_recount(events: list[tuple[str, int, int]], seed: i
     held: Budget[int] = Budget(LIMIT, PATIENCE)
     unsent: dict[int, int] = {}
     unfinished: dict[int, int] = {}
+    kept: dict[int, int] = {}
     now, chance = 0.0, random.Random(seed)
     for event, peer, size in events:
         now += chance.random() * PATIENCE / 2
@@ -107,15 +144,19 @@ def test_sums_are_those_of_a_recount(events: list[tuple[str, int, int]], seed: i
             held.unsent(peer, size, now, written=chance.randrange(LIMIT))
             unsent[peer] = size
         elif event == "unfinished":
-            held.unfinished(peer, size)
+            held.unfinished(peer, size, now, progress=chance.random() < 0.5)
             unfinished[peer] = size
+        elif event == "kept":
+            held.kept(peer, size)
+            kept[peer] = size
         elif event == "forget":
             held.forget(peer)
-            unsent.pop(peer, None), unfinished.pop(peer, None)
+            unsent.pop(peer, None), unfinished.pop(peer, None), kept.pop(peer, None)
         else:
             for found in held.excess(now):
-                unsent.pop(found.peer, None), unfinished.pop(found.peer, None)
+                unsent.pop(found.peer, None), unfinished.pop(found.peer, None), kept.pop(found.peer, None)
             assert not held.over
         assert held.unsent_bytes == sum(unsent.values())
         assert held.unfinished_bytes == sum(unfinished.values())
+        assert held.kept_bytes == sum(kept.values())
         assert sorted(held.takers()) == sorted(peer for peer, size in unsent.items() if size)

@@ -128,8 +128,8 @@ class BookieServer:
             self._ticking = self._loop.call_later(TICK_S, self._tick)
         self._changed()
 
-    def unfinished(self, session: Session, size: int) -> None:
-        self._budget.unfinished(session, size)
+    def unfinished(self, session: Session, size: int, progress: bool) -> None:
+        self._budget.unfinished(session, size, self._loop.time(), progress=progress)
         self._changed()
 
     def forget(self, session: Session) -> None:

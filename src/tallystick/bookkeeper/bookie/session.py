@@ -51,8 +51,8 @@ class Crowd(Protocol):
         """So many bytes are kept for the peer to take; ``taken``: it took some since this was last told."""
         ...
 
-    def unfinished(self, session: Session, size: int) -> None:
-        """So many bytes are kept of requests that are not answered yet."""
+    def unfinished(self, session: Session, size: int, progress: bool) -> None:
+        """So many bytes are kept of requests that are not answered yet; ``progress``: one was served since."""
         ...
 
     def wait(self, session: Session, kind: Kind) -> None:
@@ -84,6 +84,7 @@ class Session(asyncio.BufferedProtocol):
         self._need = 1  # so many bytes make it worthwhile to look
         self._held = 0  # bytes of answers that wait for the disk
         self._kept = 0  # bytes that the crowd was told of
+        self._served = False  # a request, since then
         self._writes: deque[int] = deque()  # bytes of each write of which the peer has not taken all
         self._unsent_bytes = 0  # what it has not taken of them
         self._unsent = False  # the peer does not take its answers
@@ -164,7 +165,8 @@ class Session(asyncio.BufferedProtocol):
         kept = self._size + (self._held if self._held > _ACKS_BYTES else 0)
         if kept != self._kept and not self._transport.is_closing():
             self._kept = kept
-            self._crowd.unfinished(self, kept)
+            self._crowd.unfinished(self, kept, self._served)
+        self._served = False
 
     def _write(self, answers: Sequence[bytes], size: int) -> None:
         self._transport.writelines(answers)
@@ -205,6 +207,7 @@ class Session(asyncio.BufferedProtocol):
             self._chunks = [data[served.position :]]
             self._size = len(data) - served.position
         self._need = served.need or 1
+        self._served = served.position > 0
         if served.when_durable:
             self._held += served.durable_size
             self._around.committer.hold(self, served.when_durable)

@@ -115,6 +115,7 @@ def _connections(view: View) -> Iterator[Metric]:
     )
     held.add_metric(["unsent"], view.memory.unsent_bytes)
     held.add_metric(["unfinished"], view.memory.unfinished_bytes)
+    held.add_metric(["kept"], view.memory.kept_bytes)
     yield held
     yield CounterMetricFamily(
         "broker_connections_dropped_total", "Connections closed for what they made it hold", view.memory.dropped

@@ -27,7 +27,7 @@ class _Collector:
         yield brokers
         yield GaugeMetricFamily("nameserver_topics", "Topics of all brokers", len(routes.topics()))
         yield GaugeMetricFamily("nameserver_connections", "Open connections", server.connections)
-        held = server.memory.unsent_bytes + server.memory.unfinished_bytes
+        held = server.memory.unsent_bytes + server.memory.unfinished_bytes + server.memory.kept_bytes
         yield GaugeMetricFamily("nameserver_held_bytes", "Held in memory for clients", held)
         requests = CounterMetricFamily("nameserver_requests_total", "Requests answered", labels=["code"])
         for code in sorted(self._requests):

@@ -109,7 +109,8 @@ class Link(asyncio.BufferedProtocol):
     def keep(self, size: int) -> None:
         """``size`` bytes more, or less if it is negative, are kept of requests that wait to be served."""
         self._waiting += size
-        self._tell_unfinished()
+        if self._around.memory is not None and self.alive:
+            self._around.memory.kept(self, self._waiting)
 
     def busy(self, change: int) -> None:
         """A server put off one request more, or one less: until all are served it reads no more of this peer."""
@@ -179,11 +180,11 @@ class Link(asyncio.BufferedProtocol):
         self._out = []
         self._out_wire = self._out_held = 0
 
-    def _tell_unfinished(self) -> None:
-        memory, size = self._around.memory, self._reader.kept_bytes + self._waiting
+    def _tell_unfinished(self, *, progress: bool) -> None:
+        memory, size = self._around.memory, self._reader.kept_bytes
         if memory is not None and self.alive and size != self._unfinished:
             self._unfinished = size
-            memory.unfinished(self, size)
+            memory.unfinished(self, size, progress=progress)
 
     # asyncio's side
 
@@ -220,7 +221,7 @@ class Link(asyncio.BufferedProtocol):
             self._around.refused(self, error)
             self.abort(f"broke the protocol: {error}")
             return
-        self._tell_unfinished()
+        self._tell_unfinished(progress=bool(commands))
         if commands and self.alive:
             self._around.received(self, commands)
 

@@ -51,6 +51,10 @@ class Memory:
     def unfinished_bytes(self) -> int:
         return self._budget.unfinished_bytes
 
+    @property
+    def kept_bytes(self) -> int:
+        return self._budget.kept_bytes
+
     def unsent(self, holder: Holder, size: int, *, written: int) -> None:
         """``size`` bytes wait for the peer to take them; ``written`` were given to it since the last call."""
         self._budget.unsent(holder, size, self._clock.now(), written=written)
@@ -59,9 +63,15 @@ class Memory:
         if self._budget.over:
             self._drop()
 
-    def unfinished(self, holder: Holder, size: int) -> None:
-        """``size`` bytes are kept of requests that are not served yet."""
-        self._budget.unfinished(holder, size)
+    def unfinished(self, holder: Holder, size: int, *, progress: bool) -> None:
+        """``size`` bytes are there of a request that has not come whole; ``progress``: one came whole since."""
+        self._budget.unfinished(holder, size, self._clock.now(), progress=progress)
+        if self._budget.over:
+            self._drop()
+
+    def kept(self, holder: Holder, size: int) -> None:
+        """``size`` bytes are kept of heartbeats, and of requests that wait."""
+        self._budget.kept(holder, size)
         if self._budget.over:
             self._drop()
 

@@ -22,7 +22,7 @@ class Peer:
 def held() -> Memory:
     memory = Memory(SystemClock(), Events(), 1000, 60.0)
     for size in (900, 500):
-        memory.unfinished(Peer(), size)
+        memory.unfinished(Peer(), size, progress=False)
     return memory
 
 

@@ -259,12 +259,12 @@ async def test_what_waits_to_be_served_counts_until_it_is_or_its_connection_ends
     bench.heard.react = lambda link, command: link.keep(1000)
     peer = await bench.peer()
     peer.send(asked(1), asked(2))
-    await until(lambda: bench.server.memory.unfinished_bytes == 2000)
+    await until(lambda: bench.server.memory.kept_bytes == 2000)
     peer.writer.close()
     await until(lambda: bench.heard.closed_links)
-    assert bench.server.memory.unfinished_bytes == 0
+    assert bench.server.memory.kept_bytes == 0
     bench.heard.closed_links[0].keep(-1000)
-    assert bench.server.memory.unfinished_bytes == 0
+    assert bench.server.memory.kept_bytes == 0
 
 
 async def test_connections_beyond_the_limit_are_refused(bench: Any) -> None:
