@@ -15,7 +15,7 @@ import pytest
 
 from support.forking import in_child
 from support.waiting import until
-from tallystick.bookkeeper.metadata import sqlite_thread
+from tallystick.bookkeeper.metadata import sqlite_file, sqlite_thread
 from tallystick.bookkeeper.metadata.sqlite import SqliteDriver
 from tallystick.bookkeeper.metadata.sqlite_leases import Lease, boot_now
 from tallystick.bookkeeper.metadata.sqlite_store import SqliteStore
@@ -426,3 +426,22 @@ async def test_a_place_that_somebody_cleared_is_taken_again(driver: SqliteDriver
     await until(is_back)
     assert not registration.lost.is_set()
     await bookie.close()
+
+
+def test_of_those_with_locks_the_one_that_writes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, locks = tmp_path / "metadata.db", tmp_path / "locks"
+    shared = tmp_path / "metadata.db-shm"
+    shared.touch()
+    found, byte = shared.stat(), sqlite_file.WRITE_LOCK_BYTE
+    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    lines = [
+        f"1: POSIX  ADVISORY  READ 1 {place} {byte} {byte}",
+        f"2: FLOCK  ADVISORY  WRITE 2 {place} {byte} {byte}",
+        f"3: -> POSIX  ADVISORY  WRITE 3 {place} {byte} {byte}",
+        f"4: POSIX  ADVISORY  WRITE 4 {place} {byte + 1} {byte + 1}",
+        f"5: POSIX  ADVISORY  WRITE {os.getpid()} {place} {byte} {byte}",
+    ]
+    monkeypatch.setattr(sqlite_file, "LOCKS", locks)
+    for count, holder in ((4, {}), (5, {"pid": os.getpid()})):
+        locks.write_text("\n".join(lines[:count]) + "\n")
+        assert sqlite_file.lock_holder(str(path)) == holder

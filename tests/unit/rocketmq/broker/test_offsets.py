@@ -233,6 +233,28 @@ def test_h13_a_commit_of_a_slave_does_not_undo_a_later_reset(two: tuple[Offsets,
 
 
 @pytest.mark.rule("H13")
+def test_h13_who_goes_back_at_a_slave_is_told_of_all_the_same(two: tuple[Offsets, Offsets]) -> None:
+    """Counters are the master's: a slave that stepped them would be believed nothing any more."""
+    at_master, at_slave = two
+    at_slave.commit("T", "g", 0, 100)
+    at_slave.commit("T", "g", 0, 60)
+    assert at_slave.resets.get("T@g", 0) == 0
+    assert taken_from(at_slave, at_master) == [True]
+    assert at_master.get("T", "g", 0) == 60
+
+
+@pytest.mark.rule("H13")
+def test_h13_a_commit_that_outlives_a_copy_keeps_its_counter(two: tuple[Offsets, Offsets]) -> None:
+    at_master, at_slave = two
+    at_master.reset("T", "g", 0, 10)
+    at_slave.replace(copy_of(at_master), at_master.resets.table())
+    at_slave.commit("T", "g", 0, 30)
+    at_slave.replace(copy_of(at_master), at_master.resets.table())  # the master could not be told
+    assert taken_from(at_slave, at_master) == [True]
+    assert at_master.get("T", "g", 0) == 30
+
+
+@pytest.mark.rule("H13")
 def test_h13_who_goes_back_by_a_commit_at_the_master_does_so_on_purpose(two: tuple[Offsets, Offsets]) -> None:
     at_master, at_slave = two
     at_slave.commit("T", "g", 0, 100)

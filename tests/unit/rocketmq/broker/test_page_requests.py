@@ -5,7 +5,8 @@ import pytest
 from support.admin_desk import Desk
 from tallystick.rocketmq.broker import offset_pages
 from tallystick.rocketmq.broker.offset_pages import OFFSETS
-from tallystick.rocketmq.wire.values import RequestCode
+from tallystick.rocketmq.wire.bodies import OffsetTable
+from tallystick.rocketmq.wire.values import DataVersion, RequestCode
 
 PAGE = RequestCode.GET_TABLE_PAGE
 
@@ -25,6 +26,9 @@ def test_a_page_of_another_snapshot_begins_the_table_again(monkeypatch: pytest.M
     assert b"g1" in bytes(again.body)
     last = desk.ask(PAGE, {"table": OFFSETS, "start": 10**12, "snapshot": again.fields["snapshot"]})
     assert "next" not in last.fields
+    desk.tables.offsets.replace(OffsetTable(DataVersion(0, 5, 5), {"T@g9": {0: 9}}))
+    copied = desk.ask(PAGE, {"table": OFFSETS, "start": 2, "snapshot": again.fields["snapshot"]})
+    assert copied.fields["snapshot"] != again.fields["snapshot"] and b"g9" in bytes(copied.body)
 
 
 def test_a_page_ends_with_the_group_that_fills_it(monkeypatch: pytest.MonkeyPatch) -> None:

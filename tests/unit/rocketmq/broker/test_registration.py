@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -16,6 +17,7 @@ from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.headers import RegisterBrokerAnswer
+from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import TopicConfig
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
@@ -217,3 +219,58 @@ async def test_without_name_servers_there_is_nothing_to_do() -> None:
     broker.registrar.announced(lambda: known.append(True))
     await broker.close()
     assert (broker.found, known) == ([], [True])
+
+
+class SlowNameServer:
+    """Stands for the client of name servers: each question is answered when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[asyncio.Future[None]] = []
+
+    async def ask(self, name: str, command: Command, timeout_s: float) -> Command:
+        self.asked.append(asyncio.get_running_loop().create_future())
+        await self.asked[-1]
+        return command.answer(0)
+
+    async def was_asked(self, times: int) -> None:
+        await until(lambda: len(self.asked) == times)
+
+
+@pytest.fixture
+async def slow() -> SlowNameServer:
+    return SlowNameServer()
+
+
+@pytest.fixture
+async def registrar(slow: SlowNameServer) -> AsyncIterator[Registrar]:
+    topics = Topics(TopicDefaults("b0", "c0"), SteppingClock(), lambda: None)
+    client = cast("RemotingClient", slow)
+    made = Registrar(client, Events(), MASTER, ["n:9876"], topics.table, lambda masters: None, 5.0)
+    made.start()
+    yield made
+    for task in made.tasks:
+        task.cancel()
+
+
+async def test_a_topic_that_is_made_during_a_registration_is_announced_by_the_next(
+    slow: SlowNameServer, registrar: Registrar
+) -> None:
+    done: list[int] = []
+    await slow.was_asked(1)  # without the topic
+    registrar.changed()
+    registrar.announced(lambda: done.append(len(slow.asked)))
+    slow.asked[0].set_result(None)
+    await slow.was_asked(2)
+    assert done == []
+    slow.asked[1].set_result(None)
+    await until(lambda: done == [2])
+
+
+async def test_each_loss_of_a_connection_brings_a_registration(slow: SlowNameServer, registrar: Registrar) -> None:
+    for times in range(1, 4):
+        await slow.was_asked(times)
+        slow.asked[-1].set_result(None)
+        await until(lambda: registrar.registered == {"n:9876": ""})
+        await asyncio.sleep(0)
+        registrar.lost("n:9876")
+    await slow.was_asked(4)

@@ -286,3 +286,20 @@ def test_without_the_setting_a_late_slave_is_waited_for_again() -> None:
     waits(acks, 10)
     acks.tick(3.0)
     assert acks.available(10) and not acks.is_late("a")
+
+
+def test_what_is_durable_stays_so_whichever_flush_reports_last() -> None:
+    acks = core()
+    acks.flushed(100, 0.0)
+    acks.flushed(50, 0.0)
+    settled = acks.appended(90, 0.0, flush=True, replicas=False)
+    assert settled.settles == (Settle(settled.ticket, OK),)
+
+
+@pytest.mark.rule("H10")
+def test_h10_a_slave_that_reports_less_than_its_log_has_is_not_farther_away_for_it() -> None:
+    """One that syncs before it reports tells of what is durable; its log was longer when it came."""
+    acks = core(1000)
+    acks.reported("a", 400, 0.0)
+    assert acks.in_sync(999 + SETTINGS.max_gap_bytes) == 1
+    assert acks.in_sync(1000 + SETTINGS.max_gap_bytes) == 0

@@ -124,6 +124,12 @@ def test_a_store_of_the_version_before_opens_and_goes_on() -> None:
     )
     shelf.disk.unlink(f"{ROOT}/{SIDECAR}")
     shelf.disk.open(f"{ROOT}/{SIDECAR}", create=True).write([packed, struct.pack(">I", crc32c(packed))], 512)
+    last_synced = known.synced - 10
+    shelf.disk.flip(FIRST_FILE, last_synced)
+    with pytest.raises(CorruptRecord, match="it was synced"):
+        shelf.open()
+    shelf.disk.flip(FIRST_FILE, last_synced)
+    shelf.disk.kill()
     shelf.open()
     assert len(shelf.bodies()) == 10
     shelf.disk.kill()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 import struct
+import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tallystick.codec.checksum import crc32c
 from tallystick.errors import DiskFull, StorageError
 from tallystick.rocketmq.store.synced import SIDECAR, Synced, SyncedFile, read_synced
-from tallystick.runtime.disk import BLOCK_BYTES
+from tallystick.runtime.disk import BLOCK_BYTES, OsDisk
 from tallystick.sim.disk import Crashed, SimDisk
 
 PATH = f"/store/{SIDECAR}"
@@ -167,3 +169,12 @@ def test_a_record_of_the_version_before_is_read_once(disk: SimDisk) -> None:
     assert found is not None and (found.number, found.synced) == (10, 900)
     disk.flip(PATH, BLOCK_BYTES + 20)
     assert read_synced(disk, "/store") is None, "nothing of it is left to be believed"
+
+
+def test_its_thread_ends_with_it(tmp_path: Path) -> None:
+    file = SyncedFile(OsDisk(), str(tmp_path))
+    file.write(Synced(file_bytes=100))
+    file.sync(10, 10, 0, lambda: None)
+    assert "tally-synced" in [thread.name for thread in threading.enumerate()]
+    file.close()
+    assert "tally-synced" not in [thread.name for thread in threading.enumerate()]
