@@ -41,7 +41,7 @@ class Master(Desk):
             self.asked.append(command.code)
             self.fields |= command.fields
             react = self.react.get(command.code)
-            link.send((react(command) if react else None) or self.admin.handle(link, command))
+            link.send((react(command) if react else None) or self.handle(command))
 
     def closed(self, link: Link) -> None:
         pass

@@ -159,7 +159,10 @@ class Node:
 
     def answer(self, command: Command) -> Command:
         answer = self.admin.handle(cast("Link", _Caller()), command)
-        return answer.command if isinstance(answer, Later) else answer
+        if not isinstance(answer, Later):
+            return answer
+        answer.when(lambda: None)
+        return answer.command
 
 
 class _Unwaited:

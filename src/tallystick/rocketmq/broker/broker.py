@@ -38,6 +38,7 @@ from tallystick.rocketmq.broker.send import Sends
 from tallystick.rocketmq.broker.sendback import SendBack
 from tallystick.rocketmq.broker.server import BrokerServer, Requests
 from tallystick.rocketmq.broker.settings import FAST_PORT_BELOW, BrokerSettings
+from tallystick.rocketmq.broker.slices import Slices
 from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.ha.acks import Settle
 from tallystick.rocketmq.remoting.client import RemotingClient
@@ -144,6 +145,8 @@ class Broker:
 
     def _build_parts(self, store: MessageStore) -> Parts:
         settings, tables = self.settings, self.tables
+        slices = Slices(self._outside.clock)
+        self._stack.push_async_callback(slices.close)
         ha_port = self.ha_address[1] if self.ha_address is not None else settings.listen_ha_port
         identity = Identity(
             settings.cluster, settings.name, settings.broker_id, f"{settings.client_host}:{self.address[1]}",
@@ -153,7 +156,7 @@ class Broker:
             settings, identity, self._outside.clock, self._outside.events, store, tables.topics, tables.groups,
             tables.offsets, tables.delays, Clients(), QueueLocks(),
             self._ha_status, self._saver, {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(store)},
-            counts=self.counts, announced=self._announced, finish_deletion=self._deletions.finish,
+            counts=self.counts, announced=self._announced, finish_deletion=self._deletions.finish, sliced=slices.make,
         )  # fmt: skip
 
     def _build_requests(self) -> None:

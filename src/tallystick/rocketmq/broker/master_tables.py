@@ -14,6 +14,7 @@ from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPage
 from tallystick.rocketmq.broker.offsets import Commit
 from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueueEndsPage
 from tallystick.rocketmq.broker.resets import ResetTable
+from tallystick.rocketmq.broker.slices import in_slices
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import (
@@ -21,18 +22,21 @@ from tallystick.rocketmq.wire.bodies import (
     GroupTable,
     KvTable,
     OffsetTable,
+    OffsetTablePart,
     TopicStats,
     TopicTableAnswer,
     read_stats,
 )
 from tallystick.rocketmq.wire.headers import Header
 from tallystick.rocketmq.wire.remoting import Command, request
-from tallystick.rocketmq.wire.values import DataVersion, PullFlag, RequestCode, ResponseCode
+from tallystick.rocketmq.wire.split import split
+from tallystick.rocketmq.wire.values import DataVersion, Int32, Int64, PullFlag, RequestCode, ResponseCode
 from tallystick.runtime.clock import Clock
 
 ANSWER_S = 3.0
 PAGES_S = 60.0  # for all pages of one table
 PAGE_ENTRIES = 2000
+PART_BYTES = 64 * 1024  # of a text that is read in slices
 INSTANCE = "tallyInstance"  # the field that names the process whose log was proven; an original passes over it
 TOTALS = {
     RequestCode.GET_ALL_TOPIC_CONFIG: "totalTopicNum",
@@ -93,7 +97,23 @@ class MasterTables:
             if error.response_code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
         answer = await self._good(request(RequestCode.GET_ALL_CONSUMER_OFFSET))
-        return dialect.read_as(bytes(answer.body), OffsetTable, bounded=False), None
+        return await self._read_offsets(bytes(answer.body)), None
+
+    async def _read_offsets(self, text: bytes) -> OffsetTable:
+        """All in one text, which may take a second to read: some milliseconds at a time."""
+        parts = (dialect.read_as(part, OffsetTablePart, bounded=False) for part in split(text, PART_BYTES))
+        version: DataVersion | None = None
+        offsets: dict[str, dict[Int32, Int64]] | None = None
+        pulled: dict[str, dict[Int32, Int64]] = {}
+        for part in await in_slices(parts, self._clock):
+            version = part.version or version
+            if part.offsets is not None:
+                offsets = {} if offsets is None else offsets
+                offsets.update(part.offsets)
+            pulled.update(part.pull_offsets or {})
+        if version is None or offsets is None:
+            raise RemoteProtocolError("the master's table of consumer offsets has none", address=self._address)
+        return OffsetTable(version, offsets, pulled)
 
     async def delays(self) -> tuple[bytes, DelayTable]:
         """As the master wrote it, and what that says."""

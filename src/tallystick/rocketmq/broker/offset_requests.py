@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from tallystick.rocketmq.broker.answers import OK, Answer, refusal
+from tallystick.errors import BrokerError
+from tallystick.rocketmq.broker.answers import OK, Answer, Later, refusal
 from tallystick.rocketmq.broker.offsets import Commit
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.store.values import GetStatus
@@ -80,17 +81,36 @@ class OffsetRequests:
             raise refusal(ResponseCode.INVALID_PARAMETER, remark)
         return command.answer(OK, None, {})
 
-    def _all(self, peer: str, command: Command) -> Command:
+    def _all(self, peer: str, command: Command) -> Later:
         """For an original slave. It does not know the pull offsets, and its parser skips only what is strict JSON."""
-        body = dialect.write_strict(self._parts.offsets.table())
-        if len(body) > MAX_TABLE_BYTES:
-            remark = (
-                f"the consumer offsets have {len(body)} bytes, and a frame at most {MAX_TABLE_BYTES}: only a slave of "
-                "ours, which asks for pages, can copy them"
-            )
-            self._refused(peer, remark)
-            raise refusal(ResponseCode.SYSTEM_ERROR, remark)
-        return command.answer(OK, body=body)
+        answer = command.answer(OK)
+
+        def when(send: Callable[[], None]) -> None:
+            def made(pieces: list[bytes] | Exception) -> None:
+                if isinstance(pieces, Exception):
+                    remark = pieces.message if isinstance(pieces, BrokerError) else repr(pieces)
+                    answer.code, answer.remark = ResponseCode.SYSTEM_ERROR, remark
+                    self._refused(peer, remark)
+                else:
+                    answer.body = b"".join(pieces)
+                send()
+
+            self._parts.sliced(self._bounded(dialect.write_lines(self._parts.offsets.table())), made)
+
+        return Later(answer, when)
+
+    def _bounded(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """Raises BrokerError when they are more than a frame takes."""
+        size = 0
+        for piece in pieces:
+            size += len(piece)
+            if size > MAX_TABLE_BYTES:
+                remark = (
+                    f"the consumer offsets have more than the {MAX_TABLE_BYTES} bytes of a frame: only a slave of "
+                    "ours, which asks for pages, can copy them"
+                )
+                raise refusal(ResponseCode.SYSTEM_ERROR, remark)
+            yield piece
 
     def _refused(self, peer: str, remark: str) -> None:
         """Said once a host: a slave asks every ten seconds."""

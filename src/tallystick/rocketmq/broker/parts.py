@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tallystick.rocketmq.broker.clients import Clients
@@ -16,6 +16,7 @@ from tallystick.rocketmq.broker.pages import PagedTable
 from tallystick.rocketmq.broker.registration import Identity
 from tallystick.rocketmq.broker.saves import Saves
 from tallystick.rocketmq.broker.settings import BrokerSettings
+from tallystick.rocketmq.broker.slices import at_once
 from tallystick.rocketmq.broker.topics import Topics
 from tallystick.rocketmq.broker.traffic import Traffic
 from tallystick.rocketmq.remoting.link import Link
@@ -26,6 +27,9 @@ from tallystick.runtime.events import Events
 
 # Calls what it is given when the name servers know the topics as they are now, or cannot be told in time.
 Announced = Callable[[Callable[[], None]], None]
+
+# Makes the parts of a long text some milliseconds at a time, and gives all of them, or what it raised, to what follows.
+Sliced = Callable[[Iterable[bytes], Callable[[list[bytes] | Exception], None]], None]
 
 
 def _at_once(done: Callable[[], None]) -> None:
@@ -54,5 +58,6 @@ class Parts:
     counts: Counts = field(default_factory=Counts)
     announced: Announced = _at_once
     finish_deletion: Finish = finish_at_once
+    sliced: Sliced = at_once
     # By topic, group and queue id: where an operator set a group, until its next pull is told.
     moved: dict[tuple[str, str, int], int] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from tallystick.errors import StorageError
 from tallystick.rocketmq.broker.config_files import RESETS, ConfigFiles
 from tallystick.rocketmq.broker.saves import Done
+from tallystick.rocketmq.broker.slices import in_slices
 from tallystick.rocketmq.broker.tables import URGENT, Tables
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command
@@ -23,7 +24,6 @@ from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 
 PERIOD_S = 5.0  # flushConsumerOffsetInterval
-SLICE_S = 0.005  # of the loop, for a part of a text
 
 
 class Saver:
@@ -119,12 +119,6 @@ class Saver:
 
     async def _save(self, name: str) -> None:
         """Raises StorageError."""
-        pieces: list[bytes] = []
-        ends_at = self._clock.now() + SLICE_S
-        for piece in self._tables.text(name):
-            pieces.append(piece)
-            if self._clock.now() >= ends_at:
-                await asyncio.sleep(0)
-                ends_at = self._clock.now() + SLICE_S
+        pieces = await in_slices(self._tables.text(name), self._clock)
         await self._loop.run_in_executor(self._thread, self._files.save, name, *pieces)
         self._tables.saved(name)

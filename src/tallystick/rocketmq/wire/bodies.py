@@ -67,6 +67,14 @@ class OffsetTable(msgspec.Struct, frozen=True):
     group_topics: dict[str, list[str]] = field(default_factory=dict, name="groupTopicMap")
 
 
+class OffsetTablePart(msgspec.Struct, frozen=True):
+    """Some of an ``OffsetTable``: what is None is in another part."""
+
+    version: DataVersion | None = field(default=None, name="dataVersion")
+    offsets: dict[str, dict[Int32, Int64]] | None = field(default=None, name="offsetTable")
+    pull_offsets: dict[str, dict[Int32, Int64]] | None = field(default=None, name="pullOffsetTable")
+
+
 class DelayTable(msgspec.Struct, frozen=True):
     """delayOffset.json, and the answer to GET_ALL_DELAY_OFFSET: queue offset by delay level (1 to 18)."""
 

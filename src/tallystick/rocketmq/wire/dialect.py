@@ -27,7 +27,7 @@ MAX_BYTES = 16 * 1024 * 1024
 MAX_VALUES = 1_000_000
 MAX_LOOSE_VALUES = 250_000  # where each value costs a step of ours: a quarter of a second
 MAX_DEPTH = 64
-LINES = 512  # of a configuration file, in one piece
+LINES = 64  # of a configuration file, in one piece: each may have the offsets of a thousand queues
 
 # Reading
 

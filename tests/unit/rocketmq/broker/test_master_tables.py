@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from support.table_peers import PROVEN, Master, Slave
-from tallystick.rocketmq.broker import master_tables, offset_pages
+from tallystick.rocketmq.broker import master_tables, offset_pages, slices
 from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import OffsetTable, OffsetTablePart
 from tallystick.rocketmq.wire.remoting import Command
-from tallystick.rocketmq.wire.values import TopicConfig
+from tallystick.rocketmq.wire.values import DataVersion, RequestCode, TopicConfig
 
 # Whose tables (``copy_proof``)
 
@@ -102,8 +106,12 @@ async def test_offsets_that_change_between_two_pages_are_all_there(
     assert slave.tables.offsets.table() == master.tables.offsets.table()
 
 
-async def test_a_master_without_pages_sends_all_offsets_at_once(master: Master, slave: Slave) -> None:
+def without_pages(master: Master) -> None:
     master.react[31001] = lambda command: command.answer(3, "request type 31001 not supported")
+
+
+async def test_a_master_without_pages_sends_all_offsets_at_once(master: Master, slave: Slave) -> None:
+    without_pages(master)
     master.tables.offsets.commit("T", "g", 0, 7)
     assert await slave.copy(master) == {}
     assert slave.tables.offsets.get("T", "g", 0) == 7
@@ -115,3 +123,50 @@ async def test_a_master_whose_pages_do_not_go_on_is_not_asked_for_ever(master: M
     failures = await slave.copy(master)
     assert "go back" in failures["consumer offsets"]
     assert master.asked.count(31001) == 1
+
+
+@pytest.mark.parametrize("write", [dialect.write, dialect.write_strict], ids=["bare keys", "strict"])
+async def test_the_loop_has_turns_while_all_offsets_are_read(
+    master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch, write: Callable[[object], bytes]
+) -> None:
+    offsets = {f"topic{number}@group": dict.fromkeys(range(8), number) for number in range(10_000)}
+    text = write(
+        OffsetTable(
+            DataVersion(3, 4, 5),
+            offsets,
+            {"topic0@group": {0: 9}},
+            {f"group{number}": ["topic0"] for number in range(10_000)},
+        )
+    )
+    without_pages(master)
+    master.react[RequestCode.GET_ALL_CONSUMER_OFFSET] = lambda command: command.answer(0, body=text)
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    monkeypatch.setattr(master_tables, "PART_BYTES", 10_000)
+    turns = 0
+    read = dialect.read_as
+
+    def counted(data: Any, kind: Any, **how: Any) -> Any:
+        nonlocal turns
+        if kind is OffsetTablePart:
+            assert len(data) < 11_000
+            asyncio.get_running_loop().call_soon(lambda: seen.append(turns))
+            turns += 1
+            assert len(seen) >= turns - 2, "the loop had a turn after each part"
+        return read(data, kind, **how)
+
+    seen: list[int] = []
+    monkeypatch.setattr(dialect, "read_as", counted)
+    assert await slave.copy(master) == {}
+    assert turns > 50
+    assert slave.tables.offsets.committed == offsets
+    assert slave.tables.offsets.pulled_to == {"topic0@group": {0: 9}}
+    assert slave.tables.offsets.version == DataVersion(3, 4, 5)
+
+
+@pytest.mark.parametrize("text", [b"{}", b'{"offsetTable":{}}', b'{"dataVersion":{}}', b'{"offsetTable":{"T@g":{'])
+async def test_a_table_without_offsets_replaces_none(master: Master, slave: Slave, text: bytes) -> None:
+    without_pages(master)
+    slave.tables.offsets.commit("T", "g", 0, 7)
+    master.react[RequestCode.GET_ALL_CONSUMER_OFFSET] = lambda command: command.answer(0, body=text)
+    assert "consumer offsets" in await slave.copy(master)
+    assert slave.tables.offsets.get("T", "g", 0) == 7

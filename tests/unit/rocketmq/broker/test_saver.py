@@ -14,7 +14,7 @@ import pytest
 from support.brokers import Peer, benched, pull_command, send_command
 from support.waiting import until
 from tallystick.errors import DiskFull
-from tallystick.rocketmq.broker import saver as saver_module
+from tallystick.rocketmq.broker import slices
 from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, GROUPS, RESETS, TOPICS
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.headers import CreateTopicHeader
@@ -201,7 +201,7 @@ async def test_an_offset_that_is_set_on_purpose_is_on_the_disk_with_its_counter(
 async def test_the_loop_has_turns_while_a_long_table_becomes_a_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(saver_module, "SLICE_S", 0.0)
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
     async with benched(tmp_path) as bench:
         broker = await bench.broker()
         for number in range(20 * dialect.LINES):

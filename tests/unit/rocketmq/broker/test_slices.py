@@ -1,0 +1,67 @@
+"""Long work in parts: others have their turns, one text is made after the other, and an error arrives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from support.waiting import until
+from tallystick.rocketmq.broker import slices
+from tallystick.rocketmq.broker.slices import Slices, at_once, in_slices
+from tallystick.runtime.clock import SystemClock
+
+
+def parts(count: int, name: str = "", log: list[str] | None = None) -> Iterator[str]:
+    for number in range(count):
+        if log is not None:
+            log.append(f"{name}{number}")
+        yield f"{name}{number}"
+
+
+def failing() -> Iterator[str]:
+    yield "first"
+    raise ValueError("the second")
+
+
+async def test_others_have_a_turn_after_each_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    turns = 0
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        asyncio.get_running_loop().call_soon(turn)
+
+    turn()
+    assert await in_slices(parts(20), SystemClock()) == [str(number) for number in range(20)]
+    assert turns >= 20
+    before = turns
+    monkeypatch.setattr(slices, "SLICE_S", 60.0)
+    await in_slices(parts(20), SystemClock())
+    assert turns == before, "what is short costs no turn"
+
+
+async def test_one_text_is_made_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    log: list[str] = []
+    made: list[list[str] | Exception] = []
+    works = Slices(SystemClock())
+    works.make(parts(3, "a", log), made.append)
+    works.make(failing(), made.append)
+    works.make(parts(3, "b", log), made.append)
+    await until(lambda: len(made) == 3)
+    assert log == ["a0", "a1", "a2", "b0", "b1", "b2"]
+    assert (made[0], str(made[1]), made[2]) == (log[:3], "the second", log[3:])
+    works.make(parts(1000, "c", log), made.append)
+    await until(lambda: "c0" in log, pause=0)
+    await works.close()
+    assert (len(made), "c999" in log) == (3, False)
+
+
+def test_where_nobody_waits_it_is_made_at_once() -> None:
+    made: list[list[str] | Exception] = []
+    at_once(parts(2), made.append)
+    at_once(failing(), made.append)
+    assert (made[0], str(made[1])) == (["0", "1"], "the second")
