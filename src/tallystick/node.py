@@ -113,7 +113,9 @@ async def _broker(settings: BrokerSettings, outside: Outside) -> Server:
 async def _name_server(settings: NameServerSettings, outside: Outside) -> Server:
     from tallystick.rocketmq.nameserver.server import NameServer
 
-    server = NameServer(outside.network, outside.disk, outside.clock, outside.events, settings)
+    server = NameServer(
+        outside.network, outside.disk, outside.clock, outside.events, settings, open_files=outside.open_files
+    )
     try:
         address = await server.start()
     except OSError as error:

@@ -12,6 +12,7 @@ from tallystick.runtime.network import Listener, Network
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
+MAX_VISITS = 64  # connections at once: more are closed, so that a crowd here takes no handles from the service
 _MAX_HEAD_BYTES = 8192
 _HEAD_WAIT_S = 5.0
 _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
@@ -39,15 +40,21 @@ class HealthPages:
 
 
 class _Visit(asyncio.Protocol):
-    def __init__(self, pages: HealthPages) -> None:
-        self._pages, self._head = pages, b""
+    """``visits`` are the connections of this port that are open now."""
+
+    def __init__(self, pages: HealthPages, visits: set[_Visit]) -> None:
+        self._pages, self._visits, self._head = pages, visits, b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._timer = asyncio.get_running_loop().call_later(_HEAD_WAIT_S, self._transport.abort)
+        self._visits.add(self)
+        if len(self._visits) > MAX_VISITS:
+            self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._timer.cancel()
+        self._visits.discard(self)
 
     def data_received(self, data: bytes) -> None:
         if self._transport.is_closing():
@@ -68,4 +75,5 @@ class _Visit(asyncio.Protocol):
 
 async def serve_health(network: Network, host: str, port: int, pages: HealthPages, *, serving: bool = True) -> Listener:
     """Without ``serving`` the port is only bound. Raises OSError."""
-    return await network.listen(host, port, lambda: _Visit(pages), serving=serving)
+    visits: set[_Visit] = set()
+    return await network.listen(host, port, lambda: _Visit(pages, visits), serving=serving)

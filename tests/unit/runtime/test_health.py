@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from support.bookies import Home, adds, read, talking
+from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
+from tallystick.runtime.health import MAX_VISITS, HealthPages, serve_health
+from tallystick.runtime.network import TcpNetwork
 
 
 async def get(bookie: Bookie, request: bytes) -> tuple[str, str, str]:
@@ -73,3 +78,30 @@ async def test_a_bookie_that_failed_says_so(home: Home) -> None:
         bookie.failure.set_result(RuntimeError("x"))
         status, _, body = await get(bookie, b"GET /health HTTP/1.1\r\n\r\n")
         assert (status, json.loads(body)["healthy"]) == ("HTTP/1.1 503 Service Unavailable", False)
+
+
+async def test_a_crowd_at_the_port_is_turned_away_and_the_pages_are_there_again_when_it_has_gone() -> None:
+    pages = HealthPages(CollectorRegistry(), lambda: {"healthy": True})
+    listener = await serve_health(TcpNetwork(), "127.0.0.1", 0, pages)
+    crowd = [await asyncio.open_connection(*listener.address) for _ in range(MAX_VISITS)]
+    await asyncio.sleep(0)
+    reader, writer = await asyncio.open_connection(*listener.address)
+    with contextlib.suppress(ConnectionError):
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
+    for _, one in crowd:
+        one.close()
+        await one.wait_closed()
+
+    async def answered() -> bool:
+        reader, writer = await asyncio.open_connection(*listener.address)
+        try:
+            writer.write(b"GET /health HTTP/1.1\r\n\r\n")
+            return b"200 OK" in await asyncio.wait_for(reader.read(), 10)
+        except ConnectionError:
+            return False
+        finally:
+            writer.close()
+
+    await until(answered)
+    await listener.close()

@@ -22,6 +22,7 @@ from tallystick.runtime.events import Events
 from tallystick.runtime.health import HealthPages, serve_health
 from tallystick.runtime.network import Listener, Network
 
+OTHER_FILES = 128  # that are no connections of clients and brokers
 _CODES = frozenset(map(int, RequestCode))
 
 
@@ -29,8 +30,10 @@ class NameServer:
     """``start`` it on a running loop, then ``close`` it. Raises UsageError for a damaged configuration file."""
 
     def __init__(
-        self, network: Network, disk: Disk, clock: Clock, events: Events, settings: NameServerSettings
-    ) -> None:
+        self, network: Network, disk: Disk, clock: Clock, events: Events, settings: NameServerSettings, *,
+        open_files: int = 1024,
+    ) -> None:  # fmt: skip
+        """``open_files``: that the process may have; connections leave some of them to it."""
         self.routes = Routes(
             delete_missing_topics=settings.delete_topic_with_registration,
             acting_masters=settings.support_acting_master,
@@ -38,7 +41,8 @@ class NameServer:
         self._settings, self._network, self._clock, self._events = settings, network, clock, events
         config = KvConfig(disk, settings.kv_config_path)
         self._requests = NameRequests(self.routes, config, settings, clock, events)
-        self._server = RemotingServer(network, clock, events, self, RemotingSettings())
+        room = min(RemotingSettings().max_connections, max(open_files - OTHER_FILES, open_files // 4))
+        self._server = RemotingServer(network, clock, events, self, RemotingSettings(max_connections=room))
         self._refused = Refused(events)
         self._scanner: asyncio.TimerHandle | None = None
         self._counts: dict[int, int] = {}  # of requests, by code; 0: unknown ones

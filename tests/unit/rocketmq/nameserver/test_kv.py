@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tallystick.errors import UsageError
+from tallystick.errors import RemoteProtocolError, StorageError, UsageError
+from tallystick.rocketmq.nameserver import kv
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.runtime.disk import OsDisk
 
@@ -36,3 +37,24 @@ def test_without_a_path_nothing_is_kept() -> None:
     config = KvConfig(OsDisk(), "")
     config.put("ns", "a", "1")
     assert config.get("ns", "a") == "1"
+
+
+def test_what_cannot_be_stored_is_not_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = KvConfig(OsDisk(), str(tmp_path / "kv"))
+    config.put("ns", "a", "1")
+    with pytest.raises(RemoteProtocolError, match="full"):
+        config.put("ns", "b", "x" * kv.MAX_BYTES)
+    monkeypatch.setattr(kv, "write_atomic", refuse)
+    changes = (
+        lambda: config.put("ns", "a", "2"),
+        lambda: config.put("other", "b", "2"),
+        lambda: config.delete("ns", "a"),
+    )
+    for change in changes:
+        with pytest.raises(StorageError):
+            change()
+    assert (config.get("ns", "a"), config.namespace("other")) == ("1", None)
+
+
+def refuse(*arguments: object) -> None:
+    raise StorageError("too many open files")
