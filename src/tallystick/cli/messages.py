@@ -59,6 +59,7 @@ async def send(servers: str, template: Template, bodies: Sequence[str], *, quiet
     async with tallystick.broker(servers, settings=settings) as mq:
         producer = mq.producer(template.group)
         with output.progress("messages", shown=quiet) as count:
+            before = 0
             given = _given(bodies) if bodies else lines(sys.stdin.fileno(), settings.max_message_bytes)
             async for some in given:
                 sends = (
@@ -73,11 +74,20 @@ async def send(servers: str, template: Template, bodies: Sequence[str], *, quiet
                 count(len(stored))
                 if not quiet:
                     _print_places(stored, json=json)
-                for result in results:
+                for number, result in enumerate(results, 1):
                     if isinstance(result, BaseException):
-                        raise result
+                        raise _failed(result, before + number, statuses)
+                before += len(results)
     print(_summary(statuses), file=sys.stderr)
     return statuses.keys() <= {SendStatus.SEND_OK}
+
+
+def _failed(error: BaseException, number: int, statuses: Counter[SendStatus]) -> BaseException:
+    """Why message ``number`` was not sent. Once others were, wrong usage is a failure: something was done."""
+    if not statuses:
+        return error
+    print(_summary(statuses), file=sys.stderr)
+    return TallyError(f"message {number} was not sent: {error}") if isinstance(error, UsageError) else error
 
 
 async def _given(bodies: Sequence[str]) -> AsyncIterator[list[bytes]]:

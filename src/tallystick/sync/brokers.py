@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from tallystick.codec.payload import payload_bytes
 from tallystick.codec.records import Buffer
 from tallystick.rocketmq.client import client, consumer, producer
 from tallystick.rocketmq.client.received import ReceivedMessage
@@ -115,7 +116,7 @@ class Producer:
         return self._loop.submit(
             self._producer.send(
                 topic,
-                bytes(body),
+                payload_bytes(body, "a message's body"),
                 tags=tags,
                 keys=keys,
                 properties=properties,

@@ -13,6 +13,7 @@ from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.driver import Bookies
 from tallystick.bookkeeper.wire.values import DigestType, EntryId, LedgerId, LedgerMetadata
 from tallystick.codec.frames import Buffer
+from tallystick.codec.payload import payload_bytes
 from tallystick.runtime.events import Events
 from tallystick.sync.connection import Connection
 from tallystick.sync.loop import Loop, alone
@@ -88,7 +89,7 @@ class LedgerWriter:
 
     def append_nowait(self, data: Buffer) -> concurrent.futures.Future[EntryId]:
         """A future of the id; errors of the call itself come through it too. Entries keep the order of the calls."""
-        return self._loop.submit(self._append(bytes(memoryview(data))))
+        return self._loop.submit(self._append(payload_bytes(data, "an entry")))
 
     async def _append(self, data: bytes) -> EntryId:
         return await self._writer.append_nowait(data)

@@ -111,6 +111,15 @@ def test_where_to_begin_is_said_once_and_numbers_are_no_less_than_0(beside: Besi
     assert cli.main(["message", "read", "T", *options]) == 2
 
 
+def test_a_line_that_is_no_message_among_others_is_named_and_no_usage_error(
+    beside: Beside, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["message", "send", "T", "a", "", "b"]) == cli.FAILED
+    said = capsys.readouterr().err
+    assert said.startswith("2 messages sent\ntally: message 2 was not sent: a message's body has 1 to ")
+    assert cli.main(["message", "send", "T", ""]) == cli.WRONG_USAGE
+
+
 def test_a_message_that_is_stored_but_late_says_so(beside: Beside, capsys: pytest.CaptureFixture[str]) -> None:
     answer = SendAnswer(queue_id=0, transaction_id=None, msg_id="F" * 32, queue_offset=4).to_fields()
     beside.broker.react[RequestCode.SEND_MESSAGE_V2] = lambda link, command: command.answer(

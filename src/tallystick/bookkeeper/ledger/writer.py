@@ -42,6 +42,7 @@ from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire.digest import Digest, master_key
 from tallystick.bookkeeper.wire.values import BookieId, Ensemble, EntryId, LedgerId, LedgerMetadata, Slot
 from tallystick.codec.frames import Buffer, encode_adds
+from tallystick.codec.payload import payload_bytes
 from tallystick.errors import (
     BookieUnavailable,
     LedgerClosed,
@@ -398,7 +399,7 @@ class LedgerWriter:
 
 def _frozen(data: Buffer) -> bytes:
     """A caller's buffer may change before the tick that sends it."""
-    return data if type(data) is bytes else bytes(memoryview(data))
+    return payload_bytes(data, "an entry")
 
 
 def _digest(metadata: LedgerMetadata) -> Digest:

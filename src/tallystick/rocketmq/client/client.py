@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import re
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
 from typing import Self
@@ -33,6 +34,9 @@ from tallystick.runtime.connecting import Connecting
 from tallystick.runtime.events import Events
 from tallystick.runtime.network import Network, TcpNetwork
 from tallystick.runtime.rng import Random, system_random
+
+# As brokers have it: they refuse the heartbeats of others, and a consumer would wait for ever.
+_GROUP_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
 
 class RocketMQ:
@@ -158,8 +162,8 @@ class RocketMQ:
 
 
 def _named(group: str) -> str:
-    if not group or len(group.encode()) > 255:
-        raise UsageError("a group's name has 1 to 255 bytes", group=group)
+    if not _GROUP_NAME.fullmatch(group):
+        raise UsageError("a group's name has 1 to 255 letters, digits and % | - _", group=group)
     return group
 
 

@@ -244,7 +244,8 @@ class Consumer:
             return list(topic.readable)
         try:
             answer = checked(await self._ask_for_members(topic))
-        except BrokerError:  # the broker restarted and has not heard the group's heartbeats yet
+        except BrokerError as error:  # the broker restarted and has not heard the group's heartbeats yet
+            self._context.events.emit("queues not shared out", group=self.group, reason=str(error))
             return None
         ids = dialect.read_as(bytes(answer.body), ConsumerIds).ids
         self._member = self._context.client_id in ids  # else a heartbeat was lost, and the next one is on its way

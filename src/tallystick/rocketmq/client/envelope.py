@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from tallystick.codec.payload import payload_bytes
 from tallystick.errors import UsageError
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.sending import Sending, SendResult
@@ -47,7 +48,7 @@ class Envelope(msgspec.Struct, eq=False):
 
 def message_envelope(context: BrokerContext, group: str, message: Message, queue: MessageQueue | None) -> Envelope:
     """Raises UsageError for a body or properties that no broker takes."""
-    settings, body, sys_flag = context.settings, bytes(message.body), 0
+    settings, body, sys_flag = context.settings, payload_bytes(message.body, "a message's body"), 0
     if not 0 < len(body) <= settings.max_message_bytes:
         raise UsageError(f"a message's body has 1 to {settings.max_message_bytes} bytes", bytes=len(body))
     if 0 < settings.compress_above_bytes <= len(body):
@@ -62,15 +63,16 @@ def batch_envelope(
     now_ms, next_id = context.clock.wall_ms(), context.ids.next
     contents = []
     for member in members:
-        if not member.body:
+        body = payload_bytes(member.body, "a message's body")
+        if not body:
             raise UsageError("a body has at least 1 byte", topic=topic)
-        contents.append((member.flag, member.body, member.identified(next_id(now_ms))[0].encode()))
-    body = encode_batch(contents)
-    if len(body) > context.settings.max_message_bytes:
-        raise UsageError("a batch has at most max_message_bytes", bytes=len(body))
+        contents.append((member.flag, body, member.identified(next_id(now_ms))[0].encode()))
+    encoded = encode_batch(contents)
+    if len(encoded) > context.settings.max_message_bytes:
+        raise UsageError("a batch has at most max_message_bytes", bytes=len(encoded))
     # Its own properties hold for the request alone: whether to wait for disk and slaves.
     whole = Message(topic, b"", wait_stored=any(member.wait_stored for member in members))
-    return _envelope(context, group, whole, True, 0, now_ms, body, queue)
+    return _envelope(context, group, whole, True, 0, now_ms, encoded, queue)
 
 
 def _envelope(

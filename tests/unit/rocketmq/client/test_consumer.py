@@ -439,7 +439,7 @@ async def test_closing_ends_the_iteration(cluster: FakeCluster, mq: RocketMQ) ->
     assert await waiting is None
 
 
-@pytest.mark.parametrize("wrong", [{"start": "middle"}, {"tags": "A || || B"}, {"group": ""}])
+@pytest.mark.parametrize("wrong", [{"start": "middle"}, {"tags": "A || || B"}, {"group": ""}, {"group": "a b"}])
 async def test_arguments_that_cannot_work(mq: RocketMQ, wrong: dict[str, str]) -> None:
     arguments = {"group": "g", "topic": "T"} | wrong
     with pytest.raises(UsageError):
