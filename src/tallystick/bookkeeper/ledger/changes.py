@@ -5,12 +5,14 @@
     OPEN ──(writer: close)──────────────────────────▶ CLOSED      final: nothing changes it any more
       └──(recovery: begin)──▶ IN_RECOVERY ──(close)──────▲        the writer that finds this state withdraws
 
-Follows the original's ``MetadataUpdateLoop``; here a writer never closes a ledger that is being recovered.
+Follows the original's ``MetadataUpdateLoop``; here a writer never closes a ledger that is being recovered, and a write
+whose answer was lost is looked for and repeated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+import contextlib
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Versioned
 from tallystick.bookkeeper.wire.values import (
@@ -22,9 +24,18 @@ from tallystick.bookkeeper.wire.values import (
     LedgerMetadata,
     LedgerState,
 )
-from tallystick.errors import LedgerFenced, MetadataConflict, RecoveryIncomplete
+from tallystick.errors import (
+    LedgerFenced,
+    MetadataConflict,
+    MetadataUnavailable,
+    MetadataUncertain,
+    NotEnoughBookies,
+    RecoveryIncomplete,
+)
 
 Stored = Versioned[LedgerMetadata]
+
+ATTEMPTS = 3  # to make one change while its answers are lost
 
 
 async def _update(
@@ -33,15 +44,54 @@ async def _update(
     known: Stored,
     change: Callable[[LedgerMetadata], Awaitable[LedgerMetadata | None]],
 ) -> Stored:
-    """Store what ``change`` makes of the newest metadata; None: it is good as it is."""
-    while True:
+    """Store what ``change`` makes of the newest metadata; None: it is good as it is.
+
+    When the answer to a write is lost, what is stored decides: where nothing has changed the very same write is
+    repeated (of writes that name one version at most one is made), what it would have stored is a success, and anything
+    else is decided anew. Raises MetadataUncertain when a write may have been made all the same, and never only because
+    something could not be read.
+    """
+    lost: list[MetadataUncertain] = []  # the answers of these writes
+    with _doubts(lost):
         wanted = await change(known.value)
-        if wanted is None:
-            return known
+    while wanted is not None:
         try:
             return Versioned(wanted, await driver.write_ledger(ledger, wanted, known.version))
+        except MetadataUncertain as error:
+            lost.append(error)
+            if len(lost) == ATTEMPTS:
+                raise
+        except MetadataUnavailable as error:
+            raise lost[0] if lost else error from None
         except MetadataConflict:
-            known = await driver.read_ledger(ledger)
+            pass
+        with _doubts(lost):
+            found = await driver.read_ledger(ledger)
+            if lost and _is_made(wanted, found.value):
+                return found
+            if found.version != known.version:
+                known, wanted = found, await change(found.value)
+    return known
+
+
+@contextlib.contextmanager
+def _doubts(lost: Sequence[MetadataUncertain]) -> Iterator[None]:
+    """What fails here changes nothing by itself; but a write whose answer was lost may have been made."""
+    try:
+        yield
+    except (MetadataUnavailable, NotEnoughBookies) as error:
+        if lost:
+            raise lost[0] from error
+        if error.ambiguous:  # as a service that does not answer a read may say
+            raise MetadataUnavailable(error.message, **error.fields) from error
+        raise
+
+
+def _is_made(wanted: LedgerMetadata, stored: LedgerMetadata) -> bool:
+    """Whether this write was made: others may have changed older fragments since."""
+    return (wanted.fragments[-1], wanted.state, wanted.last_entry, wanted.length) == (
+        stored.fragments[-1], stored.state, stored.last_entry, stored.length,
+    )  # fmt: skip
 
 
 async def change_ensemble(

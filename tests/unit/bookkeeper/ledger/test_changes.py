@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import AsyncIterator, Collection
 
 import pytest
 
-from support.small_cluster import SmallCluster
+from support.small_cluster import SmallCluster, until
 from tallystick.bookkeeper.ledger import changes
 from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.metadata.memory import MemoryDriver
 from tallystick.bookkeeper.wire.values import Ensemble, Fragment, LedgerMetadata, LedgerState
-from tallystick.errors import LedgerFenced, RecoveryIncomplete
+from tallystick.errors import (
+    LedgerFenced,
+    MetadataUnavailable,
+    MetadataUncertain,
+    NotEnoughBookies,
+    RecoveryIncomplete,
+)
 
 _names = itertools.count()
 OPEN = LedgerMetadata(3, 3, 2, (Fragment(0, ("a", "b", "c")),))
@@ -105,6 +112,127 @@ async def test_q16_an_end_found_in_another_ensemble_is_not_stored(driver: Memory
     assert (await driver.read_ledger(ledger)).value == now
 
 
+class Losing:
+    """A driver that loses the answers of writes: ``made`` says of each in turn whether it was made; then it works.
+
+    ``meanwhile`` happens right after each lost answer; ``unreadable``: nothing can be read after the first."""
+
+    def __init__(
+        self,
+        driver: MemoryDriver,
+        made: list[bool],
+        meanwhile: LedgerMetadata | None = None,
+        *,
+        unreadable: bool = False,
+    ) -> None:
+        self._driver, self._made, self._meanwhile, self._unreadable = driver, made, meanwhile, unreadable
+        self.asked: list[LedgerMetadata] = []
+
+    async def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> int:
+        self.asked.append(metadata)
+        if not self._made:
+            return await self._driver.write_ledger(ledger, metadata, version)
+        if self._made.pop(0):
+            version = await self._driver.write_ledger(ledger, metadata, version)
+        if self._meanwhile is not None:
+            await self._driver.write_ledger(ledger, self._meanwhile, version)
+        raise MetadataUncertain("the answer was lost")
+
+    async def read_ledger(self, ledger: int) -> changes.Stored:
+        if self._unreadable:
+            raise MetadataUnavailable("the service is gone")
+        return await self._driver.read_ledger(ledger)
+
+
+class Spares:
+    """Others in the place of those that failed, and others again when asked again."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = list(names)
+
+    async def replace(self, failed: Collection[str], ensemble: Ensemble) -> Ensemble:
+        if not self.names:
+            raise NotEnoughBookies("no other bookie can be had")
+        spare, places = self.names.pop(0), [slot for slot, bookie in enumerate(ensemble) if bookie in failed]
+        return tuple(spare if slot == places[0] else bookie for slot, bookie in enumerate(ensemble))
+
+
+@pytest.mark.rule("Q8", "P2")
+@pytest.mark.parametrize("made", [[True], [False], [False, False], [False, True]], ids=str)
+async def test_q8_a_change_whose_answer_was_lost_is_looked_for_and_repeated_as_it_was(
+    driver: MemoryDriver, made: list[bool]
+) -> None:
+    """Another choice would be believed to have the identity of the first."""
+    ledger, known = await stored(driver, OPEN)
+    losing, spares = Losing(driver, made), Spares("d", "e", "f")
+    changed = await changes.change_ensemble(losing, ledger, known, ["c"], 7, spares.replace)  # type: ignore[arg-type]
+    assert changed == await driver.read_ledger(ledger)
+    assert changed.value.fragments == (*OPEN.fragments, Fragment(7, ("a", "b", "d")))
+    assert spares.names == ["e", "f"] and len({metadata.ensemble for metadata in losing.asked}) == 1
+
+
+@pytest.mark.rule("P8")
+async def test_p8_a_change_that_was_made_in_part_of_its_places_is_a_change(driver: MemoryDriver) -> None:
+    """One spare for two that failed: to ask for another, get none and go on without would confirm what the metadata
+    does not name."""
+    ledger, known = await stored(driver, OPEN)
+    changed = await changes.change_ensemble(
+        Losing(driver, [True]), ledger, known, ["b", "c"], 7, Spares("d").replace  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert changed.value.ensemble == ("a", "d", "c")
+
+
+@pytest.mark.rule("P8")
+@pytest.mark.parametrize("made", [[True], [False], [False] * changes.ATTEMPTS], ids=str)
+async def test_p8_what_may_have_been_made_is_never_said_to_be_certain(driver: MemoryDriver, made: list[bool]) -> None:
+    ledger, known = await stored(driver, OPEN)
+    losing = Losing(driver, made, unreadable=len(made) == 1)
+    with pytest.raises(MetadataUncertain):
+        await changes.change_ensemble(losing, ledger, known, ["c"], 7, d_for_failed)  # type: ignore[arg-type]
+
+
+@pytest.mark.rule("P8")
+async def test_p8_without_a_spare_for_another_choice_a_lost_answer_is_still_in_doubt(driver: MemoryDriver) -> None:
+    """Somebody else moved an older bookie: the change has to be decided anew, and cannot be."""
+    ledger, known = await stored(driver, OPEN)
+    moved = LedgerMetadata(3, 3, 2, (Fragment(0, ("x", "b", "c")),))
+    with pytest.raises(MetadataUncertain):
+        await changes.change_ensemble(
+            Losing(driver, [False], moved), ledger, known, ["c"], 7, Spares("d").replace  # type: ignore[arg-type]
+        )  # fmt: skip
+
+
+@pytest.mark.rule("P2", "P3")
+@pytest.mark.parametrize("made", [True, False])
+async def test_p2_a_lost_answer_finds_the_ledger_in_recovery(driver: MemoryDriver, made: bool) -> None:
+    ledger, known = await stored(driver, OPEN)
+    losing = Losing(driver, [made], IN_RECOVERY)
+    with pytest.raises(LedgerFenced):
+        await changes.change_ensemble(losing, ledger, known, ["c"], 7, d_for_failed)  # type: ignore[arg-type]
+    assert (await driver.read_ledger(ledger)).value == IN_RECOVERY
+
+
+@pytest.mark.rule("P3")
+@pytest.mark.parametrize("made", [True, False])
+async def test_p3_an_end_whose_answer_was_lost_is_stored_once(driver: MemoryDriver, made: bool) -> None:
+    ledger, known = await stored(driver, OPEN)
+    closed = await changes.close_written(Losing(driver, [made]), ledger, known, 9, 90)  # type: ignore[arg-type]
+    assert (closed.value.last_entry, closed.value.length) == (9, 90)
+    assert closed == await driver.read_ledger(ledger) and closed.version == known.version + 1
+
+
+async def test_who_only_could_not_read_has_changed_nothing(driver: MemoryDriver) -> None:
+    """A service that is silent says of a read too that it is uncertain."""
+    ledger, known = await stored(driver, OPEN)
+
+    async def unread(failed: Collection[str], ensemble: Ensemble) -> Ensemble:
+        raise MetadataUncertain("no answer", waited_s=30)
+
+    with pytest.raises(MetadataUnavailable, match="waited_s=30") as caught:
+        await changes.change_ensemble(driver, ledger, known, ["c"], 7, unread)
+    assert not caught.value.ambiguous
+
+
 @pytest.mark.rule("P2")
 async def test_p2_a_writer_that_was_cut_off_acknowledges_nothing_behind_the_end() -> None:
     """Recovery fenced and closed its ensemble while the writer was away from those bookies, with others at hand."""
@@ -121,5 +249,25 @@ async def test_p2_a_writer_that_was_cut_off_acknowledges_nothing_behind_the_end(
             await writer.append(b"behind the end")
         found = (await cluster.driver.read_ledger(writer.id)).value
         assert (found.state, found.last_entry, len(found.fragments)) == (LedgerState.CLOSED, 0, 1)
+    finally:
+        await cluster.close()
+
+
+@pytest.mark.rule("Q8")
+@pytest.mark.parametrize("made", [True, False])
+async def test_q8_a_writer_goes_on_after_a_change_whose_answer_was_lost(
+    made: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = await SmallCluster().start(4)
+    try:
+        writer = await cluster.client().create_ledger(3, 3, 2)
+        await writer.append(b"0")
+        monkeypatch.setattr(cluster.driver, "write_ledger", Losing(copy.copy(cluster.driver), [made]).write_ledger)
+        await cluster.down(writer.metadata.ensemble[1])
+        assert [await writer.append(b"1"), await writer.append(b"2")] == [1, 2]
+        await until(lambda: len(writer.metadata.fragments) == 2)
+        assert (await cluster.driver.read_ledger(writer.id)).value == writer.metadata
+        assert writer.missing == () and "bookie not believed" not in cluster.kinds()
+        await writer.close()
     finally:
         await cluster.close()
