@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tallystick.errors import StorageError
-from tallystick.rocketmq.broker.config_files import RESETS, ConfigFiles
+from tallystick.rocketmq.broker.config_files import ConfigFiles
 from tallystick.rocketmq.broker.saves import Done
 from tallystick.rocketmq.broker.slices import in_slices
-from tallystick.rocketmq.broker.tables import URGENT, Tables
+from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import ResponseCode
@@ -109,9 +109,9 @@ class Saver:
                 await self._save(name)
                 self._failing.discard(name)
             except StorageError as error:
-                if name in URGENT or RESETS in names:
-                    failed = error
                 self._tables.failed(name)
+                if self._tables.is_urgent(name):
+                    failed = error
                 if name not in self._failing:
                     self._failing.add(name)
                     self._events.emit("table not saved", file=name, reason=str(error))

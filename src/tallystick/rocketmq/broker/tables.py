@@ -32,7 +32,7 @@ from tallystick.rocketmq.wire.bodies import DelayTable, GroupTable, TopicTable
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 
-URGENT = (TOPICS, GROUPS, RESETS)
+URGENT = (TOPICS, GROUPS, RESETS)  # whenever they change; the offsets only when one was set on purpose
 
 T = TypeVar("T")
 
@@ -51,7 +51,8 @@ class Tables:
         self._files, self._events, self._topics_changed = files, events, topics_changed
         self.changes = 0  # of urgent tables
         self.changed: Callable[[], None] = lambda: None  # called at each of them, for who saves
-        self._unsaved: dict[str, None] = {}  # urgent tables
+        self._unsaved: dict[str, None] = {}  # what somebody waits for
+        self._awaited: dict[str, bool] = {}  # whether somebody waited for the text that was taken last
         slave = settings.is_slave
         self.topics = Topics(
             settings.topic_defaults(), clock, self._topics_change, files.load(TOPICS, _reader(TopicTable)),
@@ -64,7 +65,7 @@ class Tables:
         self.offsets = Offsets(
             clock, end_of, files.load(CONSUMER_OFFSETS, _reader(SavedOffsets)),
             files.load(RESETS, _reader(ResetTable)), most=settings.max_offsets, slave=slave,
-            reset_done=lambda: self._change(RESETS),
+            reset_done=lambda: self._change(RESETS, CONSUMER_OFFSETS),
         )  # fmt: skip
         self.delays = Delays(clock, files.load(DELAY_OFFSETS, _reader(DelayTable)))
         self._cut_offsets()
@@ -77,7 +78,7 @@ class Tables:
         names = [name for name in URGENT if name in self._unsaved]
         if not urgent and self.offsets.resets.dirty and RESETS not in names:
             names.append(RESETS)
-        if self.offsets.dirty and (RESETS in names or not urgent):
+        if CONSUMER_OFFSETS in self._unsaved or (self.offsets.dirty and not urgent):
             names.append(CONSUMER_OFFSETS)
         if self.delays.dirty and not urgent:
             names.append(DELAY_OFFSETS)
@@ -88,6 +89,7 @@ class Tables:
 
         Urgent tables are those of this moment; offsets are those of the moment when each piece is taken.
         """
+        self._awaited[name] = name in self._unsaved
         self._unsaved.pop(name, None)
         if name in (TOPICS, GROUPS):
             return dialect.write_lines(self.topics.to_save() if name == TOPICS else self.groups.to_save())
@@ -106,11 +108,15 @@ class Tables:
             (self.topics if name == TOPICS else self.groups).saved()
 
     def failed(self, name: str) -> None:
-        """The text could not be saved: it is to be tried again."""
-        if name in URGENT:
+        """The text could not be saved: it is to be tried again, and whoever waits for it goes on waiting."""
+        if name in URGENT or self._awaited.get(name):
             self._unsaved[name] = None
-        else:
+        if name not in URGENT:
             (self.offsets if name == CONSUMER_OFFSETS else self.delays).dirty = True
+
+    def is_urgent(self, name: str) -> bool:
+        """Whether somebody waits for the file."""
+        return name in self._unsaved
 
     def _cut_offsets(self) -> None:
         """Saved before the log grows again: else a second crash would bring an offset back, among new messages."""
@@ -130,8 +136,8 @@ class Tables:
         self._change(TOPICS)
         self._topics_changed()
 
-    def _change(self, name: str) -> None:
-        self._unsaved[name] = None
+    def _change(self, *names: str) -> None:
+        self._unsaved.update(dict.fromkeys(names))
         self.changes += 1
         self.changed()
 

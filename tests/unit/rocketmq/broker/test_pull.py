@@ -56,10 +56,10 @@ async def test_sends_have_their_turn_among_many_pulls(tmp_path: Path, monkeypatc
         await until(lambda: late.append(len(broker._pulls._late)) or late[-1] > 0, pause=0)
         await sender.ask(send_command())
         assert broker._pulls._late, "one message a turn is read, and the send did not wait for all of them"
-        assert broker._server.memory.unfinished_bytes > 0
+        assert broker._server.memory.kept_bytes > 0
         await reader.answer(opaques[-1])
         assert [answer.opaque for answer in reader.order] == opaques
-        assert broker._server.memory.unfinished_bytes == 0
+        assert broker._server.memory.kept_bytes == 0
 
 
 async def test_tags_are_read_in_the_turn_that_has_time_for_them(
@@ -89,10 +89,10 @@ async def test_tags_of_heartbeats_count_for_the_connection_that_waits(tmp_path: 
         subscription = Subscription(TOPIC, "said", codes=tuple(range(4000)), version=1)
         beat = Heartbeat("c", consumers=(ConsumerGroup("G", subscriptions=(subscription,)),))
         assert (await peer.code(RequestCode.HEART_BEAT, {}, dialect.write(beat))).code == 0
-        before = broker._server.memory.unfinished_bytes
+        before = broker._server.memory.kept_bytes
         peer.send(pull_command(offset=1, flags=PullFlag.SUSPEND, suspend_ms=60_000, tags=""))
         await until(lambda: broker._pulls.held == 1)
-        assert broker._server.memory.unfinished_bytes - before > 4000 * 64
+        assert broker._server.memory.kept_bytes - before > 4000 * 64
 
 
 async def test_a_put_off_pull_commits_when_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,13 +123,13 @@ async def test_pulls_that_wait_count_for_their_connection(tmp_path: Path) -> Non
         peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000, tags=tags))
         waiting = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
         await until(lambda: broker._pulls.held == 2)
-        held = broker._server.memory.unfinished_bytes
+        held = broker._server.memory.kept_bytes
         assert held > 16 * len(tags)
         await peer.ask(send_command())
         await peer.answer(waiting)
-        assert 0 < broker._server.memory.unfinished_bytes < held
+        assert 0 < broker._server.memory.kept_bytes < held
         peer.writer.close()
-        await until(lambda: broker._server.memory.unfinished_bytes == 0)
+        await until(lambda: broker._server.memory.kept_bytes == 0)
 
 
 async def test_who_is_gone_waits_no_more(tmp_path: Path) -> None:

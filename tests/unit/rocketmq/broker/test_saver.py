@@ -154,7 +154,7 @@ async def test_a_pull_whose_group_cannot_be_saved_brings_no_messages(tmp_path: P
         assert (refused.code, bytes(refused.body)) == (1, b"")
         assert "the group was made, but cannot be saved: no room" in (refused.remark or "")
         assert (await peer.ask(NEW_GROUP)).code == 0, "it is there, though a crash would take it away: reads go on"
-        assert broker._server.memory.unfinished_bytes == 0
+        assert broker._server.memory.kept_bytes == 0
 
 
 async def test_who_makes_a_group_and_leaves_is_waited_for_by_nobody(tmp_path: Path) -> None:
@@ -165,9 +165,9 @@ async def test_who_makes_a_group_and_leaves_is_waited_for_by_nobody(tmp_path: Pa
         assert (await other.ask(send_command("Old"))).code == 0
         with disk.shut():
             peer.send(NEW_GROUP)
-            await until(lambda: broker._server.memory.unfinished_bytes > 0)
+            await until(lambda: broker._server.memory.kept_bytes > 0)
             peer.writer.close()
-            await until(lambda: broker._server.memory.unfinished_bytes == 0)
+            await until(lambda: broker._server.memory.kept_bytes == 0)
         assert (await other.ask(NEW_GROUP)).code == 0
 
 

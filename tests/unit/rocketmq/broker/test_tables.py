@@ -7,7 +7,7 @@ import pytest
 
 from support.admin_desk import SLAVE, Desk
 from tallystick.errors import CorruptRecord, DiskFull
-from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS
+from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, RESETS, TOPICS
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import DelayTable, GroupTable, TopicTable
 from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, TopicConfig
@@ -49,6 +49,35 @@ def test_offsets_are_saved_when_asked_for() -> None:
     assert desk.tables.unsaved() == []
     desk.restart()
     assert desk.tables.offsets.get("T", "g", 0) == 8
+
+
+def test_an_offset_that_is_set_on_purpose_is_urgent_until_a_text_of_its_own_file_has_it() -> None:
+    """The file of the counters may take a reset along while the offsets are between two saves."""
+    desk = Desk()
+    tables = desk.tables
+    tables.changed = lambda: None  # nothing is saved by itself
+    tables.topics.put(TopicConfig("T", 1, 1))
+    assert tables.unsaved(urgent=True) == [TOPICS]
+    tables.offsets.reset("T", "g", 0, 7)
+    list(tables.text(TOPICS))
+    assert tables.unsaved(urgent=True) == [RESETS, CONSUMER_OFFSETS]
+    list(tables.text(RESETS))
+    assert tables.unsaved(urgent=True) == [CONSUMER_OFFSETS]
+    text = tables.text(CONSUMER_OFFSETS)
+    next(text)
+    tables.offsets.reset("T", "g", 0, 8)  # perhaps behind the piece that has its line
+    list(text)
+    assert tables.unsaved(urgent=True) == [RESETS, CONSUMER_OFFSETS]
+    for name in tables.unsaved(urgent=True):
+        list(tables.text(name))
+    tables.failed(CONSUMER_OFFSETS)
+    assert tables.is_urgent(CONSUMER_OFFSETS) and tables.unsaved(urgent=True) == [CONSUMER_OFFSETS]
+    list(tables.text(CONSUMER_OFFSETS))
+    tables.offsets.commit("T", "g", 0, 9)
+    tables.failed(CONSUMER_OFFSETS)
+    list(tables.text(CONSUMER_OFFSETS))
+    tables.offsets.commit("T", "g", 0, 10)
+    assert tables.unsaved(urgent=True) == []  # a commit alone is saved every few seconds
 
 
 @pytest.mark.rule("H12")
