@@ -15,13 +15,14 @@ async def lines(fd: int, max_bytes: int) -> AsyncIterator[list[bytes]]:
 
     Raises UsageError for a line of more than ``max_bytes`` before it is read to its end, which need not exist.
     """
-    rest = b""
+    rest, given = b"", 0
     async for block in _blocks(fd):
         *whole, rest = (rest + block).split(b"\n")
+        given += len(whole)
         if whole:
             yield whole
         if len(rest) > max_bytes:
-            raise UsageError("a line is longer than an entry may be", max_bytes=max_bytes)
+            raise UsageError(f"line {given + 1} is too long; those before it were taken", max_bytes=max_bytes)
     if rest:
         yield [rest]
 

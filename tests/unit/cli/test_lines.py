@@ -51,7 +51,19 @@ async def test_a_line_of_a_pipe_comes_at_once():
 async def test_a_line_without_an_end_is_given_up():
     fd = os.open("/dev/zero", os.O_RDONLY)
     try:
-        with pytest.raises(UsageError, match="longer than an entry"):
+        with pytest.raises(UsageError, match="line 1 is too long"):
+            await collect(fd)
+    finally:
+        os.close(fd)
+
+
+async def test_a_line_that_is_too_long_is_told_by_its_number(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK_BYTES", 64)
+    path = tmp_path / "file"
+    path.write_bytes(b"a\nb\n" + b"c" * 200)
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        with pytest.raises(UsageError, match="line 3 is too long; those before it were taken"):
             await collect(fd)
     finally:
         os.close(fd)
