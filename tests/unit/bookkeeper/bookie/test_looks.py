@@ -13,6 +13,7 @@ from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.looks import BATCH_LEDGERS, MAX_TRIES, LookCore, Looks, Verdict, verdict
 from tallystick.bookkeeper.bookie.metrics import Counts
+from tallystick.bookkeeper.bookie.requests import ADD_ANSWER_BYTES
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.metadata.memory import MemoryDriver
 from tallystick.bookkeeper.wire.v2 import Code, Flag
@@ -200,6 +201,21 @@ async def test_many_ledgers_share_a_look_and_settled_ones_do_not_wait(peer: Peer
     assert await answers(peer, 40) == expected
     assert sum(map(len, driver.looked_up)) == 39
     assert len(driver.looked_up) <= 2  # the writes may arrive apart
+
+
+async def test_answers_that_wait_for_a_look_count_as_held_until_they_are_given(
+    bookie: Bookie, peer: Peer, driver: Watched
+) -> None:
+    """By what is held a peer that sends without end is read no more."""
+    await driver.create_ledger(METADATA, 7)
+    driver.gate.clear()
+    peer.writer.write(adds(7, range(5, 15)))
+    await until(lambda: driver.looked_up)
+    (session,) = bookie._server._sessions
+    await until(lambda: session._held == 10 * ADD_ANSWER_BYTES)
+    driver.gate.set()
+    assert len(await answers(peer, 10)) == 10
+    assert session._held == 0
 
 
 async def test_several_connections_hear_of_their_own(bookie: Bookie, driver: Watched) -> None:

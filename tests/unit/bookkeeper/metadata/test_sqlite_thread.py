@@ -15,7 +15,7 @@ import pytest
 
 from support.forking import in_child
 from support.waiting import until
-from tallystick.bookkeeper.metadata import sqlite_file, sqlite_thread
+from tallystick.bookkeeper.metadata import sqlite_thread
 from tallystick.bookkeeper.metadata.sqlite import SqliteDriver
 from tallystick.bookkeeper.metadata.sqlite_leases import Lease, boot_now
 from tallystick.bookkeeper.metadata.sqlite_store import SqliteStore
@@ -108,6 +108,14 @@ async def test_a_change_that_waited_too_long_names_the_stopped_writer(
         assert isinstance(outcome, MetadataUnavailable) and outcome.retriable and not outcome.ambiguous
         assert "locked" in str(outcome) and outcome.pid == pid and "stopped" in outcome.state
     assert (await driver.create_ledger(METADATA)).value == 0
+
+
+async def test_a_caller_that_gave_up_keeps_no_answer_from_the_others(driver: SqliteDriver, path: str) -> None:
+    with stopped_writer(path):
+        changes = [asyncio.ensure_future(driver.create_ledger(METADATA)) for _ in range(3)]
+        await driver.bookies()
+        changes[0].cancel()
+    assert [(await change).value for change in changes[1:]] == [1, 2]
 
 
 async def test_closing_waits_for_changes_that_wait(driver: SqliteDriver, path: str) -> None:
@@ -426,22 +434,3 @@ async def test_a_place_that_somebody_cleared_is_taken_again(driver: SqliteDriver
     await until(is_back)
     assert not registration.lost.is_set()
     await bookie.close()
-
-
-def test_of_those_with_locks_the_one_that_writes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, locks = tmp_path / "metadata.db", tmp_path / "locks"
-    shared = tmp_path / "metadata.db-shm"
-    shared.touch()
-    found, byte = shared.stat(), sqlite_file.WRITE_LOCK_BYTE
-    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
-    lines = [
-        f"1: POSIX  ADVISORY  READ 1 {place} {byte} {byte}",
-        f"2: FLOCK  ADVISORY  WRITE 2 {place} {byte} {byte}",
-        f"3: -> POSIX  ADVISORY  WRITE 3 {place} {byte} {byte}",
-        f"4: POSIX  ADVISORY  WRITE 4 {place} {byte + 1} {byte + 1}",
-        f"5: POSIX  ADVISORY  WRITE {os.getpid()} {place} {byte} {byte}",
-    ]
-    monkeypatch.setattr(sqlite_file, "LOCKS", locks)
-    for count, holder in ((4, {}), (5, {"pid": os.getpid()})):
-        locks.write_text("\n".join(lines[:count]) + "\n")
-        assert sqlite_file.lock_holder(str(path)) == holder

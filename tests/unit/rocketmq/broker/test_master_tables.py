@@ -170,3 +170,32 @@ async def test_a_table_without_offsets_replaces_none(master: Master, slave: Slav
     master.react[RequestCode.GET_ALL_CONSUMER_OFFSET] = lambda command: command.answer(0, body=text)
     assert "consumer offsets" in await slave.copy(master)
     assert slave.tables.offsets.get("T", "g", 0) == 7
+
+
+@pytest.mark.rule("H13")
+@pytest.mark.parametrize(("code", "asked"), [(0, [15]), (26, [15, 11, 15]), (1, [15])])
+async def test_h13_only_for_a_group_that_the_master_lacks_it_is_made_by_a_pull(
+    master: Master, slave: Slave, code: int, asked: list[int]
+) -> None:
+    codes = [code, 0]
+    master.react[15] = lambda command: command.answer(codes.pop(0))
+    master.react[11] = lambda command: command.answer(19)
+    slave.tables.offsets.commit("T", "g", 0, 7)
+    await slave.copy(master)
+    assert [one for one in master.asked if one in (11, 15)] == asked
+
+
+@pytest.mark.rule("H12")
+async def test_h12_offsets_that_are_asked_for_again_are_proven_again(master: Master, slave: Slave) -> None:
+    """After the master was told of commits made here its table is read once more."""
+    slave.tables.offsets.commit("T", "g", 0, 7)
+    master.react[15] = lambda command: command.answer(0)
+
+    def lose(command: Command) -> None:
+        if master.asked.count(31001) == 2:
+            slave.link = replace(PROVEN, link=2)
+
+    master.react[31001] = lose
+    assert "lost sight of" in (await slave.copy(master))["consumer offsets"]
+    assert master.asked.count(31001) == 2
+    assert slave.tables.offsets.get("T", "g", 0) == 7

@@ -12,15 +12,20 @@ from typing import Any
 import pytest
 
 from support.brokers import Peer, benched, pull_command, send_command
+from support.stores import SteppingClock
 from support.waiting import until
 from tallystick.errors import DiskFull
+from tallystick.rocketmq.broker import saver as saver_module
 from tallystick.rocketmq.broker import slices
-from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, GROUPS, RESETS, TOPICS
+from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, GROUPS, RESETS, TOPICS, ConfigFiles
+from tallystick.rocketmq.broker.saver import Saver
+from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.headers import CreateTopicHeader
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, RequestCode
 from tallystick.runtime.disk import File, OsDisk
+from tallystick.runtime.events import Events
 
 
 class GatedDisk(OsDisk):
@@ -198,6 +203,44 @@ async def test_an_offset_that_is_set_on_purpose_is_on_the_disk_with_its_counter(
         assert on_disk(tmp_path, RESETS)["counts"] == {"T@G": {"0": 1}}
 
 
+async def test_who_sets_an_offset_hears_when_the_offsets_cannot_be_saved(tmp_path: Path) -> None:
+    class NoRoomForOffsets(OsDisk):
+        def open(self, path: str, **how: bool) -> File:
+            if path.endswith(f"{CONSUMER_OFFSETS}.new"):
+                raise DiskFull("no room", path=path)
+            return super().open(path, **how)
+
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker(disk=NoRoomForOffsets())
+        broker.parts.offsets.reset("T", "G", 0, 100)
+        heard: list[Any] = []
+        broker._saver.when_saved(heard.append)
+        await until(lambda: heard)
+        assert isinstance(heard[0], DiskFull)
+
+
+async def test_between_two_saves_of_everything_is_a_period(tmp_path: Path) -> None:
+    class Counted(Tables):
+        def __init__(self) -> None:
+            self.changes, self.changed, self.asked = 0, lambda: None, list[bool]()
+
+        def unsaved(self, *, urgent: bool = False) -> list[str]:
+            self.asked.append(urgent)
+            return []
+
+    clock, tables = SteppingClock(), Counted()
+    saver = Saver(tables, ConfigFiles(OsDisk(), str(tmp_path)), clock, Events())
+    saver.start()
+    await asyncio.sleep(0)
+    for periods in range(1, 4):
+        clock.ms += round(1000 * saver_module.PERIOD_S)
+        tables.changed()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert tables.asked.count(False) == periods
+    await saver.close()
+
+
 async def test_the_loop_has_turns_while_a_long_table_becomes_a_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,9 +256,18 @@ async def test_the_loop_has_turns_while_a_long_table_becomes_a_text(
             turns += 1
             asyncio.get_running_loop().call_soon(turn)
 
+        taken: dict[str, int] = {}
+        text = broker.tables.text
+
+        def counted(name: str) -> Iterator[bytes]:
+            before = turns
+            yield from text(name)
+            taken[name] = turns - before
+
+        monkeypatch.setattr(broker.tables, "text", counted)
         turn()
         await broker._saver.save()
-        assert turns > 20
+        assert taken[CONSUMER_OFFSETS] >= 20
 
 
 async def test_what_is_not_saved_when_it_stops_is_saved_then(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ import pytest
 from support.admin_desk import SLAVE, Desk
 from tallystick.errors import CorruptRecord, DiskFull
 from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, RESETS, TOPICS
+from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.bodies import DelayTable, GroupTable, TopicTable
+from tallystick.rocketmq.wire.bodies import DelayTable, GroupTable, OffsetTable, TopicTable
 from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, TopicConfig
 from tallystick.runtime.disk import read_file
 
@@ -167,3 +168,13 @@ def test_a_damaged_table_is_no_empty_table() -> None:
         desk.files.save(name, b"{{")
     with pytest.raises(CorruptRecord, match=r"topics\.json"):
         desk.restart()
+
+
+def test_counters_that_a_slave_copied_are_saved_before_the_offsets() -> None:
+    desk = Desk(SLAVE)
+    desk.tables.offsets.replace(OffsetTable(DataVersion(0, 5, 5), {"T@g": {0: 9}}), ResetTable(2, {"T@g": {0: 3}}))
+    assert desk.tables.unsaved() == [RESETS, CONSUMER_OFFSETS]
+    assert desk.tables.unsaved(urgent=True) == []
+    desk.save()
+    desk.restart()
+    assert desk.tables.offsets.resets.get("T@g", 0) == 3
