@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker.answers import Later
 from tallystick.rocketmq.broker.clients import Changed, Member
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.topics import RETRY_PREFIX
+from tallystick.rocketmq.remoting.backlog import FULL_S
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.questions import Questions
 from tallystick.rocketmq.wire import dialect, headers
@@ -29,6 +31,7 @@ from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, RequestCod
 
 SCAN_S = 10.0  # how often silent clients are looked for
 CALL_S = 10.0  # for a client to answer what an operator wants to know of it
+TELL_EACH_TURN = 500  # members of changed groups, that is some milliseconds
 MAX_BEAT_BYTES = 256 * 1024  # of a heartbeat: some thousand groups, read within a turn of the loop
 _BEAT_BYTES = 8  # that a byte of a heartbeat takes when it is a table
 _MEMBER_BYTES = 512  # that a group of an earlier heartbeat takes
@@ -40,6 +43,8 @@ class ClientRequests:
     def __init__(self, parts: Parts, questions: Questions) -> None:
         self._parts, self._clients, self._questions = parts, parts.clients, questions
         self._beats: dict[Link, int] = {}  # what is kept of each link's heartbeats, in bytes
+        self._to_tell: dict[Link, dict[str, None]] = {}  # groups that changed, by member
+        self._teller: asyncio.Handle | None = None
         self._scanner: asyncio.TimerHandle | None = None
         self.answers: dict[int, Callable[[Link, Command], Command | Later]] = {
             RequestCode.HEART_BEAT: self._heartbeat,
@@ -57,11 +62,13 @@ class ClientRequests:
         self._scanner = asyncio.get_running_loop().call_later(SCAN_S, self._scan)
 
     def close(self) -> None:
-        if self._scanner is not None:
-            self._scanner.cancel()
+        for handle in (self._scanner, self._teller):
+            if handle is not None:
+                handle.cancel()
 
     def closed(self, link: Link) -> None:
         self._beats.pop(link, None)
+        self._to_tell.pop(link, None)
         self._notify(self._clients.closed(link))
 
     def _scan(self) -> None:
@@ -100,11 +107,35 @@ class ClientRequests:
             return
         for change in changes:
             config = self._parts.groups.get(change.group)
-            if config is not None and not config.notify_ids_changed:
+            if config is None or config.notify_ids_changed:
+                for link in change.links:
+                    self._to_tell.setdefault(link, {})[change.group] = None
+        if self._to_tell and self._teller is None:
+            self._teller = asyncio.get_running_loop().call_soon(self._tell_some)
+
+    def _tell_some(self) -> None:
+        """A group that changed again before its members were told is told once. Who does not take it waits."""
+        self._teller = None
+        left, waiting = TELL_EACH_TURN, 0
+        while self._to_tell and left and waiting < len(self._to_tell):
+            link, groups = next(iter(self._to_tell.items()))
+            del self._to_tell[link]
+            if not link.alive:
                 continue
-            fields = headers.ConsumerGroupHeader(change.group).to_fields()
-            for link in change.links:
-                self._questions.tell(link, request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, dict(fields), one_way=True))
+            if link.full:
+                self._to_tell[link] = groups
+                waiting += 1
+                continue
+            for group in list(islice(groups, left)):
+                del groups[group]
+                left -= 1
+                fields = headers.ConsumerGroupHeader(group).to_fields()
+                self._questions.tell(link, request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields, one_way=True))
+            if groups:
+                self._to_tell[link] = groups
+        if self._to_tell:
+            loop = asyncio.get_running_loop()
+            self._teller = loop.call_later(FULL_S, self._tell_some) if waiting else loop.call_soon(self._tell_some)
 
     # Groups
 

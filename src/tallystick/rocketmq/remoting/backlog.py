@@ -1,7 +1,9 @@
 """Requests that are served one after another, for some milliseconds of each turn of the loop.
 
-A peer can put thousands of requests into one read. Those for which a turn has no time wait for the next one, in their
-order, and while one of a peer's waits, no more is read from it: so what waits is bounded by what one read brings.
+A peer can put thousands of requests into one read. Those for which a turn has no time wait for the next one: one of
+each peer in turn, in the order in which the peer sent them. While one of a peer's waits, no more is read from it; while
+the peer does not take its answers, none of its requests is served. So what it makes a server hold is bounded by what
+one read brings, and by what one turn answers.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from tallystick.rocketmq.wire.remoting import Command
 from tallystick.runtime.clock import Clock
 
 TURN_S = 0.01
+FULL_S = 0.05  # how often peers that do not take their answers are looked at, where no other peer waits
 _WAITING_BYTES = 512  # that a request takes beside its body
 
 
@@ -27,27 +30,22 @@ class Backlog:
         """``begin()`` comes before the first request of each turn. Neither raises."""
         self._clock, self._serve, self._begin = clock, serve, begin
         self._loop = asyncio.get_running_loop()
-        self._late: deque[tuple[Link, Command]] = deque()
+        self._late: dict[Link, deque[Command]] = {}  # whose turn is next is first
         self._handle: asyncio.Handle | None = None
 
     def __len__(self) -> int:
-        return len(self._late)
+        return sum(map(len, self._late.values()))
 
     def received(self, requests: Iterable[tuple[Link, Command]]) -> None:
-        """Serve what there is time for. What came before goes first."""
-        rest = iter(requests)
-        if not self._late:
-            self._begin()
-            ends = self._clock.now() + TURN_S
-            for link, command in rest:
+        """Serve what there is time for; what came before from the same peer goes first."""
+        self._begin()
+        ends = self._clock.now() + TURN_S
+        for link, command in requests:
+            if link in self._late or self._clock.now() >= ends:
+                self._put_off(link, command)
+            else:
                 self._serve(link, command)
-                if self._clock.now() >= ends:
-                    break
-        for link, command in rest:
-            self._late.append((link, command))
-            link.keep(len(command.body) + _WAITING_BYTES)
-            link.busy(+1)
-        self._continue_later()
+        self._continue_later(0.0)
 
     def close(self) -> None:
         """What waits is served no more."""
@@ -55,18 +53,36 @@ class Backlog:
             self._handle.cancel()
         self._late.clear()
 
-    def _continue_later(self) -> None:
+    def _put_off(self, link: Link, command: Command) -> None:
+        self._late.setdefault(link, deque()).append(command)
+        link.keep(len(command.body) + _WAITING_BYTES)
+        link.busy(+1)
+
+    def _continue_later(self, pause_s: float) -> None:
         if self._late and self._handle is None:
-            self._handle = self._loop.call_soon(self._turn)
+            self._handle = self._loop.call_later(pause_s, self._turn) if pause_s else self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         self._handle = None
         self._begin()
         ends = self._clock.now() + TURN_S
-        while self._late and self._clock.now() < ends:
-            link, command = self._late.popleft()
-            link.keep(-len(command.body) - _WAITING_BYTES)
-            link.busy(-1)
-            if link.alive:
-                self._serve(link, command)
-        self._continue_later()
+        passed = 0  # peers in a row of which nothing could be served
+        while self._late and passed < len(self._late) and self._clock.now() < ends:
+            passed = 0 if self._serve_next() else passed + 1
+        self._continue_later(FULL_S if passed else 0.0)
+
+    def _serve_next(self) -> bool:
+        """Serve a request of the peer whose turn it is, if it takes its answers; the others are before it then."""
+        link, commands = next(iter(self._late.items()))
+        del self._late[link]
+        if link.full and link.alive:
+            self._late[link] = commands
+            return False
+        command = commands.popleft()
+        link.keep(-len(command.body) - _WAITING_BYTES)
+        link.busy(-1)
+        if link.alive:
+            if commands:
+                self._late[link] = commands
+            self._serve(link, command)
+        return True

@@ -117,6 +117,11 @@ class Link(asyncio.BufferedProtocol):
         self._late += change
         self._read_or_not()
 
+    @property
+    def full(self) -> bool:
+        """Whether the peer does not take what it was sent."""
+        return self._full
+
     def close(self) -> None:
         """Send what is queued, as far as the peer takes it, then close."""
         self.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -198,3 +199,27 @@ async def test_a_consumer_that_does_not_say_how_it_runs(tmp_path: Path, monkeypa
         consumer.writer.close()
         assert (await tool.answer(opaque)).code == 207, "it went away"
         assert broker._questions._waiting == {}
+
+
+async def test_members_are_told_of_many_groups_over_many_turns_and_once_of_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_requests, "TELL_EACH_TURN", 10)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer, other = await bench.peer(broker), await bench.peer(broker)
+        names = [f"group-{number}" for number in range(35)]
+        groups = tuple(ConsumerGroup(name) for name in names)
+        await peer.ask(request(RequestCode.HEART_BEAT, {}, dialect.write(Heartbeat("a", consumers=groups))))
+        turns: list[int] = []
+        requests = broker._requests._clients
+        tell, told = requests._tell_some, list[str]()
+        monkeypatch.setattr(
+            requests._questions, "tell", lambda link, command: told.append(command.fields["consumerGroup"])
+        )
+        monkeypatch.setattr(requests, "_tell_some", lambda: (tell(), turns.append(len(told))))
+        for client in ("b", "b"):  # the second heartbeat changes nothing
+            await other.ask(request(RequestCode.HEART_BEAT, {}, dialect.write(Heartbeat(client, consumers=groups))))
+        await until(lambda: len(told) == 2 * len(names))
+        assert all(after - before <= 10 for before, after in pairwise([0, *turns])) and len(turns) >= 7
+        assert sorted(told) == sorted(names * 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from support.waiting import until
 from tallystick.rocketmq.remoting.backlog import TURN_S, Backlog
 from tallystick.rocketmq.wire.remoting import request
 
@@ -13,7 +14,7 @@ class Peer:
     """What a backlog asks of a link."""
 
     def __init__(self) -> None:
-        self.alive, self.late, self.kept = True, 0, 0
+        self.alive, self.full, self.late, self.kept = True, False, 0, 0
 
     def busy(self, change: int) -> None:
         self.late += change
@@ -23,8 +24,6 @@ class Peer:
 
 
 class Clock:
-    """Each request takes a third of a turn."""
-
     def __init__(self) -> None:
         self.time = 0.0
 
@@ -32,25 +31,67 @@ class Clock:
         return self.time
 
 
-async def test_each_turn_serves_what_it_has_time_for_in_order() -> None:
-    clock, served, begun = Clock(), list[int](), list[int]()
-    one, other = Peer(), Peer()
+class Bench:
+    """Each request takes a third of a turn."""
 
-    def serve(link: Any, command: Any) -> None:
-        served.append(command.opaque)
-        clock.time += TURN_S / 3
+    def __init__(self) -> None:
+        self.clock, self.served = Clock(), list[tuple[Peer, int]]()
+        self.begun = 0
+        self.backlog = Backlog(self.clock, self._serve, self._begin)  # type: ignore[arg-type]
 
-    backlog = Backlog(clock, serve, lambda: begun.append(len(served)))  # type: ignore[arg-type]
-    commands = [request(1) for _ in range(10)]
-    backlog.received([(one, command) for command in commands[:8]])  # type: ignore[misc]
-    assert len(served) == 3 and one.late == len(backlog) == 5 and one.kept > 0
-    backlog.received([(other, command) for command in commands[8:]])  # type: ignore[misc]
-    assert len(served) == 3 and other.late == 2  # nobody overtakes
-    one.alive = False
-    while len(backlog):
-        before = len(served)
+    def _begin(self) -> None:
+        self.begun += 1
+
+    def _serve(self, link: Any, command: Any) -> None:
+        self.served.append((link, command.code))
+        self.clock.time += TURN_S / 3
+
+    def receive(self, peer: Peer, codes: range) -> None:
+        self.backlog.received([(peer, request(code)) for code in codes])  # type: ignore[misc]
+
+    def of(self, peer: Peer) -> list[int]:
+        return [code for link, code in self.served if link is peer]
+
+    async def turn(self) -> int:
+        """How many were served in it."""
+        before = len(self.served)
         await asyncio.sleep(0)
-        assert len(served) - before <= 3
-    assert served == [command.opaque for command in [*commands[:3], *commands[8:]]]
+        return len(self.served) - before
+
+
+async def test_each_turn_serves_what_it_has_time_for_and_peers_take_turns() -> None:
+    bench, one, other = Bench(), Peer(), Peer()
+    bench.receive(one, range(8))
+    assert bench.of(one) == [0, 1, 2] and (one.late, len(bench.backlog)) == (5, 5) and one.kept > 0
+    bench.receive(one, range(8, 9))  # what is read already waits behind
+    bench.receive(other, range(4))
+    while len(bench.backlog):
+        assert 0 < await bench.turn() <= 3
+    assert bench.of(one) == list(range(9)) and bench.of(other) == list(range(4))
+    assert bench.served.index((other, 3)) < bench.served.index((one, 8))
     assert (one.late, one.kept, other.late, other.kept) == (0, 0, 0, 0)
-    assert begun[0] == 0 and len(begun) >= 2
+    assert bench.begun >= 4
+
+
+async def test_a_peer_that_has_gone_is_served_no_more() -> None:
+    bench, one = Bench(), Peer()
+    bench.receive(one, range(8))
+    one.alive = False
+    while len(bench.backlog):
+        assert await bench.turn() == 0
+    assert len(bench.served) == 3
+
+
+async def test_a_peer_that_takes_no_answers_gets_no_more_of_them_and_others_do() -> None:
+    bench, full, other = Bench(), Peer(), Peer()
+    bench.receive(full, range(6))
+    full.full = True
+    bench.receive(other, range(6))
+    while len(bench.of(other)) < 6:
+        await bench.turn()
+    for _ in range(5):
+        assert await bench.turn() == 0
+    assert bench.of(full) == [0, 1, 2]
+    full.full = False
+    await until(lambda: not len(bench.backlog))
+    assert bench.of(full) == list(range(6))
