@@ -59,7 +59,7 @@ class BookKeeper:
         bookies = BookieClient(
             network, clock, self._directory.resolve, settings, events, identify=driver.bookie_creation
         )
-        self._restorer = Restorer(bookies, self._directory, clock)
+        self._restorer = Restorer(bookies, self._directory, clock, events)
         self._context = LedgerContext(driver, bookies, clock, random, settings, events)
         self._placement = Placement(self._directory, random, Quarantine(clock, settings.quarantine_s))
         self._writers: weakref.WeakSet[LedgerWriter] = weakref.WeakSet()

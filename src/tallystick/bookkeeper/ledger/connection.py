@@ -13,7 +13,15 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from tallystick.bookkeeper.ledger.batch_reads import BatchReads
-from tallystick.bookkeeper.ledger.identity import Answered, Belief, Identify, Identity, LinkIdentity, Unidentified
+from tallystick.bookkeeper.ledger.identity import (
+    ANOTHER_BOOKIE,
+    Answered,
+    Belief,
+    Identify,
+    Identity,
+    LinkIdentity,
+    Unidentified,
+)
 from tallystick.bookkeeper.ledger.link import Link, Owner, Waiter
 from tallystick.bookkeeper.ledger.outgoing import Piece
 from tallystick.bookkeeper.ledger.outstanding import Key, Lane
@@ -306,7 +314,7 @@ class _Peer:
         if isinstance(identity, Unidentified):
             reason = f"its identity cannot be read: {identity.reason}"
         else:
-            reason = "another bookie took its id: it does not have what was written before"
+            reason = ANOTHER_BOOKIE
         self._events.emit("bookie not believed", bookie=self.bookie, ledger=ledger, reason=reason)
 
     async def _connect(self, link: Link) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 
 from tallystick.bookkeeper.metadata.driver import Creation
 from tallystick.bookkeeper.wire.values import BookieId, EntryId
-from tallystick.errors import TallyError
 
 Identify = Callable[[BookieId], Awaitable[Creation | None]]
 
@@ -27,6 +26,8 @@ class Unidentified:
 
 Identity = Creation | None | Unidentified  # None: the bookie has no cookie, which is an identity too
 Answered = Callable[[Identity], None]
+
+ANOTHER_BOOKIE = "another bookie took its id: it does not have what was written before"
 
 
 class LinkIdentity:
@@ -59,8 +60,10 @@ class LinkIdentity:
             async with asyncio.timeout(self._timeout_s):
                 identity = await self._identify(self._bookie)
             self._known = (identity,)
-        except (TallyError, TimeoutError) as error:  # the next channel that asks tries again
-            identity = Unidentified(str(error) or "the metadata did not answer in time")
+        except TimeoutError:  # the next channel that asks tries again
+            identity = Unidentified("the metadata did not answer in time")
+        except Exception as error:  # whatever it is, acks wait for an answer
+            identity = Unidentified(str(error) or type(error).__name__)
         finally:
             self._asking = None
         self._tell(identity)
@@ -86,6 +89,10 @@ class Belief:
         self._expected = expected  # None: the first identity will be
         self._held: list[EntryId] | None = None  # acks of a link whose identity is not known yet
         self._doubted = False
+
+    def expects(self, identity: Creation | None) -> bool:
+        """Whether acks of this one would count."""
+        return self._expected is None or self._expected == (identity,)
 
     def linked(self) -> None:
         """A new link: nothing that comes over it counts yet."""

@@ -111,8 +111,8 @@ class Lane(Generic[Owner]):
         return self._runs[0].deadline if self._runs else None
 
     def leave(self) -> None:
+        """Nobody waits for the answers; that they do not come is still a sign of a peer that is silent."""
         self.owner = None
-        self._runs.clear()
 
     def take_all(self) -> list[EntryId]:
         entries = [entry for entry in self._entries[self._head :] if entry != _ANSWERED]
@@ -148,9 +148,10 @@ class Expired(Generic[Owner]):
     since: float
     questions: list[Owner] = field(default_factory=list)
     entries: list[tuple[Owner, list[EntryId]]] = field(default_factory=list)  # of lanes
+    left: int = 0  # entries of lanes whose owners left
 
     def __bool__(self) -> bool:
-        return bool(self.questions or self.entries)
+        return bool(self.questions or self.entries or self.left)
 
 
 class Outstanding(Generic[Owner]):
@@ -195,7 +196,7 @@ class Outstanding(Generic[Owner]):
         return self._queued[0][0] if self._queued else None
 
     def forget(self, lane: Lane[Owner]) -> None:
-        """Its owner left: swallow the answers that still come, however late."""
+        """Its owner left: swallow the answers that still come, however late. They are due as before."""
         lane.leave()
         self._drop_if_idle(lane)
 
@@ -270,11 +271,14 @@ class Outstanding(Generic[Owner]):
                 continue
             entries, since = overdue
             self.abandoned += len(entries)
-            assert lane.owner is not None, "a lane that was left has no deadlines"
-            expired.entries.append((lane.owner, entries))
+            if lane.owner is not None:
+                expired.entries.append((lane.owner, entries))
+            else:
+                expired.left += len(entries)
             expired.since = min(expired.since, since)
             lanes = self._lanes[lane.about]
             lanes.insert(lanes.index(lane), Lane(lane.about, None, entries))
+            self._drop_if_idle(lane)
         return expired
 
     def wake_at(self) -> float | None:

@@ -104,6 +104,11 @@ class Replicas:
         self.suspend(slot)
         self._channels[slot] = self._open(slot)
 
+    def believes(self, bookie: BookieId, identity: Creation | None) -> bool:
+        """Whether this is who the bookie of the ensemble was when it was chosen, or met first."""
+        places = zip(self._ensemble, self._beliefs, strict=True)
+        return all(belief.expects(identity) for name, belief in places if name == bookie)
+
     def confirmed(self, lac: EntryId) -> None:
         """Frames up to ``lac`` are needed no more; those sent together are dropped together, once no queue has them."""
         while self._lagging < len(self._kept):

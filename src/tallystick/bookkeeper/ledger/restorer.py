@@ -1,24 +1,27 @@
 """Gives degraded writers their bookies back: the shell around ``Retries``, one for all writers of a client.
 
-A round looks at who is registered, asks each missing bookie that is due for a sign of life (one read, for all writers),
-and then lets the writers concerned change their ensembles or send to the bookie again, some in each turn of the loop.
+A round looks at who is registered, asks each missing bookie that is due for a sign of life (one read, for all writers)
+and the metadata who it is, and then lets the writers concerned change their ensembles or send to the bookie again, some
+in each turn of the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
 from contextlib import suppress
 from typing import Protocol
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.degraded import Retries
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
+from tallystick.bookkeeper.ledger.replicas import Identities
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, LedgerId
 from tallystick.errors import TallyError
 from tallystick.runtime.clock import Clock
+from tallystick.runtime.events import Events
 
 WRITERS_A_TURN = 16  # of the loop
+FAILED_S = 1.0  # between two rounds when one was not done
 
 
 class DegradedWriter(Protocol):
@@ -30,16 +33,16 @@ class DegradedWriter(Protocol):
     @property
     def missing(self) -> tuple[BookieId, ...]: ...
 
-    async def restore(self, answering: Collection[BookieId]) -> None:
-        """Replace missing bookies, or go on with those that answer. Raises nothing."""
+    async def restore(self, answering: Identities) -> None:
+        """Replace missing bookies, or go on with those that answer, and are who they were. Raises nothing."""
         ...
 
 
 class Restorer:
     """See the module. Writers ``join`` when they become degraded and ``leave`` when they lack nothing or have ended."""
 
-    def __init__(self, bookies: BookieClient, directory: BookieDirectory, clock: Clock) -> None:
-        self._bookies, self._directory, self._clock = bookies, directory, clock
+    def __init__(self, bookies: BookieClient, directory: BookieDirectory, clock: Clock, events: Events) -> None:
+        self._bookies, self._directory, self._clock, self._events = bookies, directory, clock, events
         self.joined = 0  # how often a writer lost bookies that nothing could replace
         self._writers: dict[DegradedWriter, None] = {}
         self._retries = Retries()
@@ -77,8 +80,13 @@ class Restorer:
             self._changed.clear()
             if changed:
                 self._retries.changed(self._clock.now())
-            with suppress(TallyError):  # the metadata service does not answer: the next round
+            try:
                 await self._round(changed)
+            except TallyError:  # the metadata service does not answer: the next round
+                pass
+            except Exception as error:  # a bug of ours: without rounds no writer would ever get a bookie back
+                self._events.emit("degraded ledgers not restored", reason=repr(error))
+                await asyncio.sleep(FAILED_S)
         self._task = None
 
     async def _wait(self) -> None:
@@ -92,7 +100,9 @@ class Restorer:
         writable = (await self._directory.current()).writable
         tried = [bookie for bookie in due if bookie in writable]
         signs = await asyncio.gather(*(self._lives(bookie) for bookie in tried))
-        answering = {bookie for bookie, lives in zip(tried, signs, strict=True) if lives}
+        answering = await self._directory.identities(
+            [bookie for bookie, lives in zip(tried, signs, strict=True) if lives]
+        )
         concerned = [writer for writer in self._writers if changed or any(bookie in due for bookie in writer.missing)]
         for number, writer in enumerate(concerned, start=1):
             await writer.restore(answering)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from tallystick.bookkeeper.ledger.add import Action, AddCore, Reason
 from tallystick.bookkeeper.ledger.degraded import QuorumLoss
+from tallystick.bookkeeper.ledger.identity import ANOTHER_BOOKIE
 from tallystick.bookkeeper.ledger.placement import Placement
+from tallystick.bookkeeper.ledger.replicas import Identities
 from tallystick.bookkeeper.ledger.restorer import Restorer
+from tallystick.bookkeeper.metadata.driver import Creation
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
 from tallystick.errors import MetadataUnavailable, NotEnoughBookies, TallyError
 from tallystick.runtime.clock import Clock
 
 Perform = Callable[[list[Action], Exception | None], None]
+Believes = Callable[[BookieId, Creation | None], bool]  # whether acks of a bookie count when this is who it is
 
 
 class Shortage:
@@ -22,9 +26,11 @@ class Shortage:
 
     def __init__(
         self, ledger: LedgerId, core: AddCore, perform: Perform, emit: Callable[..., None],
-        placement: Placement, restorer: Restorer, clock: Clock, limit_s: float,
+        placement: Placement, restorer: Restorer, clock: Clock, limit_s: float, believes: Believes,
     ) -> None:  # fmt: skip
         self.id = ledger
+        self._believes = believes
+        self._doubted: dict[BookieId, Creation | None] = {}  # of the missing, who they were when that was told
         self._core, self._perform, self._emit = core, perform, emit
         self._placement, self._restorer, self._clock, self._limit_s = placement, restorer, clock, limit_s
         self._loss = QuorumLoss(limit_s)
@@ -45,16 +51,28 @@ class Shortage:
             self._emit("ledger degraded", first=self._core.lac + 1, missing=self.missing, reason=str(cause))
             self._restorer.join(self)
 
-    async def restore(self, answering: Collection[BookieId]) -> None:
-        """For the restorer: other bookies may be had, and these answer again."""
+    async def restore(self, answering: Identities) -> None:
+        """For the restorer: other bookies may be had, and these answer again.
+
+        Nothing is sent to one that is another bookie by now: its acks would not count, and the place fail again.
+        """
         try:
             await self._placement.without(self.missing, self._core.ensemble)
         except TallyError:
             for bookie in self.missing:
-                if bookie in answering:
+                if bookie in answering and self._is_believed(bookie, answering[bookie]):
                     self._perform(self._core.resumed(bookie), None)
         else:
             self._perform(self._core.retry(), None)
+
+    def _is_believed(self, bookie: BookieId, identity: Creation | None) -> bool:
+        if self._believes(bookie, identity):
+            self._doubted.pop(bookie, None)
+            return True
+        if bookie not in self._doubted or self._doubted[bookie] != identity:
+            self._doubted[bookie] = identity
+            self._emit("bookie not believed", bookie=bookie, reason=ANOTHER_BOOKIE)
+        return False
 
     def checked(self) -> None:
         """While bookies are missing: note whether the quorum can be met, and wake when it could not for too long."""

@@ -300,7 +300,7 @@ class LedgerWriter:
         if self._shortage is None:
             self._shortage = Shortage(
                 self.id, self._core, self._perform, self._emit, self._placement, self._restorer, self._context.clock,
-                self._context.settings.no_quorum_s,
+                self._context.settings.no_quorum_s, self._replicas.believes,
             )  # fmt: skip
         return self._shortage
 

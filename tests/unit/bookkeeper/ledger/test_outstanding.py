@@ -185,12 +185,16 @@ def test_what_is_due_is_found_without_a_look_at_every_lane(monkeypatch: pytest.M
     assert len(looks) < 100
 
 
-def test_a_lane_that_was_left_is_never_due() -> None:
+def test_a_lane_that_was_left_is_due_and_nobody_hears_of_it() -> None:
     outstanding: Outstanding[str] = Outstanding()
     left, stays = outstanding.lane(ADDS, "left"), outstanding.lane((1, 8), "stays")
     outstanding.sent(left, [0], 0.0, 1.0)
     outstanding.sent(stays, [0], 0.5, 1.0)
     outstanding.forget(left)
-    assert outstanding.wake_at() == 1.5
+    assert outstanding.wake_at() == 1.0
+    expired = outstanding.expire(1.0)
+    assert (bool(expired), expired.since, expired.entries, expired.left) == (True, 0.0, [], 1)
     assert outstanding.expire(2.0).entries == [("stays", [0])]
     assert outstanding.wake_at() is None
+    assert outstanding.answered_in_lane(ADDS, 0) is not None, "its late answer is swallowed"
+    assert not outstanding.has_lanes(ADDS)

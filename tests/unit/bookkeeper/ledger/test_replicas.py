@@ -80,6 +80,17 @@ async def test_a_bookie_that_stays_behind_fails_by_its_time_out_and_holds_nothin
     assert held_bytes(writer) == 0
 
 
+async def test_what_a_closed_writer_left_in_a_queue_goes_when_the_bookie_is_silent_for_long(
+    cluster: SmallCluster,
+) -> None:
+    writer, _ = await with_one_stopped(cluster, add_timeout_s=1.0)
+    for _ in range(MANY):
+        writer.append_nowait(bytes(ENTRY))
+    await writer.close()
+    await until(lambda: not any(queues(writer)))
+    assert "the bookie is silent" in {event.fields.get("reason") for event in cluster.events}
+
+
 async def test_drain_waits_for_room_too_and_close_does_not(cluster: SmallCluster) -> None:
     writer, _ = await with_one_stopped(cluster)
     for _ in range(MANY):  # as a program that appends without waiting does

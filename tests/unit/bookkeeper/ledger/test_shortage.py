@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from support.small_cluster import HANG, SmallCluster, until
+from tallystick.bookkeeper.ledger import restorer
 from tallystick.bookkeeper.ledger.shortage import changed_nothing
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire import v2
@@ -252,6 +253,54 @@ async def test_p1_an_empty_bookie_that_took_the_missing_ones_id_is_not_believed(
     assert cluster.holders(writer.id, 2) >= {gone} and not pending.done()
     slow.release()
     assert await pending == 2
+
+
+@pytest.mark.rule("P1")
+async def test_p1_a_place_is_not_given_to_another_bookie_again_and_again(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It answers reads, so it seems to be back; but its acks would not count. The bookie itself gets its place."""
+    writer, gone = await degraded(cluster)
+    driver = writer._context.driver
+    creation, is_another = driver.bookie_creation, True
+
+    async def who(bookie: str) -> int | None:
+        return 10_000 if is_another and bookie == gone else await creation(bookie)
+
+    monkeypatch.setattr(driver, "bookie_creation", who)
+    impostor = cluster.bookies[gone]
+    impostor.requests.clear()
+    await cluster.up(gone)
+    await until(lambda: sum(isinstance(request, v2.Read) for request in impostor.requests) >= 4)
+    await writer.append(b"2")
+    assert not any(isinstance(request, v2.Add) for request in impostor.requests)
+    assert cluster.kinds().count("bookie not believed") == 1
+    assert (writer.missing, "ledger restored" in cluster.kinds()) == ((gone,), False)
+    is_another = False
+    await cluster.down(gone)
+    await cluster.up(gone)
+    await until(lambda: writer.missing == ())
+    await writer.append(b"3")
+    await until(lambda: gone in cluster.holders(writer.id, 3))
+    await writer.close()
+
+
+async def test_a_bug_in_a_round_is_said_and_does_not_end_the_rounds(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restorer, "FAILED_S", 0.01)
+    writer, gone = await degraded(cluster)
+    lives = writer._restorer._lives
+
+    async def bug(bookie: str) -> bool:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(writer._restorer, "_lives", bug)
+    await cluster.up(gone)
+    await until(lambda: "degraded ledgers not restored" in cluster.kinds())
+    monkeypatch.setattr(writer._restorer, "_lives", lives)
+    await until(lambda: writer.missing == ())
+    await writer.close()
 
 
 @pytest.mark.rule("Q9")
