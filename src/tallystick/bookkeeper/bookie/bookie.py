@@ -202,7 +202,7 @@ class Bookie:
         settings = self._settings
         self.looks = Looks(
             self.driver, stored_instance(self._outside.disk, settings.ledger_dir), self.storage.looked,
-            self.committer.reserve, self.counts, self._outside.events,
+            self.committer.reserve, self.counts, self._outside.events, self._fail,
         )  # fmt: skip
         self._stack.push_async_callback(self.looks.close)
         requests = Requests(
@@ -241,6 +241,8 @@ class Bookie:
 
     async def _watch(self, registration: Registration) -> None:
         await registration.lost.wait()
+        if registration.failure is not None:
+            raise registration.failure
         raise MetadataConflict("another process registered this bookie's id", bookie=self.id)
 
     def _space(self, error: DiskFull | None) -> None:

@@ -22,6 +22,7 @@ from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.wire.values import LedgerId, LedgerState
 from tallystick.errors import MetadataError
 from tallystick.runtime.events import Events
+from tallystick.runtime.tasks import watch
 
 BATCH_LEDGERS = 512
 MAX_TRIES = 3  # of one batch, when the connection breaks in it
@@ -98,12 +99,13 @@ class Looks:
 
     def __init__(
         self, metadata: Metadata, instance: str, settled: Callable[[LedgerId], None], reserve: Callable[[int], None],
-        counts: Counts, events: Events,
+        counts: Counts, events: Events, failed: Callable[[Exception], None],
     ) -> None:  # fmt: skip
         """``settled`` hears of ledgers that need no further look, once their adds went on; ``reserve`` of bytes that
-        are held here, and (negative) no longer."""
+        are held here, and (negative) no longer; ``failed`` of an error that leaves them without an answer."""
         self._metadata, self._core = metadata, LookCore(instance)
         self._settled, self._reserve, self._counts, self._events = settled, reserve, counts, events
+        self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._held: dict[LedgerId, list[tuple[GoOn, int]]] = {}
         self._looking: asyncio.Task[None] | None = None
@@ -117,6 +119,7 @@ class Looks:
         self._core.wanted(ledger)
         if self._looking is None:
             self._looking = self._loop.create_task(self._look())
+            watch([self._looking], self._failed)
 
     async def _look(self) -> None:
         try:

@@ -63,6 +63,7 @@ class Registration(Protocol):
     """A bookie's place in the list of the living, kept up until it is closed or lost."""
 
     lost: asyncio.Event  # set when the service forgot us: another may hold the id; stop serving
+    failure: Exception | None  # why it is lost, if not because another holds the id
 
     async def set_read_only(self, read_only: bool) -> None:
         """Move between the lists; the new place is taken before the old one is left."""

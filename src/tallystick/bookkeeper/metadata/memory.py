@@ -244,6 +244,7 @@ class MemoryRegistration:
         self._cluster, self._bookie, self._info = cluster, bookie, info
         self._watch: Watch | None = None
         self.lost = asyncio.Event()
+        self.failure: Exception | None = None
 
     def take(self, read_only: bool, *, replace: bool) -> bool:
         cluster = self._cluster

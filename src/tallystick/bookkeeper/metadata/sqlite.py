@@ -164,6 +164,7 @@ class SqliteRegistration:
         self._thread, self._lease = thread, lease
         self._open = True
         self.lost = asyncio.Event()
+        self.failure: Exception | None = None
         self._loop = asyncio.get_running_loop()
 
     async def take(self, lease: Lease, *, replace: bool) -> bool:

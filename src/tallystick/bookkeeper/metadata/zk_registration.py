@@ -18,6 +18,7 @@ from tallystick.bookkeeper.wire import registration
 from tallystick.bookkeeper.wire.registration import READ_ONLY_FOLDER
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo
 from tallystick.errors import MetadataConflict, MetadataError
+from tallystick.runtime.tasks import watch
 
 
 class ZkRegistration:
@@ -31,6 +32,7 @@ class ZkRegistration:
         self._looking: asyncio.Task[None] | None = None
         self._look_again = self._closed = False
         self.lost = asyncio.Event()
+        self.failure: Exception | None = None
 
     def _path(self, read_only: bool) -> str:
         return "/".join((self._available, *([READ_ONLY_FOLDER] if read_only else []), self._bookie))
@@ -86,6 +88,13 @@ class ZkRegistration:
         self._look_again = True
         if self._looking is None and not self._closed:
             self._looking = asyncio.get_running_loop().create_task(self._look())
+            watch([self._looking], self._fail)
+
+    def _fail(self, error: Exception) -> None:
+        """Nobody keeps the node up any more: a bookie that goes on would be missing in the list, and not know it."""
+        self.let_go()
+        self.failure = error
+        self.lost.set()
 
     async def _look(self) -> None:
         try:

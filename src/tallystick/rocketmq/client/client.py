@@ -34,6 +34,7 @@ from tallystick.runtime.connecting import Connecting
 from tallystick.runtime.events import Events
 from tallystick.runtime.network import Network, TcpNetwork
 from tallystick.runtime.rng import Random, system_random
+from tallystick.runtime.tasks import watch
 
 # As brokers have it: they refuse the heartbeats of others, and a consumer would wait for ever.
 _GROUP_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
@@ -68,6 +69,8 @@ class RocketMQ:
         self._consumers: WeakSet[Consumer] = WeakSet()  # one that is reading is held by its tasks
         upkeep = (self._context.routes.keep_fresh(), self._membership.keep_beating())
         self._tasks = [asyncio.create_task(work) for work in upkeep]
+        watch(self._tasks, self._fail)
+        self._failure: Exception | None = None
         self._closed = False
 
     def producer(self, group: str) -> Producer:
@@ -156,9 +159,20 @@ class RocketMQ:
     def _lost(self, address: str) -> None:
         self._membership.lost(address)
 
+    def _fail(self, error: Exception) -> None:
+        """Nobody beats, or asks for routes, any more: whoever goes on without would be left out of its groups."""
+        self._failure = error
+        self._context.events.emit("client failed", reason=repr(error))
+        for producer in self._producers.values():
+            producer.fail(error)
+        for consumer in tuple(self._consumers):
+            consumer.fail(error)
+
     def _require_open(self) -> None:
         if self._closed:
             raise UsageError("this client is closed")
+        if self._failure is not None:
+            raise self._failure
 
 
 def _named(group: str) -> str:

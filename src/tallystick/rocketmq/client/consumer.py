@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from itertools import repeat
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tallystick.errors import BrokerError, TallyError, Unavailable, UsageError
 from tallystick.rocketmq.client import offsets
@@ -30,6 +30,7 @@ from tallystick.rocketmq.wire.bodies import ConsumerIds
 from tallystick.rocketmq.wire.headers import ConsumerGroupHeader
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import ConsumerGroup, MessageQueue, RequestCode
+from tallystick.runtime.tasks import watch
 
 UNSHARED_S = 1.0  # before queues are shared out again when that failed: a time-out, a heartbeat that was lost
 
@@ -64,7 +65,7 @@ class Consumer:
         self._arrived, self._room, self._rebalance = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._at_hand: tuple[QueueReader, ReceivedMessage] | None = None  # taken, and perhaps being worked on
         self._committed: dict[MessageQueue, int] = {}
-        self._failure: BaseException | None = None
+        self._failure: Exception | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._entered = self._closed = False
         self._shared = self._member = True
@@ -81,7 +82,7 @@ class Consumer:
         """
         if self._tasks or self._closed:
             return
-        self._tasks.append(asyncio.create_task(self._keep_committing()))
+        self._begin(self._keep_committing())
         try:
             await self._context.routes.await_known(self.topic)
             if self._membership.has_consumer(self.group):
@@ -95,7 +96,13 @@ class Consumer:
         except BaseException:
             await self.close()
             raise
-        self._tasks.append(asyncio.create_task(self._keep_sharing()))
+        self._begin(self._keep_sharing())
+
+    def fail(self, error: Exception) -> None:
+        """Whoever iterates gets the error, behind the messages that are here."""
+        if self._failure is None:
+            self._failure = error
+        self._arrived.set()
 
     async def commit(self) -> None:
         """Store where the group stands, the message at hand included. Raises BrokerError, Unavailable."""
@@ -180,10 +187,10 @@ class Consumer:
         self._crowded = False
         self._room.set()
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._failure = error
-            self._arrived.set()
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.append(task)
+        watch([task], self.fail)
 
     # Which queues
 
@@ -230,7 +237,7 @@ class Consumer:
         first = await offsets.first_offset(self._context, self.group, queue, self._from)
         reader = QueueReader(self._context, self.group, Pull(queue, self._filter, first), self._deliver)
         task = asyncio.create_task(reader.run())
-        task.add_done_callback(self._ended)
+        watch([task], self.fail)
         self._readers[queue] = (reader, task)
         self._committed[queue] = first
 

@@ -38,6 +38,7 @@ class Producer:
         self._room: deque[asyncio.Future[None]] = deque()
         self._finding: dict[str, asyncio.Task[None]] = {}
         self._unrouted: dict[str, list[Envelope]] = {}  # by topic: they wait for its route
+        self._failure: Exception | None = None
         self._closed = False
 
     async def send(
@@ -115,6 +116,10 @@ class Producer:
         """Wait until everything sent so far has its answer, good or bad."""
         await asyncio.gather(*(each.future for each in self._sendings), return_exceptions=True)
 
+    def fail(self, error: Exception) -> None:
+        """Take no more messages, for this reason; those under way have their answers."""
+        self._failure = error
+
     async def close(self) -> None:
         """Take no more messages and wait for the answers of those under way, at most until their time-outs."""
         self._closed = True
@@ -127,6 +132,8 @@ class Producer:
     def _check(self, topic: str) -> None:
         if self._closed:
             raise UsageError("this producer is closed")
+        if self._failure is not None:
+            raise self._failure
         if not topic or len(topic.encode()) > MAX_TOPIC_BYTES:
             raise UsageError("a topic's name has 1 to 127 bytes", topic=topic)
 
@@ -156,7 +163,7 @@ class Producer:
             left, answered = envelope.sending.deadline - now, functools.partial(self._answered, envelope)
             command = envelope.command(envelope.queue)
             self._context.remoting.ask_nowait(address, command, max(left, MIN_TIMEOUT_S), answered)
-        except TallyError as error:  # nowhere to send it, now or at all
+        except Exception as error:  # nowhere to send it, now or at all; or a bug, but nobody may wait for ever
             self._settle(envelope, envelope.sending.failure or error)
 
     def _target(self, envelope: Envelope, topic: Topic) -> tuple[MessageQueue, str]:
@@ -185,11 +192,11 @@ class Producer:
         else:
             self._settle(envelope, failure)
 
-    def _settle(self, envelope: Envelope, result: SendResult | TallyError) -> None:
+    def _settle(self, envelope: Envelope, result: SendResult | Exception) -> None:
         del self._sendings[envelope]
         self._inflight_bytes -= len(envelope.body)
         if not envelope.future.done():  # the caller may have given up
-            if isinstance(result, TallyError):
+            if isinstance(result, Exception):
                 envelope.future.set_exception(result)
             else:
                 envelope.future.set_result(result)
@@ -223,10 +230,10 @@ class Producer:
             self._finding[name] = asyncio.create_task(self._find_and_send(name))
 
     async def _find_and_send(self, name: str) -> None:
-        failure: TallyError | None = None
+        failure: Exception | None = None
         try:
             await self._find(name)
-        except TallyError as error:
+        except Exception as error:  # whatever it is, the messages that wait must hear of it
             failure = error
         finally:
             del self._finding[name]

@@ -9,6 +9,7 @@ from tallystick.errors import DiskFull
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.store.values import Arrival
 from tallystick.runtime.clock import Clock
+from tallystick.runtime.tasks import watch
 from tallystick.runtime.worker import Worker
 
 _RETRY_S = 1.0  # while the disk is full
@@ -30,6 +31,7 @@ class Rebuilder:
         if self._store.rebuilding:
             self._worker = Worker("tally-rebuild")
             self._task = asyncio.create_task(self._run(self._worker))
+            watch([self._task], self._failed)
 
     async def _run(self, worker: Worker) -> None:
         while self._store.rebuilding:
@@ -39,8 +41,6 @@ class Rebuilder:
             except DiskFull:
                 await asyncio.sleep(_RETRY_S)
                 continue
-            except Exception as error:  # a bug too: nobody else would tell
-                return self._failed(error)
             if arrivals:
                 self._rebuilt(arrivals)
             await asyncio.sleep(self._clock.now() - began)

@@ -73,6 +73,14 @@ async def test_a_bookie_whose_id_another_registered_stops(home: Home) -> None:
         assert isinstance(await asyncio.wait_for(asyncio.shield(bookie.failure), 10), MetadataError)
 
 
+async def test_a_bookie_that_nobody_keeps_in_the_list_stops_and_says_why(home: Home) -> None:
+    async with home.running() as bookie:
+        registration = (await MemoryDriver(home.cluster)._cluster()).places["b0"].owner
+        registration.failure = ZeroDivisionError("a bug")
+        registration.lost.set()
+        assert await asyncio.wait_for(asyncio.shield(bookie.failure), 10) is registration.failure
+
+
 @pytest.mark.rule("P1")
 @pytest.mark.parametrize("killed", [True, False], ids=["killed", "stopped"])
 async def test_p1_what_was_acknowledged_is_there_after_a_restart(home: Home, killed: bool) -> None:

@@ -280,8 +280,24 @@ async def test_a_bookie_stops_with_adds_held(home: Home, driver: Watched) -> Non
 # -- without a bookie -------------------------------------------------------------------------------------------------
 
 
-def looks_at(driver: Watched, heard: list[Event]) -> Looks:
-    return Looks(driver, "ours", lambda ledger: None, lambda size: None, Counts(), Events(heard.append))
+def looks_at(driver: Watched, heard: list[Event], failures: list[Exception] | None = None) -> Looks:
+    failed = [].append if failures is None else failures.append
+    return Looks(driver, "ours", lambda ledger: None, lambda size: None, Counts(), Events(heard.append), failed)
+
+
+async def test_a_bug_in_a_look_is_a_failure_of_the_bookie(driver: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held would wait for ever, and no later add would be looked at."""
+
+    async def bug(ledgers: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    failures = list[Exception]()
+    looks = looks_at(driver, [], failures)
+    monkeypatch.setattr(driver, "look_up", bug)
+    looks.hold(7, 1, lambda admitted: None)
+    await until(lambda: bool(failures))
+    assert isinstance(failures[0], ZeroDivisionError)
+    await looks.close()
 
 
 async def test_several_batches_that_cannot_be_read_make_one_pause(driver: Watched) -> None:

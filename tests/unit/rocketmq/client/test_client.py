@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 import pytest
 
 from support.fake_brokers import FakeCluster
@@ -7,8 +10,10 @@ from support.waiting import until
 from tallystick.errors import NoSuchTopic, UsageError
 from tallystick.rocketmq.client.client import RocketMQ, broker
 from tallystick.rocketmq.client.settings import BrokerClientSettings
+from tallystick.rocketmq.client.topic import Topic
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.wire.values import MessageQueue
+from tallystick.runtime.events import Event, Events
 
 
 @pytest.mark.parametrize("wrong", ["", " ; ", "host", []])
@@ -52,6 +57,73 @@ async def test_a_topic_that_goes_keeps_its_old_route_until_asked_for(cluster: Fa
     cluster.name_server.routes.delete_topic("T")
     with pytest.raises(NoSuchTopic):
         await mq.topic("T")
+
+
+async def test_a_background_task_that_dies_fails_whatever_depends_on_it(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without heartbeats brokers give the consumer's queues to others, and it would wait for ever."""
+    await cluster.add()
+    told: list[Event] = []
+    settings = BrokerClientSettings(heartbeat_s=0.02)
+    async with broker(cluster.address, settings=settings, events=Events(told.append)) as mq:
+        producer, consumer = mq.producer("p"), mq.consumer("g", "T")
+        await consumer.start()
+        await producer.send("T", b"x")
+        await anext(consumer)
+
+        async def bug() -> bool:
+            raise ZeroDivisionError("a bug")
+
+        monkeypatch.setattr(mq._membership, "beat", bug)
+        with pytest.raises(ZeroDivisionError):
+            async with asyncio.timeout(10):
+                await anext(consumer)
+        assert [event.fields["reason"] for event in told if event.kind == "client failed"] == [
+            "ZeroDivisionError('a bug')"
+        ]
+        uses: list[Callable[[], object]] = [
+            lambda: producer.send_nowait("T", b"y"), lambda: mq.producer("q"), lambda: mq.consumer("h", "T"),
+        ]  # fmt: skip
+        for use in uses:
+            with pytest.raises(ZeroDivisionError):
+                use()
+
+
+@pytest.mark.parametrize("task", ["_share_out", "_commit_all"])
+async def test_a_task_of_a_consumer_that_dies_fails_it(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, task: str
+) -> None:
+    await cluster.add()
+    settings = BrokerClientSettings(rebalance_s=0.02, commit_interval_s=0.02)
+    async with broker(cluster.address, settings=settings) as mq:
+        consumer = mq.consumer("g", "T")
+        await consumer.start()
+
+        async def bug(*_: object) -> None:
+            raise ZeroDivisionError("a bug")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(consumer, task, bug)
+            with pytest.raises(ZeroDivisionError):
+                async with asyncio.timeout(10):
+                    await anext(consumer)
+
+
+async def test_messages_that_wait_for_a_route_hear_of_a_bug(
+    cluster: FakeCluster, mq: RocketMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.add()
+    producer = mq.producer("p")
+
+    async def bug(name: str) -> Topic:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(producer, "_find", bug)
+    with pytest.raises(ZeroDivisionError):
+        async with asyncio.timeout(10):
+            await producer.send("T", b"x")
+    await producer.drain()
 
 
 @pytest.mark.parametrize("wrong", [{"pull_hold_s": 40.0}, {"send_retries": -1}, {"down_s": 0}])
