@@ -225,8 +225,11 @@ async def test_cookies_are_compared_and_set(cluster):
     assert again.value == b"third"
     await one.write_cookie("bookie-0", b"other", None)
     assert await other.cookies() == ["bookie-0", "bookie-1"]
-    await other.delete_cookie("bookie-1")
-    await other.delete_cookie("bookie-1")
+    with pytest.raises(MetadataConflict):
+        await other.delete_cookie("bookie-1", found.version)
+    assert await one.read_cookie("bookie-1") == again
+    await other.delete_cookie("bookie-1", again.version)
+    await other.delete_cookie("bookie-1", again.version)
     assert await one.cookies() == ["bookie-0"]
     with pytest.raises(MetadataConflict):
         await one.write_cookie("bookie-1", b"fifth", 1)
@@ -242,7 +245,7 @@ async def test_a_cookie_made_again_has_another_creation(cluster):
         found = await one.read_cookie("bookie-1")
         await one.write_cookie("bookie-1", b"changed", found.version)
         assert await other.bookie_creation("bookie-1") == creations[-1], "a change is no creation"
-        await one.delete_cookie("bookie-1")
+        await one.delete_cookie("bookie-1", found.version + 1)
         assert await other.bookie_creation("bookie-1") is None
     assert None not in creations
     assert len(set(creations)) == 3

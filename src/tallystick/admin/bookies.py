@@ -86,11 +86,12 @@ async def forget_bookie(driver: MetadataDriver, name: BookieId) -> None:
     """Delete the cookie of a bookie that is down and that no ledger names: it leaves the list of those that joined.
 
     Raises NotFound for an id that never joined; UsageError, and nothing is done, while it is registered or any ledger
-    names it; MetadataError when not all ledgers could be looked at.
+    names it; MetadataConflict when its cookie changed meanwhile; MetadataError when not all ledgers could be looked at.
     """
     began = await driver.sync()
     await _require_down(driver, name)
-    if await driver.read_cookie(name) is None:
+    stored = await driver.read_cookie(name)
+    if stored is None:
         raise NotFound(await _unknown(driver, name))
     holding = [
         ledger.id
@@ -107,7 +108,7 @@ async def forget_bookie(driver: MetadataDriver, name: BookieId) -> None:
     await _require_down(driver, name)  # it may have come back meanwhile
     if await driver.sync() != began:  # what was read after a reconnect may be old
         raise MetadataUnavailable("the connection to the metadata broke while ledgers were looked at; try again")
-    await driver.delete_cookie(name)
+    await driver.delete_cookie(name, stored.version)
 
 
 async def _require_down(driver: MetadataDriver, name: BookieId) -> None:

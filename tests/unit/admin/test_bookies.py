@@ -10,7 +10,7 @@ from tallystick.bookkeeper.metadata.memory import MemoryDriver
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.cookie import Cookie, encode
 from tallystick.bookkeeper.wire.values import BookieInfo, Fragment, LedgerMetadata
-from tallystick.errors import MetadataUnavailable, NotFound, StorageError, UsageError
+from tallystick.errors import MetadataConflict, MetadataUnavailable, NotFound, StorageError, UsageError
 
 _names = itertools.count()
 COOKIE = Cookie("b", ("/data/tally",), ("/data/tally",), "the-cluster")
@@ -151,6 +151,21 @@ async def test_a_bookie_that_comes_back_while_ledgers_are_looked_at_is_not_forgo
 
     monkeypatch.setattr(bookies, "list_ledgers", ledgers)
     with pytest.raises(UsageError, match="stop it first"):
+        await bookies.forget_bookie(joined, "b0")
+    assert "b0" in await joined.cookies()
+
+
+async def test_a_cookie_that_changes_while_ledgers_are_looked_at_stays(joined, monkeypatch):
+    """The bookie began again on the same folders, and is not yet registered."""
+
+    async def ledgers(driver):
+        found = await driver.read_cookie("b0")
+        await driver.write_cookie("b0", found.value, found.version)
+        return
+        yield
+
+    monkeypatch.setattr(bookies, "list_ledgers", ledgers)
+    with pytest.raises(MetadataConflict, match="changed this cookie"):
         await bookies.forget_bookie(joined, "b0")
     assert "b0" in await joined.cookies()
 

@@ -141,7 +141,9 @@ class MetadataDriver(Protocol):
         """Create (version None) or replace. Raises MetadataConflict."""
         ...
 
-    async def delete_cookie(self, bookie: BookieId) -> None: ...
+    async def delete_cookie(self, bookie: BookieId, version: Version) -> None:
+        """Raises MetadataConflict when the stored version differs; one that is gone already is no error."""
+        ...
 
     async def bookie_creation(self, bookie: BookieId) -> Creation | None:
         """When the bookie's cookie was made, as of now (synced); None when it has none.

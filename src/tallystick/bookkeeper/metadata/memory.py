@@ -203,9 +203,11 @@ class MemoryDriver:
             if version is None:
                 cluster.creations[bookie] = cluster.create()
 
-    async def delete_cookie(self, bookie: BookieId) -> None:
+    async def delete_cookie(self, bookie: BookieId, version: Version) -> None:
         cluster = await self._cluster()
         with cluster.lock:
+            if bookie in cluster.cookies and cluster.cookies[bookie].version != version:
+                raise MetadataConflict("another process changed this cookie first", bookie=bookie)
             cluster.cookies.pop(bookie, None)
             cluster.creations.pop(bookie, None)
 

@@ -130,8 +130,8 @@ class SqliteDriver:
     async def write_cookie(self, bookie: BookieId, cookie: bytes, version: Version | None) -> None:
         await self._write(partial(self._store.write_cookie, check_bookie_id(bookie), cookie, version))
 
-    async def delete_cookie(self, bookie: BookieId) -> None:
-        await self._write(partial(self._store.delete_cookie, bookie))
+    async def delete_cookie(self, bookie: BookieId, version: Version) -> None:
+        await self._write(partial(self._store.delete_cookie, bookie, version))
 
     async def bookie_creation(self, bookie: BookieId) -> Creation | None:
         return await self._read(partial(self._store.bookie_creation, bookie))

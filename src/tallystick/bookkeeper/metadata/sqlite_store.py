@@ -234,9 +234,12 @@ class SqliteStore:
         if not written:
             raise MetadataConflict("another process changed this cookie first", bookie=bookie)
 
-    def delete_cookie(self, bookie: BookieId) -> None:
+    def delete_cookie(self, bookie: BookieId, version: Version) -> None:
         with self._writing() as connection:
-            connection.execute("DELETE FROM cookies WHERE bookie = ?", (bookie,))
+            connection.execute("DELETE FROM cookies WHERE bookie = ? AND version = ?", (bookie, version))
+            left = connection.execute("SELECT 1 FROM cookies WHERE bookie = ?", (bookie,)).fetchone()
+        if left is not None:
+            raise MetadataConflict("another process changed this cookie first", bookie=bookie)
 
     def bookie_creation(self, bookie: BookieId) -> Creation | None:
         with self._reading() as connection:

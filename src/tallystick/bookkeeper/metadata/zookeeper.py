@@ -292,10 +292,14 @@ class ZooKeeperDriver:
         except (NodeExistsError, BadVersionError, NoNodeError):
             raise MetadataConflict("another process changed this cookie first", bookie=bookie) from None
 
-    async def delete_cookie(self, bookie: BookieId) -> None:
+    async def delete_cookie(self, bookie: BookieId, version: Version) -> None:
         session, path = await self._cluster(), self._cookie_path(bookie)
-        with contextlib.suppress(NoNodeError):
-            await session.call("delete", path)
+        try:
+            await session.call("delete", path, version)
+        except NoNodeError:
+            pass
+        except BadVersionError:
+            raise MetadataConflict("another process changed this cookie first", bookie=bookie) from None
 
     async def bookie_creation(self, bookie: BookieId) -> Creation | None:
         """The transaction that made the cookie: the original's bookies have it too."""

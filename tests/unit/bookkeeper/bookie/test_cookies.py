@@ -91,7 +91,7 @@ async def test_the_refusals_of_a_bookie(home: Home) -> None:
         await home.start(bookie_id="b9")
     with pytest.raises(InvalidCookie, match="journal folders"):
         await home.start(journal_dir=str(home.path / "elsewhere"))
-    await driver.delete_cookie("b0")
+    await driver.delete_cookie("b0", stored.version)
     with pytest.raises(InvalidCookie, match="removed from the cluster"):
         await home.start()
     await driver.write_cookie("b0", stored.value, None)

@@ -272,7 +272,9 @@ async def test_a_bookie_that_is_replaced_after_it_took_a_place_over_is_not_belie
         if not stored:
             [new] = set(metadata.ensemble) - set(writer.metadata.ensemble)
             stored.append(new)
-            await cluster.driver.delete_cookie(new)
+            cookie = await cluster.driver.read_cookie(new)
+            if cookie is not None:
+                await cluster.driver.delete_cookie(new, cookie.version)
             await cluster.driver.write_cookie(new, b"another", None)
         return await write_ledger(ledger, metadata, version)
 
@@ -314,7 +316,9 @@ async def test_empty_bookies_at_old_addresses_acknowledge_nothing_to_a_writer_of
         assert closed.last_entry == before - 1
         for name in writer.metadata.ensemble:
             await running[name].stop()
-            await driver.delete_cookie(name)
+            cookie = await driver.read_cookie(name)
+            assert cookie is not None
+            await driver.delete_cookie(name, cookie.version)
             running[name] = await start(name, "new")
         assert await acknowledged(writer) == []
         assert (await driver.read_ledger(writer.id)).value.last_entry == before - 1
