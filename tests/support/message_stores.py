@@ -25,8 +25,10 @@ SMALL = StoreSettings(
 class Shelf:
     """A store that is opened again and again, and what happened."""
 
-    def __init__(self, settings: StoreSettings = SMALL, seed: int = 1, *, slave: bool = False) -> None:
-        self.disk = SimDisk(random.Random(seed))
+    def __init__(
+        self, settings: StoreSettings = SMALL, seed: int = 1, *, slave: bool = False, disk: SimDisk | None = None
+    ) -> None:
+        self.disk = disk or SimDisk(random.Random(seed))
         self.settings, self.clock = settings, SteppingClock()
         self.events: list[Event] = []
         self.store = self.open(slave=slave)

@@ -255,22 +255,39 @@ class ConsumeQueue:
         return end
 
     def _search(self, physical: int, log: CommitLog | None, low: int) -> int:
-        """The first queue offset from ``low`` of a message not before ``physical``; ``log`` confirms those before."""
+        """The first queue offset from ``low`` of a message not before ``physical``; ``log`` confirms those before.
+
+        Fillers may be anywhere, for a slave became master behind them: each counts as the message before it.
+        """
         high = self.filled
         while low < high:
             middle = (low + high) // 2
-            if self._is_before(middle, physical, log):
+            message = self._last_message(low, middle)
+            if message is None or self._is_before(message, physical, log):
                 low = middle + 1
             else:
-                high = middle
+                high = message
         return low
+
+    def _last_message(self, low: int, last: int) -> int | None:
+        """The last queue offset from ``low`` to ``last`` that has no filler."""
+        if self.unit(last)[1] != FILLER_SIZE:
+            return last
+        while last > low:
+            start = max(low, last - _READ_AT_ONCE)
+            units = UNIT.iter_unpack(self._files.read(start * UNIT.size, (last - start) * UNIT.size))
+            for _, size, _ in reversed(list(units)):
+                last -= 1
+                if size != FILLER_SIZE:
+                    return last
+        return None
 
     def _is_before(self, queue_offset: int, physical: int, log: CommitLog | None) -> bool:
         offset, size, _ = self.unit(queue_offset)
-        if size == FILLER_SIZE or (size > 0 and 0 <= offset < physical and log is None):
-            return True
-        if log is None or size <= 0 or not 0 <= offset < physical:
+        if size <= 0 or not 0 <= offset < physical:
             return False
+        if log is None:
+            return True
         record = log.record(offset, size)
         run = scan_records(bytes(record), offset) if record else RecordRun()
         found = zip(run.topics, run.queue_ids, run.queue_offsets, strict=True)
@@ -420,6 +437,10 @@ class ConsumeQueues:
         ``deleted``: by topic its physical offset.
         """
         gone = [key for key, queue in self._queues.items() if queue.last_physical < deleted.get(key[0], -1)]
+        for queue in self._queues.values():
+            if queue.last_physical >= deleted.get(queue.topic, queue.last_physical + 1):
+                queue.forget_before(deleted[queue.topic])  # a slave hears of it after it dispatched what came then
+                self.mark(queue)
         detached = [self._queues.pop(key) for key in gone]
         self._leaving.update(zip(gone, detached, strict=True))
         return detached

@@ -50,6 +50,7 @@ class Reput:
         self.hold = False  # settable: files of queues get their units with the next checkpoint, for somebody waits
         self.stuck: str | None = None  # why it cannot go on
         self.deleted: dict[str, int] = {}  # by topic: records before this physical offset get no units any more
+        self.refused: dict[str, int] = {}  # by topic, the last record that stepped back, as if it had been deleted
         self.lock = threading.Lock()  # held while queues and ``offset`` do not fit each other
         self._hashes = KeyHashes()
 
@@ -57,6 +58,11 @@ class Reput:
         """Dispatch records that end at ``limit`` or before, about ``max_bytes`` of them."""
         with self.lock:
             return self._run(limit, max_bytes, now_ms)
+
+    def go_back(self, offset: int) -> None:
+        """Dispatch again from ``offset``, where a record begins, what is behind it in queues that went."""
+        with self.lock:
+            self.offset = min(self.offset, max(offset, self._log.first))
 
     def _run(self, limit: int, max_bytes: int, now_ms: int) -> list[Arrival]:
         arrivals: list[Arrival] = []
@@ -155,6 +161,7 @@ class Reput:
                 "queue offset stepped back", topic=group.topic.name, queue=group.queue_id, offset=queue_offset,
                 expected=group.next, physical=physical,
             )  # fmt: skip
+            self.refused[group.topic.name] = physical
             return False
         if group.units:
             self._write(group)

@@ -130,3 +130,17 @@ def test_a_torn_unit_is_from_no_place_before_the_log_ever_began(disk: SimDisk) -
     again = queue_on(disk)
     again.load(5480, log_of(disk, FileQueue(disk, "/log", 4096), 8192, 4096), repair=True)
     assert (again.first, again.end) == (0, 0)
+
+
+def test_fillers_between_messages_hide_none_of_those_before_them(disk: SimDisk) -> None:
+    """A slave with 5 messages became master of a queue that its master had told it ended at 9."""
+    queue = queue_on(disk)
+    queue.write(0, units(0, 5))
+    queue.write(40, units(40, 5))
+    assert not queue.forget_before(0)
+    for physical, first in ((0, 0), (250, 3), (400, 4), (401, 40), (4100, 41)):
+        queue.forget_before(physical)
+        assert queue.first == first
+    for physical, end in ((4300, 43), (4000, 5), (300, 3), (0, 0)):
+        queue.cut_behind(physical)
+        assert queue.end == end

@@ -263,6 +263,25 @@ def test_a_deletion_that_was_answered_outlives_a_crash(power_loss: bool) -> None
     assert shelf.bodies() == [b"anew"]
 
 
+def test_a_topic_that_is_deleted_while_it_is_built_again_leaves_no_hole_to_the_next_of_its_name() -> None:
+    shelf = filled()
+    shelf.disk.kill()
+    remove(shelf.disk, f"{QUEUES}/Topic")
+    shelf.open()
+    shelf.store.rebuild(1000)
+    shelf.settle()
+    shelf.store.delete_topics(["Topic"]).run()
+    shelf.send(*FULL[:20])
+    shelf.store.flush()
+    shelf.store.reput()
+    for _ in range(2):
+        shelf.disk.kill()
+        shelf.open()
+        rebuild(shelf)
+        assert shelf.bodies() == FULL[:20]
+    consistent(shelf)
+
+
 def test_what_was_not_dispatched_when_its_topic_was_deleted_stays_away() -> None:
     shelf = Shelf()
     shelf.send(b"old", b"older")

@@ -1,0 +1,28 @@
+"""Queues of a master and its slave in random schedules: a slice of fresh seeds, and those that once failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.store_schedules import Schedule
+from tallystick.sim.series import random_start
+
+
+def test_queues_are_what_the_log_says_through_crashes_losses_deletions_and_promotions() -> None:
+    first = random_start()
+    promotions = deletions = losses = 0
+    for seed in range(first, first + 150):
+        schedule = Schedule(seed)
+        try:
+            schedule.run()
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error!r}") from error
+        promotions, deletions, losses = (
+            promotions + schedule.promotions, deletions + schedule.deletions, losses + schedule.losses
+        )  # fmt: skip
+    assert min(promotions, deletions, losses) > 30, "too little happened to prove anything"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_seed_gives_a_run_that_holds(seed: int) -> None:
+    Schedule(seed).run()
