@@ -342,7 +342,7 @@ HA_MUTANTS = (
     ),
     Mutant(
         "a topic made anew shares files with the one that is going",
-        STORE + "consume_queue.py",
+        STORE + "consume_queues.py",
         "if (old := self._leaving.get((topic, queue_id))) is not None:",
         "if (old := self._leaving.get((topic, -1))) is not None:",
         "tests/unit/rocketmq/store/test_deletion.py",

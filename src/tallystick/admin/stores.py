@@ -10,7 +10,8 @@ from typing import Any
 from tallystick.errors import UsageError
 from tallystick.rocketmq.broker.keys import STORE_KEYS
 from tallystick.rocketmq.store.check import Report, check_store
-from tallystick.rocketmq.store.consume_queue import UNIT, list_queues
+from tallystick.rocketmq.store.consume_queue import UNIT
+from tallystick.rocketmq.store.consume_queues import list_queues
 from tallystick.rocketmq.store.index_file import ENTRY, HEADER_BYTES, SLOT_BYTES
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.runtime.disk import Disk, OsDisk

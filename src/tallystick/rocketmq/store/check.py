@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from tallystick.codec.records import Stop
 from tallystick.errors import StorageError, UsageError
-from tallystick.rocketmq.store.consume_queue import FILLER_SIZE, UNIT, list_queues
+from tallystick.rocketmq.store.consume_queue import FILLER_SIZE, UNIT
+from tallystick.rocketmq.store.consume_queues import list_queues
 from tallystick.rocketmq.store.files import FileQueue
 from tallystick.rocketmq.store.handles import Handles
 from tallystick.rocketmq.store.index_file import IndexFile

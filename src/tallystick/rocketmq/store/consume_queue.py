@@ -13,8 +13,7 @@ from __future__ import annotations
 import os
 import struct
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import starmap
 
 from tallystick.codec.records import RecordRun, scan_records
@@ -28,9 +27,7 @@ UNIT = struct.Struct(">qiq")
 FILLER_SIZE = 0x7FFFFFFF
 _FILLER = UNIT.pack(0, FILLER_SIZE, 0)
 _FILL_AT_ONCE = _READ_AT_ONCE = 4096
-_SYNC_ALL_FROM = 64  # queues: from here on one sync of the file system costs less than theirs
 
-Queue = tuple[str, int]
 Unit = tuple[int, int, int]  # physical offset, record size, tags code
 
 
@@ -357,109 +354,3 @@ class ConsumeQueue:
 
     def close(self) -> None:
         self._files.close()
-
-
-class ConsumeQueues:
-    """All queues of a store."""
-
-    def __init__(self, disk: Disk, root: str, file_units: int, handles: Handles | None = None) -> None:
-        self._disk, self._root, self._file_units, self._handles = disk, root, file_units, handles
-        self._queues: dict[Queue, ConsumeQueue] = {}
-        self._dirty: deque[ConsumeQueue] = deque()
-        self._leaving: dict[Queue, ConsumeQueue] = {}  # detached, and their files may still be there
-
-    def load(self, dispatched: int, log: CommitLog, *, repair: bool) -> None:
-        """All that are on the disk; see ``ConsumeQueue.load``."""
-        for topic, queue_id in list_queues(self._disk, self._root):
-            queue = ConsumeQueue(self._disk, self._root, topic, queue_id, self._file_units, self._handles)
-            queue.load(dispatched, log, repair=repair)
-            self._queues[topic, queue_id] = queue
-
-    def adopt(self, rows: Iterable[QueueRow]) -> None:
-        """Those that a checkpoint noted, and no others; see ``ConsumeQueue.adopt``."""
-        for row in rows:
-            self.of(*row.key).adopt(row)
-
-    def remove_unknown(self) -> None:
-        """Delete the files of queues that no checkpoint noted: those of deleted topics, or to be dispatched again."""
-        for topic, queue_id in list_queues(self._disk, self._root):
-            if (topic, queue_id) not in self._queues:
-                folder = os.path.join(self._root, topic, str(queue_id))
-                for name in self._disk.sizes(folder):
-                    self._disk.unlink(os.path.join(folder, name))
-
-    def __iter__(self) -> Iterator[ConsumeQueue]:
-        return iter(tuple(self._queues.values()))
-
-    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        return self._queues.get((topic, queue_id))
-
-    def of(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made if it is missing."""
-        queue = self._queues.get((topic, queue_id))
-        if queue is None:
-            if (old := self._leaving.get((topic, queue_id))) is not None:
-                self.delete(old)  # its files have the same names
-            queue = ConsumeQueue(self._disk, self._root, topic, queue_id, self._file_units, self._handles)
-            self._queues[topic, queue_id] = queue
-        return queue
-
-    def mark(self, queue: ConsumeQueue) -> None:
-        """It has units that are not synced."""
-        if not queue.dirty:
-            queue.dirty = True
-            self._dirty.append(queue)
-
-    def take(self) -> list[ConsumeQueue]:
-        """Those that were marked, and are no more; to be synced."""
-        taken = list(self._dirty)
-        self._dirty.clear()
-        for queue in taken:
-            queue.dirty = False
-        return taken
-
-    def sync(self, taken: Sequence[ConsumeQueue]) -> None:
-        """Make them durable as they are now. On a thread. After an error ``mark`` them again."""
-        if len(taken) < _SYNC_ALL_FROM:
-            for queue in taken:
-                queue.sync()
-            return
-        before = [(queue, queue.filled, queue.born) for queue in taken]
-        for queue in taken:
-            queue.flush()
-        self._disk.sync_all(self._root)
-        for queue, filled, born in before:
-            queue.synced(filled, born)
-
-    def detach_topics(self, deleted: Mapping[str, int]) -> list[ConsumeQueue]:
-        """Forget the queues that have nothing from behind the deletion of their topic; ``delete`` what is returned.
-
-        ``deleted``: by topic its physical offset.
-        """
-        gone = [key for key, queue in self._queues.items() if queue.last_physical < deleted.get(key[0], -1)]
-        for queue in self._queues.values():
-            if queue.last_physical >= deleted.get(queue.topic, queue.last_physical + 1):
-                queue.forget_before(deleted[queue.topic])  # a slave hears of it after it dispatched what came then
-                self.mark(queue)
-        detached = [self._queues.pop(key) for key in gone]
-        self._leaving.update(zip(gone, detached, strict=True))
-        return detached
-
-    def delete(self, detached: ConsumeQueue) -> None:
-        """Unlink its files. On any thread, and more than once."""
-        detached.delete()
-        key = detached.topic, detached.queue_id
-        if self._leaving.get(key) is detached:
-            self._leaving.pop(key, None)
-
-    def close(self) -> None:
-        for queue in self:
-            queue.close()
-
-
-def list_queues(disk: Disk, root: str) -> Iterator[Queue]:
-    """The queues that have a folder."""
-    for topic in disk.listdir(root):
-        for queue_id in disk.listdir(os.path.join(root, topic)):
-            if queue_id.isdecimal():
-                yield topic, int(queue_id)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tallystick.rocketmq.store.consume_queue import ConsumeQueue, ConsumeQueues
+from tallystick.rocketmq.store.consume_queue import ConsumeQueue
+from tallystick.rocketmq.store.consume_queues import ConsumeQueues
 from tallystick.rocketmq.store.upkeep import Upkeep
 
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from tallystick.errors import UsageError
 from tallystick.rocketmq.store.checkpoint import CheckpointFile, mark_running, stopped_in_order
 from tallystick.rocketmq.store.commit_log import CommitLog
-from tallystick.rocketmq.store.consume_queue import UNIT, ConsumeQueues, list_queues
+from tallystick.rocketmq.store.consume_queue import UNIT
+from tallystick.rocketmq.store.consume_queues import ConsumeQueues, list_queues
 from tallystick.rocketmq.store.files import FileQueue
 from tallystick.rocketmq.store.handles import Handles
 from tallystick.rocketmq.store.index import Index

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from tallystick.codec.records import hash_utf8
 from tallystick.errors import QueueRebuilding
 from tallystick.rocketmq.store.commit_log import CommitLog
-from tallystick.rocketmq.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue, ConsumeQueues
+from tallystick.rocketmq.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue
+from tallystick.rocketmq.store.consume_queues import ConsumeQueues
 from tallystick.rocketmq.store.index import Index
 from tallystick.rocketmq.store.index_file import index_hash
 from tallystick.rocketmq.store.settings import StoreSettings
