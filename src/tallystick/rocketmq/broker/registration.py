@@ -5,6 +5,8 @@ knows nobody; and again every 30 s, as it forgets who is silent for 120 s (``Bro
 ``BrokerOuterAPI``). A first registration with exactly one topic would be refused there; a broker has its system topics
 from the start. Each name server has a task of its own: one that hangs keeps the others from nothing.
 
+A slave that is there before its master asks for its broker set every second, and registers again when the master is.
+
 Who made a topic is answered when the name servers know it (``announced``): else it would ask one that does not.
 """
 
@@ -18,14 +20,16 @@ from typing import Any
 
 from tallystick.errors import BrokerError, TallyError
 from tallystick.rocketmq.remoting.client import RemotingClient
-from tallystick.rocketmq.wire.bodies import TopicTable, TopicTableAnswer
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import MemberGroup, TopicTable, TopicTableAnswer
 from tallystick.rocketmq.wire.headers import BrokerHeader, RegisterBrokerAnswer, RegisterBrokerHeader
 from tallystick.rocketmq.wire.registration import Registration, body_crc, encode_registration
 from tallystick.rocketmq.wire.remoting import Command, request
-from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
+from tallystick.rocketmq.wire.values import MASTER_ID, RequestCode, ResponseCode
 from tallystick.runtime.events import Events
 
 PERIOD_S = 30.0
+SEARCH_S = 1.0  # how often a slave that was told of no master asks for its broker set
 FIRST_RETRY_S = 0.05  # after a failure, or a lost connection; twice as long after each further failure
 RETRY_S = 1.0  # at most
 FORGET_MS = 120_000  # a name server may forget this broker when it is silent for so long
@@ -146,9 +150,30 @@ class Registrar:
             self._settle()
             with contextlib.suppress(TimeoutError):  # not ``wait_for``: it may swallow the end of this task
                 async with asyncio.timeout(PERIOD_S if server.answer is not None else retry_s):
-                    await server.due.wait()
+                    await self._until_due(name, server)
             if server.answer is None:
                 retry_s = min(2 * retry_s, RETRY_S)
+
+    async def _until_due(self, name: str, server: _NameServer) -> None:
+        """Also when a master is there of which the last registration did not tell this slave."""
+        searches = self._identity.id != MASTER_ID and server.answer is not None and not server.answer.master_addr
+        while searches and not server.due.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SEARCH_S):
+                    await server.due.wait()
+            if await self._has_master(name):
+                return
+        await server.due.wait()
+
+    async def _has_master(self, name: str) -> bool:
+        fields = {"clusterName": self._identity.cluster, "brokerName": self._identity.name}
+        try:
+            answer = await self._client.ask(name, request(RequestCode.GET_BROKER_MEMBER_GROUP, fields), self._timeout_s)
+            if answer.code != ResponseCode.SUCCESS:
+                return False
+            return MASTER_ID in dialect.read_as(bytes(answer.body), MemberGroup).members.addresses
+        except TallyError:
+            return False
 
     def _settle(self) -> None:
         """Call those who wait for nothing any more: a name server that failed learns of the change when it is back."""

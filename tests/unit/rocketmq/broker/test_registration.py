@@ -114,6 +114,23 @@ async def test_a_name_server_that_lost_sight_of_the_master_is_no_reason_to_leave
     await slave.close()
 
 
+async def test_a_slave_that_was_there_first_hears_of_its_master_soon(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "SEARCH_S", 0.02)
+    slave = Announced(SLAVE, server.address)
+    slave.registrar.start()
+    await until(lambda: slave.found)
+    assert slave.found[-1] == Masters()
+    master = Announced(MASTER, server.address)
+    master.registrar.start()
+    await until(lambda: slave.found[-1] == Masters(MASTER.address, MASTER.ha_address))
+    count = len(slave.found)
+    assert count <= 4  # it asks for the set, and does not register, each time
+    await slave.close()
+    await master.close()
+
+
 def test_a_broker_is_not_its_own_master() -> None:
     registrar = Registrar(None, Events(), MASTER, (), dict, list, 5.0)  # type: ignore[arg-type]  # it is never started
     assert registrar._newest([RegisterBrokerAnswer("127.0.0.1:1", MASTER.address)]) == Masters()
