@@ -58,6 +58,7 @@ async def _create(bk: BookKeeper, shape: Shape, password: bytes) -> LedgerWriter
         password=password,
         custom_metadata=custom,
         ledger_id=shape.id,
+        accept_silent_bookies=shape.accept_silent_bookies,
     )
 
 

@@ -118,6 +118,9 @@ class Shape:
     ] = "crc32c"
     id: Annotated[int | None, Parameter(help="Take this id instead of the next free one.")] = None
     custom: Annotated[tuple[str, ...], Parameter(help="Custom metadata: name=value. Repeatable.")] = ()
+    accept_silent_bookies: Annotated[
+        bool, Parameter(help="With --id: also while bookies that may hold an older ledger of it do not answer.")
+    ] = False
 
 
 # As defaults of parameters: frozen, so one value serves all.

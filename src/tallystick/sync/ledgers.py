@@ -38,9 +38,14 @@ class BookKeeper(Connection[client.BookKeeper]):
         password: bytes = b"",
         custom_metadata: Mapping[str, bytes] | None = None,
         ledger_id: LedgerId | None = None,
+        *,
+        accept_silent_bookies: bool = False,
     ) -> LedgerWriter:
         loop, bk = self._client()
-        made = bk.create_ledger(ensemble, write_quorum, ack_quorum, digest, password, custom_metadata, ledger_id)
+        made = bk.create_ledger(
+            ensemble, write_quorum, ack_quorum, digest, password, custom_metadata, ledger_id,
+            accept_silent_bookies=accept_silent_bookies,
+        )  # fmt: skip
         return LedgerWriter(loop, loop.run(made))
 
     def open_ledger(self, ledger: LedgerId, password: bytes = b"", recover: bool = False) -> LedgerReader:

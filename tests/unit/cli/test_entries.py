@@ -129,7 +129,7 @@ async def test_an_interrupted_append_closes_at_what_was_confirmed(client, monkey
 
 
 async def test_the_shape_of_a_new_ledger_reaches_the_client(client):
-    shape = Shape(5, 4, 3, "hmac", 9, ("k=v=w", "empty="))
+    shape = Shape(5, 4, 3, "hmac", 9, ("k=v=w", "empty="), accept_silent_bookies=True)
     assert await entries.create("memory://x", shape, b"secret") == 5
     assert client.asked == [
         {
@@ -140,6 +140,7 @@ async def test_the_shape_of_a_new_ledger_reaches_the_client(client):
             "password": b"secret",
             "custom_metadata": {"k": b"v=w", "empty": b""},
             "ledger_id": 9,
+            "accept_silent_bookies": True,
         }
     ]
 

@@ -201,12 +201,13 @@ class Bookie:
     async def _listen(self) -> None:
         settings = self._settings
         self.looks = Looks(
-            self.driver, stored_instance(self._outside.disk, settings.ledger_dir), self.storage.looked,
-            self.committer.reserve, self.counts, self._outside.events, self._fail,
+            self.driver, stored_instance(self._outside.disk, settings.ledger_dir), self.storage, self.upkeep.renew,
+            self.committer.reserve, self.committer.flush, self.counts, self._outside.events, self._fail,
         )  # fmt: skip
         self._stack.push_async_callback(self.looks.close)
         requests = Requests(
             self.storage, self.guard, self.counts, self._recent, looks=lambda: self.looks.active,
+            look_at=self.looks.look_at,
             max_frame_bytes=settings.max_frame_bytes, max_batch_bytes=settings.max_batch_read_bytes,
         )  # fmt: skip
         bounds = Bounds.of(self._outside.open_files, settings.max_frame_bytes)

@@ -67,6 +67,14 @@ class Committer:
     def hold(self, connection: Answerable, answers: Sequence[bytes]) -> None:
         """Deliver these when everything staged before now is durable."""
         self._waiting.setdefault(connection, []).extend(answers)
+        self._kick()
+
+    def flush(self) -> None:
+        """Make durable what is staged, though nobody waits for it."""
+        if self._storage.staged:
+            self._kick()
+
+    def _kick(self) -> None:
         self.idle.clear()
         if not (self._busy or self._kicked):
             # In the next turn of the loop: the connections that are read in this one share the commit.

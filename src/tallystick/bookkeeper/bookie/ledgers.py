@@ -2,14 +2,18 @@
 
 ``state`` file, replaced whole at each checkpoint (temporary file, sync, rename, folder sync); integers big-endian::
 
-    magic "TALLYST1" 8 | mark 8 | journal generation 8 | next log 8 | logs 4 | ledgers 4 | deleted 4
+    magic "TALLYST2" 8 | mark 8 | journal generation 8 | next log 8 | logs 4 | ledgers 4 | deleted 4
     each log: id 8                                         the entry logs that count; other log files are leftovers
-    each ledger: ledger 8 | born 8 | flags 1 | key 20      flags: 1 fenced
-    each deleted: ledger 8 | last access, ms since 1970 8
+    each ledger: ledger 8 | born 8 | flags 1 | key 20 | creation 8      flags: 1 fenced
+    each deleted: ledger 8 | last access, ms since 1970 8 | creation 8
     CRC32C of all before 4
+
+"TALLYST1" is the same without creations, and is read, too.
 
 ``mark``: journal commits up to this number are in the entry logs and in this file. ``born``: the first entry log that
 may hold entries of the ledger, so that entries of a deleted ledger do not come back in a new one with the same id.
+``creation``: of the ledger's metadata, as a look found it; UNKNOWN before. It tells the ledger from another one that is
+given the same id later.
 """
 
 from __future__ import annotations
@@ -18,19 +22,23 @@ import hmac
 import struct
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tallystick.bookkeeper.bookie import index
 from tallystick.bookkeeper.bookie.entry_log import Piece
+from tallystick.bookkeeper.metadata.driver import Creation
 from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
 from tallystick.codec.checksum import crc32c
 from tallystick.errors import CorruptRecord
 
-_MAGIC = b"TALLYST1"
+UNKNOWN: Creation = -1
+
+_MAGIC, _MAGIC_1 = b"TALLYST2", b"TALLYST1"
 _HEAD = struct.Struct(">8sQQQIII")
 _LOG = struct.Struct(">Q")
-_LEDGER = struct.Struct(">qQB20s")
-_DELETED = struct.Struct(">qQ")
+_LEDGER, _LEDGER_1 = struct.Struct(">qQB20sq"), struct.Struct(">qQB20s")
+_DELETED, _DELETED_1 = struct.Struct(">qQq"), struct.Struct(">qQ")
 _FENCED = 1
 
 
@@ -39,7 +47,9 @@ class Ledger:
     key: bytes = field(repr=False)
     born: int
     fenced: bool = False
-    looked: bool = False  # at its metadata, in this life of the process
+    creation: Creation = UNKNOWN
+    looked: bool = False  # at its metadata, in this life of the process: it is written
+    compared: bool = False  # its creation, in this life of the process: this is the ledger of that id
     fence_commit: int = 0  # the journal commit with the fence
     last: EntryId = NO_ENTRY  # the highest entry stored
     pages: index.Pages = field(default_factory=index.Pages, repr=False)  # of entries in entry logs
@@ -52,6 +62,21 @@ class LedgerRecord:
     key: bytes = field(repr=False)
     born: int
     fenced: bool
+    creation: Creation = UNKNOWN
+
+
+class Deletion(NamedTuple):
+    """A deleted ledger."""
+
+    accessed_ms: int  # since 1970
+    creation: Creation = UNKNOWN
+
+
+class Kept(NamedTuple):
+    """What is known here of an id."""
+
+    creation: Creation
+    deleted: bool
 
 
 @dataclass(frozen=True)
@@ -63,17 +88,17 @@ class State:
     next_log: int = 1
     logs: tuple[int, ...] = ()
     ledgers: Mapping[LedgerId, LedgerRecord] = field(default_factory=dict)
-    deleted: Mapping[LedgerId, int] = field(default_factory=dict)
+    deleted: Mapping[LedgerId, Deletion] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         counts = len(self.logs), len(self.ledgers), len(self.deleted)
         parts = [_HEAD.pack(_MAGIC, self.mark, self.generation, self.next_log, *counts)]
         parts += [_LOG.pack(log) for log in self.logs]
         parts += [
-            _LEDGER.pack(number, record.born, _FENCED if record.fenced else 0, record.key)
+            _LEDGER.pack(number, record.born, _FENCED if record.fenced else 0, record.key, record.creation)
             for number, record in self.ledgers.items()
         ]
-        parts += [_DELETED.pack(ledger, accessed) for ledger, accessed in self.deleted.items()]
+        parts += [_DELETED.pack(ledger, *deletion) for ledger, deletion in self.deleted.items()]
         data = b"".join(parts)
         return data + crc32c(data).to_bytes(4, "big")
 
@@ -81,18 +106,24 @@ class State:
     def decode(cls, data: bytes) -> State:
         """Raises CorruptRecord."""
         body = memoryview(data)[:-4]
-        if len(data) < _HEAD.size + 4 or crc32c(body) != int.from_bytes(data[-4:], "big") or data[:8] != _MAGIC:
+        if len(data) < _HEAD.size + 4 or crc32c(body) != int.from_bytes(data[-4:], "big"):
             raise CorruptRecord("the state file is damaged", bytes=len(data))
+        if data[:8] not in (_MAGIC, _MAGIC_1):
+            raise CorruptRecord("the state file is damaged, or of a newer version", bytes=len(data))
+        a_ledger, a_deleted = (_LEDGER, _DELETED) if data[:8] == _MAGIC else (_LEDGER_1, _DELETED_1)
         _, mark, generation, next_log, logs, ledgers, deleted = _HEAD.unpack_from(body)
         first = _HEAD.size + logs * _LOG.size
-        second = first + ledgers * _LEDGER.size
-        if second + deleted * _DELETED.size != len(body):
+        second = first + ledgers * a_ledger.size
+        if second + deleted * a_deleted.size != len(body):
             raise CorruptRecord("the state file has another length than its counts say", bytes=len(data))
         return cls(
             mark, generation, next_log,
             tuple(log for (log,) in _LOG.iter_unpack(body[_HEAD.size : first])),
-            {n: LedgerRecord(k, born, bool(f & _FENCED)) for n, born, f, k in _LEDGER.iter_unpack(body[first:second])},
-            dict(_DELETED.iter_unpack(body[second:])),
+            {
+                ledger: LedgerRecord(key, born, bool(flags & _FENCED), *creation)
+                for ledger, born, flags, key, *creation in a_ledger.iter_unpack(body[first:second])
+            },
+            {ledger: Deletion(*deletion) for ledger, *deletion in a_deleted.iter_unpack(body[second:])},
         )  # fmt: skip
 
 
@@ -107,7 +138,7 @@ class Ledgers:
 
     def __init__(self, state: State) -> None:
         self.next_log = state.next_log
-        self.alive = {number: Ledger(r.key, r.born, r.fenced) for number, r in state.ledgers.items()}
+        self.alive = {number: Ledger(r.key, r.born, r.fenced, r.creation) for number, r in state.ledgers.items()}
         self.deleted = dict(state.deleted)
         self._last_commits: dict[LedgerId, int] = {}  # of deleted ledgers: those that the journal may still have
 
@@ -120,7 +151,7 @@ class Ledgers:
             if ledger in self.deleted:
                 # A writer that outlived its ledger must not bring it back to life: its entries would be acknowledged
                 # into a ledger that no metadata names.
-                self.deleted[ledger] = now_ms
+                self.touch(ledger, now_ms)
                 return Code.FENCED
             self.create(ledger, key)
             return Code.OK
@@ -141,16 +172,38 @@ class Ledgers:
         return all((found := alive.get(ledger)) is not None and found.looked for ledger in ledgers)
 
     def needs_look(self, ledger: LedgerId, entry: EntryId) -> bool:
-        """Whether an ordinary add must wait for a look at the metadata; not where it is refused in any case."""
+        """Whether an ordinary add must wait for a look at the metadata; not where it is refused in any case.
+
+        Entry 0 of a ledger that has entries may be the first one of another ledger with this id: what was looked at
+        counts no more.
+        """
         found = self.alive.get(ledger)
         if found is None:
-            return entry > 0 and ledger >= 0 and ledger not in self.deleted
-        return not (found.looked or found.fenced)
+            return ledger in self.deleted or (entry > 0 and ledger >= 0)
+        if entry == 0 and found.last >= 0 and found.creation != UNKNOWN:
+            found.looked = found.compared = False
+        return not found.looked and (not found.fenced or self.needs_comparison(ledger))
+
+    def needs_comparison(self, ledger: LedgerId) -> bool:
+        """Whether fences, recovery's adds, and reads that ask how far a ledger goes must wait until it is known that
+        the ledger here is the one of that id."""
+        found = self.alive.get(ledger)
+        return ledger in self.deleted if found is None else found.creation != UNKNOWN and not found.compared
+
+    def kept(self, ledger: LedgerId) -> Kept | None:
+        if (found := self.alive.get(ledger)) is not None:
+            return Kept(found.creation, False)
+        return Kept(self.deleted[ledger].creation, True) if ledger in self.deleted else None
+
+    def look_again(self) -> None:
+        """What was looked at counts no more."""
+        for found in self.alive.values():
+            found.looked = found.compared = False
 
     def touch(self, ledger: LedgerId, now_ms: int) -> None:
         """Somebody asked for a ledger that is not here: a deleted one is remembered for longer."""
         if ledger in self.deleted:
-            self.deleted[ledger] = now_ms
+            self.deleted[ledger] = self.deleted[ledger]._replace(accessed_ms=now_ms)
 
     def create(self, ledger: LedgerId, key: bytes) -> Ledger:
         found = self.alive[ledger] = Ledger(key, self.next_log)
@@ -158,8 +211,7 @@ class Ledgers:
 
     def delete(self, ledger: LedgerId, now_ms: int, commit: int) -> None:
         """Forget a ledger but for its id. Up to ``commit`` the journal may have adds to it."""
-        del self.alive[ledger]
-        self.deleted[ledger] = now_ms
+        self.deleted[ledger] = Deletion(now_ms, self.alive.pop(ledger).creation)
         self._last_commits[ledger] = commit
 
     def skipped(self, ledger: LedgerId, commit: int) -> bool:
@@ -179,17 +231,23 @@ class Ledgers:
                 found.last = max(found.last, index.last_of(piece.page, piece.slot, piece.locations))
 
     def records(self) -> dict[LedgerId, LedgerRecord]:
-        return {number: LedgerRecord(found.key, found.born, found.fenced) for number, found in self.alive.items()}
+        return {
+            number: LedgerRecord(found.key, found.born, found.fenced, found.creation)
+            for number, found in self.alive.items()
+        }
 
-    def remembered(self, live: Container[LedgerId], oldest_ms: int, most: int, mark: int) -> dict[LedgerId, int]:
+    def remembered(
+        self, live: Container[LedgerId], oldest_ms: int, most: int, mark: int
+    ) -> dict[LedgerId, Deletion]:  # fmt: skip
         """The deleted ledgers to remember: none that exists again or that nobody asked for since ``oldest_ms``.
 
         But each whose adds a replay from ``mark`` would still find: they would come back in a new ledger with this id.
         """
-        due = {ledger: ms for ledger, ms in self.deleted.items() if self._last_commits.get(ledger, 0) <= mark}
-        kept = sorted((ms, ledger) for ledger, ms in due.items() if ledger not in live and ms >= oldest_ms)[-most:]
-        bound = {ledger: ms for ledger, ms in self.deleted.items() if ledger not in due}
-        return bound | {ledger: ms for ms, ledger in kept}
+        due = {ledger: each for ledger, each in self.deleted.items() if self._last_commits.get(ledger, 0) <= mark}
+        wanted = ((ledger, each) for ledger, each in due.items() if ledger not in live)
+        kept = sorted((each.accessed_ms, ledger) for ledger, each in wanted if each.accessed_ms >= oldest_ms)[-most:]
+        bound = {ledger: each for ledger, each in self.deleted.items() if ledger not in due}
+        return bound | {ledger: self.deleted[ledger] for _, ledger in kept}
 
     def remember_deleted(self, remembered: Container[LedgerId]) -> None:
         """Forget the other deleted ledgers."""

@@ -1,9 +1,19 @@
-"""May this writer still write? The bookie looks at a ledger's metadata once a process life, at its first ordinary add.
+"""May this writer still write, and is this the ledger of that id? Once a process life the bookie looks at the metadata.
 
 An empty bookie at an old address, or one that has forgotten a deletion, knows no fence: it would acknowledge a writer
-whose ledger was recovered, closed or deleted meanwhile (bookkeeper#4812). Entry 0 of a ledger that is new here needs no
-look; every other first add waits for one, with those that follow it. Gone, IN_RECOVERY or CLOSED: refused as fenced.
-Adds of recovery never look (they come after CLOSED, too).
+whose ledger was recovered, closed or deleted meanwhile (bookkeeper#4812). Entry 0 of a ledger that is new here does not
+wait for the look, which is made behind it; every other first ordinary add waits, with those that follow it. Gone,
+IN_RECOVERY or CLOSED: refused as fenced.
+
+The look also tells which of the ledgers with this id it is: the first one's creation is kept with the ledger. Where it
+is kept and was not compared in this life, fences, adds of recovery and reads of how far the ledger goes wait, too::
+
+    the metadata's creation    is kept          none is kept    is newer                           is older
+    what is stored here        is this ledger   is taken for it is another's: deleted, durably,    is newer than the
+                                                                then as if nothing had been here   metadata: all refused
+
+So entries of a deleted ledger are never taken for those of a new one, whoever was away when it was deleted. An id that
+is remembered as deleted is looked at in the same way.
 
 A look is a synced read, of many ledgers at once. What cannot be read decides nothing: the add is taken as if nobody had
 looked, and is counted; for a while then nobody looks.
@@ -13,14 +23,16 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
+from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
 from tallystick.bookkeeper.bookie.metrics import Counts
-from tallystick.bookkeeper.metadata.driver import Moment, Record
+from tallystick.bookkeeper.metadata.driver import Creation, Moment, Record
 from tallystick.bookkeeper.wire.values import LedgerId, LedgerState
-from tallystick.errors import MetadataError
+from tallystick.errors import DiskFull, MetadataError
 from tallystick.runtime.events import Events
 from tallystick.runtime.tasks import watch
 
@@ -31,26 +43,43 @@ PAUSE_S = 10.0  # after such a look
 
 
 class Verdict(enum.Enum):
+    """ADMIT and REFUSE are of ordinary adds, which refuse as fenced; UNKNOWN and the others go on as if nobody had
+    looked. AMISS: nothing about this id can be answered here."""
+
     ADMIT = "admit"
     REFUSE = "refuse"
     UNKNOWN = "unknown"
+    AMISS = "amiss"
 
 
-def verdict(record: Record | None) -> Verdict:
-    """What the metadata says of an ordinary add."""
+@dataclass(frozen=True)
+class Judgement:
+    verdict: Verdict
+    creation: Creation = UNKNOWN  # of the ledger that now has the id
+    renew: bool = False  # first forget, durably, what is kept of another ledger
+
+
+def judge(record: Record | None, kept: Kept | None) -> Judgement:
+    """What the metadata says of a ledger of which this is kept."""
     if record is None:
-        return Verdict.REFUSE
-    if record.state is None:
-        return Verdict.UNKNOWN
-    return Verdict.ADMIT if record.state is LedgerState.OPEN else Verdict.REFUSE
+        return Judgement(Verdict.REFUSE)
+    said = Verdict.UNKNOWN if record.state is None else Verdict.REFUSE
+    if record.state is LedgerState.OPEN:
+        said = Verdict.ADMIT
+    if kept is not None and kept.creation > record.creation:
+        return Judgement(Verdict.AMISS, record.creation)
+    if kept is not None and kept.deleted and kept.creation == record.creation:
+        return Judgement(Verdict.REFUSE, record.creation)  # it came back: its entries did not
+    renew = kept is not None and kept.creation != record.creation and (kept.deleted or kept.creation != UNKNOWN)
+    return Judgement(said, record.creation, renew)
 
 
 class LookCore:
     """Which ledgers are looked at next, and what became of them."""
 
-    def __init__(self, instance: str) -> None:
+    def __init__(self, instance: str, kept: Callable[[LedgerId], Kept | None]) -> None:
         """``instance``: of the bookie's cookie; metadata of another cluster says nothing."""
-        self._instance = instance
+        self._instance, self._kept = instance, kept
         self._wanted: dict[LedgerId, None] = {}
         self._batch: dict[LedgerId, None] = {}
         self._tries = 0
@@ -68,21 +97,23 @@ class LookCore:
             self._tries = 0
         return tuple(self._batch)
 
-    def read(self, began: Moment, ended: Moment, records: Mapping[LedgerId, Record | None]) -> dict[LedgerId, Verdict]:
+    def read(
+        self, began: Moment, ended: Moment, records: Mapping[LedgerId, Record | None]
+    ) -> dict[LedgerId, Judgement]:
         """The batch was read between these moments. Nothing is decided when it must be read again."""
         if self._instance not in (began.instance, ended.instance) or began.instance != ended.instance:
             return self.unreadable()
         if began != ended:
             self._tries += 1
             return self.unreadable() if self._tries >= MAX_TRIES else {}
-        return self._end({ledger: verdict(records.get(ledger)) for ledger in self._batch})
+        return self._end({ledger: judge(records.get(ledger), self._kept(ledger)) for ledger in self._batch})
 
-    def unreadable(self) -> dict[LedgerId, Verdict]:
-        return self._end(dict.fromkeys(self._batch, Verdict.UNKNOWN))
+    def unreadable(self) -> dict[LedgerId, Judgement]:
+        return self._end(dict.fromkeys(self._batch, Judgement(Verdict.UNKNOWN)))
 
-    def _end(self, verdicts: dict[LedgerId, Verdict]) -> dict[LedgerId, Verdict]:
+    def _end(self, judgements: dict[LedgerId, Judgement]) -> dict[LedgerId, Judgement]:
         self._batch = {}
-        return verdicts
+        return judgements
 
 
 class Metadata(Protocol):
@@ -91,20 +122,32 @@ class Metadata(Protocol):
     async def look_up(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Record | None]: ...
 
 
-GoOn = Callable[[bool], None]  # hears whether the adds are admitted
+class Ledgers(Protocol):
+    """What the bookie stores."""
+
+    def kept(self, ledger: LedgerId) -> Kept | None: ...
+
+    def looked(self, ledger: LedgerId, creation: Creation, *, written: bool) -> None: ...
+
+
+GoOn = Callable[[Verdict], None]
+Renew = Callable[[Collection[LedgerId]], Awaitable[None]]
 
 
 class Looks:
-    """``hold`` adds until their ledger was looked at. ``active`` is False for a while when nothing could be read."""
+    """``hold`` requests until their ledger was looked at. ``active`` is False for a while after a look that failed."""
 
     def __init__(
-        self, metadata: Metadata, instance: str, settled: Callable[[LedgerId], None], reserve: Callable[[int], None],
-        counts: Counts, events: Events, failed: Callable[[Exception], None],
+        self, metadata: Metadata, instance: str, ledgers: Ledgers, renew: Renew, reserve: Callable[[int], None],
+        flush: Callable[[], None], counts: Counts, events: Events,
+        failed: Callable[[Exception], None],
     ) -> None:  # fmt: skip
-        """``settled`` hears of ledgers that need no further look, once their adds went on; ``reserve`` of bytes that
-        are held here, and (negative) no longer; ``failed`` of an error that leaves them without an answer."""
-        self._metadata, self._core = metadata, LookCore(instance)
-        self._settled, self._reserve, self._counts, self._events = settled, reserve, counts, events
+        """``renew`` forgets ids durably; ``reserve`` hears of bytes that are held here, and (negative) no longer;
+        ``flush`` makes durable what ``ledgers`` were told; ``failed`` hears of an error that leaves requests without an
+        answer."""
+        self._metadata, self._ledgers, self._renew = metadata, ledgers, renew
+        self._core = LookCore(instance, ledgers.kept)
+        self._reserve, self._flush, self._counts, self._events = reserve, flush, counts, events
         self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._held: dict[LedgerId, list[tuple[GoOn, int]]] = {}
@@ -113,9 +156,13 @@ class Looks:
         self.active = True
 
     def hold(self, ledger: LedgerId, size: int, go_on: GoOn) -> None:
-        """``go_on(admitted)`` comes on the loop, in the order of ``hold``, also when nothing can be read."""
+        """``go_on`` comes on the loop, in the order of ``hold``, also when nothing can be read."""
         self._held.setdefault(ledger, []).append((go_on, size))
         self._reserve(size)
+        self.look_at(ledger)
+
+    def look_at(self, ledger: LedgerId) -> None:
+        """Look behind what was stored."""
         self._core.wanted(ledger)
         if self._looking is None:
             self._looking = self._loop.create_task(self._look())
@@ -125,11 +172,11 @@ class Looks:
         try:
             await asyncio.sleep(0)  # what came in this turn of the loop shares the look
             while batch := self._core.next_batch():
-                self._decide(await self._read(batch))
+                self._decide(await self._renewed(await self._read(batch)))
         finally:
             self._looking = None
 
-    async def _read(self, batch: tuple[LedgerId, ...]) -> dict[LedgerId, Verdict]:
+    async def _read(self, batch: tuple[LedgerId, ...]) -> dict[LedgerId, Judgement]:
         self._counts.looks += len(batch)
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -149,19 +196,39 @@ class Looks:
     def _look_again(self) -> None:
         self.active = True
 
-    def _decide(self, verdicts: dict[LedgerId, Verdict]) -> None:
-        for ledger, said in verdicts.items():
-            held = self._held.pop(ledger, [])
-            if said is Verdict.REFUSE:
-                self._counts.looks_refused += 1
-                self._events.emit("adds refused", ledger=ledger, reason="by its metadata nobody writes it")
-            elif said is Verdict.UNKNOWN:
-                self._counts.looks_failed += 1
+    async def _renewed(self, judgements: dict[LedgerId, Judgement]) -> dict[LedgerId, Judgement]:
+        """What is to be forgotten is forgotten, or cannot be: then nothing is answered."""
+        renew = [ledger for ledger, found in judgements.items() if found.renew]
+        if not renew:
+            return judgements
+        try:
+            await self._renew(renew)
+        except DiskFull as error:
+            self._events.emit("ledgers not replaced", ledgers=renew, reason=str(error))
+            return judgements | dict.fromkeys(renew, Judgement(Verdict.AMISS))
+        return judgements
+
+    def _decide(self, judgements: dict[LedgerId, Judgement]) -> None:
+        for ledger, found in judgements.items():
+            held, said = self._held.pop(ledger, []), found.verdict
+            self._count(ledger, said, bool(held))
             for go_on, size in held:
                 self._reserve(-size)
-                go_on(said is not Verdict.REFUSE)
-            if said is not Verdict.REFUSE and self.active:  # else it is looked at when that can be done again
-                self._settled(ledger)
+                go_on(said)
+            if said is not Verdict.AMISS and self.active:  # else it is looked at when that can be done again
+                self._ledgers.looked(ledger, found.creation, written=said is not Verdict.REFUSE)
+        self._flush()
+
+    def _count(self, ledger: LedgerId, said: Verdict, held: bool) -> None:
+        if said is Verdict.REFUSE and held:
+            self._counts.looks_refused += 1
+            self._events.emit("adds refused", ledger=ledger, reason="by its metadata nobody writes it")
+        elif said is Verdict.UNKNOWN:
+            self._counts.looks_failed += 1
+        elif said is Verdict.AMISS:
+            self._counts.looks_amiss += 1
+            reason = "what is stored here is newer than the ledger of this id in the metadata, or cannot be deleted"
+            self._events.emit("requests refused", ledger=ledger, reason=reason)
 
     async def close(self) -> None:
         """Look no more; what is held is never answered."""

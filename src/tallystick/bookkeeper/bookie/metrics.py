@@ -48,6 +48,7 @@ class Counts:
     looks: int = 0
     looks_refused: int = 0
     looks_failed: int = 0
+    looks_amiss: int = 0
     adds_not_looked_at: int = 0
     collections: int = 0
     collections_failed: int = 0
@@ -153,6 +154,7 @@ def _collection(view: View) -> Iterator[Metric]:
         ("bookie_looks_total", "Ledgers whose metadata was looked at before their first add", view.counts.looks),
         ("bookie_looks_refused_total", "Such ledgers that nobody may add to any more", view.counts.looks_refused),
         ("bookie_looks_failed_total", "Such ledgers whose metadata could not be read", view.counts.looks_failed),
+        ("bookie_looks_amiss_total", "Such ledgers that are older than what is stored here", view.counts.looks_amiss),
         (
             "bookie_adds_not_looked_at_total",
             "Adds taken while no metadata could be read",

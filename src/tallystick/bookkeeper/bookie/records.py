@@ -1,8 +1,10 @@
-"""What the payload of a journal commit is made of: plain ADD frames as clients sent them, and FENCE records::
+"""What the payload of a journal commit is made of: plain ADD frames as clients sent them, and two records of our own::
 
-    FENCE = length 32 4 | 0xFF010000 4 | ledger 8 | master key 20                              big-endian
+    FENCE    length 32 4 | 0xFF010000 4 | ledger 8 | master key 20                             big-endian
+    CREATION length 20 4 | 0xFF020000 4 | ledger 8 | creation of its metadata 8
 
-Every ADD frame has the master key with it, so nothing else is needed to bring a ledger back.
+Every ADD frame has the master key with it, so nothing else is needed to bring a ledger back. A CREATION comes after the
+first entry or fence of its ledger.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from tallystick.bookkeeper.bookie.memtable import Run
+from tallystick.bookkeeper.metadata.driver import Creation
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.codec.frames import AddRun, scan_adds
 from tallystick.codec.uniform import scan_uniform_adds
@@ -21,6 +24,8 @@ from tallystick.errors import CorruptRecord
 
 _FENCE = struct.Struct(">IIq20s")
 _FENCE_HEAD = (_FENCE.size - 4, 0xFF010000)  # no frame of a client that is stored has this second word
+_CREATION = struct.Struct(">IIqq")
+_CREATION_HEAD = (_CREATION.size - 4, 0xFF020000)
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,18 @@ class Fence:
         return _FENCE.pack(*_FENCE_HEAD, self.ledger, self.key)
 
 
-def decode(payload: bytes) -> Iterator[Adds | Fence]:
+@dataclass(frozen=True)
+class Noted:
+    """Which of the ledgers that have or had this id it is."""
+
+    ledger: LedgerId
+    creation: Creation
+
+    def encode(self) -> bytes:
+        return _CREATION.pack(*_CREATION_HEAD, self.ledger, self.creation)
+
+
+def decode(payload: bytes) -> Iterator[Adds | Fence | Noted]:
     """The records of one commit, in order but for the ledgers within a run. Raises CorruptRecord."""
     position = 0
     while position < len(payload):
@@ -49,16 +65,18 @@ def decode(payload: bytes) -> Iterator[Adds | Fence]:
         run, stop = scan_uniform_adds(*rest) or scan_adds(*rest)
         yield from by_ledger(payload, run, range(len(run)))
         if stop == position:
-            yield _decode_fence(payload, position)
-            stop += _FENCE.size
+            record, stop = _decode_own(payload, position)
+            yield record
         position = stop
 
 
-def _decode_fence(payload: bytes, position: int) -> Fence:
-    if len(payload) - position >= _FENCE.size:
-        *head, ledger, key = _FENCE.unpack_from(payload, position)
-        if tuple(head) == _FENCE_HEAD:
-            return Fence(ledger, key)
+def _decode_own(payload: bytes, position: int) -> tuple[Fence | Noted, int]:
+    """A record of our own, and where it ends."""
+    for layout, expected, kind in ((_FENCE, _FENCE_HEAD, Fence), (_CREATION, _CREATION_HEAD, Noted)):
+        if len(payload) - position >= layout.size:
+            *head, ledger, value = layout.unpack_from(payload, position)
+            if tuple(head) == expected:
+                return kind(ledger, value), position + layout.size
     raise CorruptRecord("the journal has a record of an unknown kind", offset=position)
 
 

@@ -15,12 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.bookie.limits import DiskGuard
+from tallystick.bookkeeper.bookie.looks import Verdict
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.v2 import Code, Flag
-from tallystick.codec.frames import AddRun, ack_adds, next_frame, scan_adds, scan_read_requests
+from tallystick.bookkeeper.wire.values import NO_ENTRY, LedgerId
+from tallystick.codec.frames import AddRun, ack_adds, scan_adds, scan_read_requests
 from tallystick.codec.uniform import scan_uniform_adds
 from tallystick.errors import RemoteProtocolError, StorageError
 
@@ -55,7 +57,7 @@ class Served:
     durable_size: int = 0  # of those that wait for the disk
     reads: bool = False  # something was read
     read_is_next: bool = False  # it ended before a read, because none was allowed
-    to_look: dict[int, list[bytes]] = field(default_factory=dict)  # adds that wait for a look at their ledger
+    to_look: dict[int, list[bytes]] = field(default_factory=dict)  # requests that wait for a look at their ledger
 
     def answer(self, data: bytes, durable: bool = False) -> None:
         self.size += len(data)
@@ -66,23 +68,23 @@ class Served:
             self.at_once.append(data)
 
     def wait(self, ledger: int, frame: bytes) -> None:
-        """An add that is answered when its ledger was looked at."""
+        """A request that is answered when its ledger was looked at."""
         self.to_look.setdefault(ledger, []).append(frame)
 
 
 class Requests:
     """See the module. ``max_frame_bytes`` counts the length field; ``max_batch_bytes`` limits a batch read's answer.
 
-    ``looks()``: whether first adds wait for a look at their ledger's metadata.
+    ``looks()``: whether first adds wait for a look at their ledger's metadata; ``look_at``: one that nobody waits for.
     """
 
     def __init__(
         self, storage: Storage, guard: DiskGuard, counts: Counts, recent: RecentAdds, *,
-        looks: Callable[[], bool], max_frame_bytes: int, max_batch_bytes: int,
+        looks: Callable[[], bool], look_at: Callable[[LedgerId], None], max_frame_bytes: int, max_batch_bytes: int,
     ) -> None:  # fmt: skip
         self._storage, self._guard, self._counts, self._recent = storage, guard, counts, recent
         self._max_body, self._max_batch = max_frame_bytes - _LENGTH_BYTES, max_batch_bytes
-        self.looks = looks
+        self.looks, self._look_at = looks, look_at
 
     def serve(self, data: bytes, *, reads: bool = True, short: bool = False) -> Served:
         """Answer the whole frames of ``data``; without ``reads`` those before the first that reads.
@@ -104,58 +106,77 @@ class Requests:
     def _scan(self, data: bytes, start: int, end: int) -> tuple[AddRun, int]:
         return scan_uniform_adds(data, start, end, self._max_body) or scan_adds(data, start, end, self._max_body)
 
-    def admit(self, frames: bytes) -> Served:
-        """Take in adds that waited for a look."""
+    def settle(self, frames: bytes, said: Verdict) -> Served:
+        """Answer requests that waited for a look."""
         served = Served(0)
-        self._store(frames, served)
+        self._settle(frames, said, served)
         return served
 
-    def refuse(self, frames: bytes) -> Served:
-        """Refuse adds to a ledger that nobody writes any more, as if it were fenced here."""
-        served, position = Served(0), 0
-        while (bounds := next_frame(frames, position, len(frames))) is not None:
-            request = v2.decode_request(memoryview(frames)[bounds[0] : bounds[1]])
-            assert isinstance(request, v2.Add), "nothing else waits for a look"
-            self._counts.adds += 1
-            self._counts.adds_failed += 1
-            served.answer(v2.encode_answer(request, Code.FENCED))
-            position = bounds[1]
-        return served
-
-    def _store(self, frames: bytes, served: Served) -> None:
+    def _settle(self, frames: bytes, said: Verdict, served: Served) -> None:
         position = 0
         while position < len(frames):
             run, stop = self._scan(frames, position, len(frames))
-            if run.ledgers:
+            if run.ledgers and said in (Verdict.ADMIT, Verdict.UNKNOWN):
                 self._store_run(frames, run, stop, served)
-            else:  # an ordinary add with flags
+            else:
                 stop = position + _LENGTH_BYTES + int.from_bytes(frames[position : position + _LENGTH_BYTES], "big")
                 request = v2.decode_request(memoryview(frames)[position + _LENGTH_BYTES : stop])
-                assert isinstance(request, v2.Add), "nothing else waits for a look"
-                self._store_one(request, served)
+                assert not isinstance(request, v2.Auth), "it waits for nothing"
+                self._settle_one(request, said, served)
             position = stop
+
+    def _settle_one(self, request: v2.Add | v2.Read | v2.BatchRead, said: Verdict, served: Served) -> None:
+        ordinary = isinstance(request, v2.Add) and not request.flags & Flag.RECOVERY_ADD
+        if said is Verdict.AMISS:
+            self._refuse(request, Code.IO_ERROR, served)
+        elif said is Verdict.REFUSE and ordinary:  # as if it were fenced here
+            self._refuse(request, Code.FENCED, served)
+        else:
+            self._serve_one(request, served)
+
+    def _refuse(self, request: v2.Add | v2.Read | v2.BatchRead, code: Code, served: Served) -> None:
+        if isinstance(request, v2.BatchRead):
+            self._counts.batch_reads += 1
+            self._counts.batch_reads_failed += 1
+            served.answer(v2.encode_batch_answer(request, code, []))
+            return
+        if isinstance(request, v2.Add):
+            self._counts.adds += 1
+            self._counts.adds_failed += 1
+        else:
+            self._counts.reads += 1
+            self._counts.reads_failed += 1
+        served.answer(v2.encode_answer(request, code))
 
     def _add_run(self, data: bytes, run: AddRun, stop: int, served: Served) -> None:
         """Store a run, but for the adds that must wait for a look."""
         served.position = stop
-        if places := self._to_look(run):
-            if self.looks():
-                frames = [data[run.bounds[place] : run.bounds[place + 1]] for place in range(len(run))]
-                for place in places:
-                    served.wait(run.ledgers[place], frames[place])
-                    frames[place] = b""
-                self._store(b"".join(frames), served)
-                return
-            self._counts.adds_not_looked_at += len(places)
-        self._store_run(data, run, stop, served)
+        if 0 in run.entries or not self._storage.were_looked_at(set(run.ledgers)):
+            self._add_some(data, run, stop, served)
+        else:
+            self._store_run(data, run, stop, served)
 
-    def _to_look(self, run: AddRun) -> list[int]:
-        """The places of adds whose ledgers nobody has looked at. Of a new ledger entry 0 passes, not those behind."""
-        if self._storage.were_looked_at(set(run.ledgers)):
-            return []
+    def _add_some(self, data: bytes, run: AddRun, stop: int, served: Served) -> None:
+        """The same, of a run with ledgers that nobody has looked at. Entry 0 of a new one does not wait."""
         needs_look = self._storage.needs_look
         pairs = zip(run.ledgers, run.entries, strict=True)
-        return [place for place, (ledger, entry) in enumerate(pairs) if needs_look(ledger, entry)]
+        places = [place for place, (ledger, entry) in enumerate(pairs) if needs_look(ledger, entry)]
+        if places and self.looks():
+            frames = [data[run.bounds[place] : run.bounds[place + 1]] for place in range(len(run))]
+            for place in places:
+                served.wait(run.ledgers[place], frames[place])
+                frames[place] = b""
+            self._settle(b"".join(frames), Verdict.ADMIT, served)
+        else:
+            self._counts.adds_not_looked_at += len(places)
+            self._store_run(data, run, stop, served)
+        for ledger in dict.fromkeys(run.ledgers):
+            self._look_behind(ledger)
+
+    def _look_behind(self, ledger: LedgerId) -> None:
+        """Which of the ledgers with this id it is, a bookie must know before another one can come."""
+        if self._storage.needs_note(ledger) and self.looks():
+            self._look_at(ledger)
 
     def _store_run(self, data: bytes, run: AddRun, stop: int, served: Served) -> None:
         start = run.bounds[0]
@@ -192,6 +213,11 @@ class Requests:
             while first < last:
                 if served.size >= served.limit:
                     return True
+                if first == NO_ENTRY and self._must_wait(v2.Read(ledger, first)):
+                    served.wait(ledger, v2.Read(ledger, first).encode())
+                    served.position += _READ_REQUEST_BYTES
+                    first += 1
+                    continue
                 frames, found = self._frames(ledger, first, last - first, served.limit - served.size)
                 served.answer(frames)
                 served.position += found * _READ_REQUEST_BYTES
@@ -241,24 +267,44 @@ class Requests:
     def _answer(self, request: v2.Request, served: Served) -> None:
         if isinstance(request, v2.Auth):
             served.answer(v2.Auth(_NO_AUTH).encode())
-        elif isinstance(request, v2.Add):
-            if not request.flags & Flag.RECOVERY_ADD and self._storage.needs_look(request.ledger, request.entry):
-                if self.looks():
-                    served.wait(request.ledger, request.encode())
-                    return
-                self._counts.adds_not_looked_at += 1
+        elif self._must_wait(request):
+            served.wait(request.ledger, request.encode())
+        else:
+            self._serve_one(request, served)
+            if isinstance(request, v2.Add):
+                self._look_behind(request.ledger)
+
+    def _must_wait(self, request: v2.Add | v2.Read | v2.BatchRead) -> bool:
+        """Whether a look comes before the answer."""
+        if isinstance(request, v2.Add) and not request.flags & Flag.RECOVERY_ADD:
+            if not self._storage.needs_look(request.ledger, request.entry):
+                return False
+            self._counts.adds_not_looked_at += not self.looks()
+            return self.looks()
+        if isinstance(request, v2.Add):
+            asks = True
+        else:
+            first = request.entry if isinstance(request, v2.Read) else request.first
+            asks = first == NO_ENTRY or request.master_key is not None
+        return asks and self._storage.needs_comparison(request.ledger) and self.looks()
+
+    def _serve_one(self, request: v2.Add | v2.Read | v2.BatchRead, served: Served) -> None:
+        if isinstance(request, v2.Add):
             self._store_one(request, served)
         elif isinstance(request, v2.Read):
-            served.reads = True
-            code, entry = self._open(request, request.entry)
-            if code == Code.OK:
-                code, entry = self._read(request.ledger, request.entry)
-            self._counts.reads += 1
-            self._counts.reads_failed += code != Code.OK
-            self._counts.read_bytes += len(entry)
-            served.answer(v2.encode_answer(request, code, entry), durable=request.master_key is not None)
+            self._serve_read(request, served)
         else:
             self._batch(request, served)
+
+    def _serve_read(self, request: v2.Read, served: Served) -> None:
+        served.reads = True
+        code, entry = self._open(request, request.entry)
+        if code == Code.OK:
+            code, entry = self._read(request.ledger, request.entry)
+        self._counts.reads += 1
+        self._counts.reads_failed += code != Code.OK
+        self._counts.read_bytes += len(entry)
+        served.answer(v2.encode_answer(request, code, entry), durable=request.master_key is not None)
 
     def _store_one(self, request: v2.Add, served: Served) -> None:
         code = self._add(request)

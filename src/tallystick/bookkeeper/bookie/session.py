@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from tallystick.bookkeeper.bookie.committer import Committer
-from tallystick.bookkeeper.bookie.looks import Looks
+from tallystick.bookkeeper.bookie.looks import Looks, Verdict
 from tallystick.bookkeeper.bookie.requests import ADD_ANSWER_BYTES, Requests
 from tallystick.bookkeeper.bookie.turns import Kind, Turns
 from tallystick.errors import RemoteProtocolError
@@ -226,16 +226,16 @@ class Session(asyncio.BufferedProtocol):
         elif self._size >= self._need:
             self._wait(Kind.READ if served.read_is_next else Kind.ADD)
 
-    def _look(self, ledger: int, adds: list[bytes]) -> None:
-        """Have these adds answered when their ledger was looked at; until then their answers count as held."""
-        frames, size = b"".join(adds), len(adds) * ADD_ANSWER_BYTES
+    def _look(self, ledger: int, requests: list[bytes]) -> None:
+        """Have these answered when their ledger was looked at; until then their answers count as held."""
+        frames, size = b"".join(requests), len(requests) * ADD_ANSWER_BYTES
         self._held += size
 
-        def go_on(admitted: bool) -> None:
+        def go_on(said: Verdict) -> None:
             if self._transport.is_closing():
                 return
-            requests = self._around.requests
-            served = requests.admit(frames) if admitted else requests.refuse(frames)
+            served = self._around.requests.settle(frames, said)
+            self._held += served.size - size
             if served.when_durable:
                 self._around.committer.hold(self, served.when_durable)
             if served.at_once:

@@ -24,11 +24,12 @@ from tallystick.bookkeeper.bookie.checkpoint import Checkpoint, CheckpointWriter
 from tallystick.bookkeeper.bookie.collector import Damaged, logs_to_rewrite, logs_without_a_ledger
 from tallystick.bookkeeper.bookie.entry_log import remove_log
 from tallystick.bookkeeper.bookie.journal import Commit
-from tallystick.bookkeeper.bookie.ledgers import State
+from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Deletion, Kept, State
 from tallystick.bookkeeper.bookie.memtable import Run
 from tallystick.bookkeeper.bookie.reads import Reads
 from tallystick.bookkeeper.bookie.restart import Restarted, restart
 from tallystick.bookkeeper.bookie.settings import StorageSettings
+from tallystick.bookkeeper.metadata.driver import Creation
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.digest import MASTER_KEY_BYTES
 from tallystick.bookkeeper.wire.v2 import Code
@@ -128,10 +129,35 @@ class Storage:
         """Whether an ordinary add must wait until somebody looked at the ledger's metadata."""
         return self._ledgers.needs_look(ledger, entry)
 
-    def looked(self, ledger: LedgerId) -> None:
-        """The metadata says that a ledger, if it is stored here, is written."""
-        if ledger in self._ledgers.alive:
-            self._ledgers.alive[ledger].looked = True
+    def needs_comparison(self, ledger: LedgerId) -> bool:
+        """Whether fences, recovery's adds, and reads of how far it goes must wait for a look, too."""
+        return self._ledgers.needs_comparison(ledger)
+
+    def needs_note(self, ledger: LedgerId) -> bool:
+        """Whether nobody knows yet which of the ledgers with this id is stored here, and nobody looks."""
+        found = self._ledgers.alive.get(ledger)
+        return found is not None and found.creation == UNKNOWN and not found.looked
+
+    def kept(self, ledger: LedgerId) -> Kept | None:
+        """What is known of an id; None: nothing."""
+        return self._ledgers.kept(ledger)
+
+    def looked(self, ledger: LedgerId, creation: Creation, *, written: bool) -> None:
+        """The metadata of a ledger, which may be stored here, has this creation (UNKNOWN: it could not be read) and
+        says whether it is ``written``. Durable with the next commit."""
+        found = self._ledgers.alive.get(ledger)
+        if found is None:
+            return
+        found.looked = written
+        if creation != UNKNOWN:
+            found.compared = True
+            if found.creation == UNKNOWN:
+                found.creation = creation
+                self._stage(records.Noted(ledger, creation).encode())
+
+    def look_again(self) -> None:
+        """What was looked at counts no more."""
+        self._ledgers.look_again()
 
     def _take_in(self, ledger: LedgerId, run: Run) -> None:
         found = self._ledgers.alive[ledger]
@@ -257,7 +283,7 @@ class Storage:
         gone = logs_without_a_ledger(self._logs.logs.values(), self._ledgers.alive)
         return Checkpoint(None, self._state(self._mark, remembered), gone=gone, deleted=deleted)
 
-    def _state(self, mark: int, deleted: Mapping[LedgerId, int]) -> State:
+    def _state(self, mark: int, deleted: Mapping[LedgerId, Deletion]) -> State:
         return State(
             mark, self._journal.generation, self._ledgers.next_log,
             tuple(self._logs.logs), self._ledgers.records(), dict(deleted),

@@ -102,6 +102,26 @@ class Upkeep:
             self._events.emit("entry logs not rewritten", reason=str(error))
         return len(plan.deleted)
 
+    async def renew(self, ledgers: Collection[LedgerId]) -> None:
+        """Forget all about these ids: they are other ledgers' now. Raises DiskFull: they may be deleted, and remembered
+        as that.
+
+        Each step is durable before the next: deleted; out of the journal, too, by a checkpoint; deleted no longer.
+        """
+        await self._renew(ledgers, ())
+        while any(ledger in self._storage.deleted_ids() for ledger in ledgers):
+            await self.checkpoint()
+            await self._renew((), ledgers)
+        self._events.emit(
+            "ledgers replaced", ledgers=list(ledgers), reason="others have their ids now, by the metadata"
+        )
+
+    async def _renew(self, gone: Collection[LedgerId], again: Collection[LedgerId]) -> None:
+        async with self._turn:
+            plan = self._storage.begin_collect(gone, again)
+            await self._write(plan)
+        self._counts.ledgers_deleted += len(plan.deleted)
+
     async def disks(self, disk: Disk, folders: Sequence[str]) -> None:
         while True:
             await asyncio.sleep(CHECK_EVERY_S)

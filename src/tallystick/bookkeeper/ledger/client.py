@@ -79,11 +79,15 @@ class BookKeeper:
         password: bytes = b"",
         custom_metadata: Mapping[str, bytes] | None = None,
         ledger_id: LedgerId | None = None,
+        *,
+        accept_silent_bookies: bool = False,
     ) -> LedgerWriter:
         """A new ledger and its writer; without ``ledger_id`` it gets a new unique id.
 
         Raises UsageError, NotEnoughBookies, MetadataError; for a given id LedgerExists, also while bookies still hold
-        entries of a deleted ledger with this id.
+        entries of a deleted ledger with this id, or may hold them because they do not answer. The latter are let pass
+        with ``accept_silent_bookies``: right when this id was never used before, or when those bookies are ours, which
+        tell the old ledger from the new one when they come back.
         """
         self._require_open()
         if ledger_id is not None and not 0 <= ledger_id <= MAX_ID:
@@ -100,7 +104,7 @@ class BookKeeper:
             ctoken=self._context.random.getrandbits(63),
         )
         if ledger_id is not None:
-            await self._require_unused(ledger_id)
+            await self._require_unused(ledger_id, accept_silent_bookies)
         chosen = await self._placement.new_ensemble(ensemble)
         identities = await self._placement.identities(chosen)  # before anybody can find, recover and close the ledger
         metadata = replace(sizes_checked, fragments=(Fragment(0, chosen),))
@@ -113,14 +117,23 @@ class BookKeeper:
         self._writers.add(writer)
         return writer
 
-    async def _require_unused(self, ledger: LedgerId) -> None:
-        if (await self._context.driver.look_up([ledger]))[ledger] is not None:
+    async def _require_unused(self, ledger: LedgerId, accept_silent: bool) -> None:
+        driver = self._context.driver
+        if (await driver.look_up([ledger]))[ledger] is not None:
             raise LedgerExists(ledger=ledger)
         registered = await self._directory.current()
-        if found := await holders(self._context, ledger, [*registered.writable, *registered.read_only]):
+        joined = {*registered.writable, *registered.read_only, *await driver.cookies()}
+        found = await holders(self._context, ledger, sorted(joined))
+        if found.known:
             raise LedgerExists(
                 "bookies still hold a deleted ledger of this id; they give it up when they have collected, in minutes",
-                ledger=ledger, bookies=found,
+                ledger=ledger, bookies=found.known,
+            )  # fmt: skip
+        if found.silent and not accept_silent:
+            raise LedgerExists(
+                "bookies that do not answer may still hold a deleted ledger of this id: start them, or forget those "
+                "that are gone for good (tally bookie forget), or accept them (accept_silent_bookies)",
+                ledger=ledger, bookies=found.silent,
             )  # fmt: skip
 
     async def open_ledger(self, ledger: LedgerId, password: bytes = b"", recover: bool = False) -> LedgerReader:

@@ -1,8 +1,9 @@
 """What bookies still hold of a deleted ledger: its writer is refused, and its id is not used again too early.
 
 Before the metadata goes the bookies are fenced: who still writes is refused at once, not when they collect. Until they
-have collected, a new ledger of the same id would be recovered with entries of the old one. Bookies that cannot be
-reached hinder neither.
+have collected, a new ledger of the same id could be recovered with entries of the old one: our bookies, once they know
+a ledger's creation, tell the two apart (``bookie/looks.py``); the original's do not. Bookies that cannot be reached do
+not hinder a deletion. Whether a new ledger may get an id that they may hold is for its creator to say.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.wire import v2
@@ -29,10 +31,21 @@ async def fence_all(context: LedgerContext, ledger: LedgerId, metadata: LedgerMe
     return [bookie for bookie, code in codes.items() if code not in _REFUSES]
 
 
-async def holders(context: LedgerContext, ledger: LedgerId, bookies: Iterable[BookieId]) -> list[BookieId]:
-    """The bookies that know a ledger of this id, with entries or a fence."""
+@dataclass(frozen=True)
+class Holders:
+    """Bookies that know a ledger of some id, with entries or a fence; and those that did not say so or not."""
+
+    known: tuple[BookieId, ...]
+    silent: tuple[BookieId, ...]
+
+
+async def holders(context: LedgerContext, ledger: LedgerId, bookies: Iterable[BookieId]) -> Holders:
+    """Ask all of these."""
     codes = await _ask(context, ledger, bookies, None)
-    return [bookie for bookie, code in codes.items() if code not in (None, v2.Code.NO_LEDGER)]
+    return Holders(
+        tuple(bookie for bookie, code in codes.items() if code not in (None, v2.Code.NO_LEDGER)),
+        tuple(bookie for bookie, code in codes.items() if code is None),
+    )
 
 
 async def _ask(

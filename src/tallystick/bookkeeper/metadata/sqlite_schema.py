@@ -7,16 +7,20 @@
     registrations  bookie, read only, info, owner, boot id, expiry on the boot clock
     cookies        bookie, version, text, number of its creation
 
+Creations grow by random steps: a file that was restored from an older copy does not give the same numbers again.
+
 Schema 1 had no creations; a file of it is brought up to date when it is opened, and its rows have creation 0.
 """
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 
 from tallystick.bookkeeper.metadata.driver import Creation
 
 VERSION = 2
+STEP_BITS = 24  # of a creation's distance from the one before: enough for 10^11 of them
 
 _TABLES = """
 CREATE TABLE cluster (one INTEGER PRIMARY KEY CHECK (one = 1), instance TEXT NOT NULL, next_ledger INTEGER NOT NULL,
@@ -56,8 +60,8 @@ def upgrade(connection: sqlite3.Connection) -> int:
 
 
 def new_creation(connection: sqlite3.Connection) -> Creation:
-    """A number that no other row has or had, in a transaction of the caller's."""
-    connection.execute("UPDATE cluster SET creations = creations + 1")
+    """A number above that of any other row there is or was, in a transaction of the caller's."""
+    connection.execute("UPDATE cluster SET creations = creations + ?", (secrets.randbits(STEP_BITS) + 1,))
     return int(connection.execute("SELECT creations FROM cluster").fetchone()[0])
 
 

@@ -2,22 +2,54 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tallystick.bookkeeper.bookie.ledgers import LedgerRecord, Ledgers, State
+from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Deletion, Kept, LedgerRecord, Ledgers, State
 from tallystick.bookkeeper.wire.digest import master_key
 from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.errors import CorruptRecord
 
 KEY, OTHER = master_key(b"mine"), master_key(b"other")
 STATE = State(
-    7, 3, 12, (4, 9), {1: LedgerRecord(KEY, 2, True), 1 << 60: LedgerRecord(OTHER, 11, False)}, {5: 1_700_000_000_000}
+    7, 3, 12, (4, 9), {1: LedgerRecord(KEY, 2, True), 1 << 60: LedgerRecord(OTHER, 11, False, 99)},
+    {5: Deletion(1_700_000_000_000), 6: Deletion(8, 1 << 62)},
+)  # fmt: skip
+STATE_1 = (  # of the version without creations; the same but for them
+    "54414c4c5953543100000000000000070000000000000003000000000000000c0000000200000002000000010000000000000004000000"
+    "00000000090000000000000001000000000000000201697a1c515ffe19e0abbdca7572ddeeb85705c6db10000000000000000000000000"
+    "00000b001773c02dbd4bbc2be47e2f59dafba542ef6e4fea00000000000000050000018bcfe56800460b64b0"
 )
 
 
 def test_the_state_survives_its_file() -> None:
     assert State.decode(STATE.encode()) == STATE
     assert State.decode(State().encode()) == State()
+
+
+def test_the_state_of_the_version_before_is_read() -> None:
+    found = State.decode(bytes.fromhex(STATE_1))
+    plain = {ledger: replace(record, creation=UNKNOWN) for ledger, record in STATE.ledgers.items()}
+    assert found == replace(STATE, ledgers=plain, deleted={5: Deletion(1_700_000_000_000, UNKNOWN)})
+
+
+def test_an_id_is_looked_at_where_it_may_be_another_ledgers() -> None:
+    ledgers = Ledgers(State())
+    assert (ledgers.needs_look(1, 0), ledgers.needs_look(1, 1), ledgers.needs_comparison(1)) == (False, True, False)
+    found = ledgers.create(1, KEY)
+    assert (ledgers.needs_look(1, 0), ledgers.needs_comparison(1)) == (True, False)
+    found.last, found.looked, found.creation, found.compared = 5, True, 7, True
+    assert not ledgers.needs_look(1, 6) and not ledgers.needs_comparison(1)
+    assert ledgers.needs_look(1, 0), "it may be the first entry of a new ledger"
+    assert ledgers.needs_look(1, 1) and ledgers.needs_comparison(1), "and what follows, and who recovers it"
+    found.looked = found.compared = found.fenced = True
+    assert not ledgers.needs_look(1, 6)
+    ledgers.look_again()
+    assert ledgers.needs_look(1, 6), "it is fenced, and perhaps not the ledger that is meant"
+    assert ledgers.kept(1) == Kept(7, False) and ledgers.kept(2) is None
+    ledgers.delete(1, 0, 0)
+    assert ledgers.needs_look(1, 0) and ledgers.needs_comparison(1) and ledgers.kept(1) == Kept(7, True)
 
 
 def test_a_damaged_state_is_refused() -> None:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from support.bookies import Home, Peer, adds, codes, read, talking
+from support.bookies import Home, Peer, adds, read, talking
 from support.waiting import until
+from support.watched import METADATA, Watched, answers
 from tallystick.bookkeeper.bookie.bookie import Bookie
-from tallystick.bookkeeper.bookie.looks import BATCH_LEDGERS, MAX_TRIES, LookCore, Looks, Verdict, verdict
+from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
+from tallystick.bookkeeper.bookie.looks import BATCH_LEDGERS, MAX_TRIES, Judgement, LookCore, Looks, Verdict, judge
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.requests import ADD_ANSWER_BYTES
 from tallystick.bookkeeper.metadata.driver import Moment, Record
-from tallystick.bookkeeper.metadata.memory import MemoryDriver
 from tallystick.bookkeeper.wire.v2 import Code, Flag
-from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata, LedgerState
-from tallystick.errors import MetadataUnavailable
+from tallystick.bookkeeper.wire.values import LedgerState
 from tallystick.runtime.events import Event, Events
 
-METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("b0",)),))
 HERE, LATER, ELSEWHERE = Moment("ours", 1), Moment("ours", 2), Moment("theirs", 1)
 OPEN = Record(LedgerState.OPEN, 1)
 
@@ -39,59 +38,68 @@ OPEN = Record(LedgerState.OPEN, 1)
     ],
 )
 def test_only_an_open_ledger_is_written(record: Record | None, said: Verdict) -> None:
-    assert verdict(record) is said
+    assert judge(record, None).verdict is said
+
+
+@pytest.mark.parametrize(
+    ("kept", "said", "renew"),
+    [
+        (Kept(5, False), Verdict.ADMIT, False),
+        (Kept(UNKNOWN, False), Verdict.ADMIT, False),
+        (Kept(4, False), Verdict.ADMIT, True),
+        (Kept(6, False), Verdict.AMISS, False),
+        (Kept(5, True), Verdict.REFUSE, False),
+        (Kept(4, True), Verdict.ADMIT, True),
+        (Kept(UNKNOWN, True), Verdict.ADMIT, True),
+        (Kept(6, True), Verdict.AMISS, False),
+    ],
+)
+def test_which_ledger_of_that_id_it_is(kept: Kept, said: Verdict, renew: bool) -> None:
+    assert judge(Record(LedgerState.OPEN, 5), kept) == Judgement(said, 5, renew)
+    closed = judge(Record(LedgerState.CLOSED, 5), kept)
+    assert closed == Judgement(Verdict.REFUSE if said is Verdict.ADMIT else said, 5, renew)
+    assert judge(None, kept) == Judgement(Verdict.REFUSE)
+
+
+def new_core() -> LookCore:
+    return LookCore("ours", lambda ledger: None)
+
+
+ADMIT, NOTHING = Judgement(Verdict.ADMIT, OPEN.creation), Judgement(Verdict.UNKNOWN)
 
 
 def test_ledgers_are_read_in_bounded_batches_and_each_once() -> None:
-    core = LookCore("ours")
+    core = new_core()
     for ledger in [*range(BATCH_LEDGERS + 1), 0, 1]:
         core.wanted(ledger)
     first = core.next_batch()
     assert first == tuple(range(BATCH_LEDGERS))
     core.wanted(0)  # it is being read
     assert core.next_batch() == first
-    assert core.read(HERE, HERE, dict.fromkeys(first, OPEN)) == dict.fromkeys(first, Verdict.ADMIT)
+    assert core.read(HERE, HERE, dict.fromkeys(first, OPEN)) == dict.fromkeys(first, ADMIT)
     assert core.next_batch() == (BATCH_LEDGERS,)
 
 
 def test_a_connection_that_broke_makes_it_read_again_and_not_for_ever() -> None:
-    core = LookCore("ours")
+    core = new_core()
     core.wanted(7)
     for _ in range(MAX_TRIES - 1):
         assert core.next_batch() == (7,)
         assert core.read(HERE, LATER, {7: None}) == {}
     assert core.next_batch() == (7,)
-    assert core.read(HERE, LATER, {7: None}) == {7: Verdict.UNKNOWN}
+    assert core.read(HERE, LATER, {7: None}) == {7: NOTHING}
     assert core.next_batch() == ()
 
 
 @pytest.mark.parametrize("moments", [(ELSEWHERE, ELSEWHERE), (HERE, ELSEWHERE), (ELSEWHERE, HERE)])
 def test_metadata_of_another_cluster_says_nothing(moments: tuple[Moment, Moment]) -> None:
-    core = LookCore("ours")
+    core = new_core()
     core.wanted(7)
     core.next_batch()
-    assert core.read(*moments, {7: None}) == {7: Verdict.UNKNOWN}
+    assert core.read(*moments, {7: None}) == {7: NOTHING}
 
 
 # -- a bookie ---------------------------------------------------------------------------------------------------------
-
-
-class Watched(MemoryDriver):
-    """Tells what was looked up; ``gate`` holds looks up."""
-
-    def __init__(self, cluster: str) -> None:
-        super().__init__(cluster)
-        self.looked_up: list[tuple[int, ...]] = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.fails = False
-
-    async def look_up(self, ledgers: Sequence[int]) -> Mapping[int, Record | None]:
-        self.looked_up.append(tuple(ledgers))
-        await self.gate.wait()
-        if self.fails:
-            raise MetadataUnavailable("the service went away")
-        return await super().look_up(ledgers)
 
 
 @pytest.fixture
@@ -119,17 +127,15 @@ async def peer(bookie: Bookie) -> AsyncIterator[Peer]:
         yield made
 
 
-async def answers(peer: Peer, count: int) -> list[tuple[int, int, int]]:
-    """(code, ledger, entry) of so many answers, sorted."""
-    found = [await peer.frame() for _ in range(count)]
-    return sorted(answer[1:] for frame in found for answer in codes(frame or b""))
-
-
-async def test_entry_0_of_a_new_ledger_needs_no_look_and_the_rest_one(peer: Peer, driver: Watched) -> None:
+async def test_entry_0_of_a_new_ledger_waits_for_no_look_and_the_rest_for_one(peer: Peer, driver: Watched) -> None:
     await driver.create_ledger(METADATA, 7)
+    driver.gate.clear()
     assert await peer.code(adds(7, [0])) == Code.OK
-    assert driver.looked_up == []
-    for entry in range(1, 4):
+    peer.writer.write(adds(7, [1]))
+    await until(lambda: driver.looked_up)
+    driver.gate.set()
+    assert await answers(peer, 1) == [(Code.OK, 7, 1)]
+    for entry in range(2, 4):
         assert await peer.code(adds(7, [entry])) == Code.OK
     assert driver.looked_up == [(7,)]
 
@@ -172,11 +178,11 @@ async def test_a_restarted_bookie_looks_again_at_what_it_has(home: Home, driver:
         assert driver.looked_up == [(7,), (7,), (8,)]
 
 
-async def test_recovery_adds_never_look(peer: Peer, driver: Watched) -> None:
+async def test_recovery_adds_to_what_is_new_here_do_not_wait(peer: Peer, driver: Watched) -> None:
     await driver.create_ledger(METADATA.closed(9, 90), 7)
     for entry in (3, 4):
         assert await peer.code(adds(7, [entry], flags=Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY)) == Code.OK
-    assert driver.looked_up == []
+    assert driver.looked_up in ([], [(7,)]), "behind them, for its creation"
 
 
 async def test_an_ordinary_add_with_flags_looks_too(peer: Peer, driver: Watched) -> None:
@@ -280,9 +286,21 @@ async def test_a_bookie_stops_with_adds_held(home: Home, driver: Watched) -> Non
 # -- without a bookie -------------------------------------------------------------------------------------------------
 
 
+class NoLedgers:
+    def kept(self, ledger: int) -> Kept | None:
+        return None
+
+    def looked(self, ledger: int, creation: int, *, written: bool) -> None: ...
+
+
 def looks_at(driver: Watched, heard: list[Event], failures: list[Exception] | None = None) -> Looks:
     failed = [].append if failures is None else failures.append
-    return Looks(driver, "ours", lambda ledger: None, lambda size: None, Counts(), Events(heard.append), failed)
+
+    async def renew(ledgers: object) -> None: ...
+
+    return Looks(
+        driver, "ours", NoLedgers(), renew, lambda size: None, lambda: None, Counts(), Events(heard.append), failed
+    )  # fmt: skip
 
 
 async def test_a_bug_in_a_look_is_a_failure_of_the_bookie(driver: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,20 +319,20 @@ async def test_a_bug_in_a_look_is_a_failure_of_the_bookie(driver: Watched, monke
 
 
 async def test_several_batches_that_cannot_be_read_make_one_pause(driver: Watched) -> None:
-    heard, answered = list[Event](), list[bool]()
+    heard, answered = list[Event](), list[Verdict]()
     looks = looks_at(driver, heard)
     driver.fails = True
     for ledger in range(BATCH_LEDGERS + 1):
         looks.hold(ledger, 1, answered.append)
     await until(lambda: len(answered) == BATCH_LEDGERS + 1)
-    assert all(answered)
+    assert set(answered) == {Verdict.UNKNOWN}
     assert [event.kind for event in heard] == ["ledgers not looked at"]
     await looks.close()
 
 
 async def test_what_is_held_when_it_closes_is_never_answered(driver: Watched) -> None:
     """It would be taken into a storage that is being closed."""
-    heard, answered = list[Event](), list[bool]()
+    heard, answered = list[Event](), list[Verdict]()
     looks = looks_at(driver, heard)
     driver.gate.clear()
     looks.hold(7, 1, answered.append)

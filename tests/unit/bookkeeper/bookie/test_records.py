@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.stores import KEY, entry_bytes, frame, scanned
-from tallystick.bookkeeper.bookie.records import Adds, Fence, by_ledger, decode
+from tallystick.bookkeeper.bookie.records import Adds, Fence, Noted, by_ledger, decode
 from tallystick.bookkeeper.wire.digest import master_key
 from tallystick.errors import CorruptRecord
 
@@ -15,10 +15,10 @@ def contents(adds: Adds) -> list[tuple[int, bytes]]:
 
 
 def test_a_payload_of_everything() -> None:
-    fence = Fence(7, master_key(b"other"))
-    payload = frame(5, 0) + frame(5, 1) + fence.encode() + frame(6, 3) + frame(5, 2)
+    fence, noted = Fence(7, master_key(b"other")), Noted(7, 1 << 62)
+    payload = frame(5, 0) + frame(5, 1) + fence.encode() + noted.encode() + frame(6, 3) + frame(5, 2)
     records = list(decode(payload))
-    assert records[1] == fence
+    assert records[1:3] == [fence, noted]
     adds = [record for record in records if isinstance(record, Adds)]
     assert [record.ledger for record in adds] == [5, 6, 5]
     assert [contents(record) for record in adds] == [
@@ -36,7 +36,9 @@ def test_interleaved_ledgers_are_sorted_apart() -> None:
     }
 
 
-@pytest.mark.parametrize("garbage", [b"\0" * 40, frame(1, 1)[:-1], Fence(1, KEY).encode()[:-1], b"\xff"])
+@pytest.mark.parametrize(
+    "garbage", [b"\0" * 40, frame(1, 1)[:-1], Fence(1, KEY).encode()[:-1], Noted(1, 1).encode()[:-1], b"\xff"]
+)
 def test_what_is_no_record_is_refused(garbage: bytes) -> None:
     with pytest.raises(CorruptRecord):
         list(decode(frame(1, 0) + garbage))

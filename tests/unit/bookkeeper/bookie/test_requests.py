@@ -53,6 +53,7 @@ def make_room(path: Path, max_batch_bytes: int = 4096) -> Room:
         counts,
         RecentAdds(),
         looks=lambda: False,
+        look_at=lambda ledger: None,
         max_frame_bytes=MAX_FRAME,
         max_batch_bytes=max_batch_bytes,
     )

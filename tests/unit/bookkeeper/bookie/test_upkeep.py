@@ -1,16 +1,20 @@
-"""Checkpoints happen when they are due; space is given back on a bad or full disk, too."""
+"""Checkpoints happen when they are due; space is given back on a bad or full disk, too; ids change hands."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from support.bookies import SMALL, Home, SpyDisk, adds, read, talking
+from support.stores import Store
 from tallystick.bookkeeper.bookie.bookie import Bookie
+from tallystick.bookkeeper.bookie.ledgers import Kept
 from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.errors import DiskFull, StorageError
+from tallystick.sim.disk import Crashed, SimDisk
 
 
 @pytest.fixture
@@ -85,3 +89,76 @@ async def test_deleted_ledgers_free_a_full_disk_though_no_entry_can_be_written(h
         assert len(home.heard("entry logs not rewritten")) == 1
         assert await stored(bookie, 1, 2) == [2]
         full = False
+
+
+# -- ids that are used again -----------------------------------------------------------------------------------------
+
+
+def test_a_creation_is_kept_over_crashes_checkpoints_and_restarts() -> None:
+    store = Store()
+    store.fill(5, [0])
+    store.add(6, [0])
+    for ledger in (5, 6):
+        store.storage.looked(ledger, 100 + ledger, written=True)
+    assert not any(store.storage.needs_comparison(ledger) for ledger in (5, 6))
+    store.commit()
+    for reopen in (store.power_loss, store.restart, store.power_loss):
+        reopen()
+        assert [store.storage.kept(ledger) for ledger in (5, 6)] == [Kept(105, False), Kept(106, False)]
+        assert store.storage.needs_comparison(5)
+    store.storage.collect([5], ())
+    store.restart()
+    assert store.storage.kept(5) == Kept(105, True)
+
+
+def renew(store: Store, ledger: int) -> None:
+    """As ``Upkeep.renew``."""
+    storage = store.storage
+    storage._run(storage.begin_collect([ledger], ()))
+    while ledger in storage.deleted_ids():
+        storage.checkpoint()
+        storage._run(storage.begin_collect((), [ledger]))
+
+
+@pytest.mark.parametrize("place", ["journal", "log", "both"])
+def test_a_crash_while_an_id_changes_hands_leaves_the_old_ledger_or_none_of_it(place: str) -> None:
+    """At each operation of the disk in turn, by a power loss or the end of the process."""
+    for step in range(1, 200):
+        store = Store(SimDisk(random.Random(step)))
+        store.fill(6, range(5))
+        store.fill(5, range(5), b"old")
+        store.storage.looked(5, 7, written=True)
+        store.commit()
+        if place != "journal":
+            store.storage.checkpoint()
+        if place != "log":
+            store.fill(5, range(5, 10), b"old")
+        end = 5 if place == "log" else 10
+        store.disk.crash_at = store.disk.operations + step
+        try:
+            renew(store, 5)
+            crashed = False
+        except Crashed:
+            crashed = True
+        store.disk.crash_at = None
+        if crashed:
+            (store.power_loss if step % 2 else store.kill)()
+        kept = store.storage.kept(5)
+        assert kept in (None, Kept(7, False), Kept(7, True))
+        old = [entry for entry in range(10) if store.has(5, entry, b"old")]
+        assert old == (list(range(end)) if kept == Kept(7, False) else []), step
+        if kept is not None:
+            renew(store, 5)
+        store.fill(5, [3], b"new")
+        store.storage.looked(5, 9, written=True)
+        store.commit()
+        for reopen in (store.power_loss, store.restart):
+            reopen()
+            found = [store.storage.read(5, entry)[0] for entry in range(10)]
+            assert found == [Code.OK if entry == 3 else Code.NO_ENTRY for entry in range(10)]
+            assert store.has(5, 3, b"new") and store.storage.kept(5) == Kept(9, False)
+            assert all(store.has(6, entry) for entry in range(5))
+        if not crashed:
+            assert step > 10
+            return
+    raise AssertionError("it never ended")

@@ -76,6 +76,23 @@ async def test_a_ledger_that_is_not_there(cluster: SmallCluster) -> None:
     assert not any(bookie.requests for bookie in cluster.bookies.values())
 
 
+async def test_an_id_that_bookies_which_are_away_may_hold_is_not_given_away_unasked(cluster: SmallCluster) -> None:
+    client = cluster.client()
+    for name in cluster.bookies:
+        await cluster.driver.write_cookie(name, b"cookie", None)
+    await cluster.down("b3")
+    with pytest.raises(LedgerExists, match="do not answer") as raised:
+        await client.create_ledger(3, 3, 2, ledger_id=7)
+    assert raised.value.fields["bookies"] == ("b3",)
+    async with await client.create_ledger(3, 3, 2, ledger_id=7, accept_silent_bookies=True) as writer:
+        await writer.append(b"x")
+    cluster.bookies["b0"].entries[8] = {0: b"old"}
+    with pytest.raises(LedgerExists, match="still hold"):
+        await client.create_ledger(3, 3, 2, ledger_id=8, accept_silent_bookies=True)
+    await cluster.driver.delete_cookie("b3", 0)
+    await client.create_ledger(3, 3, 2, ledger_id=9)
+
+
 async def test_an_id_that_is_used_again_before_the_collection_shows_no_old_entries(tmp_path: Path) -> None:
     """Of the old ledger 0 to 9, of the new one 0 to 2, and then its writer is gone."""
     uri, driver = f"memory://{tmp_path.name}", MemoryDriver(tmp_path.name)
@@ -93,7 +110,6 @@ async def test_an_id_that_is_used_again_before_the_collection_shows_no_old_entri
             await bk.create_ledger(3, 3, 2, ledger_id=7)
         await collected(bookies)
         new = await bk.create_ledger(3, 3, 2, ledger_id=7)
-        await collected(bookies)  # that it exists again makes them forget that it was deleted
         await new.append_batch([b"new"] * 3)
         new.abort()
         reader = await bk.open_ledger(7, recover=True)

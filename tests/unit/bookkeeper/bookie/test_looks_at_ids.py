@@ -1,0 +1,189 @@
+"""An id that is used again: entries of the old ledger are never taken for those of the new one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from support.bookies import KEY, Home, Peer, adds, read, talking
+from support.waiting import until
+from support.watched import METADATA, Watched, answers
+from tallystick.bookkeeper.bookie.bookie import Bookie
+from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.v2 import Code, Flag
+from tallystick.bookkeeper.wire.values import LedgerMetadata
+from tallystick.errors import DiskFull
+
+BATCH = v2.BatchRead(7, -1, 1, 10, 1 << 16).encode()
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> Home:
+    made = Home(tmp_path, looks=True)
+    await made.found()
+    return made
+
+
+@pytest.fixture
+async def driver(home: Home) -> Watched:
+    return Watched(home.cluster)
+
+
+@pytest.fixture
+async def bookie(home: Home, driver: Watched) -> AsyncIterator[Bookie]:
+    async with home.running() as made:
+        made.looks._metadata = driver
+        yield made
+
+
+@pytest.fixture
+async def peer(bookie: Bookie) -> AsyncIterator[Peer]:
+    async with talking(bookie) as made:
+        yield made
+
+
+def codes_of(frame: bytes | None) -> int:
+    assert frame is not None, "closed"
+    answer = v2.decode_answer(frame[4:])
+    assert isinstance(answer, v2.Answer | v2.BatchAnswer)
+    return answer.code
+
+
+async def remade(driver: Watched, ledger: int, metadata: LedgerMetadata = METADATA) -> None:
+    await driver.delete_ledger(ledger)
+    await driver.create_ledger(metadata, ledger)
+
+
+@pytest.fixture
+async def old(home: Home, driver: Watched) -> None:
+    """Ledger 7 with entries 0 … 9, in a bookie that stopped in order; then it is deleted and made again."""
+    await driver.create_ledger(METADATA, 7)
+    async with home.running() as bookie, talking(bookie) as peer:
+        assert {await peer.code(adds(7, [entry], b"old")) for entry in range(10)} == {Code.OK}
+        await until(lambda: bookie.storage.kept(7) != Kept(UNKNOWN, False))
+    await remade(driver, 7)
+
+
+async def entries(peer: Peer) -> list[int]:
+    return [entry for entry in range(10) if await peer.code(read(7, entry)) == Code.OK]
+
+
+@pytest.mark.parametrize("flags", [Flag.NONE, Flag.HIGH_PRIORITY, Flag.RECOVERY_ADD])
+async def test_entries_of_a_deleted_ledger_go_before_the_first_of_a_new_one_comes(
+    old: None, home: Home, bookie: Bookie, peer: Peer, flags: Flag
+) -> None:
+    assert await peer.code(adds(7, [3], b"new", flags=flags)) == Code.OK
+    assert await entries(peer) == [3]
+    [event] = home.heard("ledgers replaced")
+    assert event.fields["ledgers"] == [7]
+    assert (await peer.answer(read(7, -1))).entry == -1 and await peer.code(adds(7, [4], b"new")) == Code.OK
+    assert await entries(peer) == [3, 4]
+
+
+async def test_they_do_not_come_back_after_a_restart(old: None, home: Home, driver: Watched) -> None:
+    async with home.running() as bookie, talking(bookie) as peer:
+        assert await peer.code(adds(7, [3], b"new")) == Code.OK
+    creation = (await driver.look_up([7]))[7].creation  # type: ignore[union-attr]  # it is there
+    async with home.running() as bookie, talking(bookie) as peer:
+        assert await entries(peer) == [3]
+        assert bookie.storage.kept(7) == Kept(creation, False)
+
+
+@pytest.mark.parametrize("question", [read(7, -1), read(7, -1, KEY), read(7, 5, KEY), BATCH])
+async def test_a_question_how_far_a_new_ledger_goes_is_not_answered_from_the_old_one(
+    old: None, peer: Peer, question: bytes
+) -> None:
+    assert codes_of(await peer.ask(question)) in (Code.NO_LEDGER, Code.NO_ENTRY)
+    assert await entries(peer) == []
+
+
+async def test_a_new_ledger_that_is_fenced_here_takes_nothing(old: None, peer: Peer, driver: Watched) -> None:
+    assert await peer.code(read(7, -1, KEY)) in (Code.NO_LEDGER, Code.NO_ENTRY)
+    assert await peer.code(adds(7, [3], b"new")) == Code.FENCED
+    assert await peer.code(adds(7, [3], b"new", flags=Flag.RECOVERY_ADD)) == Code.OK
+
+
+async def test_a_fence_does_not_overtake_adds_that_wait(old: None, peer: Peer, bookie: Bookie, driver: Watched) -> None:
+    """Else recovery would be told that there is nothing, and the writer afterwards that it is stored."""
+    driver.gate.clear()
+    peer.writer.write(adds(7, [3], b"new"))
+    await until(lambda: driver.looked_up)
+    async with talking(bookie) as recovery:
+        recovery.writer.write(read(7, 3, KEY))
+        peer.writer.write(adds(7, [4], b"new"))
+        await until(lambda: len(bookie.looks._held.get(7, [])) == 3)
+        driver.gate.set()
+        fenced = await recovery.frame()
+        stored = [code for code, _, _ in await answers(peer, 2)]
+    assert (codes_of(fenced) == Code.OK) == (stored[0] == Code.OK)
+
+
+async def test_a_ledger_that_is_newer_than_its_metadata_is_neither_served_nor_deleted(
+    home: Home, driver: Watched
+) -> None:
+    await driver.create_ledger(METADATA, 7)
+    async with home.running() as bookie, talking(bookie) as peer:
+        assert await peer.code(adds(7, [0])) == Code.OK
+        await until(lambda: bookie.storage.kept(7) != Kept(UNKNOWN, False))
+        bookie.storage._ledgers.alive[7].creation += 1000
+    async with home.running() as bookie, talking(bookie) as peer:
+        for question in (adds(7, [1]), adds(7, [1], flags=Flag.RECOVERY_ADD), read(7, -1), read(7, 0, KEY)):
+            assert await peer.code(question) == Code.IO_ERROR
+        assert codes_of(await peer.ask(BATCH)) == Code.IO_ERROR
+        assert bookie.counts.looks_amiss > 0 and home.heard("requests refused")
+        assert await peer.code(read(7, 0)) == Code.OK
+        async with talking(bookie) as other:
+            bookie.looks.active = False
+            assert await other.code(read(7, -1)) == Code.OK, "as long as nobody can look"
+
+
+async def test_the_first_entry_of_a_new_ledger_makes_a_bookie_look_again(peer: Peer, driver: Watched) -> None:
+    """It ran all the time, and an original client deleted the ledger and made it again."""
+    await driver.create_ledger(METADATA, 7)
+    assert {await peer.code(adds(7, [entry], b"old")) for entry in range(10)} == {Code.OK}
+    await remade(driver, 7)
+    peer.writer.write(adds(7, range(3), b"new"))
+    assert await answers(peer, 3) == [(Code.OK, 7, entry) for entry in range(3)]
+    assert await entries(peer) == [0, 1, 2]
+
+
+async def test_an_id_that_is_remembered_as_deleted_is_taken_by_the_next_ledger_at_once(
+    home: Home, bookie: Bookie, peer: Peer, driver: Watched
+) -> None:
+    await driver.create_ledger(METADATA, 7)
+    assert await peer.code(adds(7, [0], b"old")) == Code.OK
+    await until(lambda: bookie.storage.kept(7) != Kept(UNKNOWN, False))
+    await driver.delete_ledger(7)
+    await bookie.upkeep.collect(lambda: [7], ())
+    assert await peer.code(adds(7, [0], b"old")) == await peer.code(adds(7, [1], b"old")) == Code.FENCED
+    await driver.create_ledger(METADATA, 7)
+    peer.writer.write(adds(7, range(3), b"new"))
+    assert await answers(peer, 3) == [(Code.OK, 7, entry) for entry in range(3)]
+
+
+async def test_the_same_ledger_that_comes_back_after_it_was_deleted_here_does_not(
+    bookie: Bookie, peer: Peer, driver: Watched
+) -> None:
+    await driver.create_ledger(METADATA, 7)
+    assert await peer.code(adds(7, [0])) == Code.OK
+    await until(lambda: bookie.storage.kept(7) != Kept(UNKNOWN, False))
+    await bookie.upkeep.collect(lambda: [7], ())
+    assert await peer.code(adds(7, [1])) == Code.FENCED
+    assert await peer.code(adds(7, [1], flags=Flag.RECOVERY_ADD)) == Code.FENCED
+
+
+async def test_what_cannot_be_deleted_is_not_mixed(
+    old: None, home: Home, bookie: Bookie, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(ledgers: object) -> None:
+        raise DiskFull("no space")
+
+    monkeypatch.setattr(bookie.looks, "_renew", full)
+    assert await peer.code(adds(7, [3])) == await peer.code(read(7, -1)) == Code.IO_ERROR
+    assert home.heard("ledgers not replaced")
+    assert await entries(peer) == list(range(10))
+    monkeypatch.undo()
+    assert await peer.code(adds(7, [3])) == Code.OK
