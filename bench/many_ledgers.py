@@ -4,7 +4,8 @@
 
 Open: four bookies of this machine, 20,000 ledgers (3/2/2) open in one client, 2,000 appends a second spread over them,
 each timed from when it was due; after a third of the time one bookie is killed, so its connection is reset. A turn is
-the CPU time of the client's thread between two looks of 5 ms: what others on the machine do does not count. Plan:
+the CPU time of the client's thread between two looks of 5 ms: what others on the machine do does not count; how much of
+the longest were full collections of garbage is told, and how many objects they look at for each open ledger. Plan:
 survey and plan of 100,000 closed ledgers, as the planner process does them. Both on SQLite and, where Java is, on
 ZooKeeper (with a fifth of the ledgers in the plan).
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import random
 import signal
@@ -60,10 +62,28 @@ QUICK, FULL = Size(2000, 9.0, 10_000), Size(20_000, 30.0, 100_000)
 
 @dataclass
 class Turns:
-    """The longest turn of a loop, in CPU time of its thread."""
+    """The longest turn of a loop, and the longest full collection, in CPU time of its thread."""
 
     longest_s: float = 0.0
+    collection_s: float = 0.0
     _last: float = field(default_factory=time.thread_time)
+    _collecting: float = 0.0
+
+    def start(self) -> None:
+        gc.callbacks.append(self._collected)
+        self.look()
+
+    def stop(self) -> None:
+        gc.callbacks.remove(self._collected)
+
+    def restart(self) -> None:
+        self.longest_s = self.collection_s = 0.0
+
+    def _collected(self, phase: str, about: dict[str, int]) -> None:
+        if phase == "start":
+            self._collecting = time.thread_time()
+        elif about["generation"] == 2:
+            self.collection_s = max(self.collection_s, time.thread_time() - self._collecting)
 
     def look(self) -> None:
         now = time.thread_time()
@@ -93,7 +113,10 @@ class Lost:
     ended: int
     refused: dict[str, int]
     longest_turn_ms: float
+    longest_collection_ms: float
+    objects_per_ledger: float
     cpu_s: float
+    load: float  # average of the machine over the last minute
 
 
 @dataclass(frozen=True)
@@ -144,11 +167,15 @@ def metadata(kind: str) -> Iterator[tuple[str, str]]:
 async def lose_a_bookie(kind: str, state: DevState, size: Size) -> Lost:
     async with tallystick.connect(state.uri) as bk:
         writers: list[LedgerWriter] = []
+        gc.collect()
+        objects = len(gc.get_objects())
         while len(writers) < size.open_ledgers:
             writers += await asyncio.gather(*(bk.create_ledger(3, 2, 2) for _ in range(AT_ONCE)))
+        gc.collect()
+        objects = len(gc.get_objects()) - objects
         random.Random(1).shuffle(writers)
         turns, before, after, refused = Turns(), [], [], Counter[str]()
-        turns.look()
+        turns.start()
         loop = asyncio.get_running_loop()
         start, killed_at, cpu, count = loop.time(), float("inf"), 0.0, 0
         unanswered: set[asyncio.Future[int]] = set()
@@ -163,7 +190,8 @@ async def lose_a_bookie(kind: str, state: DevState, size: Size) -> Lost:
         while (now := loop.time()) < start + size.seconds:
             if killed_at == float("inf") and now > start + size.seconds / 3:
                 os.kill(state.nodes[0].process.pid, signal.SIGKILL)
-                killed_at, turns.longest_s, cpu = now, 0.0, time.process_time()
+                killed_at, cpu = now, time.process_time()
+                turns.restart()
             for _ in range(100):
                 due = start + count / RATE
                 if due > now:
@@ -176,10 +204,11 @@ async def lose_a_bookie(kind: str, state: DevState, size: Size) -> Lost:
         if unanswered:
             await asyncio.wait(unanswered, timeout=SETTLE_S)
         refused["no answer"] += len(unanswered)
+        turns.stop()
         ended = sum(writer._failure is not None for writer in writers)
         found = Lost(
             kind, Latencies.of(before), Latencies.of(after), ended, dict(+refused), turns.longest_s * 1000,
-            time.process_time() - cpu,
+            turns.collection_s * 1000, objects / len(writers), time.process_time() - cpu, os.getloadavg()[0],
         )  # fmt: skip
         for writer in writers:
             writer.abort()
@@ -208,7 +237,10 @@ def plan(kind: str, uri: str, count: int) -> Planned:
 
 def markdown(found: command.Found) -> str:
     machine, size = found["machine"], found["size"]
-    head = ["metadata", "p50 before / after", "p99 before / after", "longest", "ended", "longest turn", "client's CPU"]
+    head = [
+        "metadata", "p50 before / after", "p99 before / after", "longest", "ended", "longest turn", "full collection",
+        "objects an idle ledger", "client's CPU", "load average",
+    ]  # fmt: skip
     rows = [
         [
             run.metadata,
@@ -217,7 +249,10 @@ def markdown(found: command.Found) -> str:
             f"{run.after.max_ms:.0f} ms",
             f"{run.ended}",
             f"{run.longest_turn_ms:.0f} ms",
+            f"{run.longest_collection_ms:.0f} ms",
+            f"{run.objects_per_ledger:.0f}",
             f"{run.cpu_s:.1f} s",
+            f"{run.load:.1f}",
         ]
         for run in found["lost"]
     ]

@@ -5,11 +5,11 @@ from many_ledgers import FULL, Latencies, Lost, Planned
 
 
 def test_the_table_has_both_tasks_on_each_metadata_service() -> None:
-    lost = Lost("SQLite", Latencies(1.4, 20, 30), Latencies(2.4, 800, 900), 0, {}, 41.6, 9.87)
+    lost = Lost("SQLite", Latencies(1.4, 20, 30), Latencies(2.4, 800, 900), 0, {}, 41.6, 30.2, 24.04, 9.87, 7.1)
     machine = {"cores": 2, "cpu": "a processor", "python": "3.11"}
     found = {"machine": machine, "size": FULL, "lost": [lost], "planned": [Planned("SQLite", 100_000, 1.52, 1.66)]}
     table = many_ledgers.markdown(found)
-    assert "| SQLite | 1 / 2 ms | 20 / 800 ms | 900 ms | 0 | 42 ms | 9.9 s |" in table
+    assert "| SQLite | 1 / 2 ms | 20 / 800 ms | 900 ms | 0 | 42 ms | 30 ms | 24 | 9.9 s | 7.1 |" in table
     assert "| SQLite | 100,000 | 1.5 s | 1.7 s |" in table
 
 
