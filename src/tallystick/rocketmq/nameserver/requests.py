@@ -11,14 +11,13 @@ import msgspec
 
 from tallystick.errors import RemoteProtocolError, UsageError
 from tallystick.rocketmq.nameserver import keys
-from tallystick.rocketmq.nameserver.kv import ORDER_TOPICS, KvConfig
+from tallystick.rocketmq.nameserver.kv import MAX_BYTES, ORDER_TOPICS, KvConfig
 from tallystick.rocketmq.nameserver.routes import Announcement, Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import (
     BrokerMembers,
     ClusterInfo,
-    KvTable,
     MemberGroup,
     TopicNames,
     TopicTableAnswer,
@@ -62,6 +61,7 @@ class NameRequests:
         self._routes, self._config, self._settings = routes, config, settings
         self._clock, self._events = clock, events
         self._started = clock.now()
+        self._left_out = False  # the order configuration, of the last registration's answer
         self._answers: dict[int, Callable[[Hashable, Command], Command]] = {
             RequestCode.REGISTER_BROKER: self._register,
             RequestCode.UNREGISTER_BROKER: self._unregister,
@@ -145,8 +145,17 @@ class NameRequests:
         if is_new:
             self._events.emit("broker registered", broker=announced.name, id=announced.broker_id, at=announced.address)
         fields = headers.RegisterBrokerAnswer(registered.ha_address, registered.master_address).to_fields()
-        ordered = self._config.namespace(ORDER_TOPICS) if self._settings.return_order_topics else None
-        return command.answer(OK, None, fields, b"" if ordered is None else dialect.write(KvTable(ordered)))
+        ordered = self._order_topics() if self._settings.return_order_topics else b""
+        return command.answer(OK, None, fields, ordered)
+
+    def _order_topics(self) -> bytes:
+        """Left out where it has more than a registration's answer may carry: brokers need its header more."""
+        body = self._config.body(ORDER_TOPICS) or b""
+        is_too_long, before = len(body) > MAX_BYTES, self._left_out
+        self._left_out = is_too_long
+        if is_too_long and not before:
+            self._events.emit("order configuration not sent to brokers", bytes=len(body), max_bytes=MAX_BYTES)
+        return b"" if is_too_long else body
 
     def _unregister(self, link: Hashable, command: Command) -> Command:
         header = headers.BrokerHeader.of(command)
@@ -250,7 +259,7 @@ class NameRequests:
 
     def _list_kv(self, link: Hashable, command: Command) -> Command:
         namespace = headers.NamespaceHeader.of(command).namespace
-        table = self._config.namespace(namespace)
-        if table is None:
+        body = self._config.body(namespace)
+        if body is None:
             return command.answer(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
-        return command.answer(OK, body=dialect.write(KvTable(table)))
+        return command.answer(OK, body=body)

@@ -18,8 +18,8 @@ def test_what_was_put_is_there_after_a_restart(tmp_path: Path) -> None:
     config.delete("ns", "a")
     config.delete("nope", "a")
     again = KvConfig(OsDisk(), path)
-    assert (again.get("ns", "a"), again.get("ns", "b"), again.namespace("ns")) == (None, "2", {"b": "2"})
-    assert again.namespace("nope") is None
+    assert (again.get("ns", "a"), again.get("ns", "b"), again.body("ns")) == (None, "2", b'{"table":{"b":"2"}}')
+    assert again.body("nope") is None
 
 
 def test_a_file_of_the_original_is_read(tmp_path: Path) -> None:
@@ -53,7 +53,23 @@ def test_what_cannot_be_stored_is_not_served(tmp_path: Path, monkeypatch: pytest
     for change in changes:
         with pytest.raises(StorageError):
             change()
-    assert (config.get("ns", "a"), config.namespace("other")) == ("1", None)
+    assert (config.get("ns", "a"), config.body("other")) == ("1", None)
+
+
+def test_a_table_over_the_bound_is_read_and_can_be_emptied(tmp_path: Path) -> None:
+    (tmp_path / "kv").write_text(
+        f'{{"configTable":{{"ns":{{"a":"{"x" * kv.MAX_BYTES}","b":"{"x" * 17 * kv.MAX_BYTES}"}}}}}}'
+    )
+    config = KvConfig(OsDisk(), str(tmp_path / "kv"))
+    with pytest.raises(RemoteProtocolError, match="full"):
+        config.put("ns", "c", "1")
+    config.delete("ns", "b")
+    assert config.get("ns", "b") is None
+    with pytest.raises(RemoteProtocolError, match="full"):
+        config.put("ns", "c", "1")
+    config.delete("ns", "a")
+    config.put("ns", "c", "1")
+    assert KvConfig(OsDisk(), str(tmp_path / "kv")).body("ns") == b'{"table":{"c":"1"}}'
 
 
 def refuse(*arguments: object) -> None:

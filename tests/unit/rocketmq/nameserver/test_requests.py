@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
 from support.announcing import announcement
-from tallystick.rocketmq.nameserver.kv import ORDER_TOPICS, KvConfig
+from tallystick.rocketmq.nameserver.kv import MAX_BYTES, ORDER_TOPICS, KvConfig
 from tallystick.rocketmq.nameserver.requests import NameRequests
 from tallystick.rocketmq.nameserver.routes import Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
@@ -13,11 +14,11 @@ from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import KvTable, TopicNames, TopicTableAnswer
 from tallystick.rocketmq.wire.headers import RegisterBrokerHeader
 from tallystick.rocketmq.wire.registration import Registration, body_crc, encode_registration
-from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.remoting import Command, encode, request
 from tallystick.rocketmq.wire.values import DataVersion, RequestCode, TopicConfig
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
-from tallystick.runtime.events import Events
+from tallystick.runtime.events import Event, Events
 
 
 def server(**settings: bool) -> NameRequests:
@@ -162,3 +163,26 @@ def test_settings_that_do_not_change_while_it_runs(text: bytes, code: int) -> No
     requests = server()
     assert ask(requests, RequestCode.UPDATE_NAMESRV_CONFIG, text).code == code
     assert ask(requests, RequestCode.GET_TOPICS_BY_CLUSTER, cluster="c").code == 0
+
+
+def test_an_order_configuration_that_is_too_long_is_left_out_of_registrations(tmp_path: Path) -> None:
+    (tmp_path / "kv").write_text(f'{{"configTable":{{"{ORDER_TOPICS}":{{"a":"{"x" * 18 * MAX_BYTES}"}}}}}}')
+    seen: list[Event] = []
+    events = Events(seen.append)
+    routes = Routes()
+    config = KvConfig(OsDisk(), str(tmp_path / "kv"))
+    requests = NameRequests(routes, config, NameServerSettings(), SystemClock(), events)
+    for _ in range(2):
+        answer = requests.answer("link", registration(False))
+        assert (answer.code, len(answer.body)) == (0, 0)
+    assert [event.kind for event in seen].count("order configuration not sent to brokers") == 1
+
+
+def test_what_fits_into_the_table_fits_into_the_answer_to_a_registration() -> None:
+    requests, number = server(), 0
+    while (
+        ask(requests, RequestCode.PUT_KV_CONFIG, namespace=ORDER_TOPICS, key=f"k{number}", value="v" * 60_000).code == 0
+    ):
+        number += 1
+    assert len(encode(requests.answer("link", registration(False)))) > MAX_BYTES - 70_000
+    assert number < 20
