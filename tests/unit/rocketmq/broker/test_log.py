@@ -64,7 +64,7 @@ async def test_dispatch_goes_on_when_the_disk_has_room_again(tmp_path: Path, mon
         assert (await peer.ask(pull_command())).fields["nextBeginOffset"] == "2"
 
 
-def _full(*_: object) -> None:
+def _full(*_: object, **__: object) -> None:
     raise DiskFull("no room")
 
 
@@ -151,7 +151,7 @@ async def test_a_disk_that_fails_under_dispatch_ends_the_broker(
             assert "input/output" in str(await broker.failure)
 
 
-def _broken(*_: object) -> None:
+def _broken(*_: object, **__: object) -> None:
     raise StorageError("input/output error")
 
 
