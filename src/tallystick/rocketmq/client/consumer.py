@@ -33,6 +33,7 @@ from tallystick.rocketmq.wire.values import ConsumerGroup, MessageQueue, Request
 from tallystick.runtime.tasks import watch
 
 UNSHARED_S = 1.0  # before queues are shared out again when that failed: a time-out, a heartbeat that was lost
+REFUSED_S = 15.0  # from its start, by all brokers: then a consumer raises that; a heartbeat that was lost is made good
 
 _FROM_WHERE = {"first": "CONSUME_FROM_FIRST_OFFSET", "last": "CONSUME_FROM_LAST_OFFSET"}
 
@@ -69,6 +70,8 @@ class Consumer:
         self._tasks: list[asyncio.Task[None]] = []
         self._entered = self._closed = False
         self._shared = self._member = True
+        self._admitted = False  # a broker knew the group, or its offsets
+        self._refused_since: float | None = None  # by all brokers, with nothing else between
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -148,7 +151,8 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        """The next message, sooner or later. Ends when the consumer is closed; raises why it cannot go on."""
+        """The next message, sooner or later. Ends when the consumer is closed; raises why it cannot go on: BrokerError
+        too when all brokers of the topic refuse it from its start on, as a group that is not there."""
         self._deal_with_the_one_at_hand()
         if not self._tasks:
             await self.start()
@@ -206,8 +210,22 @@ class Consumer:
             self._shared = False
             try:
                 await self._share_out()
+            except BrokerError as error:
+                self._refused(error)
             except TallyError as error:
+                self._refused_since = None
                 self._context.events.emit("queues not shared out", group=self.group, reason=str(error))
+
+    def _refused(self, refusal: BrokerError, *, by_all: bool = True) -> None:
+        """A broker that restarted has not heard the group's heartbeats yet; but one that never lets it in is told."""
+        self._context.events.emit("queues not shared out", group=self.group, reason=str(refusal))
+        now = self._context.clock.now()
+        if self._admitted or not by_all:
+            self._refused_since = None
+        elif self._refused_since is None:
+            self._refused_since = now
+        elif now - self._refused_since >= REFUSED_S:
+            self.fail(refusal)
 
     async def _share_out(self) -> None:
         """``_shared`` says whether it found everything as it is to be; else it is done again soon."""
@@ -235,6 +253,7 @@ class Consumer:
 
     async def _take_on(self, queue: MessageQueue) -> None:
         first = await offsets.first_offset(self._context, self.group, queue, self._from)
+        self._admitted = True
         reader = QueueReader(self._context, self.group, Pull(queue, self._filter, first), self._deliver)
         task = asyncio.create_task(reader.run())
         watch([task], self.fail)
@@ -249,25 +268,32 @@ class Consumer:
         topic = await self._context.routes.find(self.topic)
         if self._alone or not topic.readable:
             return list(topic.readable)
-        try:
-            answer = checked(await self._ask_for_members(topic))
-        except BrokerError as error:  # the broker restarted and has not heard the group's heartbeats yet
-            self._context.events.emit("queues not shared out", group=self.group, reason=str(error))
+        answer = await self._ask_for_members(topic)
+        if answer is None:
             return None
         ids = dialect.read_as(bytes(answer.body), ConsumerIds).ids
         self._member = self._context.client_id in ids  # else a heartbeat was lost, and the next one is on its way
         return share(topic.readable, ids, self._context.client_id)
 
-    async def _ask_for_members(self, topic: Topic) -> Command:
-        """Any broker of the topic knows the group."""
+    async def _ask_for_members(self, topic: Topic) -> Command | None:
+        """Any broker of the topic that heard the group's heartbeats knows it. Returns None if none does."""
+        refusal: BrokerError | None = None
         failure: Unavailable | None = None
         for queue in {queue.broker: queue for queue in reversed(topic.readable)}.values():
             try:
-                return await offsets.ask_broker(
-                    self._context, queue, RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupHeader(self.group)
+                return checked(
+                    await offsets.ask_broker(
+                        self._context, queue, RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupHeader(self.group)
+                    ),
+                    group=self.group,
                 )
+            except BrokerError as error:
+                refusal = error
             except Unavailable as error:
                 failure = error
+        if refusal is not None:
+            self._refused(refusal, by_all=failure is None)
+            return None
         assert failure is not None, "the topic has a queue"
         raise failure
 
