@@ -32,7 +32,7 @@ from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPages
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.pull import Pulls
 from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueuePages
-from tallystick.rocketmq.broker.registration import Identity, Masters, Registrar
+from tallystick.rocketmq.broker.registration import Identity, Masters, Registrar, permitted
 from tallystick.rocketmq.broker.saver import Saver
 from tallystick.rocketmq.broker.send import Sends
 from tallystick.rocketmq.broker.sendback import SendBack
@@ -217,7 +217,8 @@ class Broker:
             self.sync.start()
             watch(self.sync.tasks, self._fail)
         self._registrar = Registrar(
-            client, outside.events, self.parts.identity, settings.name_servers, self.parts.topics.table, self._found,
+            client, outside.events, self.parts.identity, settings.name_servers,
+            lambda: permitted(self.parts.topics.table(), settings.perm), self._found,
             settings.register_timeout_ms / 1000,
         )  # fmt: skip
         self._stack.push_async_callback(self._registrar.close)

@@ -7,6 +7,9 @@ from the start. Each name server has a task of its own: one that hangs keeps the
 
 A slave that is there before its master asks for its broker set every second, and registers again when the master is.
 
+What is registered of a topic is its permission as far as the whole broker has it (``brokerPermission``): so producers
+leave a broker that is only to be read, and consumers one that is only to be written.
+
 Who made a topic is answered when the name servers know it (``announced``): else it would ask one that does not.
 """
 
@@ -18,6 +21,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from tallystick.errors import BrokerError, TallyError
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.wire import dialect
@@ -25,7 +30,7 @@ from tallystick.rocketmq.wire.bodies import MemberGroup, TopicTable, TopicTableA
 from tallystick.rocketmq.wire.headers import BrokerHeader, RegisterBrokerAnswer, RegisterBrokerHeader
 from tallystick.rocketmq.wire.registration import Registration, body_crc, encode_registration
 from tallystick.rocketmq.wire.remoting import Command, request
-from tallystick.rocketmq.wire.values import MASTER_ID, RequestCode, ResponseCode
+from tallystick.rocketmq.wire.values import MASTER_ID, Perm, RequestCode, ResponseCode
 from tallystick.runtime.events import Events
 
 PERIOD_S = 30.0
@@ -45,6 +50,14 @@ class Identity:
     address: str
     ha_address: str
     instance: str = ""  # of its process
+
+
+def permitted(table: TopicTable, perm: int) -> TopicTable:
+    """The topics as a broker with the permission ``perm`` registers them (``BrokerController.registerBrokerAll``)."""
+    if perm == Perm.READ | Perm.WRITE:
+        return table
+    masked = {name: replace(topic, perm=topic.perm & perm) for name, topic in table.topics.items()}
+    return replace(table, topics=masked)
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,8 @@ class BrokerSettings:
             raise UsageError("brokerId is 0 for a master and above 0 for a slave", value=self.broker_id)
         if self.port and not FAST_PORT_BELOW < self.port <= 65535:
             raise UsageError("listenPort is not a port with room for another one two below it", value=self.port)
+        if self.perm not in (Perm.WRITE, Perm.READ, Perm.READ | Perm.WRITE):
+            raise UsageError("brokerPermission is 2 (write), 4 (read) or 6 (both)", value=self.perm)
         for key, port in (("haListenPort", self.listen_ha_port), ("metricsPromExporterPort", self.http_port)):
             if not 0 <= port <= 65535:
                 raise UsageError(f"{key} is not a port", value=port)

@@ -20,9 +20,16 @@ from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.broker.metadata_sync import MetadataSync
 from tallystick.rocketmq.broker.settings import Role
 from tallystick.rocketmq.ha.settings import HaSettings
+from tallystick.rocketmq.nameserver.server import NameServer
+from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import HaStatus
-from tallystick.rocketmq.wire.values import PullFlag, RequestCode
+from tallystick.rocketmq.wire.values import PullFlag, RequestCode, TopicConfig
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.disk import OsDisk
+from tallystick.runtime.events import Events
+from tallystick.runtime.network import TcpNetwork
+from tallystick.runtime.outside import Outside
 
 WAITING = PullFlag.SUBSCRIPTION | PullFlag.SUSPEND
 
@@ -74,6 +81,26 @@ async def _in_another_process(folder: str) -> None:
     said, _ = await process.communicate()
     if said:
         raise UsageError(said.decode().strip())
+
+
+@pytest.mark.parametrize(("perm", "shown"), [(2, 2), (4, 4), (6, 6)])
+async def test_what_is_registered_is_what_the_whole_broker_allows(tmp_path: Path, perm: int, shown: int) -> None:
+    outside = Outside(TcpNetwork(), OsDisk(), SystemClock(), Events())
+    server = NameServer(outside.network, outside.disk, outside.clock, outside.events, NameServerSettings(port=0))
+    host, port = await server.start()
+
+    def route(topic: str) -> list[int]:
+        found = server.routes.route(topic)
+        return [queue.perm for queue in found.queues] if found is not None else []
+
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker(bench.settings("a", perm=perm, name_servers=(f"{host}:{port}",)))
+        await until(lambda: route("OFFSET_MOVED_EVENT") == [shown])
+        broker.tables.topics.put(TopicConfig("T2"))  # registered as it changes
+        await until(lambda: route("T2") == [shown])
+        made = broker.tables.topics.get("T2")
+        assert made is not None and made.perm == 6  # what the broker keeps, and its slaves copy
+    await server.close()
 
 
 async def test_damaged_tables_are_named_and_not_replaced(tmp_path: Path) -> None:

@@ -58,6 +58,12 @@ sendMessageThreadPoolNums = 4
 """
 
 
+@pytest.mark.parametrize("perm", ["0", "1", "3", "5", "7", "8", "9", "-2"])
+def test_a_permission_that_is_none_is_refused(perm: str) -> None:
+    with pytest.raises(UsageError, match=r"brokerPermission is 2 \(write\), 4 \(read\) or 6 \(both\)"):
+        broker_settings({**NEEDED, "brokerPermission": perm})
+
+
 def test_the_originals_file_and_ours_say_the_same(tmp_path: Path) -> None:
     (tmp_path / "broker.conf").write_text(CONF)
     (tmp_path / "broker.toml").write_text(TOML)
