@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from tallystick.rocketmq.wire.values import DataVersion, ResponseCode
 
 OK = ResponseCode.SUCCESS
 NOT_SET = "not set any response code"  # the remark of some good answers of the original
+MAX_BODY_BYTES = 16 * 1024 * 1024 - 1024  # a frame has 16 MiB, its header takes some of them
 PAGE_ENTRIES = 2000  # the most of one page (splitMetadataSize)
 
 T = TypeVar("T")
@@ -56,6 +57,46 @@ def answer_after(parts: Parts, deletion: Deletion, answer: Command) -> Later:
         parts.finish_deletion(deletion, done)
 
     return Later(answer, when)
+
+
+def answer_in_slices(
+    parts: Parts,
+    answer: Command,
+    pieces: Iterable[bytes],
+    too_long: str,
+    failed: Callable[[str], None] = lambda _: None,
+) -> Later:
+    """The answer whose body are the pieces, each made in well under a millisecond; others have their turns in between.
+
+    It is refused, with the remark ``too_long``, as soon as the pieces are more than a frame takes. ``failed`` hears the
+    remark of an answer without a body.
+    """
+
+    def when(send: Callable[[], None]) -> None:
+        def made(pieces: list[bytes] | Exception) -> None:
+            if isinstance(pieces, BrokerError):
+                answer.code, answer.remark = pieces.response_code, pieces.message
+            elif isinstance(pieces, Exception):
+                answer.code, answer.remark = ResponseCode.SYSTEM_ERROR, repr(pieces)
+            else:
+                answer.body = b"".join(pieces)
+            if isinstance(pieces, Exception):
+                failed(answer.remark or "")
+            send()
+
+        parts.sliced(_bounded(pieces, too_long), made)
+
+    return Later(answer, when)
+
+
+def _bounded(pieces: Iterable[bytes], too_long: str) -> Iterator[bytes]:
+    """Raises BrokerError when they are more than a frame takes."""
+    size = 0
+    for piece in pieces:
+        size += len(piece)
+        if size > MAX_BODY_BYTES:
+            raise refusal(ResponseCode.SYSTEM_ERROR, f"more than the {MAX_BODY_BYTES} bytes of a frame: {too_long}")
+        yield piece
 
 
 def page(table: Mapping[str, T], version: DataVersion, asked: str | None, start: int, most: int | None) -> dict[str, T]:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
+from functools import partial
 
-from tallystick.errors import BrokerError
-from tallystick.rocketmq.broker.answers import OK, Answer, Later, refusal
+from tallystick.rocketmq.broker.answers import OK, Answer, Later, answer_in_slices, refusal
 from tallystick.rocketmq.broker.offsets import Commit
 from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.broker.statistics import broker_pieces, consumed, group_pieces
 from tallystick.rocketmq.store.values import GetStatus
 from tallystick.rocketmq.wire import dialect, headers
-from tallystick.rocketmq.wire.bodies import BrokerConsumeStats, ConsumeStats, QueueLag
 from tallystick.rocketmq.wire.operator_headers import BrokerConsumeStatsHeader
 from tallystick.rocketmq.wire.remoting import Command
-from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode
+from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
 
-MAX_TABLE_BYTES = 16 * 1024 * 1024 - 1024  # of a body: a frame has 16 MiB, its header takes some of them
 _REMEMBERED_HOSTS = 100
 
 
@@ -83,34 +82,9 @@ class OffsetRequests:
 
     def _all(self, peer: str, command: Command) -> Later:
         """For an original slave. It does not know the pull offsets, and its parser skips only what is strict JSON."""
-        answer = command.answer(OK)
-
-        def when(send: Callable[[], None]) -> None:
-            def made(pieces: list[bytes] | Exception) -> None:
-                if isinstance(pieces, Exception):
-                    remark = pieces.message if isinstance(pieces, BrokerError) else repr(pieces)
-                    answer.code, answer.remark = ResponseCode.SYSTEM_ERROR, remark
-                    self._refused(peer, remark)
-                else:
-                    answer.body = b"".join(pieces)
-                send()
-
-            self._parts.sliced(self._bounded(dialect.write_lines(self._parts.offsets.table())), made)
-
-        return Later(answer, when)
-
-    def _bounded(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Raises BrokerError when they are more than a frame takes."""
-        size = 0
-        for piece in pieces:
-            size += len(piece)
-            if size > MAX_TABLE_BYTES:
-                remark = (
-                    f"the consumer offsets have more than the {MAX_TABLE_BYTES} bytes of a frame: only a slave of "
-                    "ours, which asks for pages, can copy them"
-                )
-                raise refusal(ResponseCode.SYSTEM_ERROR, remark)
-            yield piece
+        too_long = "the consumer offsets; only a slave of ours, which asks for pages, can copy them"
+        pieces = dialect.write_lines(self._parts.offsets.table())
+        return answer_in_slices(self._parts, command.answer(OK), pieces, too_long, partial(self._refused, peer))
 
     def _refused(self, peer: str, remark: str) -> None:
         """Said once a host: a slave asks every ten seconds."""
@@ -122,52 +96,13 @@ class OffsetRequests:
     def _delays(self, peer: str, command: Command) -> Command:
         return command.answer(OK, body=dialect.write(self._parts.delays.table))
 
-    def _stats(self, peer: str, command: Command) -> Command:
+    def _stats(self, peer: str, command: Command) -> Later:
         header, parts = headers.ConsumeStatsHeader.of(command), self._parts
-        group, now_ms = header.consumer_group, parts.clock.wall_ms()
-        queues: dict[MessageQueue, QueueLag] = {}
-        tps = 0.0
-        for topic in self._consumed(group, header.topic):
-            queues.update(self._lags(topic, group))
-            tps += parts.traffic.get_tps(topic, group, now_ms)
-        return command.answer(OK, body=dialect.write(ConsumeStats(queues, tps)))
+        pieces = group_pieces(parts, header.consumer_group, consumed(parts, header.consumer_group, header.topic))
+        too_long = f"the queues of group {header.consumer_group}; ask for one topic"
+        return answer_in_slices(parts, command.answer(OK), pieces, too_long)
 
-    def _broker_stats(self, peer: str, command: Command) -> Command:
-        """All groups and what they consume; ``isOrder``: only of ordered topics."""
-        only_ordered, parts = BrokerConsumeStatsHeader.of(command).is_order, self._parts
-        found: list[dict[str, list[ConsumeStats]]] = []
-        behind = in_flight = 0
-        now_ms = parts.clock.wall_ms()
-        for group in parts.groups.all:
-            each: list[ConsumeStats] = []
-            for topic in self._consumed(group, None):
-                config = parts.topics.get(topic)
-                if config is None or (only_ordered and not config.order):
-                    continue
-                lags = self._lags(topic, group)
-                behind += sum(lag.broker_offset - lag.consumer_offset for lag in lags.values())
-                in_flight += sum(lag.pull_offset - lag.consumer_offset for lag in lags.values())
-                each.append(ConsumeStats(lags, parts.traffic.get_tps(topic, group, now_ms)))
-            found.append({group: each})
-        body = BrokerConsumeStats(parts.identity.address, found, behind, in_flight)
-        return command.answer(OK, body=dialect.write(body))
-
-    def _consumed(self, group: str, topic: str | None) -> Iterable[str]:
-        """The topics to report: of those asked for what the connected members want, if any are connected."""
-        topics = [topic] if topic and topic.strip() else self._parts.offsets.topics_of(group)
-        connected = self._parts.clients.consumers(group)
-        if connected is None or not connected.subscriptions:
-            return topics
-        return [topic for topic in topics if topic in connected.subscriptions]
-
-    def _lags(self, topic: str, group: str) -> dict[MessageQueue, QueueLag]:
-        config, offsets, store = self._parts.topics.get(topic), self._parts.offsets, self._parts.store
-        lags: dict[MessageQueue, QueueLag] = {}
-        for queue_id in range(config.read_queues if config is not None else 0):
-            committed = max(0, offsets.get(topic, group, queue_id) or 0)
-            pulled = max(committed, offsets.get_pulled(topic, group, queue_id) or 0)
-            _, end = store.queue_range(topic, queue_id)
-            last_ms = max(0, store.stored_at(topic, queue_id, committed - 1)) if committed else 0
-            queue = MessageQueue(topic, self._parts.identity.name, queue_id)
-            lags[queue] = QueueLag(end, committed, pulled, last_ms)
-        return lags
+    def _broker_stats(self, peer: str, command: Command) -> Later:
+        pieces = broker_pieces(self._parts, only_ordered=BrokerConsumeStatsHeader.of(command).is_order)
+        too_long = "the queues of all groups; ask for one group"
+        return answer_in_slices(self._parts, command.answer(OK), pieces, too_long)

@@ -13,11 +13,12 @@ its log (``cut``), and a slave tells of nothing beyond what it has itself: that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from msgspec import field
 
+from tallystick.rocketmq.broker.offset_keys import OffsetKeys, split
 from tallystick.rocketmq.broker.resets import Resets, ResetTable
 from tallystick.rocketmq.wire.bodies import OffsetTable
 from tallystick.rocketmq.wire.values import DataVersion, Int32, Int64
@@ -66,6 +67,8 @@ class Offsets:
         self._become(saved.offsets if saved else {}, saved.pull_offsets if saved else {})
         self._own: Table = (saved.own or {}) if saved and slave else {}
         self._own_resets: Table = (saved.own_resets or {}) if saved and slave else {}
+        for key in (*self._own, *self._own_resets):
+            self._others.add(key)
         self.resets = Resets(resets)
         self._commits = 0
         self.removals = 0  # how often keys went, so that those behind them have other places
@@ -73,9 +76,8 @@ class Offsets:
 
     def _become(self, offsets: Table, pulled: Table) -> None:
         self._offsets, self._pulled = offsets, pulled
-        self._topics: dict[str, list[str]] = {}  # by group, those that it committed
-        for topic, group in map(_split, offsets):
-            self._topics.setdefault(group, []).append(topic)
+        self._committed = OffsetKeys(offsets)
+        self._others = OffsetKeys(pulled)  # keys of the other tables, committed or not
         self._count, self._pulled_count = (sum(map(len, table.values())) for table in (offsets, pulled))
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> bool:
@@ -123,8 +125,7 @@ class Offsets:
         queues = self._offsets.get(key)
         if queues is None:
             queues = self._offsets[key] = {}
-            topic, group = _split(key)
-            self._topics.setdefault(group, []).append(topic)
+            self._committed.add(key)
         self._count += queue_id not in queues
         queues[queue_id] = offset
         self.dirty = True
@@ -136,7 +137,11 @@ class Offsets:
             if self._pulled_count >= self.most:
                 return
             self._pulled_count += 1
-        self._pulled.setdefault(key, {})[queue_id] = offset
+        queues = self._pulled.get(key)
+        if queues is None:
+            queues = self._pulled[key] = {}
+            self._others.add(key)
+        queues[queue_id] = offset
         self.dirty = True
 
     @property
@@ -159,26 +164,28 @@ class Offsets:
         return self._offsets.get(f"{topic}@{group}", {})
 
     def topics_of(self, group: str) -> list[str]:
-        return sorted(self._topics.get(group, ()))
+        return sorted(self._committed.topics_of(group))
 
     def groups_of(self, topic: str) -> list[str]:
-        return sorted(group for group in self._topics if f"{topic}@{group}" in self._offsets)
+        return sorted(self._committed.groups_of(topic))
 
     def forget_topic(self, topic: str) -> None:
-        self._forget(lambda key: _split(key)[0] == topic)
+        self._forget([*self._committed.of_topic(topic), *self._others.of_topic(topic)])
 
     def forget_group(self, group: str) -> None:
-        self._forget(lambda key: _split(key)[1] == group)
+        self._forget([*self._committed.of_group(group), *self._others.of_group(group)])
 
-    def _forget(self, gone: Callable[[str], bool]) -> None:
-        tables = self._offsets, self._pulled, self._own, self._own_resets
-        keys = dict.fromkeys(key for table in tables for key in table if gone(key))
+    def _forget(self, found: Iterable[str]) -> None:
+        keys = tuple(dict.fromkeys(found))
         if not keys:
             return
-        for table in tables:
-            for key in keys:
-                table.pop(key, None)
-        self._become(self._offsets, self._pulled)
+        for key in keys:
+            self._count -= len(self._offsets.pop(key, ()))
+            self._pulled_count -= len(self._pulled.pop(key, ()))
+            self._own.pop(key, None)
+            self._own_resets.pop(key, None)
+        self._committed.discard(keys)
+        self._others.discard(keys)
         self.resets.forget(keys)
         self.removals += 1
         self.dirty = True
@@ -188,7 +195,7 @@ class Offsets:
         """When the log is recovered: no offset (of a slave: none of its own) is beyond its queue. What they were."""
         before = []
         for key, queues in (self._own if self.slave else self._offsets).items():
-            topic, group = _split(key)
+            topic, group = split(key)
             for queue_id, offset in queues.items():
                 if offset > self._end_of(topic, queue_id):
                     before.append(Commit(topic, group, queue_id, offset))
@@ -203,14 +210,15 @@ class Offsets:
 
     def table(self) -> OffsetTable:
         """To send; it is no copy."""
-        return OffsetTable(self.version, self._offsets, self._pulled, self._topics)
+        return OffsetTable(self.version, self._offsets, self._pulled, self._committed.group_topics())
 
     def to_save(self) -> SavedOffsets:
         """For the file; it is no copy."""
         own = self._own or None
         return SavedOffsets(
-            self.version, self._offsets, self._pulled, self._topics, own, self._own_resets if own else None
-        )
+            self.version, self._offsets, self._pulled, self._committed.group_topics(), own,
+            self._own_resets if own else None,
+        )  # fmt: skip
 
     def replace(self, table: OffsetTable, resets: ResetTable | None = None) -> None:
         """A slave takes its master's numbers verbatim, but for commits of its own that the master lacks.
@@ -239,7 +247,7 @@ class Offsets:
         """
         theirs = Resets(resets)
         lacking = (
-            Commit(*_split(key), queue_id, offset, self._own_resets.get(key, {}).get(queue_id, 0))
+            Commit(*split(key), queue_id, offset, self._own_resets.get(key, {}).get(queue_id, 0))
             for key, queues in self._own.items()
             for queue_id, offset in queues.items()
             if table.offsets.get(key, {}).get(queue_id, -1) < offset
@@ -260,8 +268,3 @@ class Offsets:
                 if not table.get(key):
                     table.pop(key, None)
             self.dirty = True
-
-
-def _split(key: str) -> tuple[str, str]:
-    topic, _, group = key.partition("@")
-    return topic, group

@@ -9,9 +9,12 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from tallystick.errors import BrokerError
+from tallystick.rocketmq.wire.values import ResponseCode
 from tallystick.runtime.clock import Clock
 
 SLICE_S = 0.005
+MAX_WAITING = 64  # texts that are asked for and not made
 
 T = TypeVar("T")
 
@@ -40,7 +43,11 @@ class Slices:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def make(self, parts: Iterable[T], done: Callable[[list[T] | Exception], None]) -> None:
-        """``done`` gets all parts, or what making them raised."""
+        """``done`` gets all parts, or what making them raised: BrokerError where too many wait already."""
+        if len(self._tasks) >= MAX_WAITING:
+            remark = f"{MAX_WAITING} long answers wait to be made: ask again later"
+            done(BrokerError(remark, response_code=ResponseCode.SYSTEM_BUSY))
+            return
         task = asyncio.get_running_loop().create_task(self._make(parts, done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

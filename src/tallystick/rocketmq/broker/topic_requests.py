@@ -7,16 +7,26 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tallystick.rocketmq.broker import attributes
-from tallystick.rocketmq.broker.answers import NOT_SET, OK, Answer, Later, answer_after, check_is_master, page, refusal
+from tallystick.rocketmq.broker.answers import (
+    NOT_SET,
+    OK,
+    Answer,
+    Later,
+    answer_after,
+    answer_in_slices,
+    check_is_master,
+    page,
+    refusal,
+)
 from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.broker.statistics import topic_pieces
 from tallystick.rocketmq.broker.topics import refusal_of_topic
 from tallystick.rocketmq.wire import dialect, headers
-from tallystick.rocketmq.wire.bodies import GroupNames, QueueStats, TopicList, TopicNames, TopicStats, TopicTableAnswer
+from tallystick.rocketmq.wire.bodies import GroupNames, TopicList, TopicNames, TopicTableAnswer
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import (
     FILTER_TYPES,
     DataVersion,
-    MessageQueue,
     Perm,
     RequestCode,
     ResponseCode,
@@ -145,19 +155,13 @@ class TopicRequests:
         names = sorted(name for name in topics.all if topics.is_system(name))
         return command.answer(OK, body=dialect.write(TopicNames(names)))
 
-    def _stats(self, peer: str, command: Command) -> Command:
+    def _stats(self, peer: str, command: Command) -> Later:
         name = headers.TopicHeader.of(command).topic
-        parts = self._parts
-        config, store = parts.topics.get(name), parts.store
+        config = self._parts.topics.get(name)
         if config is None:
             raise refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
-        queues: dict[MessageQueue, QueueStats] = {}
-        for queue_id in range(max(config.read_queues, config.write_queues)):
-            first, end = store.queue_range(name, queue_id)
-            last_ms = store.stored_at(name, queue_id, end - 1) if end else 0
-            queues[MessageQueue(name, parts.identity.name, queue_id)] = QueueStats(first, end, last_ms)
-        stats = TopicStats(queues, parts.traffic.put_tps(name, parts.clock.wall_ms()))
-        return command.answer(OK, body=dialect.write(stats))
+        pieces = topic_pieces(self._parts, config)
+        return answer_in_slices(self._parts, command.answer(OK), pieces, f"the queues of topic {name}")
 
     def _consumers(self, peer: str, command: Command) -> Command:
         """Groups that are connected and want the topic, and those that once consumed it."""

@@ -206,15 +206,6 @@ class ResetOffsets(msgspec.Struct, frozen=True):
     offsets: dict[MessageQueue, Int64] = field(name="offsetTable")
 
 
-class BrokerConsumeStats(msgspec.Struct, frozen=True, rename="camel"):
-    """The answer to GET_BROKER_CONSUME_STATS: by group the statistics of each topic."""
-
-    broker_addr: str
-    consume_stats_list: list[dict[str, list[ConsumeStats]]]
-    total_diff: Int64
-    total_inflight_diff: Int64
-
-
 class QueueUnit(msgspec.Struct, frozen=True, rename="camel"):
     physic_offset: Int64
     physic_size: Int32

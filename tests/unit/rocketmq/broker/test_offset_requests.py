@@ -8,7 +8,7 @@ import pytest
 
 from support.admin_desk import MASTER, SLAVE, Desk
 from support.message_stores import SMALL
-from tallystick.rocketmq.broker import offset_requests
+from tallystick.rocketmq.broker import answers
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import (
     ConsumerGroup,
@@ -165,13 +165,13 @@ def test_a_full_table_of_offsets_takes_those_that_it_has() -> None:
     desk.tables.topics.put(TopicConfig("T", 2, 2))
     desk.tables.groups.put(GroupConfig("g"))
     told = {"consumerGroup": "g", "topic": "T", "commitOffset": 1}
-    answers = [desk.ask(15, {**told, "queueId": queue_id}) for queue_id in (0, 0, 1)]
-    assert [answer.code for answer in answers] == [0, 0, 1]
-    assert "maxOffsets" in (answers[2].remark or "")
+    codes = [desk.ask(15, {**told, "queueId": queue_id}) for queue_id in (0, 0, 1)]
+    assert [answer.code for answer in codes] == [0, 0, 1]
+    assert "maxOffsets" in (codes[2].remark or "")
 
 
 def test_a_table_that_fits_no_frame_is_refused_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offset_requests, "MAX_TABLE_BYTES", 1000)
+    monkeypatch.setattr(answers, "MAX_BODY_BYTES", 1000)
     desk = Desk()
     for number in range(100):
         desk.tables.offsets.commit("T", f"g{number}", 0, 1)

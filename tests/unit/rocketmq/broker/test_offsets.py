@@ -320,3 +320,23 @@ def test_offsets_have_a_bound_that_a_copy_does_not() -> None:
     assert full.commit("T", "g", 2, 1)
     full.replace(master(q0=1, q1=2, q2=3))
     assert len(full.queues("T", "g")) == 3
+
+
+def test_what_is_forgotten_leaves_its_room_and_nothing_else_is_looked_at() -> None:
+    offsets = Offsets(SteppingClock(), endless, most=4)
+    for topic in ("T", "U"):
+        assert offsets.commit(topic, "g", 0, 1)
+        assert offsets.commit(topic, "h", 0, 1)
+        offsets.pulled(topic, "only pulls", 0, 1)
+    assert not offsets.commit("V", "g", 0, 1)
+    offsets.forget_topic("T")
+    assert offsets.get_pulled("T", "only pulls", 0) is None
+    assert offsets.table().group_topics == {"g": ["U"], "h": ["U"]}
+    assert offsets.commit("V", "g", 0, 1)
+    assert offsets.commit("V", "h", 0, 1)
+    assert not offsets.commit("W", "g", 0, 1)
+    removals = offsets.removals
+    offsets.forget_topic("T")
+    assert offsets.removals == removals
+    offsets.forget_group("only pulls")
+    assert (offsets.removals, dict(offsets.pulled_to)) == (removals + 1, {})

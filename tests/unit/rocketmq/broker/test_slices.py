@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.waiting import until
+from tallystick.errors import BrokerError
 from tallystick.rocketmq.broker import slices
 from tallystick.rocketmq.broker.slices import Slices, at_once, in_slices
 from tallystick.runtime.clock import SystemClock
@@ -65,3 +66,19 @@ def test_where_nobody_waits_it_is_made_at_once() -> None:
     at_once(parts(2), made.append)
     at_once(failing(), made.append)
     assert (made[0], str(made[1])) == (["0", "1"], "the second")
+
+
+async def test_only_so_many_texts_wait_to_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "MAX_WAITING", 2)
+    made = Slices(SystemClock())
+    outcomes: list[list[str] | Exception] = []
+    for name in ("a", "b", "c"):
+        made.make(parts(2, name), outcomes.append)
+    (refused,) = outcomes
+    assert isinstance(refused, BrokerError)
+    assert refused.response_code == 2
+    await until(lambda: len(outcomes) == 3)
+    made.make(parts(1), outcomes.append)
+    await until(lambda: len(outcomes) == 4)
+    assert outcomes[1:] == [["a0", "a1"], ["b0", "b1"], ["0"]]
+    await made.close()
