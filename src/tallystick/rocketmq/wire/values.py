@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import field
 
+from tallystick.errors import RemoteProtocolError
+
 # A Java int and long: what does not fit would be refused at the latest where it is stored.
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -280,13 +282,13 @@ class DataVersion(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def _use_names(struct: msgspec.Struct, **names: Sequence[str]) -> None:
-    """Make numbers of enums the names that they stand for, in their order. Raises ValueError for one too high."""
+    """Make numbers of enums their names, by their order. Raises RemoteProtocolError for one too high."""
     for attribute, known in names.items():
         value = getattr(struct, attribute)
         if isinstance(value, int) or value.isdecimal():
             number = int(value)
             if not 0 <= number < len(known):
-                raise ValueError(f"{attribute} has no number {number}")
+                raise RemoteProtocolError(f"{attribute} has no number {number}")
             msgspec.structs.force_setattr(struct, attribute, known[number])
 
 

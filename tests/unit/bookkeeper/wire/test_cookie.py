@@ -38,7 +38,7 @@ def test_older_layouts_are_read():
 def test_differences_are_named():
     assert COOKIE.differences(COOKIE) == []
     other = replace(COOKIE, host="bookie-2", instance_id="other")
-    assert COOKIE.differences(other) == ["bookie: bookie-1 and bookie-2", "cluster: 7d3a and other"]
+    assert COOKIE.differences(other) == ["bookie: bookie-1, not bookie-2", "cluster: 7d3a, not other"]
     assert len(COOKIE.differences(replace(COOKIE, journal_dirs=("/x",), ledger_dirs=("/y",), index_dirs=("/z",)))) == 3
 
 
