@@ -363,9 +363,9 @@ HA_MUTANTS = (
     ),
     Mutant(
         "a deleted queue leaves its hole to the next of its name",
-        STORE + "upkeep.py",
-        "holes=self._open(state.holes))",
-        "holes=state.holes)",
+        STORE + "queue_state.py",
+        "        self.holes = [hole for hole in self.holes if self._has(hole)]\n\n    def _has",
+        "\n    def _has",
         "tests/unit/rocketmq/store/test_rebuild.py",
     ),
     Mutant(

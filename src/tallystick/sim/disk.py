@@ -316,6 +316,8 @@ class SimDisk:
 
     def sync_dir(self, path: str) -> None:
         self._step("sync_dir", path)
+        if path not in self._names:
+            raise StorageError("cannot sync folder: no such folder", path=path)
         for change in self._pending.pop(path, []):
             _apply_name(self._durable, change)
 

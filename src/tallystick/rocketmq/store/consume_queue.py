@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from itertools import starmap
 
 from tallystick.codec.records import RecordRun, scan_records
+from tallystick.errors import StorageError
 from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.files import FileQueue, StoreFile
 from tallystick.rocketmq.store.handles import Handles
@@ -95,6 +96,7 @@ class ConsumeQueue:
         """Units from ``start`` up to ``stop`` are lost, beside those that are known to be."""
         if self.has_hole:
             start, stop = min(start, self.hole_next), max(stop, self.hole_stop)
+        assert stop <= self.filled, "what was never written is not lost"
         self.hole_next, self.hole_stop = start, stop
 
     @property
@@ -149,6 +151,8 @@ class ConsumeQueue:
 
         ``hold``: the file gets them with the next ``sync``, ``flush`` or ``write``.
         """
+        if queue_offset < max(self.filled, self.hole_stop):
+            raise self._misplaced(queue_offset)
         if queue_offset != self.filled or not self._files.files:
             self._fill(queue_offset)
         position, file_bytes = queue_offset * UNIT.size, self._files.file_bytes
@@ -190,6 +194,8 @@ class ConsumeQueue:
 
     def _rewrite(self, packed: Sequence[bytes]) -> None:
         at, data, file_bytes = self.hole_next * UNIT.size, memoryview(b"".join(packed)), self._files.file_bytes
+        if at + len(data) > self.hole_stop * UNIT.size:
+            raise self._misplaced(self.hole_next)
         while len(data):
             part = data[: file_bytes - at % file_bytes]
             self._files.write([part], at)
@@ -197,6 +203,14 @@ class ConsumeQueue:
         self.hole_next = at // UNIT.size  # not before they are written: from here on they are read
         assert self._rewritten is not None
         self._rewritten = self._rewritten[0], at
+
+    def _misplaced(self, queue_offset: int) -> StorageError:
+        """Two writers for one unit: units that are lost are made by ``rebuild`` alone, all others by ``write``."""
+        return StorageError(
+            "a unit of a queue would be written over: the store stops before messages are hidden. The log has all: "
+            "stop the broker, delete the folder of that queue, and start again",
+            path=self._files.directory, offset=queue_offset, hole=(self.hole_next, self.hole_stop), filled=self.filled,
+        )  # fmt: skip
 
     def _fill(self, queue_offset: int) -> None:
         if not self._files.files:  # as the original: from the start of the file that has the first unit
@@ -329,7 +343,7 @@ class ConsumeQueue:
                 self._files.sync(*rewritten)
                 self._rewritten = None if whole else self._rewritten
             self._synced = end
-        if not self._named and self._files.files:
+        if not self._named and self._files.files and not self._files.absent:
             self._disk.sync_dir(os.path.join(self._root, self.topic))
             self._disk.sync_dir(self._root)
             self._named = True

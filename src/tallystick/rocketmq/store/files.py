@@ -310,7 +310,7 @@ class FileQueue:
         for file in detached:
             if self._disk.exists(file.path):
                 self._disk.unlink(file.path)
-            self._disk.sync_dir(self.directory)  # one by one: a crash must not leave a gap
+            self._sync_names()  # one by one: a crash must not leave a gap
             self._close(file)
 
     def clear(self) -> None:
@@ -319,8 +319,12 @@ class FileQueue:
             for file in reversed(self.files):
                 if self._disk.exists(file.path):
                     self._disk.unlink(file.path)
-            self._disk.sync_dir(self.directory)
+            self._sync_names()
         self.close()
+
+    def _sync_names(self) -> None:
+        if self._disk.exists(self.directory):  # else somebody deleted it as a whole
+            self._disk.sync_dir(self.directory)
 
     def close(self) -> None:
         files, self.files, self.absent, self._held = self.files, [], [], None

@@ -130,6 +130,9 @@ class Opening:
     def _adopt(
         self, known: QueueState, queues: ConsumeQueues, index: Index | None, log: CommitLog, dispatch_from: int
     ) -> None:
+        # Nothing of a queue whose last message was deleted can be read any more.
+        gone = [row for row in known.queues.values() if 0 <= row.last_physical < known.deleted.get(row.topic, 0)]
+        known.forget(row.key for row in gone)
         queues.adopt(known.queues.values())
         for hole in known.holes:
             queues.of(hole.topic, hole.queue_id).open_hole(hole.next, hole.stop)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -111,10 +112,10 @@ class QueueState:
             self.queues, self.deleted, self.ends, self.index = {}, {}, {}, None
         self.epoch, self.file_units, self.dispatched = batch.epoch, batch.file_units, batch.dispatched
         self.log_first, self.begun, self.ends_at = batch.log_first, batch.begun, batch.ends_at
-        self.holes, self.index_holes, self.rebuilt = batch.holes, batch.index_holes, batch.rebuilt
-        for topic, queue_id in batch.gone:
-            self.queues.pop((topic, queue_id), None)
+        self.index_holes, self.rebuilt = batch.index_holes, batch.rebuilt
+        self.forget(batch.gone)
         self.queues.update({row.key: row for row in batch.queues})
+        self.holes = [hole for hole in batch.holes if self._has(hole)]
         if batch.deleted is not None:
             self.deleted = dict(batch.deleted)
         if batch.ends is not None:
@@ -124,6 +125,17 @@ class QueueState:
         else:
             kept = {name: row for name, row in (self.index or {}).items() if name not in batch.index_gone}
             self.index = kept | {row.name: row for row in batch.index}
+
+    def forget(self, gone: Iterable[Queue]) -> None:
+        """These queues are no more, and what was lost of them is not built again."""
+        for topic, queue_id in gone:
+            self.queues.pop((topic, queue_id), None)
+        self.holes = [hole for hole in self.holes if self._has(hole)]
+
+    def _has(self, hole: Hole) -> bool:
+        """Not of a queue that went, nor of one of its name that was made anew."""
+        row = self.queues.get((hole.topic, hole.queue_id))
+        return row is not None and hole.stop <= row.filled
 
     def change(self, **fields: object) -> Batch:
         """A batch that says nothing new but ``fields``."""

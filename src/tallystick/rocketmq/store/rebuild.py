@@ -46,9 +46,13 @@ class Rebuild:
         return not self._holes and not self._files
 
     def holes(self) -> list[Hole]:
-        """What a checkpoint notes, with reput's lock held."""
-        open_now = [queue for queue in self._holes.values() if queue.has_hole]
-        return [Hole(queue.topic, queue.queue_id, queue.hole_next, queue.hole_stop) for queue in open_now]
+        """What a checkpoint notes, with reput's lock held. A queue that was made anew has none."""
+        lacking = [queue for queue in self._holes.values() if queue.has_hole]
+        return [
+            Hole(queue.topic, queue.queue_id, queue.hole_next, queue.hole_stop)
+            for queue in lacking
+            if self._queues.find(queue.topic, queue.queue_id) in (queue, None)
+        ]
 
     def step(self, max_bytes: int) -> list[Arrival]:
         """Look at about ``max_bytes`` of the log; which units became readable. Raises StorageError, DiskFull."""

@@ -17,7 +17,6 @@ from tallystick.rocketmq.store.checkpoint import Checkpoint
 from tallystick.rocketmq.store.consume_queue import ConsumeQueue
 from tallystick.rocketmq.store.index_file import IndexFile
 from tallystick.rocketmq.store.opening import Opened
-from tallystick.rocketmq.store.queue_state import Hole
 from tallystick.rocketmq.store.retention import files_to_drop, used_percent
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.runtime.disk import Disk
@@ -67,7 +66,7 @@ class Upkeep:
                 alive = [row for queue, row in rows if parts.queues.find(*row.key) is queue]
                 self._append(
                     dispatched=dispatched, log_first=self._log_first, queues=alive,
-                    index=index_rows if parts.index else None, index_gone=self._index_gone, holes=self._open(holes),
+                    index=index_rows if parts.index else None, index_gone=self._index_gone, holes=holes,
                     index_holes=lost, rebuilt=rebuilt,
                 )  # fmt: skip
                 self._index_gone = []
@@ -91,12 +90,7 @@ class Upkeep:
             # A checkpoint may have the queue of a topic of the same name already, which was made meanwhile.
             rows = [(queue, state.queues.get((queue.topic, queue.queue_id))) for queue in queues]
             gone = [row.key for queue, row in rows if row is not None and row.last_physical <= queue.last_physical]
-            self._append(gone=gone, deleted=dict(self._parts.reput.deleted), holes=self._open(state.holes))
-
-    def _open(self, holes: Sequence[Hole]) -> list[Hole]:
-        """Without those of queues that were deleted meanwhile: one of that name that is made anew has none."""
-        found = [(hole, self._parts.queues.find(hole.topic, hole.queue_id)) for hole in holes]
-        return [hole for hole, queue in found if queue is not None and queue.has_hole]
+            self._append(gone=gone, deleted=dict(self._parts.reput.deleted))
 
     def close(self) -> None:
         """Nothing is noted any more."""

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from tallystick.errors import StorageError
 from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue, Unit
 from tallystick.rocketmq.store.files import FileQueue
@@ -144,3 +145,20 @@ def test_fillers_between_messages_hide_none_of_those_before_them(disk: SimDisk) 
     for physical, end in ((4300, 43), (4000, 5), (300, 3), (0, 0)):
         queue.cut_behind(physical)
         assert queue.end == end
+
+
+def test_nothing_writes_over_a_unit(disk: SimDisk) -> None:
+    """A rebuild makes what is lost, reput what comes: one in the place of the other stops, before units are hidden."""
+    queue = queue_on(disk)
+    queue.write(0, units(0, 20))
+    with pytest.raises(StorageError, match="written over"):
+        queue.write(19, units(19, 1))
+    queue.open_hole(5, 20)
+    queue.write(20, units(20, 1))
+    with pytest.raises(StorageError, match="written over"):
+        queue.rebuild([], 21)
+    assert queue.unit(20) == (2000, 100, 20)
+    with pytest.raises(StorageError, match="written over"):
+        queue.write(10, units(10, 1))
+    assert queue.rebuild([(number, unit) for number, unit in enumerate(units(5, 15), 5)])
+    assert queue.read(0, 21) == stored(0, 21)

@@ -289,3 +289,31 @@ def test_what_was_not_dispatched_when_its_topic_was_deleted_stays_away() -> None
     shelf.send(b"new")
     shelf.store.reput()
     assert shelf.bodies() == [b"new"]
+
+
+def test_a_topic_made_anew_whose_old_queue_is_lost_does_not_keep_the_store_from_opening() -> None:
+    shelf = filled()
+    shelf.store.delete_topics(["Topic"])  # the crash comes before it is noted
+    shelf.send(b"new", b"newer")
+    shelf.store.flush()
+    shelf.store.reput()
+    shelf.disk.kill()
+    remove(shelf.disk, f"{QUEUES}/Topic")
+    for _ in range(2):
+        shelf.open()
+        rebuild(shelf)
+        assert shelf.bodies() == [b"new", b"newer"]
+        shelf.disk.kill()
+
+
+def test_a_topic_whose_folder_is_gone_can_be_deleted() -> None:
+    shelf = filled()
+    shelf.disk.kill()
+    remove(shelf.disk, f"{QUEUES}/Topic")
+    shelf.open()
+    shelf.store.delete_topics(["Topic"]).run()
+    assert shelf.send(b"new")[0].queue_offset == 0
+    shelf.settle()
+    rebuild(shelf)
+    assert shelf.bodies() == [b"new"]
+    consistent(shelf)
