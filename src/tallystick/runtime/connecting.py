@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from tallystick.errors import UsageError
 
 
 class Closable(Protocol):
@@ -23,6 +25,17 @@ class Connecting(Generic[Client]):
 
     def __await__(self) -> Generator[Any, None, Client]:
         return self._start().__await__()
+
+    if not TYPE_CHECKING:  # a type checker names the mistake by itself
+
+        def __getattr__(self, name: str) -> Any:
+            """Raises UsageError for what the client would have, and AttributeError for what Python looks for."""
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise UsageError(
+                "this client is not connected: use it as `async with tallystick.broker(...) as mq`, or `await` it",
+                asked_for=name,
+            )
 
     async def __aenter__(self) -> Client:
         self._client = await self._start()

@@ -7,6 +7,7 @@ is taken once and only while it is fresh, so that no order waits for months in a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import os
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -41,12 +42,30 @@ class Order(enum.Enum):
 
 
 def order(disk: Disk, ledger_dir: str, what: Order, now_s: int) -> None:
-    """Ask the bookie on this folder, from another process. Raises StorageError when the folder is not a bookie's."""
+    """Ask the bookie on this folder, from another process. Raises StorageError when the folder is not a bookie's.
+
+    SOON leaves a fresh NOW that the bookie has not taken yet: that does all that SOON does.
+    """
     path = os.path.join(folder_of(ledger_dir), ORDER_FILE)
+    if what is Order.SOON:
+        with contextlib.suppress(StorageError, ValueError):  # a damaged or old one is replaced
+            if _waits(disk, path, now_s) is Order.NOW:
+                return
     try:
         write_atomic(disk, path, f"{what.value} {now_s}\n".encode())
     except OSError as error:
         raise StorageError(f"the order cannot be written: {error.strerror}", path=path) from error
+
+
+def _waits(disk: Disk, path: str, now_s: float) -> Order | None:
+    """The order in the file. Returns None if there is none; raises StorageError, ValueError for one that counts not."""
+    if not disk.exists(path):
+        return None
+    text, given_s = read_file(disk, path).decode("ascii").split()
+    found = Order(text)
+    if abs(now_s - int(given_s)) > ORDER_FRESH_S:
+        raise ValueError("it is old")
+    return found
 
 
 class GarbageCollection:
@@ -90,10 +109,7 @@ class GarbageCollection:
         if not self._disk.exists(self._order_path):
             return None
         try:
-            text, given_s = read_file(self._disk, self._order_path).decode("ascii").split()
-            found = Order(text)
-            if abs(self._clock.wall_ms() / 1000 - int(given_s)) > ORDER_FRESH_S:
-                raise ValueError("it is old")
+            found = _waits(self._disk, self._order_path, self._clock.wall_ms() / 1000)
         except (StorageError, ValueError) as error:
             self._events.emit("order for a collection passed over", reason=str(error))
             found = None

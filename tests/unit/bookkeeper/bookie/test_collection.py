@@ -19,7 +19,7 @@ from tallystick.bookkeeper.metadata.memory import MemoryDriver
 from tallystick.bookkeeper.wire.v2 import Code, Flag
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 from tallystick.errors import MetadataError, StorageError
-from tallystick.runtime.disk import OsDisk, write_atomic
+from tallystick.runtime.disk import OsDisk, read_file, write_atomic
 
 METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("b0",)),))
 NOW_S = 1_700_000_000
@@ -269,6 +269,24 @@ async def test_an_old_or_damaged_order_is_passed_over(home: Home, content: bytes
         assert not disk.exists(path)
         assert not home.heard("collection ordered")
         assert bookie.counts.collections == 0
+
+
+@pytest.mark.parametrize(
+    ("waiting", "then"),
+    [
+        (f"now {NOW_S - 1}\n".encode(), b"now"), (f"soon {NOW_S - 1}\n".encode(), b"soon"), (b"junk", b"soon"),
+        (f"now {NOW_S - int(ORDER_FRESH_S) - 1}\n".encode(), b"soon"),
+    ],
+)  # fmt: skip
+async def test_a_weaker_order_replaces_no_fresh_stronger_one(home: Home, waiting: bytes, then: bytes) -> None:
+    async with home.running():
+        pass  # its folder is there
+    path, disk = os.path.join(folder_of(home.settings.ledger_dir), "collect"), OsDisk()
+    write_atomic(disk, path, waiting)
+    order(disk, home.settings.ledger_dir, Order.SOON, NOW_S)
+    assert read_file(disk, path).split()[0] == then
+    order(disk, home.settings.ledger_dir, Order.NOW, NOW_S)
+    assert read_file(disk, path) == f"now {NOW_S}\n".encode()
 
 
 def test_an_order_needs_a_bookies_folder(tmp_path: Path) -> None:
