@@ -13,6 +13,7 @@
     │   ├── ConnectionLost             the connection ended before the answer: the request may have taken effect
     │   ├── NotEnoughBookies           fewer bookies than the ensemble needs
     │   ├── BookieUnavailable          one bookie refused the connection, closed it, or is not registered
+    │   ├── BrokerUnavailable          no broker takes, or has, the messages of a topic or queue now
     │   ├── QueueRebuilding            a queue's files were lost, and are being built again from the log
     │   └── SlaveNotAvailable          no slave in sync has the message; the master stored it
     ├── LedgerError
@@ -130,6 +131,10 @@ class NotEnoughBookies(Unavailable):
     """Fewer bookies are available than the ensemble needs."""
 
     code = -6
+
+
+class BrokerUnavailable(Unavailable):
+    """No broker takes, or has, the messages of this topic or queue now."""
 
 
 class BookieUnavailable(Unavailable):

@@ -27,6 +27,7 @@ _ADVICE: dict[type[errors.TallyError], str] = {
     errors.Unauthorized: "Give the ledger's password with --password-file or TALLY_PASSWORD.",
     errors.RequestTimeout: "It may have been done all the same. See `tally bookie list`, for topics `tally ha status`.",
     errors.BookieUnavailable: "See `tally bookie list`, and try again.",
+    errors.BrokerUnavailable: "See `tally ha status`, and try again.",
     errors.MetadataUncertain: "See `tally ledger show` or `tally ledger list` for what was done, and try again.",
     errors.NoSuchTopic: "See `tally topic list`; make it with `tally topic create`.",
     errors.DigestMismatch: "Every replica that answered is damaged or not this ledger's.",

@@ -5,7 +5,7 @@ The master is asked first, then its slaves: offsets committed to a slave while t
 
 from __future__ import annotations
 
-from tallystick.errors import TallyError, Unavailable
+from tallystick.errors import BrokerUnavailable, TallyError, Unavailable
 from tallystick.rocketmq.client.answers import checked
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.wire.headers import (
@@ -40,7 +40,7 @@ async def ask_broker(context: BrokerContext, queue: MessageQueue, code: RequestC
             context.brokers.answered(address)
             return answer
     context.routes.refresh_soon(queue.topic)
-    raise Unavailable("no broker of this queue answers", queue=queue) from failure
+    raise BrokerUnavailable("no broker of this queue answers", queue=queue) from failure
 
 
 async def committed(context: BrokerContext, group: str, queue: MessageQueue) -> int | None:

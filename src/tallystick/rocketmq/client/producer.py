@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from tallystick.codec.records import Buffer
-from tallystick.errors import NoSuchTopic, TallyError, Unavailable, UsageError
+from tallystick.errors import BrokerUnavailable, NoSuchTopic, TallyError, UsageError
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.envelope import TEMPLATE_TOPIC, Envelope, batch_envelope, message_envelope
 from tallystick.rocketmq.client.sending import SendResult
@@ -170,11 +170,11 @@ class Producer:
         queue = envelope.fixed_queue
         if queue is None:
             if not topic.writable:
-                raise Unavailable("no broker takes messages for this topic now", topic=topic.name)
+                raise BrokerUnavailable("no broker takes messages for this topic now", topic=topic.name)
             queue = self._choice.choose(topic.writable, envelope.sending.avoid)
         address = topic.master(queue.broker)
         if address is None:
-            raise Unavailable("this queue has no master now", topic=topic.name, broker=queue.broker)
+            raise BrokerUnavailable("this queue has no master now", topic=topic.name, broker=queue.broker)
         return queue, address
 
     def _answered(self, envelope: Envelope, result: Command | TallyError) -> None:

@@ -8,7 +8,15 @@ import pytest
 
 from support.fake_brokers import FakeCluster
 from support.waiting import until
-from tallystick.errors import BrokerError, NoSuchTopic, RequestTimeout, TallyError, Unavailable, UsageError
+from tallystick.errors import (
+    BrokerError,
+    BrokerUnavailable,
+    NoSuchTopic,
+    RequestTimeout,
+    TallyError,
+    Unavailable,
+    UsageError,
+)
 from tallystick.rocketmq.client.client import RocketMQ, broker
 from tallystick.rocketmq.client.sending import SendStatus
 from tallystick.rocketmq.wire.headers import read_send
@@ -162,7 +170,7 @@ async def test_a_name_server_that_knows_nothing_yet_is_asked_again(cluster: Fake
 
 async def test_a_topic_without_a_master_takes_nothing(cluster: FakeCluster, mq: RocketMQ) -> None:
     await cluster.add(broker_id=1)
-    with pytest.raises(Unavailable, match="takes messages"):
+    with pytest.raises(BrokerUnavailable, match="takes messages"):
         await mq.producer("g").send("T", b"x")
 
 
