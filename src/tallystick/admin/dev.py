@@ -119,7 +119,11 @@ class DevCluster:
         try:
             return msgspec.json.decode(read_file(self._disk, path), type=DevState)
         except msgspec.DecodeError as error:
-            raise StorageError(f"this file is not a development cluster's state: {error}", path=path) from error
+            raise StorageError(
+                f"this file is not a development cluster's state: {error}. Stop what runs under it "
+                f"(`pgrep -f {self.directory}`), then delete the folder",
+                path=path,
+            ) from error
 
     def up(self, bookies: int | None = None, brokers: str | None = None, *, sync_flush: bool | None = None) -> DevState:
         """Start what does not run. Running ones stay as they are; that more run than are named is reported.
@@ -139,7 +143,10 @@ class DevCluster:
             missing = [node for node in wanted if not _runs(state, node)]
             self._report_others(state, named)
             if sync_flush is not None and not any(dev_nodes.kind_of(node) is Kind.BROKER for node in missing):
-                self._report("no broker is started now: those that run sync as they were told at their start")
+                self._report(
+                    "no broker is started now: those that run sync as they were told at their start; restart them with "
+                    f"`tally dev down` and `tally dev up --flush {'sync' if sync_flush else 'async'}`"
+                )
             return self._start(state, missing, sync_flush=sync_flush)
 
     def status(self) -> list[DevStatus]:

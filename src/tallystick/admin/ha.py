@@ -40,6 +40,7 @@ class Replication:
     behind_s: float | None
     metadata_age_s: float | None
     why: str  # it is not in sync, or what else there is to know
+    tables_copied: bool = True  # topics, groups and offsets; False: it says why it cannot
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ async def _one(operator: Operator, master: _Answer | None, slave: _Answer, link:
         link.behind_s if link is not None else None,
         own.metadata_age_s if own is not None else None,
         _why(master, slave, link),
+        own is None or not own.tables_why,
     )
 
 

@@ -23,6 +23,7 @@ FAILED, WRONG_USAGE, NOT_WELL, INTERRUPTED, BROKEN_PIPE = 1, 2, 3, 130, 141
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code."""
+    _open_outputs()
     try:
         return _run(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:
@@ -65,6 +66,15 @@ def _run(arguments: Sequence[str]) -> int:
             return _complain(f"{error}{'' if error.filename else ' while reading input or writing output'}", FAILED)
         text = f"{type(error).__name__}: {error}"
         return _complain(f"unexpected {text}. This is a bug; TALLY_DEBUG=1 shows where.", FAILED)
+
+
+def _open_outputs() -> None:
+    """Who closed our standard output or error (``>&-``) wants nothing from there. Before any other file is opened: that
+    one would be printed to."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  it stays open
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def _drop_output() -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from tallystick.cli.options import Json
+from tallystick.cli.options import Json, shared
 
 app = App(name="cluster", help="Make a new cluster.")
 
@@ -24,7 +24,7 @@ def init(
     from tallystick.admin import cluster
     from tallystick.cli import output
 
-    instance = asyncio.run(cluster.init(uri))
+    instance = asyncio.run(cluster.init(shared(uri)))
     if json:
         output.json_line({"uri": uri, "instance_id": instance})
     else:

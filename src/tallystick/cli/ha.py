@@ -25,7 +25,7 @@ def status(
 ) -> int:
     """Show for each slave how far it is behind its master, whether it is in sync, and else why not.
 
-    Exit code 3 when one is not.
+    Exit code 3 when one is not, or cannot copy its master's tables.
 
     Behind is counted in bytes of the log, in messages that the slave's queues do not have yet, and in seconds since
     the master stored the first byte that the slave lacks. metadata_age is how long ago the slave last copied the
@@ -59,8 +59,13 @@ async def _show(servers: str, every_s: float | None, json: bool) -> int:
             output.rows(rows, json=json, empty="no brokers")
             sys.stdout.flush()
             if every_s is None:
-                return 0 if all(one.in_sync or one.slave is None for one in found) else NOT_WELL
+                return 0 if all(map(is_well, found)) else NOT_WELL
             await asyncio.sleep(every_s)
+
+
+def is_well(one: Replication) -> bool:
+    """Whether the slave is in sync and has its master's tables; a master without slaves is well."""
+    return one.slave is None or (one.in_sync and one.tables_copied)
 
 
 def _row(one: Replication) -> dict[str, Any]:

@@ -42,6 +42,14 @@ def test_the_folder_is_the_users_state_folder_unless_told(monkeypatch):
     assert dev.default_directory({}) == "/home/somebody/.local/state/tallystick/dev"
 
 
+def test_a_damaged_state_says_what_to_do_about_what_runs(cluster):
+    save(cluster, {"uri": 7})
+    for order in (cluster.status, cluster.down, cluster.up):
+        with pytest.raises(StorageError, match="not a development cluster's state") as raised:
+            order()
+        assert f"`pgrep -f {cluster.directory}`), then delete the folder" in str(raised.value)
+
+
 def test_no_cluster_is_said_to_be_none(cluster):
     assert cluster.load() is None
     assert dev.running_uri(cluster.directory) is None
@@ -158,7 +166,10 @@ def test_more_that_runs_than_is_asked_for_is_named_and_left(tmp_path, monkeypatc
     assert told == ["bookie-3 running already, and left so: stop with `tally dev kill bookie-3`"]
     told.clear()
     cluster.up(3, sync_flush=True)
-    assert told == ["no broker is started now: those that run sync as they were told at their start"]
+    assert told == [
+        "no broker is started now: those that run sync as they were told at their start; restart them with "
+        "`tally dev down` and `tally dev up --flush sync`"
+    ]
 
 
 @pytest.mark.parametrize(("earlier", "asked", "then"), [(False, True, True), (True, None, True), (True, False, False)])

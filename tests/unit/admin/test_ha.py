@@ -11,6 +11,7 @@ import tallystick
 from support.live_brokers import LiveCluster, live_cluster
 from support.waiting import until
 from tallystick.admin.ha import Replication, ha_status, pair_links
+from tallystick.cli.ha import is_well
 from tallystick.rocketmq.wire.bodies import SlaveLink
 
 
@@ -74,6 +75,25 @@ async def test_what_a_slave_lacks_is_counted_in_messages(cluster: LiveCluster) -
     assert (found.in_sync, found.behind_messages, found.why) == (False, 4, "no master is known")
     master = cluster.brokers["broker-a"].parts.store.end
     assert found.behind_bytes == master - slave.parts.store.end > 0
+
+
+async def test_a_slave_whose_tables_are_not_copied_is_not_well(cluster: LiveCluster) -> None:
+    slave = await cluster.start("broker-a-s1")
+    await until(lambda: in_sync(cluster))
+    await until(lambda: _well(cluster))
+    assert slave.sync is not None
+    await slave.sync.close()
+    slave.sync.status.failures["topics"] = "the master refuses"
+    found = await only(cluster)
+    assert (found.in_sync, found.tables_copied, is_well(found)) == (True, False, False)
+    assert found.why == "its tables are not copied: topics: the master refuses"
+    await slave.stop()
+    await until(lambda: _why(cluster, "it has no slave"))
+    assert is_well(await only(cluster))
+
+
+async def _well(cluster: LiveCluster) -> bool:
+    return is_well(await only(cluster))
 
 
 async def _why(cluster: LiveCluster, expected: str) -> bool:

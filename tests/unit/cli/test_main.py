@@ -114,6 +114,23 @@ def test_a_full_disk_behind_our_output_is_no_bug(unbuffered):
     assert done.stderr == "tally: [Errno 28] No space left on device while reading input or writing output\n"
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_outputs_are_no_bug(closed, tmp_path):
+    uri = f"sqlite://{tmp_path}/m.db"
+    for command in (f"cluster init {uri}", f"ledger list --uri {uri}", f"ledger list --uri {uri} --json"):
+        script = f'exec "$0" -m tallystick {command} {closed}'
+        done = subprocess.run(["bash", "-c", script, sys.executable], capture_output=True, text=True, timeout=30)
+        assert done.returncode == 0, done.stderr
+        assert "bug" not in done.stderr
+
+
+def test_a_cluster_in_memory_is_nothing_for_the_command_line(capsys, monkeypatch):
+    monkeypatch.setenv("TALLY_URI", "memory://x")
+    for command in (["cluster", "init", "memory://x"], ["ledger", "list", "--uri", "memory://x"], ["ledger", "list"]):
+        assert cli.main(command) == cli.WRONG_USAGE
+        assert "memory:// lives in one process: use sqlite:///absolute/path" in capsys.readouterr().err
+
+
 def test_the_exit_code_of_a_command_is_passed_on(monkeypatch):
     monkeypatch.setattr("tallystick.node.bookie_main", lambda config, overrides: 3)
     assert cli.main(["bookie", "run"]) == 3
