@@ -234,6 +234,20 @@ async def test_a_ledger_made_again_has_another_creation(cluster):
     assert len(set(creations)) == 3
 
 
+async def test_nothing_was_created_after_the_newest_creation(cluster):
+    one, other = await cluster.connect(), await cluster.connect()
+    before = (await other.sync()).newest
+    for ledger in (4711, 4712):
+        await one.create_ledger(METADATA, ledger)
+        moment, found = await other.sync(), (await other.look_up([ledger]))[ledger]
+        assert before < found.creation <= moment.newest
+        await one.delete_ledger(ledger)
+        before = (await other.sync()).newest
+        assert before >= found.creation, "what was created and deleted counts"
+    await one.write_cookie("b9", b"cookie", None)
+    assert before < await other.bookie_creation("b9") <= (await other.sync()).newest
+
+
 async def test_looking_up_many_and_none(cluster):
     driver = await cluster.connect()
     made = [(await driver.create_ledger(METADATA)).value for _ in range(150)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tallystick.admin.ledgers import list_ledgers
 from tallystick.bookkeeper.bookie import collection
 from tallystick.bookkeeper.bookie.collection import Order
-from tallystick.bookkeeper.bookie.upkeep import DELETIONS_WAITING
+from tallystick.bookkeeper.bookie.upkeep import DELETIONS_WAITING, LEDGERS_AHEAD
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.driver import Bookies, MetadataDriver
@@ -54,7 +54,15 @@ class BookieDetails:
     @property
     def deletions_waiting(self) -> int:
         """How many ledgers wait because so many at once lack in the metadata; 0 also when the bookie is down."""
-        stored = self.bookie.info.properties.get(DELETIONS_WAITING, "") if self.bookie.info else ""
+        return self._number(DELETIONS_WAITING)
+
+    @property
+    def ledgers_ahead(self) -> int:
+        """How many of its ledgers are newer than the metadata, which was restored from an older copy."""
+        return self._number(LEDGERS_AHEAD)
+
+    def _number(self, name: str) -> int:
+        stored = self.bookie.info.properties.get(name, "") if self.bookie.info else ""
         return int(stored) if stored.isdecimal() else 0
 
 

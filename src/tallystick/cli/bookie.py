@@ -69,6 +69,8 @@ def info(
     row = _row(details.bookie)
     if details.deletions_waiting:
         row["deletions_waiting"] = details.deletions_waiting
+    if details.ledgers_ahead:
+        row["ledgers_ahead"] = details.ledgers_ahead
     row["answers_ms"] = None if details.answers_ms is None else round(details.answers_ms, 1)
     if details.problem:
         row["problem"] = details.problem

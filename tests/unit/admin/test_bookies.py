@@ -89,7 +89,9 @@ async def test_one_that_never_was():
 async def test_deletions_that_wait_are_shown(stored, count):
     info = BookieInfo((), stored)
     details = await bookies.bookie_details(Driver(writable={"b": info}, joined=["b"]), "b")
-    assert details.deletions_waiting == count
+    assert (details.deletions_waiting, details.ledgers_ahead) == (count, 0)
+    info = BookieInfo((), {"ledgersAhead": "3"})
+    assert (await bookies.bookie_details(Driver(writable={"b": info}, joined=["b"]), "b")).ledgers_ahead == 3
 
 
 def test_a_collection_is_ordered_in_the_bookies_folder(tmp_path):

@@ -102,11 +102,12 @@ class Bookie:
         if await check_cookies(self.driver, outside.disk, self.id, settings.journal_dir, settings.ledger_dir):
             outside.events.emit("cookie written", bookie=self.id, reason="new bookie, empty folders")
         await self._open_storage()
+        collection = self._open_collection(self.driver)
+        await collection.compare()
         await self._listen()
         registration = await self._register(self.driver)
         self._begin(self.upkeep.checkpoints())
-        assert self._listing is not None, "_register() has made it"
-        self._begin(self._open_collection(self.driver, self._listing).runs(settings.gc_wait_s))
+        self._begin(collection.runs(settings.gc_wait_s))
         self._begin(self.upkeep.disks(outside.disk, self._folders))
         self._begin(self._watch(registration))
 
@@ -141,7 +142,11 @@ class Bookie:
         )  # fmt: skip
         self.guard.measured([outside.disk.usage(folder) for folder in self._folders])
 
-    def _open_collection(self, driver: MetadataDriver, listing: Listing) -> GarbageCollection:
+    def _told(self, waiting: int, ahead: int) -> None:
+        if self._listing is not None:
+            self._listing.deletions_wait(waiting, ahead)
+
+    def _open_collection(self, driver: MetadataDriver) -> GarbageCollection:
         settings, outside = self._settings, self._outside
         rules = GarbageRules(
             min(GarbageRules.gap_s, settings.gc_wait_s), settings.gc_large_share, patience_s=settings.gc_large_wait_s
@@ -149,7 +154,7 @@ class Bookie:
         self.collection = GarbageCollection(
             driver, rules, stored_instance(outside.disk, settings.ledger_dir), self.storage, outside.disk,
             settings.ledger_dir, self._worker, self._recent, outside.clock, self.counts, outside.events,
-            delete=self.upkeep.collect, told=listing.deletions_wait,
+            delete=self.upkeep.collect, told=self._told,
         )  # fmt: skip
         return self.collection
 
@@ -237,6 +242,7 @@ class Bookie:
         self._stack.push_async_callback(registration.close)
         self._stack.push_async_callback(self._end_tasks)
         self._listing = Listing(registration, info, self.guard, self._outside.events)
+        self._told(self.counts.deletions_waiting, self.counts.ledgers_ahead)
         self._begin(self._listing.follow())
         return registration
 

@@ -17,7 +17,7 @@ from tallystick.bookkeeper.bookie.garbage import Action, Finish, GarbageCore, Ga
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.storage import Storage
-from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.metadata.driver import MetadataDriver, Moment
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import CorruptRecord, DiskFull, MetadataError, StorageError
 from tallystick.runtime.clock import Clock
@@ -30,6 +30,7 @@ ORDER_FILE = "collect"
 ORDER_POLL_S = 2.0
 ORDER_FRESH_S = 3600.0
 WAITING_FILE = "waiting-deletions"
+SHOWN_LEDGERS = 10  # in an event
 
 _PAGE = 4096
 
@@ -70,13 +71,13 @@ def _waits(disk: Disk, path: str, now_s: float) -> Order | None:
 
 class GarbageCollection:
     """``runs`` is an endless task. ``delete`` gives the space of these ledgers back and forgets about those others that
-    they were deleted; ``told`` hears how many ledgers wait."""
+    they were deleted; ``told`` hears how many ledgers wait, and how many are newer than the metadata."""
 
     def __init__(
         self, driver: MetadataDriver, rules: GarbageRules, instance: str, storage: Storage, disk: Disk, folder: str,
         worker: Worker, recent: RecentAdds, clock: Clock, counts: Counts, events: Events, *,
         delete: Callable[[Callable[[], Sequence[LedgerId]], Collection[LedgerId]], Awaitable[int]],
-        told: Callable[[int], None],
+        told: Callable[[int, int], None],
     ) -> None:  # fmt: skip
         self._driver, self._storage, self._disk, self._worker = driver, storage, disk, worker
         self._recent, self._clock, self._counts, self._events = recent, clock, counts, events
@@ -85,7 +86,32 @@ class GarbageCollection:
         self._order_path = os.path.join(folder_of(folder), ORDER_FILE)
         self._core = GarbageCore(rules, instance, self._stored_waiting())
         self._saved = self._core.waiting.encode()
+        self._storage.set_ahead(self._core.waiting.ahead)
         self._again: set[LedgerId] = set()  # deleted once, and in the listing
+
+    async def compare(self) -> None:
+        """See whether the metadata is older than what is stored: before anybody can use its ids again. Raises
+        MetadataError."""
+        await self._compare(await self._driver.sync())
+        self._show()
+
+    async def _compare(self, moment: Moment) -> None:
+        found = self._core.compare(moment, self._storage.creations())
+        if found:
+            self._storage.set_ahead(self._core.waiting.ahead)
+            await self._save()
+            self._show()
+            self._events.emit(
+                "metadata is older than the ledgers", count=len(found), ledgers=found[:SHOWN_LEDGERS],
+                reason="it was restored from an older copy, which lacks them; they are kept. Put the right metadata "
+                "back, or give them up: tally bookie collect --now",
+            )  # fmt: skip
+
+    def _show(self) -> None:
+        waiting, ahead = self._core.waiting.count, len(self._core.waiting.ahead)
+        if (self._counts.deletions_waiting, self._counts.ledgers_ahead) != (waiting, ahead):
+            self._told(waiting, ahead)
+        self._counts.deletions_waiting, self._counts.ledgers_ahead = waiting, ahead
 
     async def runs(self, wait_s: float) -> None:
         due = self._clock.now() + min(wait_s, FIRST_RUN_S)
@@ -135,6 +161,7 @@ class GarbageCollection:
             return self._core.waited(self._clock.now())
         began = await self._driver.sync()
         if isinstance(action, List):
+            await self._compare(began)
             await self._list()
             return self._core.listing_ended(began, await self._driver.sync(), self._clock.now())
         assert isinstance(action, Look)
@@ -161,9 +188,7 @@ class GarbageCollection:
         if end.refused is not None:
             raise MetadataError(end.refused)
         await self._save()
-        if self._counts.deletions_waiting != end.waiting:
-            self._told(end.waiting)
-        self._counts.deletions_waiting = end.waiting
+        self._show()
         if end.waiting:
             self._events.emit(
                 "deletions wait", count=end.waiting, hours=round(end.waits_s / 3600, 1),
@@ -175,6 +200,7 @@ class GarbageCollection:
             return [ledger for ledger in end.delete if ledger not in self._recent.touched]
 
         count = await self._delete(gone, self._again)
+        self._storage.set_ahead(self._core.waiting.ahead)
         self._counts.collections += 1
         return count
 

@@ -11,6 +11,10 @@ read of its own record found none, both twice, ``gap_s`` apart (a deposed leader
 and all of it under the instance id of the bookie's own cookie. A broken connection begins the run again: the reads
 after it were perhaps made at a server that lags. A ledger that was not stored when the run began is left alone.
 
+Ledgers whose creation (``ledgers.py``) is later than all that the metadata has or had show that it was restored from an
+older copy. They are *ahead*: not deleted, however long they lack, until an operator says so or they are in the metadata
+again, and known as that across restarts, since creations go on. Also when their id is given to another ledger.
+
 A run that would delete much at once (``large_count`` ledgers *and* ``large_share`` of all) waits: the same ledgers must
 lack for ``patience_s``, or an operator says so. Time counts from one proof to the next by the clock of the process, and
 what has passed is kept across restarts (``Waiting.encode``): a wall clock that jumps ends no wait, and a bookie that is
@@ -22,10 +26,10 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tallystick.bookkeeper.metadata.driver import Moment, Record
+from tallystick.bookkeeper.metadata.driver import Creation, Moment, Record
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.codec.checksum import crc32c
 from tallystick.errors import CorruptRecord
@@ -33,9 +37,10 @@ from tallystick.errors import CorruptRecord
 LOOK_LEDGERS = 512  # whose records one Look asks for
 MAX_RESTARTS = 3
 
-_MAGIC = b"TALLYGC1"
+_MAGIC, _MAGIC_1 = b"TALLYGC2", b"TALLYGC1"  # the first version had no ledgers that are ahead
 _HEAD = struct.Struct(">8sHI")  # magic, bytes of the instance id, groups
 _GROUP = struct.Struct(">dQ")  # seconds, ledgers
+_AHEAD = struct.Struct(">qq")  # ledger, its creation
 
 
 @dataclass(frozen=True)
@@ -69,12 +74,14 @@ class Wait:
 
 @dataclass(frozen=True)
 class Finish:
-    """The run is over: delete these. ``waiting`` more were proven gone and wait as too many at once."""
+    """The run is over: delete these. ``waiting`` more were proven gone and wait as too many at once, and ``ahead`` are
+    newer than the metadata."""
 
     delete: tuple[LedgerId, ...] = ()
     waiting: int = 0
     waits_s: float = 0.0  # until the first of them are deleted, if they still lack
     refused: str | None = None  # why nothing could be proven
+    ahead: int = 0
 
 
 Action = List | Look | Wait | Finish
@@ -86,6 +93,7 @@ class Waiting:
 
     instance: str
     groups: list[tuple[float, array[int]]] = field(default_factory=list)  # seconds, ids ascending
+    ahead: dict[LedgerId, Creation] = field(default_factory=dict)  # these do not wait: an operator decides
 
     def proven(self, gone: Sequence[LedgerId], elapsed_s: float) -> None:
         """These lack now, and no others; the last proof was so long ago."""
@@ -119,6 +127,7 @@ class Waiting:
         parts = [_HEAD.pack(_MAGIC, len(instance), len(self.groups)), instance]
         for seconds, ledgers in self.groups:
             parts += [_GROUP.pack(seconds, len(ledgers)), struct.pack(f">{len(ledgers)}q", *ledgers)]
+        parts += [_AHEAD.pack(ledger, creation) for ledger, creation in self.ahead.items()]
         data = b"".join(parts)
         return data + crc32c(data).to_bytes(4, "big")
 
@@ -128,7 +137,7 @@ class Waiting:
         if len(data) < _HEAD.size + 4 or crc32c(data[:-4]) != int.from_bytes(data[-4:], "big"):
             raise CorruptRecord("the file of ledgers that wait for their deletion is damaged", bytes=len(data))
         magic, size, count = _HEAD.unpack_from(data)
-        if magic != _MAGIC:
+        if magic not in (_MAGIC, _MAGIC_1):
             raise CorruptRecord("this is no file of ledgers that wait for their deletion")
         position, groups = _HEAD.size + size, []
         for _ in range(count):
@@ -136,7 +145,7 @@ class Waiting:
             position += _GROUP.size
             groups.append((seconds, array("q", struct.unpack_from(f">{ledgers}q", data, position))))
             position += 8 * ledgers
-        return cls(data[_HEAD.size : _HEAD.size + size].decode(), groups)
+        return cls(data[_HEAD.size : _HEAD.size + size].decode(), groups, dict(_AHEAD.iter_unpack(data[position:-4])))
 
 
 class GarbageCore:
@@ -156,12 +165,22 @@ class GarbageCore:
         self._stored, self._restarts, self._override = array("q", sorted(stored)), 0, override
         return self._start()
 
+    def compare(self, moment: Moment, creations: Iterable[tuple[LedgerId, Creation]]) -> list[LedgerId]:
+        """Those of the ledgers that are stored now which are ahead and were not known as that."""
+        if moment.instance != self._instance:
+            return []
+        newest, known = moment.newest, self.waiting.ahead
+        found = {ledger: creation for ledger, creation in creations if creation > newest and ledger not in known}
+        known.update(found)
+        return list(found)
+
     def _start(self) -> list[Action]:
         self._first_proof_at: float | None = None
         return self._list(self._stored)
 
     def _list(self, candidates: array[int]) -> list[Action]:
         self._candidates, self._missing, self._position = candidates, array("q"), 0
+        self._taken: set[LedgerId] = set()  # ids of ledgers that are ahead, and that other ledgers have
         return [List()]
 
     def listed(self, page: Sequence[LedgerId]) -> None:
@@ -177,7 +196,9 @@ class GarbageCore:
         if refused := self._doubt(began, ended):
             return refused
         self._missing.extend(self._candidates[self._position :])
-        self._candidates, self._missing, self._position = self._missing, array("q"), 0
+        ahead = (ledger for ledger in self._stored if ledger in self.waiting.ahead)
+        self._candidates = array("q", sorted({*self._missing, *ahead}))
+        self._missing, self._position = array("q"), 0
         return self._look(now)
 
     def _look(self, now: float) -> list[Action]:
@@ -197,8 +218,18 @@ class GarbageCore:
             return refused
         batch = self._candidates[self._position : self._position + LOOK_LEDGERS]
         self._missing.extend(ledger for ledger in batch if ledger in records and records[ledger] is None)
+        for ledger in batch:
+            if ledger in self.waiting.ahead and (record := records.get(ledger)) is not None:
+                self._met(ledger, record)
         self._position += len(batch)
         return self._look(now)
+
+    def _met(self, ledger: LedgerId, record: Record) -> None:
+        """The id of a ledger that is ahead is in the metadata."""
+        if record.creation == self.waiting.ahead[ledger]:
+            del self.waiting.ahead[ledger]  # the right metadata is back
+        else:
+            self._taken.add(ledger)
 
     def waited(self, now: float) -> list[Action]:
         assert self._first_proof_at is not None, "nothing was to wait for"
@@ -217,13 +248,22 @@ class GarbageCore:
         return self._start()
 
     def _finish(self, now: float) -> Finish:
-        gone, elapsed_s = self._missing, 0.0 if self._proven_at is None else now - self._proven_at
+        stored, ahead = set(self._stored), self.waiting.ahead
+        for ledger in [ledger for ledger in ahead if ledger not in stored]:
+            del ahead[ledger]
+        if self._override:
+            gone = array("q", sorted({*self._missing, *self._taken}))
+        else:
+            gone = array("q", [ledger for ledger in self._missing if ledger not in ahead])
+        elapsed_s = 0.0 if self._proven_at is None else now - self._proven_at
         self._proven_at = now
         large = len(gone) > self._rules.large_count and len(gone) > self._rules.large_share * len(self._stored)
         if self._override or not large:
             self.waiting.groups = []
-            return Finish(tuple(gone))
+            if self._override:
+                self.waiting.ahead = {}
+            return Finish(tuple(gone), ahead=len(self.waiting.ahead))
         self.waiting.proven(gone, elapsed_s)
         delete = tuple(sorted(self.waiting.due(self._rules.patience_s)))
         waits_s = max(0.0, self._rules.patience_s - self.waiting.longest_s) if self.waiting.groups else 0.0
-        return Finish(delete, self.waiting.count, waits_s)
+        return Finish(delete, self.waiting.count, waits_s, ahead=len(ahead))

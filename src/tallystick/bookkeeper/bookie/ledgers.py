@@ -77,6 +77,7 @@ class Kept(NamedTuple):
 
     creation: Creation
     deleted: bool
+    ahead: bool = False  # newer than the metadata
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,7 @@ class Ledgers:
         self.next_log = state.next_log
         self.alive = {number: Ledger(r.key, r.born, r.fenced, r.creation) for number, r in state.ledgers.items()}
         self.deleted = dict(state.deleted)
+        self.ahead: set[LedgerId] = set()  # newer than the metadata
         self._last_commits: dict[LedgerId, int] = {}  # of deleted ledgers: those that the journal may still have
 
     def admit(self, ledger: LedgerId, key: bytes, now_ms: int, *, recovery: bool = False) -> Code:
@@ -192,7 +194,7 @@ class Ledgers:
 
     def kept(self, ledger: LedgerId) -> Kept | None:
         if (found := self.alive.get(ledger)) is not None:
-            return Kept(found.creation, False)
+            return Kept(found.creation, False, ledger in self.ahead)
         return Kept(self.deleted[ledger].creation, True) if ledger in self.deleted else None
 
     def look_again(self) -> None:
@@ -210,8 +212,12 @@ class Ledgers:
         return found
 
     def delete(self, ledger: LedgerId, now_ms: int, commit: int) -> None:
-        """Forget a ledger but for its id. Up to ``commit`` the journal may have adds to it."""
-        self.deleted[ledger] = Deletion(now_ms, self.alive.pop(ledger).creation)
+        """Forget a ledger but for its id. Up to ``commit`` the journal may have adds to it.
+
+        Of one that is ahead the creation is forgotten, too: it says nothing of who may have the id next.
+        """
+        creation = self.alive.pop(ledger).creation
+        self.deleted[ledger] = Deletion(now_ms, UNKNOWN if ledger in self.ahead else creation)
         self._last_commits[ledger] = commit
 
     def skipped(self, ledger: LedgerId, commit: int) -> bool:

@@ -66,7 +66,7 @@ def judge(record: Record | None, kept: Kept | None) -> Judgement:
     said = Verdict.UNKNOWN if record.state is None else Verdict.REFUSE
     if record.state is LedgerState.OPEN:
         said = Verdict.ADMIT
-    if kept is not None and kept.creation > record.creation:
+    if kept is not None and (kept.creation > record.creation or (kept.ahead and kept.creation != record.creation)):
         return Judgement(Verdict.AMISS, record.creation)
     if kept is not None and kept.deleted and kept.creation == record.creation:
         return Judgement(Verdict.REFUSE, record.creation)  # it came back: its entries did not

@@ -24,7 +24,7 @@ _NO_NAME = re.compile("[^a-zA-Z0-9_]")  # in a name of Prometheus
 
 @dataclass(slots=True)
 class Counts:
-    """Since the start; ``connections``, ``unsent_bytes``, ``unfinished_bytes`` and ``deletions_waiting``: now."""
+    """Since the start; ``connections``, ``unsent_bytes``, ``unfinished_bytes``, and what waits or is ahead: now."""
 
     connections: int = 0
     connections_refused: int = 0
@@ -53,6 +53,7 @@ class Counts:
     collections: int = 0
     collections_failed: int = 0
     deletions_waiting: int = 0  # now
+    ledgers_ahead: int = 0  # now
     v3_refused: int = 0
     malformed: int = 0
 
@@ -165,6 +166,10 @@ def _collection(view: View) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "bookie_deletions_waiting", "Ledgers gone from the metadata, too many to delete at once",
         view.counts.deletions_waiting,
+    )  # fmt: skip
+    yield GaugeMetricFamily(
+        "bookie_ledgers_ahead", "Ledgers newer than the metadata, which was restored from an older copy",
+        view.counts.ledgers_ahead,
     )  # fmt: skip
     for name, text, count in (
         ("bookie_DELETED_LEDGER_COUNT", "Ledgers deleted", view.counts.ledgers_deleted),

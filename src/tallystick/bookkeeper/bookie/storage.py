@@ -155,9 +155,16 @@ class Storage:
                 found.creation = creation
                 self._stage(records.Noted(ledger, creation).encode())
 
-    def look_again(self) -> None:
-        """What was looked at counts no more."""
-        self._ledgers.look_again()
+    def creations(self) -> list[tuple[LedgerId, Creation]]:
+        """Of the ledgers stored here; UNKNOWN is less than any other."""
+        return [(number, found.creation) for number, found in self._ledgers.alive.items()]
+
+    def set_ahead(self, ledgers: Collection[LedgerId]) -> None:
+        """These are newer than the metadata, and no others: nothing that a look finds makes them go. What was looked at
+        counts no more."""
+        if self._ledgers.ahead != set(ledgers):
+            self._ledgers.ahead = set(ledgers)
+            self._ledgers.look_again()
 
     def _take_in(self, ledger: LedgerId, run: Run) -> None:
         found = self._ledgers.alive[ledger]

@@ -23,7 +23,7 @@ from tallystick.runtime.worker import Worker
 
 _PRESSED_TABLES = 4  # so many full memtables in memory: adds wait for the checkpoint
 _RETRY_S = 1.0
-DELETIONS_WAITING = "deletionsWaiting"  # property of the registration
+DELETIONS_WAITING, LEDGERS_AHEAD = "deletionsWaiting", "ledgersAhead"  # properties of the registration
 
 
 class Upkeep:
@@ -145,10 +145,13 @@ class Listing:
     def changed(self) -> None:
         self._changed.set()
 
-    def deletions_wait(self, count: int) -> None:
-        """So many ledgers wait for their deletion: whoever looks at the bookie from afar sees it."""
-        rest = {name: value for name, value in self._info.properties.items() if name != DELETIONS_WAITING}
-        self._info = replace(self._info, properties=rest | ({DELETIONS_WAITING: str(count)} if count else {}))
+    def deletions_wait(self, count: int, ahead: int) -> None:
+        """So many ledgers wait for their deletion, and so many are newer than the metadata: whoever looks at the bookie
+        from afar sees it."""
+        numbers = {DELETIONS_WAITING: count, LEDGERS_AHEAD: ahead}
+        rest = {name: value for name, value in self._info.properties.items() if name not in numbers}
+        shown = {name: str(number) for name, number in numbers.items() if number}
+        self._info = replace(self._info, properties=rest | shown)
         self._changed.set()
 
     async def follow(self) -> None:

@@ -30,10 +30,15 @@ class Versioned(Generic[T]):
 @dataclass(frozen=True)
 class Moment:
     """What ``sync`` returns. Reads between two equal moments saw everything that was stored before the first of them:
-    the cluster was the same, and so was the connection."""
+    the cluster was the same, and so was the connection.
+
+    Nothing that the service has was made after ``newest``. Whoever knows of a later creation has seen metadata that is
+    lost: what is there now was restored from an older copy.
+    """
 
     instance: str
     generation: int  # of the connection: grows with each break
+    newest: Creation = field(default=(1 << 63) - 1, compare=False)
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,7 @@ class MemoryDriver:
             yield ledger
 
     async def sync(self) -> Moment:
-        return Moment(await self.instance_id(), 0)
+        return Moment(await self.instance_id(), 0, self._shared.created)
 
     async def look_up(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Record | None]:
         cluster = await self._cluster()

@@ -83,9 +83,10 @@ class SqliteStore:
 
     def sync(self) -> Moment:
         """Reads of the file are never late, as long as it is the file of that name."""
-        instance = self.instance_id()
+        with self._reading() as connection:
+            instance, newest = connection.execute("SELECT instance, creations FROM cluster").fetchone()
         self.file.require_same()
-        return Moment(instance, 0)
+        return Moment(str(instance), 0, int(newest))
 
     def instance_id(self) -> str:
         with self._reading() as connection:

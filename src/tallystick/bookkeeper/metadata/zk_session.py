@@ -127,6 +127,12 @@ class ZkSession:
             if generation == self.generation:
                 return generation
 
+    @property
+    def newest(self) -> int:
+        """The transaction up to which the server was that gave the last answer. A restored ensemble begins a new epoch
+        above all that it had: only a single server shows by this that it was restored."""
+        return int(self._client.last_zxid)
+
     async def transaction(self, fill: Callable[[Any], None]) -> list[Any]:
         """Commit what ``fill`` puts into kazoo's transaction; a result for each part, errors among them."""
 

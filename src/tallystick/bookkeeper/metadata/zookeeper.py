@@ -194,9 +194,9 @@ class ZooKeeperDriver:
         session = await self._cluster()
         while True:
             generation = await session.sync(self._root)
-            instance = await self.instance_id()
+            instance, newest = await self.instance_id(), session.newest
             if generation == session.generation:
-                return Moment(instance, generation)
+                return Moment(instance, generation, newest)
 
     async def look_up(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Record | None]:
         await self._cluster()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +21,7 @@ from tallystick.bookkeeper.bookie.garbage import (
 )
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.wire.values import LedgerState
+from tallystick.codec.checksum import crc32c
 from tallystick.errors import CorruptRecord
 
 HERE, ELSEWHERE = Moment("ours", 1), Moment("theirs", 1)
@@ -32,6 +35,7 @@ class Service:
     def __init__(self, *ledgers: int) -> None:
         self.have(*ledgers)
         self.now, self.moment = 0.0, HERE
+        self.other: dict[int, Record] = {}  # than OPEN
         self.breaks = 0  # connections that are still to break, one a sync
         self.seen: list[type] = []
 
@@ -61,7 +65,10 @@ class Service:
                 actions = core.listing_ended(began, self.sync(), self.now)
             else:
                 assert isinstance(action, Look)
-                found = {ledger: OPEN if ledger in self.records else None for ledger in action.ledgers}
+                found = {
+                    ledger: self.other.get(ledger, OPEN) if ledger in self.records else None
+                    for ledger in action.ledgers
+                }
                 actions = core.looked(began, self.sync(), found, self.now)
         return action
 
@@ -288,3 +295,66 @@ def test_a_record_that_the_answer_does_not_name_is_there():
     core.begin([1, 2])
     core.listing_ended(HERE, HERE, 0.0)
     assert core.looked(HERE, HERE, {}, 0.0) == [Finish()]
+
+
+# -- ledgers that are newer than the metadata -------------------------------------------------------------------------
+
+OLDER = Moment("ours", 1, newest=100)
+
+
+def ahead_of(*ledgers: tuple[int, int]) -> GarbageCore:
+    core = core_of()
+    core.compare(OLDER, ledgers)
+    return core
+
+
+def test_only_what_was_created_after_all_that_the_metadata_has_is_ahead():
+    core = core_of()
+    assert core.compare(OLDER, [(1, 100), (2, 101), (3, -1), (4, 500)]) == [2, 4]
+    assert core.compare(OLDER, [(1, 100), (2, 101)]) == [], "it is known"
+    assert core.compare(Moment("theirs", 1, newest=0), [(1, 100)]) == [], "of another cluster"
+
+
+def test_what_is_ahead_is_not_deleted_however_long_it_lacks_and_the_rest_is():
+    service, core = Service(), ahead_of((2, 101))
+    for _ in range(3):
+        service.now += DAY_S
+        assert service.run(core, [1, 2]) == Finish((1,), ahead=1)
+    assert core.compare(Moment("ours", 1, newest=10**9), [(2, 101)]) == []
+    assert service.run(core, [2]) == Finish((), ahead=1), "also when creations went on"
+
+
+def test_an_operator_gives_up_what_is_ahead():
+    service, core = Service(), ahead_of((2, 101))
+    assert service.run(core, [1, 2], override=True) == Finish((1, 2))
+    assert service.run(core, []) == Finish()
+
+
+def test_what_is_ahead_stays_when_another_ledger_gets_its_id_until_an_operator_gives_it_up():
+    service, core = Service(2), ahead_of((2, 101))
+    service.other[2] = Record(LedgerState.OPEN, 102)
+    assert service.run(core, [2]) == Finish((), ahead=1)
+    assert service.run(core, [2], override=True) == Finish((2,))
+
+
+def test_what_is_in_the_metadata_again_is_ahead_no_more():
+    service, core = Service(2), ahead_of((2, 101))
+    service.other[2] = Record(LedgerState.CLOSED, 101)
+    assert service.run(core, [2]) == Finish()
+    service.have()
+    assert service.run(core, [2]) == Finish((2,))
+
+
+def test_what_is_ahead_is_known_after_a_restart():
+    core = ahead_of((2, 101), (5, 1 << 62))
+    kept = Waiting.decode(core.waiting.encode())
+    assert kept.ahead == {2: 101, 5: 1 << 62}
+    assert Service().run(core_of(kept), [2, 5, 6]) == Finish((6,), ahead=2)
+
+
+def test_the_file_of_the_version_before_is_read():
+    data = bytes.fromhex(
+        "54414c4c594743310004000000016f7572730000000000000000000000000000000200000000000000010000000000000002"
+    )
+    kept = Waiting.decode(data + crc32c(data).to_bytes(4, "big"))
+    assert (kept.instance, kept.groups, kept.ahead) == ("ours", [(0.0, array("q", [1, 2]))], {})

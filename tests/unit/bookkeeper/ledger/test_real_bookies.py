@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -11,12 +12,15 @@ from pathlib import Path
 import pytest
 
 import tallystick
-from support.small_cluster import until
+from support.bookies import SMALL
+from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
+from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.memory import MemoryDriver
-from tallystick.errors import LedgerExists, LedgerFenced
+from tallystick.bookkeeper.metadata.sqlite import SqliteDriver
+from tallystick.errors import LedgerExists, LedgerFenced, NotEnoughBookies
 from tallystick.node import real_world
 
 
@@ -31,7 +35,7 @@ class RealCluster:
     async def start(self, name: str) -> None:
         home = str(self.folder / name)
         settings = BookieSettings(self.uri, home, home, port=0, bookie_id=name)
-        self.running[name] = await start_bookie(settings, real_world())
+        self.running[name] = await start_bookie(settings, real_world(), SMALL)
 
     async def collect(self) -> None:
         for bookie in self.running.values():
@@ -139,3 +143,105 @@ async def test_a_bookie_that_slept_while_an_id_changed_hands_gives_nothing_of_th
         reader = await bk.open_ledger(777, recover=True)
         found = [entry.data async for entry in reader.read(0, reader.last_entry)]
         assert found == [b"new"] * (3 + written)
+
+
+# -- metadata that was restored from an older copy --------------------------------------------------------------------
+
+
+@dataclass
+class Restored:
+    """A cluster over a file of metadata, which was put back, with all stopped, to before ledger 1 (ten entries)."""
+
+    cluster: RealCluster
+    driver: SqliteDriver
+
+    async def stop(self) -> None:
+        for name in tuple(self.cluster.running):
+            await self.cluster.stop(name)
+        await self.driver.close()
+
+
+async def write_closed(uri: str, count: int) -> int:
+    async with tallystick.connect(uri) as bk, await bk.create_ledger(3, 3, 2) as writer:
+        await writer.append_batch([b"old"] * count)
+        return writer.id
+
+
+@pytest.fixture
+async def restored(tmp_path: Path) -> AsyncIterator[Restored]:
+    meta, copy = tmp_path / "meta", tmp_path / "copy"
+    uri = f"sqlite://{meta}/meta.db"
+    driver = SqliteDriver(f"{meta}/meta.db")
+    await driver.init_cluster()
+    made = Restored(RealCluster(uri, tmp_path, {}), driver)
+    for number in range(3):
+        await made.cluster.start(f"b{number}")
+    assert await write_closed(uri, 1) == 0
+    await made.stop()
+    shutil.copytree(meta, copy)
+    made.driver = SqliteDriver(f"{meta}/meta.db")
+    for number in range(3):
+        await made.cluster.start(f"b{number}")
+    assert await write_closed(uri, 10) == 1
+    for bookie in made.cluster.running.values():
+        await until(lambda: bookie.storage.kept(1) != Kept(UNKNOWN, False))  # noqa: B023  # awaited at once
+    await made.stop()
+    shutil.move(meta, tmp_path / "right")
+    shutil.move(copy, meta)
+    made.driver = SqliteDriver(f"{meta}/meta.db")
+    for number in range(3):
+        await made.cluster.start(f"b{number}")
+    yield made
+    await made.stop()
+
+
+async def test_ledgers_that_restored_metadata_lacks_are_not_collected_but_by_an_operator(
+    restored: Restored, tmp_path: Path
+) -> None:
+    cluster = restored.cluster
+    await cluster.collect()
+    for bookie in cluster.running.values():
+        assert set(bookie.storage.ledger_ids()) == {0, 1} and bookie.counts.ledgers_ahead == 1
+
+    async def listed() -> bool:
+        found = await restored.driver.bookies()
+        return [info.properties.get("ledgersAhead") for info in found.writable.values()] == ["1"] * 3
+
+    await until(listed)
+    await restored.stop()
+    shutil.move(tmp_path / "meta", tmp_path / "wrong")
+    shutil.move(tmp_path / "right", tmp_path / "meta")  # the operator noticed
+    restored.driver = SqliteDriver(str(tmp_path / "meta" / "meta.db"))
+    for number in range(3):
+        await cluster.start(f"b{number}")
+    await cluster.collect()
+    assert {bookie.counts.ledgers_ahead for bookie in cluster.running.values()} == {0}
+    async with tallystick.connect(cluster.uri) as bk:
+        reader = await bk.open_ledger(1)
+        assert [entry.data async for entry in reader.read(0, 9)] == [b"old"] * 10
+    async with tallystick.connect(cluster.uri) as bk:
+        await bk.delete_ledger(1)
+    await cluster.collect()
+    assert {tuple(bookie.storage.ledger_ids()) for bookie in cluster.running.values()} == {(0,)}
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_an_id_that_restored_metadata_gives_out_again_is_not_mixed(restored: Restored, later: bool) -> None:
+    """``later``: when so much was created that its number is above the old one's."""
+    cluster = restored.cluster
+    if later:
+        for number in range(30):
+            await restored.driver.write_cookie(f"another-{number}", b"", None)
+    settings = ClientSettings(no_quorum_s=0.2)
+    async with tallystick.connect(cluster.uri, settings=settings) as bk:
+        writer = await bk.create_ledger(3, 3, 2)
+        assert writer.id == 1
+        with pytest.raises(NotEnoughBookies):
+            await writer.append(b"new")
+        writer.abort()
+        for bookie in cluster.running.values():
+            assert bookie.storage.last_entry(1) == 9
+            bookie.collection._core._rules = replace(bookie.collection._core._rules, gap_s=0.0)
+            assert await bookie.collection.run(override=True) == 1
+        again = await bk.open_ledger(1, recover=True)
+        assert again.last_entry == -1
