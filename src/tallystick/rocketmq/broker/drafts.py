@@ -14,6 +14,7 @@ from tallystick.rocketmq.broker.locks import QueueLocks
 from tallystick.rocketmq.broker.refusals import FAQ, Refusal
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import DLQ_PREFIX, NOT_FOR_CLIENTS, RETRY_PREFIX, Topics, refusal_of_topic
+from tallystick.rocketmq.store.appender import most_members
 from tallystick.rocketmq.store.values import Draft
 from tallystick.rocketmq.wire.headers import SendHeader, read_send
 from tallystick.rocketmq.wire.message_ids import UniqueKeys
@@ -76,6 +77,7 @@ class Drafting:
         self._changes = topics.changes
         self._good: dict[str, _Good] = {}  # since the topics changed last
         self._turn = 0
+        self._most_members = most_members(settings.store.max_message_bytes)  # of a batch: its records are one piece
         self._added = f"{REGION}\x01{REGION_NAME}\x02{TRACE}\x01true\x02{CLUSTER}\x01{settings.cluster}\x02"
 
     def draft(self, command: Command, peer: str, born_host: bytes) -> Drafted | Refusal:
@@ -174,7 +176,10 @@ class Drafting:
             remark = f"batch request does not support retry group {draft.topic}"
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
         properties = header.properties or ""
-        draft.messages = decode_batch(command.body)
+        draft.messages = decode_batch(command.body, self._most_members + 1)
+        if len(draft.messages) > self._most_members:
+            remark = f"the batch has more than the {self._most_members} messages that maxMessageSize has room for"
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
         return Drafted(draft, _waits(properties), value_of(properties, _UNIQ_KEY))
 
     def _retry(self, draft: Draft, header: SendHeader, version: int) -> Refusal | None:

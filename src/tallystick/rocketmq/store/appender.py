@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from tallystick.codec.records import BLANK_BYTES, FIXED_BYTES, Content, Row, encode_records, topic_field
+from tallystick.codec.records import BLANK_BYTES, FIXED_BYTES, SMALLEST, Content, Row, encode_records, topic_field
 from tallystick.errors import DiskFull, StorageError
 from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.settings import StoreSettings
@@ -24,6 +24,11 @@ _OK, _ILLEGAL = PutStatus.PUT_OK, PutStatus.MESSAGE_ILLEGAL  # an enum's attribu
 _MAX_TOPICS = 100_000  # whose fields are kept in memory
 
 Queue = tuple[str, int]
+
+
+def most_members(max_message_bytes: int) -> int:
+    """A batch of more messages is refused, whatever they are: their records would be longer than one may be."""
+    return (max_message_bytes + _ENVELOPE_BYTES) // SMALLEST
 
 
 class Appender:

@@ -8,9 +8,9 @@ Source: ``DefaultMessageStore.ReputMessageService``, ``CommitLog.checkMessageAnd
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from tallystick.codec.records import RecordRun, Stop, scan_records
 from tallystick.codec.uniform_records import scan_uniform_records
@@ -26,6 +26,8 @@ from tallystick.runtime.events import Events
 TRANSACTION = 12  # of the system flag
 COMMITTED = (0, 8)  # no transaction, or its commit: these have units
 ROLLBACK = 12  # all others are in the index
+KEY_COST_BYTES = 200  # a key takes as much time as so many bytes of usual records
+_FREE_KEYS = 1000  # that no slice is shortened for
 
 
 @dataclass(slots=True)
@@ -56,7 +58,7 @@ class Reput:
         self._hashes = KeyHashes()
 
     def run(self, limit: int, max_bytes: int, now_ms: int) -> list[Arrival]:
-        """Dispatch records that end at ``limit`` or before, about ``max_bytes`` of them."""
+        """Dispatch records that end at ``limit`` or before, about ``max_bytes`` of them; each key counts as more."""
         with self.lock:
             return self._run(limit, max_bytes, now_ms)
 
@@ -67,11 +69,13 @@ class Reput:
 
     def _run(self, limit: int, max_bytes: int, now_ms: int) -> list[Arrival]:
         arrivals: list[Arrival] = []
-        want, stop = max_bytes, min(limit, self.offset + max_bytes)
-        while self.offset < stop:
+        want, start, budget = max_bytes, self.offset, max_bytes
+        while self.offset < min(limit, start + budget):
             data = bytes(self._log.slice(self.offset, min(limit - self.offset, want)))
             run = scan_uniform_records(data, self.offset) or scan_records(data, self.offset)
             if len(run):
+                run, cost = _affordable(run, data, self.offset, start + budget - self.offset)
+                budget -= cost
                 try:
                     arrivals += self._dispatch(run, now_ms)
                 except DiskFull as error:
@@ -184,6 +188,23 @@ class Reput:
         group.tags += [tags_code for _, _, tags_code in group.units]
         group.units = []
         return Arrival(queue.topic, queue.queue_id, group.next, group.tags)
+
+
+def _affordable(run: RecordRun, data: bytes, base: int, budget: int) -> tuple[RecordRun, int]:
+    """As many of a run's records as there is time for, at least one; and how many bytes fewer their keys leave.
+
+    A record may have thousands of keys, and each is hashed and put into the index: the time of many bytes.
+    """
+    free = budget // KEY_COST_BYTES
+    if data.count(b" ") <= _FREE_KEYS:
+        return run, 0
+    blanks = list(accumulate(properties.count(b" ") for properties in run.properties))  # what keys have between them
+    if blanks[-1] <= _FREE_KEYS:
+        return run, 0
+    count = max(1, bisect_right(blanks, free))
+    if count < len(run):
+        run = scan_records(data[: run.positions[count]], base)
+    return run, blanks[count - 1] * KEY_COST_BYTES
 
 
 def _stretches(run: RecordRun) -> list[tuple[int, int]]:

@@ -315,7 +315,10 @@ class MessageStore:
         """THREAD, when nothing else uses it any more. The stop is an orderly one if all could be synced."""
         try:
             self._log.flush()
-            self._reput.run(self._log.end, self._log.end - self._reput.offset, self._clock.wall_ms())
+            before = -1
+            while before < self._reput.offset < self._log.end:
+                before = self._reput.offset
+                self._reput.run(self._log.end, self._log.end - before, self._clock.wall_ms())
             self._upkeep.save()
             self._upkeep.close()
             if self.flushed == self.end == self.reput_offset:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import functools
 import struct
+import sys
 import zlib
 from collections.abc import Mapping, Sequence
 
@@ -256,15 +257,19 @@ def encode_batch(messages: Sequence[Content]) -> bytes:
     return b"".join(parts)
 
 
-def decode_batch(body: Buffer) -> list[Content]:
-    """The members of a batch. Raises RemoteProtocolError for anything else, also for one without members."""
+def decode_batch(body: Buffer, most: int = sys.maxsize) -> list[Content]:
+    """The members of a batch, the first ``most`` of them: what is behind those is not looked at.
+
+    Raises RemoteProtocolError for anything else, also for one without members.
+    """
     data, position = bytes(body), 0
-    members = split_uniform_batch(data)
+    first_size = int.from_bytes(data[:4], "big")
+    members = split_uniform_batch(data) if len(data) <= first_size * most else None
     if members is not None:
         return members
     members = []
     try:
-        while position < len(data):
+        while position < len(data) and len(members) < most:
             size, _, _, flag, body_size = _BATCH_HEAD.unpack_from(data, position)
             body_at, end = position + _BATCH_HEAD.size, position + size
             properties_at = body_at + body_size + _SHORT.size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from tallystick.rocketmq.broker.locks import QueueLocks
 from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import Topics
+from tallystick.rocketmq.store.appender import most_members
 from tallystick.rocketmq.store.values import Draft
+from tallystick.rocketmq.wire import record
 from tallystick.rocketmq.wire.message_ids import UniqueKeys
 from tallystick.rocketmq.wire.record import decode_properties, encode_batch
 from tallystick.rocketmq.wire.values import GroupConfig, MessageQueue, Perm, ResponseCode, TopicConfig
@@ -169,6 +172,17 @@ def test_batches_that_are_none_are_refused() -> None:
     for body in (b"\xff" * 40, batch(b"a")[:-1]):
         with pytest.raises(RemoteProtocolError):
             desk.of(body=body, batch=True)
+
+
+def test_a_batch_of_more_members_than_can_be_stored_is_refused_by_their_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = replace(SETTINGS.store, max_message_bytes=1000)
+    desk, most = Desk(replace(SETTINGS, store=store)), most_members(1000)
+    assert len(desk.drafted(body=batch(*[b""] * most), batch=True).draft.messages) == most
+    monkeypatch.setattr(record, "split_uniform_batch", lambda data: pytest.fail("all were looked at"))
+    for members in (batch(*[b""] * (most + 2)), batch(*[b"", b"x"] * most), batch(*[b""] * most, b"x") + b"garbage"):
+        refused = desk.of(body=members, batch=True)
+        assert isinstance(refused, Refusal)
+        assert refused.code is ResponseCode.MESSAGE_ILLEGAL
 
 
 def test_a_message_that_failed_too_often_is_put_aside() -> None:

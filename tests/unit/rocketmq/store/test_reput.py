@@ -10,6 +10,7 @@ import pytest
 from support.message_stores import SMALL, Shelf, draft
 from tallystick.codec.records import java_hash
 from tallystick.errors import DiskFull, OffsetMismatch, StorageError
+from tallystick.rocketmq.store import reput
 from tallystick.rocketmq.store.values import GetStatus
 from tallystick.rocketmq.wire.record import decode_message
 
@@ -46,6 +47,32 @@ def test_a_limit_ends_one_call_not_the_work() -> None:
         calls += 1
     assert calls > 10
     assert len(shelf.bodies()) == 50
+
+
+def test_keys_end_a_slice_as_bytes_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reput, "_FREE_KEYS", 20)
+    monkeypatch.setattr(reput, "KEY_COST_BYTES", 1024 * 1024 // 40)
+    shelf = Shelf(dataclasses.replace(SMALL, index_entries=1024))
+    shelf.send(*(b"%d" % number for number in range(40)), KEYS=" ".join(f"k{number}" for number in range(11)))
+    shelf.send(*(b"no keys %d" % number for number in range(40)))
+    slices = []
+    while shelf.store.reput_offset < shelf.store.end:
+        slices.append(sum(len(arrival.tags) for arrival in shelf.store.reput()))
+    assert set(slices[:8]) <= {4, 5}  # after a file ends at least one more
+    assert max(slices) >= 40
+    assert len(shelf.bodies()) == sum(slices) == 80
+    assert len(shelf.store.query("Topic", "k10", 64, 0, 1 << 60)) == 40
+
+
+def test_an_orderly_stop_dispatches_all_however_many_keys_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reput, "_FREE_KEYS", 0)
+    monkeypatch.setattr(reput, "KEY_COST_BYTES", 1 << 30)
+    shelf = Shelf()
+    shelf.send(*(b"%d" % number for number in range(20)), KEYS="a b c")
+    shelf.store.close()
+    shelf.open()
+    assert [event.fields["clean"] for event in shelf.events if event.kind == "store opened"] == [True, True]
+    assert len(shelf.bodies()) == 20
 
 
 @pytest.mark.rule("H8")
