@@ -22,6 +22,7 @@ from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.wire.values import MessageQueue
 
 SEND_S = 10.0  # a broker may wait 5 s for its slaves, and 5 s for its disk, and then has something to say
+SHOWN_QUEUES = 8  # where nothing was read
 FOLLOWED_AHEAD = 1000  # messages that wait to be printed
 
 Show = Callable[[ReceivedMessage], None]
@@ -125,7 +126,7 @@ async def read(servers: str, selection: Selection, show: Show) -> None:
             found = _follow(mq, [(queue, first) for queue, (first, _) in stretches], selection)
         else:
             found = _stretches(mq, stretches, selection)
-        left = sys.maxsize if selection.count is None else selection.count
+        most = left = sys.maxsize if selection.count is None else selection.count
         with output.progress("messages", shown=not sys.stdout.isatty()) as count:
             async with contextlib.aclosing(found):
                 while left and (message := await anext(found, None)) is not None:
@@ -134,6 +135,10 @@ async def read(servers: str, selection: Selection, show: Show) -> None:
                         sys.stdout.flush()
                     count(1)
                     left -= 1
+        if left == most:
+            ends = [_place(queue, end) for queue, (_, end) in stretches]
+            more = f", ... ({len(ends)} in all)" if len(ends) > SHOWN_QUEUES else ""
+            print(f"0 messages read; queues end at {', '.join(ends[:SHOWN_QUEUES])}{more}", file=sys.stderr)
 
 
 async def _stretches(

@@ -111,6 +111,15 @@ def test_where_to_begin_is_said_once_and_numbers_are_no_less_than_0(beside: Besi
     assert cli.main(["message", "read", "T", *options]) == 2
 
 
+def test_nothing_read_is_told_with_the_ends_of_the_queues(beside: Beside, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["message", "send", "T", "one", "two", "--quiet"]) == 0
+    capsys.readouterr()
+    assert cli.main(["message", "read", "T", "--first", "100"]) == 0
+    assert capsys.readouterr() == ("", "0 messages read; queues end at b:0:1, b:1:1\n")
+    assert cli.main(["message", "read", "T", "--first", "0"]) == 0
+    assert "0 messages" not in capsys.readouterr().err
+
+
 def test_a_line_that_is_no_message_among_others_is_named_and_no_usage_error(
     beside: Beside, capsys: pytest.CaptureFixture[str]
 ) -> None:
