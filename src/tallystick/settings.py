@@ -84,7 +84,7 @@ def bookie_settings(values: Mapping[str, str]) -> Loaded:
     fields = {key.field: key.parse(name, given[name]) for name, key in KEYS.items() if name in given}
     keyfile.require((name for name in NEEDED if KEYS[name].field not in fields), given, KEYS)
     ignored = keyfile.unknown((name for name in given if not SECURITY.fullmatch(name)), {*KEYS, *MUST_BE_TRUE})
-    return Loaded(BookieSettings(**fields), ignored)
+    return Loaded(keyfile.build(BookieSettings, KEYS, fields), ignored)
 
 
 def _refuse(given: Mapping[str, str]) -> None:

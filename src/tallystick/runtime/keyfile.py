@@ -11,11 +11,14 @@ import re
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tallystick.errors import UsageError
 
 _LINE = re.compile(r"([^=:\s]+)\s*[=:\s]\s*(.*)")
+
+
+Settings = TypeVar("Settings")
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,18 @@ def flag(key: str, value: str) -> bool:
     if value.lower() not in ("true", "false"):
         raise UsageError(f"{key} is true or false", value=value)
     return value.lower() == "true"
+
+
+def build(made: Callable[..., Settings], keys: Mapping[str, Key], fields: Mapping[str, Any]) -> Settings:
+    """The settings of these fields. Raises UsageError, which begins with the key of a field and not with its name."""
+    try:
+        return made(**fields)
+    except UsageError as error:
+        subject, _, rest = error.message.partition(" ")
+        for name, key in keys.items():
+            if key.field == subject:
+                raise UsageError(f"{name} {rest}", **error.fields) from error
+        raise
 
 
 # Files

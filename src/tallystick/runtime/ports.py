@@ -12,20 +12,21 @@ TRIES = 100
 
 
 class ReservedPort:
-    """A free port of ``host``, and the ports at ``offsets`` from it.
+    """A free port of ``host``, or ``port`` where that is not 0, and the ports at ``offsets`` from it.
 
     They are bound and not listened on. So the system gives them to nobody who asks for any port, and who asks for this
     one gets it: with SO_REUSEADDR, as servers do. ``close`` it when the server listens. Raises UsageError if there is
     no such port.
     """
 
-    def __init__(self, host: str, *offsets: int) -> None:
+    def __init__(self, host: str, *offsets: int, port: int = 0, purpose: str = "") -> None:
+        """``purpose`` is for the error: " for clients"."""
         self._held = ExitStack()
         error: OSError | None = None
-        for _ in range(TRIES):
+        for _ in range(1 if port else TRIES):
             with ExitStack() as held:
                 try:
-                    self.port = _bind(held, host, 0)
+                    self.port = _bind(held, host, port)
                     for offset in offsets:
                         _bind(held, host, self.port + offset)
                 except OSError as found:
@@ -33,7 +34,10 @@ class ReservedPort:
                     continue
                 self._held = held.pop_all()
                 return
-        raise UsageError(f"cannot listen: {error.strerror if error else 'no port'}", host=host) from error
+        where: dict[str, object] = {"host": host}
+        if port:
+            where["ports"] = " and ".join(str(port + offset) for offset in (0, *offsets))
+        raise UsageError(f"cannot listen{purpose}: {error.strerror if error else 'no port'}", **where) from error
 
     def close(self) -> None:
         self._held.close()

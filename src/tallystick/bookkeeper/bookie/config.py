@@ -54,7 +54,7 @@ class BookieSettings:
             )
         for folder in (self.journal_dir, self.ledger_dir):
             if not folder.startswith("/"):
-                raise UsageError("journal and ledger folders are absolute paths", folder=folder)
+                raise UsageError("journalDirectory and ledgerDirectories are absolute paths", folder=folder)
         if not 0 < self.disk_usage_threshold < 1:
             raise UsageError("diskUsageThreshold lies between 0 and 1", value=self.disk_usage_threshold)
         if self.high_priority_spare_bytes is not None and self.high_priority_spare_bytes < 0:

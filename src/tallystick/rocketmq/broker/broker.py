@@ -83,10 +83,11 @@ class Broker:
         self._registrar: Registrar | None = None
         self.sync: MetadataSync | None = None  # a slave's
         self.counts = Counts()
-        self._reserved = None if settings.port else ReservedPort(settings.host, -FAST_PORT_BELOW)
-        if self._reserved is not None:
-            self._stack.callback(self._reserved.close)
-        self.address: Address = (settings.host, self._reserved.port if self._reserved is not None else settings.port)
+        self._ready = False
+        # Before anything is written: a broker whose ports are taken leaves no folder.
+        self._reserved = ReservedPort(settings.host, -FAST_PORT_BELOW, port=settings.port, purpose=" for clients")
+        self._stack.callback(self._reserved.close)
+        self.address: Address = (settings.host, self._reserved.port)
         self.fast_address: Address = (settings.host, self.address[1] - FAST_PORT_BELOW)
         self.ha_address: Address | None = None
         self.http_address: Address | None = None
@@ -95,9 +96,16 @@ class Broker:
     async def stop(self) -> None:
         """Take leave of name servers and clients, sync, save, unlock the folder."""
         await self._stack.aclose()
+        if self._ready and not self.failure.done():
+            self._ready = False
+            self._outside.events.emit(
+                "broker stopped", broker=self.settings.name, id=self.settings.broker_id, end=self.parts.store.end,
+                reason="asked to; synced and saved",
+            )  # fmt: skip
 
     async def _start(self) -> None:
         settings, outside = self.settings, self._outside
+        self._look_for_ha_port()
         outside.disk.makedirs(settings.store_dir)
         self._stack.callback(ByteLock(os.path.join(settings.store_dir, LOCK), LOCK_CONTENT).release)
         wanted = settings.store_settings(self.address[1])
@@ -123,6 +131,7 @@ class Broker:
         self._join()
         if settings.http_enabled:
             await self._listen_http()
+        self._ready = True
 
     def _load_tables(self, store: MessageStore) -> None:
         settings, outside = self.settings, self._outside
@@ -135,6 +144,12 @@ class Broker:
         self._stack.push_async_callback(self._saver.close)
         self._saver.start()
         watch(self._saver.tasks, self._fail)
+
+    def _look_for_ha_port(self) -> None:
+        """Raises UsageError when somebody listens there."""
+        settings = self.settings
+        if settings.listen_ha_port and not settings.is_slave:
+            ReservedPort(settings.host, port=settings.listen_ha_port, purpose=" for slaves").close()
 
     async def _listen_ha(self) -> Address | None:
         try:
@@ -169,6 +184,7 @@ class Broker:
             self.log, drafting, SendBack(settings, store, parts.topics, parts.groups), parts.saves, self.counts,
             parts.events,
             store_host=host, is_slave=settings.is_slave, max_message_bytes=settings.store.max_message_bytes,
+            file_bytes=settings.store.commit_log_file_bytes,
             refusal=lambda: store.refusal, fresh=parts.topics.fresh,
         )  # fmt: skip
         self._pulls = Pulls(parts, self.counts)
@@ -193,8 +209,7 @@ class Broker:
         except OSError as error:
             ports = f"{self.address[1]} and {self.fast_address[1]}"
             raise UsageError(f"cannot listen for clients: {error.strerror}", ports=ports) from error
-        if self._reserved is not None:
-            self._reserved.close()
+        self._reserved.close()
         if not settings.is_loopback:
             outside.events.emit(
                 "listening beyond this machine", host=self.address[0], port=self.address[1],

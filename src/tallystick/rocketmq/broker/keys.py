@@ -14,6 +14,7 @@ from typing import Any
 from tallystick.errors import UsageError
 from tallystick.rocketmq.broker.settings import BrokerSettings, Role
 from tallystick.rocketmq.ha.settings import HaSettings
+from tallystick.rocketmq.remoting.client import parse_address
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.store.consume_queue import UNIT
 from tallystick.rocketmq.store.settings import StoreSettings
@@ -37,7 +38,13 @@ def _sync_flush(key: str, value: str) -> bool:
 
 
 def _name_servers(key: str, value: str) -> tuple[str, ...]:
-    return tuple(server.strip() for server in re.split("[;,]", value) if server.strip())
+    servers = tuple(server.strip() for server in re.split("[;,]", value) if server.strip())
+    for server in servers:
+        try:
+            parse_address(server)
+        except UsageError as error:
+            raise UsageError(f"{key} is host:port of each name server", value=server) from error
+    return servers
 
 
 def _folder(key: str, value: str) -> str:
@@ -45,7 +52,10 @@ def _folder(key: str, value: str) -> str:
 
 
 def _units(key: str, value: str) -> int:
-    return keyfile.integer(key, value) // UNIT.size
+    file_bytes = keyfile.integer(key, value)
+    if file_bytes < UNIT.size:
+        raise UsageError(f"{key} must be at least {UNIT.size}: a unit of a queue", value=value)
+    return file_bytes // UNIT.size
 
 
 def _hour(key: str, value: str) -> int:
@@ -56,8 +66,15 @@ def _hour(key: str, value: str) -> int:
 
 
 def _percent_used(at_least: int) -> Callable[[str, str], int]:
-    """A share of the disk, moved to what the original takes at the lower end, and to 95 at the upper one."""
-    return lambda key, value: min(max(keyfile.integer(key, value), at_least), 95)
+    """A share of the disk, not below what the original takes; above 95 it is 95, as there."""
+
+    def parse(key: str, value: str) -> int:
+        percent = keyfile.integer(key, value)
+        if not at_least <= percent <= 100:
+            raise UsageError(f"{key} is {at_least} to 95 per cent", value=value)
+        return min(percent, 95)
+
+    return parse
 
 
 KEYS: Mapping[str, Key] = {
@@ -164,10 +181,10 @@ def broker_settings(values: Mapping[str, str]) -> Loaded:
     fields = _fields(KEYS, given)
     store = _fields(STORE_KEYS, given)
     _make_room(store)
-    settings = BrokerSettings(
-        **fields, store=StoreSettings(**store), ha=HaSettings(**_fields(HA_KEYS, given)),
-        remoting=RemotingSettings(**_fields(REMOTING_KEYS, given)),
-    )  # fmt: skip
+    fields["store"] = keyfile.build(StoreSettings, STORE_KEYS, store)
+    fields["ha"] = keyfile.build(HaSettings, HA_KEYS, _fields(HA_KEYS, given))
+    fields["remoting"] = keyfile.build(RemotingSettings, REMOTING_KEYS, _fields(REMOTING_KEYS, given))
+    settings = keyfile.build(BrokerSettings, KEYS, fields)
     return Loaded(settings, keyfile.unknown((name for name in given if not SECURITY.fullmatch(name)), known))
 
 

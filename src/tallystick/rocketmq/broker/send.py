@@ -54,15 +54,19 @@ class Sends:
 
     def __init__(
         self, log: SendLog, drafting: Drafting, send_back: SendBack, saves: Saves, counts: Counts, events: Events, *,
-        store_host: bytes, is_slave: bool, max_message_bytes: int, refusal: Callable[[], str | None],
+        store_host: bytes, is_slave: bool, max_message_bytes: int, file_bytes: int, refusal: Callable[[], str | None],
         fresh: Container[str],
     ) -> None:  # fmt: skip
-        """``refusal()`` says why the log takes nothing, when it does not. ``fresh`` has the topics that are not saved:
-        no message is acknowledged in one that a crash may take away."""
+        """No record is longer than ``file_bytes``. ``refusal()`` says why the log takes nothing, when it does not.
+        ``fresh`` has the topics that are not saved: no message is acknowledged in one that a crash may take away."""
         self._log, self._drafting, self._send_back, self._saves, self._counts = log, drafting, send_back, saves, counts
         self._events, self._is_slave, self._refusal, self._fresh = events, is_slave, refusal, fresh
         self._refused = Refused(events)
-        self._max_message_bytes = max_message_bytes
+        self._limits = f"msg body length limit {max_message_bytes}B, msg properties length limit 32KB."
+        if file_bytes <= max_message_bytes:
+            self._limits += (
+                f" A file of the log has {file_bytes}B (mappedFileSizeCommitLog), and each message is in one."
+            )
         self._host_digits = store_host.hex().upper()  # with which message ids begin
         self._hosts: dict[Link, bytes] = {}
         self._waiting: dict[Ticket, list[_Waiting]] = {}
@@ -180,10 +184,7 @@ class Sends:
             return command.answer(ResponseCode.SYSTEM_ERROR, status.name)
         remark = status.name
         if status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
-            remark = (
-                "the message is illegal, maybe msg body or properties length not matched. msg body length limit "
-                f"{self._max_message_bytes}B, msg properties length limit 32KB."
-            )
+            remark = f"the message is illegal, maybe msg body or properties length not matched. {self._limits}"
         elif status is PutStatus.SERVICE_NOT_AVAILABLE:
             remark = f"service not available now: {self._refusal() or 'the store takes no messages'}"
         elif status is PutStatus.CREATE_MAPPED_FILE_FAILED:

@@ -71,7 +71,7 @@ class BrokerSettings:
         for key, name in (("brokerName", self.name), ("brokerClusterName", self.cluster)):
             if refusal_of_topic(name) is not None:  # topics are named after them
                 raise UsageError(f"{key} may have letters, digits and % | _ -", value=name)
-        if (self.role is Role.SLAVE) != (self.broker_id > MASTER_ID):
+        if (self.role is Role.SLAVE) != (self.broker_id > MASTER_ID) or self.broker_id < MASTER_ID:
             raise UsageError("brokerId is 0 for a master and above 0 for a slave", value=self.broker_id)
         if self.port and not FAST_PORT_BELOW < self.port <= 65535:
             raise UsageError("listenPort is not a port with room for another one two below it", value=self.port)

@@ -36,11 +36,12 @@ class HaSettings:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.type == "int" and value < (0 if field.name == "port" else 1):
-                raise UsageError(f"{field.name} is too small", value=value)
+            least = 0 if field.name == "port" else 1
+            if field.type == "int" and value < least:
+                raise UsageError(f"{field.name} must be at least {least}", value=value)
         if self.batch_bytes > MAX_BODY_BYTES:
             raise UsageError(
-                f"a frame has at most {MAX_BODY_BYTES} bytes: a slave takes no more", value=self.batch_bytes
+                f"batch_bytes must be at most {MAX_BODY_BYTES}: a slave takes no longer frame", value=self.batch_bytes
             )
         if not 0 < len(self.slave_id) <= 255:
             raise UsageError("slave_id has 1 to 255 characters", value=self.slave_id)

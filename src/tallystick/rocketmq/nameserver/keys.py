@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tallystick.errors import UsageError
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
@@ -72,7 +73,7 @@ def text_of(settings: NameServerSettings) -> str:
 def changed(settings: NameServerSettings, values: Mapping[str, str]) -> NameServerSettings:
     """With other values for some keys of ``KEYS``. Raises UsageError."""
     fields = {KEYS[name].field: KEYS[name].parse(name, value) for name, value in values.items()}
-    return replace(settings, **fields)
+    return keyfile.build(partial(replace, settings), KEYS, fields)
 
 
 def load(path: str | None, overrides: Mapping[str, str]) -> Loaded:
@@ -92,4 +93,4 @@ def name_server_settings(values: Mapping[str, str]) -> Loaded:
             raise UsageError(f"{name} is not supported: this name server has no TLS")
     fields = {key.field: key.parse(name, given[name]) for name, key in KEYS.items() if name in given}
     ignored = keyfile.unknown((name for name in given if not SECURITY.fullmatch(name)), {*KEYS, *MUST_BE_FALSE})
-    return Loaded(NameServerSettings(**fields), ignored)
+    return Loaded(keyfile.build(NameServerSettings, KEYS, fields), ignored)

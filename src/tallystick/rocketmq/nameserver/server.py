@@ -72,6 +72,9 @@ class NameServer:
             self._scanner.cancel()
         await self._server.close()
         self._backlog.close()
+        if self._scanner is not None:
+            self._scanner = None
+            self._events.emit("name server stopped", reason="asked to; brokers register again with the next one")
 
     def received(self, requests: list[tuple[Link, Command]]) -> None:
         self._backlog.received(requests)

@@ -9,6 +9,7 @@ from tallystick.errors import UsageError
 
 KIB = 1024
 MIB = 1024 * KIB
+MIN_FILE_BYTES = KIB  # of the log: a record has 91 bytes beside its topic, its properties and its body
 _HOST = bytes((127, 0, 0, 1, 0, 0, 10911 >> 8, 10911 & 0xFF))
 
 
@@ -50,6 +51,11 @@ class StoreSettings:
             value = getattr(self, field.name)
             if field.type == "int" and field.name not in ("memory_bytes", "delete_hour") and value < 1:
                 raise UsageError(f"{field.name} must be at least 1", value=value)
+        if self.commit_log_file_bytes < MIN_FILE_BYTES:
+            raise UsageError(
+                f"commit_log_file_bytes must be at least {MIN_FILE_BYTES}: no message fits into a shorter file",
+                value=self.commit_log_file_bytes,
+            )
         if not 0 <= self.delete_hour <= 23:
             raise UsageError("delete_hour is an hour of the day", value=self.delete_hour)
         if len(self.store_host) not in (8, 20):

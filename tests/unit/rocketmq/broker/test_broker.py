@@ -56,6 +56,8 @@ async def test_what_is_sent_is_there_after_a_restart(tmp_path: Path) -> None:
         assert bodies(await peer.ask(pull_command())) == [b"0", b"1", b"2", b"3", b"4"]
         assert (await peer.ask(send_command())).fields["queueOffset"] == "5"
         assert [event for event in bench.told if event.kind == "store opened"][-1].fields["clean"] is True
+        (stopped,) = [event for event in bench.told if event.kind == "broker stopped"]
+        assert stopped.fields["end"] > 0
 
 
 async def test_a_broker_says_what_keeps_it_from_starting(tmp_path: Path) -> None:
@@ -68,7 +70,8 @@ async def test_a_broker_says_what_keeps_it_from_starting(tmp_path: Path) -> None
         assert first.ha_address is not None
         with pytest.raises(UsageError, match="cannot listen for slaves"):
             await bench.broker(bench.settings("other", ha_port=first.ha_address[1]))
-        (await bench.broker(bench.settings("other"))).address  # noqa: B018  the folder was unlocked again
+        assert not (tmp_path / "other").exists()  # nothing was made for a broker that cannot listen
+        (await bench.broker(bench.settings("other"))).address  # noqa: B018
 
 
 async def _in_another_process(folder: str) -> None:

@@ -88,8 +88,8 @@ def test_the_originals_file_and_ours_say_the_same(tmp_path: Path) -> None:
         ({"diskSpaceCleanForciblyRatio": "60"}, (60, 60, 90)),
         ({"diskSpaceWarningLevelRatio": "50"}, (50, 50, 50)),
         ({"diskSpaceWarningLevelRatio": "80", "diskMaxUsedSpaceRatio": "40"}, (40, 80, 80)),
-        ({"diskMaxUsedSpaceRatio": "1", "diskSpaceCleanForciblyRatio": "1", "diskSpaceWarningLevelRatio": "1"},
-         (10, 30, 35)),
+        ({"diskMaxUsedSpaceRatio": "10", "diskSpaceCleanForciblyRatio": "30", "diskSpaceWarningLevelRatio": "100"},
+         (10, 30, 95)),
     ],
 )  # fmt: skip
 def test_disk_ratios_that_are_not_given_make_way(given: dict[str, str], expected: tuple[int, int, int]) -> None:
@@ -116,13 +116,30 @@ def test_overrides_win(tmp_path: Path) -> None:
         ("storeType", "defaultRocksDB"), ("aclEnable", "true"), ("tlsEnable", "true"),
         ("authenticationEnabled", "true"),
         ("brokerIP1", "host.example"), ("defaultTopicQueueNums", "0"), ("metricsExporterType", "OTLP_GRPC"),
-        ("haTransferBatchSize", "99999999"), *((name, "true") for name in MUST_BE_FALSE),
+        ("haTransferBatchSize", "99999999"), ("namesrvAddr", "foo"), ("namesrvAddr", "h:9876;h"),
+        ("mappedFileSizeCommitLog", "100"), ("mappedFileSizeConsumeQueue", "19"), ("diskMaxUsedSpaceRatio", "5"),
+        ("diskSpaceCleanForciblyRatio", "29"), ("diskSpaceWarningLevelRatio", "34"), ("deleteWhen", "25"),
+        *((name, "true") for name in MUST_BE_FALSE),
     ],
 )  # fmt: skip
 def test_a_bad_or_unsupported_value_is_refused_by_its_name(key: str, value: str) -> None:
     with pytest.raises(UsageError) as raised:
         broker_settings({**NEEDED, key: value})
-    assert key in str(raised.value) or key in ("haTransferBatchSize",)
+    assert key in str(raised.value)
+
+
+_ALL = {**KEYS, **STORE_KEYS, **HA_KEYS, **REMOTING_KEYS}
+
+
+@pytest.mark.parametrize("key", sorted(_ALL))
+def test_a_number_below_all_is_refused_by_its_key(key: str) -> None:
+    try:
+        number = isinstance(_ALL[key].parse(key, "50"), int) and _ALL[key].parse(key, "50") not in (True, False)
+    except UsageError:
+        number = key == "deleteWhen"
+    if number:
+        with pytest.raises(UsageError, match=f"^{key} "):
+            broker_settings({**NEEDED, key: "-1"})
 
 
 @pytest.mark.parametrize("missing", sorted(NEEDED))

@@ -80,12 +80,12 @@ class FakeSaves:
 
 
 class Desk:
-    def __init__(self, *, is_slave: bool = False) -> None:
+    def __init__(self, *, is_slave: bool = False, file_bytes: int = 4096) -> None:
         self.log, self.link, self.told, self.counts = FakeLog(), FakeLink(), list[Event](), Counts()
         self.saves, self.fresh = FakeSaves(), set[str]()
         self.sends = Sends(
             self.log, FakeDrafting(), None, self.saves, self.counts, Events(self.told.append),  # type: ignore[arg-type]
-            store_host=b"\x7f\0\0\1\0\0\x2a\x9f", is_slave=is_slave, max_message_bytes=77, 
+            store_host=b"\x7f\0\0\1\0\0\x2a\x9f", is_slave=is_slave, max_message_bytes=77, file_bytes=file_bytes,
             refusal=lambda: "the disk is 91 % full", fresh=self.fresh,
         )  # fmt: skip
 
@@ -140,6 +140,15 @@ def test_one_that_fails_leaves_the_others_of_its_tick_alone() -> None:
     assert desk.link.sent[2].fields == {"TRACE_ON": "true", "MSG_REGION": "DefaultRegion"}
     assert [event.kind for event in desk.told] == ["request refused", "request failed", "request refused"]
     assert desk.counts.sends_refused == 3
+
+
+def test_a_message_that_is_longer_than_a_file_of_the_log_is_told_so() -> None:
+    for file_bytes, told in ((77, True), (78, False)):
+        desk = Desk(file_bytes=file_bytes)
+        desk.log.statuses = [PutStatus.MESSAGE_ILLEGAL]
+        desk.handle(b"x")
+        remark = desk.link.sent[0].remark or ""
+        assert (f"A file of the log has {file_bytes}B (mappedFileSizeCommitLog)" in remark) is told
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tallystick.errors import UsageError
-from tallystick.rocketmq.nameserver.keys import KEYS, MUST_BE_FALSE, load, name_server_settings, text_of
+from tallystick.rocketmq.nameserver.keys import KEYS, MUST_BE_FALSE, changed, load, name_server_settings, text_of
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.runtime.keyfile import parse_properties
 
@@ -69,3 +69,17 @@ def test_settings_as_the_text_of_a_file() -> None:
     assert "listenPort=9877\n" in text
     assert "needWaitForService=true\n" in text
     assert name_server_settings(parse_properties(text)).name_server == MEANT
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("listenPort", "99999999"), ("metricsPromExporterPort", "-1"), ("scanNotActiveBrokerInterval", "0"),
+        ("waitSecondsForService", "-1"),
+    ],
+)  # fmt: skip
+def test_a_bad_value_is_refused_by_its_key(key: str, value: str) -> None:
+    with pytest.raises(UsageError, match=f"^{key} must"):
+        name_server_settings({key: value})
+    with pytest.raises(UsageError, match=f"^{key} must"):
+        changed(NameServerSettings(), {key: value})

@@ -91,6 +91,15 @@ async def test_a_silent_broker_is_forgotten(bench: Bench) -> None:
     assert bench.told[-1].fields["reason"] == "it was silent for too long"
 
 
+async def test_a_clean_stop_is_told_once() -> None:
+    told: list[Event] = []
+    server = NameServer(TcpNetwork(), OsDisk(), SystemClock(), Events(told.append), NameServerSettings(port=0))
+    await server.start()
+    await server.close()
+    await server.close()
+    assert [event.kind for event in told] == ["name server stopped"]
+
+
 async def test_a_one_way_request_gets_no_answer(bench: Bench) -> None:
     reader, writer = await asyncio.open_connection(*bench.address.split(":"))
     told, asked = request(RequestCode.GET_BROKER_CLUSTER_INFO, one_way=True), request(RequestCode.GET_KV_CONFIG)
