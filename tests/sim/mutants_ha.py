@@ -369,6 +369,27 @@ HA_MUTANTS = (
         "tests/unit/rocketmq/store/test_rebuild.py",
     ),
     Mutant(
+        "a queue that was read may begin anywhere",
+        STORE + "consume_queue.py",
+        "        self.learn_born()\n",
+        "",
+        "tests/unit/rocketmq/store/test_rebuild.py",
+    ),
+    Mutant(
+        "a queue of which nothing is known is built of the oldest messages",
+        STORE + "rebuild.py",
+        "self._made[key] = offset + run.positions[number]",
+        "self._made.setdefault(key, offset + run.positions[number])",
+        "tests/unit/rocketmq/store/test_rebuild.py",
+    ),
+    Mutant(
+        "a rebuild goes on where it was whatever was lost meanwhile",
+        STORE + "opening.py",
+        " and (hole.next, hole.stop) == (queue.hole_next, queue.hole_stop)",
+        "",
+        "tests/unit/rocketmq/store/test_rebuild.py",
+    ),
+    Mutant(
         "a slave that becomes master does not go on where its master's queues ended",
         STORE + "opening.py",
         "            queues.of(topic, queue_id).advance(end)\n",

@@ -86,7 +86,8 @@ class _Check:
         self._handles = Handles(disk, settings.max_open_files)
         self._hashes = KeyHashes()
         self._queues: dict[tuple[str, int], _QueueState] = {}
-        self._deleted = read_queue_state(disk, directory).deleted
+        noted = read_queue_state(disk, directory)
+        self._deleted, self._born = noted.deleted, {key: row.born for key, row in noted.queues.items()}
         self.report = Report()
 
     def run(self) -> Report:
@@ -152,9 +153,9 @@ class _Check:
                 continue
             physical, topic = chunk.offset + position, run.topics[number]
             keys = self._hashes.of_topic(topic)
-            if physical < self._deleted.get(keys.name, 0):
-                continue
             queue = keys.name, run.queue_ids[number]
+            if physical < max(self._deleted.get(keys.name, 0), self._born.get(queue, 0)):
+                continue
             state = self._queues.get(queue)
             at = run.queue_offsets[number] * UNIT.size
             stored = state.files.read(at, UNIT.size) if state else b""

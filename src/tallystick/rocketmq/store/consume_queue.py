@@ -28,6 +28,7 @@ UNIT = struct.Struct(">qiq")
 FILLER_SIZE = 0x7FFFFFFF
 _FILLER = UNIT.pack(0, FILLER_SIZE, 0)
 _FILL_AT_ONCE = _READ_AT_ONCE = 4096
+_ALWAYS = -1  # born before the first record
 
 Unit = tuple[int, int, int]  # physical offset, record size, tags code
 
@@ -47,7 +48,7 @@ class ConsumeQueue:
         self._files = FileQueue(disk, f"{root}/{topic}/{queue_id}", file_units * UNIT.size, handles)
         self.first = self.end = self.filled = 0
         self.last_physical = -1  # of the last message
-        self.born = 0  # records before this physical offset are those of a deleted topic
+        self.born = 0  # records before this physical offset are those of a deleted topic; 0: unknown
         self.hole_next = self.hole_stop = 0
         self._synced = 0
         self._rewritten: tuple[int, int] | None = None  # bytes that a rebuild wrote and nobody synced
@@ -68,6 +69,7 @@ class ConsumeQueue:
         self._settle(self._files.clear)
         if repair and not self._files.is_blank_from(self._synced):
             self._files.cut(self._synced)
+        self.learn_born()
 
     def _settle(self, forget_files: Callable[[], None]) -> None:
         """``filled`` was found by what the log has: it is the end, but for fillers."""
@@ -91,6 +93,28 @@ class ConsumeQueue:
             in_file = self._files.file_bytes // UNIT.size
             start = max(self.first, lost[0].start // UNIT.size)
             self.open_hole(start, max(start, min(self.filled, lost[-1].start // UNIT.size + in_file)))
+
+    def learn_born(self) -> None:
+        """A queue that nobody noted, or not since when it is there, begins with the first message that it has."""
+        if self.born or self.first >= self.filled or self.lacks(self.first):
+            return
+        offset = self.first
+        while units := self.read(offset, min(_READ_AT_ONCE, self.filled - offset)):
+            for physical, size, _ in UNIT.iter_unpack(units):
+                if size != FILLER_SIZE:
+                    if size > 0 and 0 <= physical <= self.last_physical:
+                        self.born = physical or _ALWAYS
+                    return
+            offset += len(units) // UNIT.size
+
+    def begin(self, physical: int) -> None:
+        """The topic of a queue with a hole was made anew at ``physical``, says the log: what was built again of older
+        messages is lost again. Where ``born`` is known it stays."""
+        with self._removing:
+            if self.has_hole and not self.born:
+                if self.first < self.hole_next and self.unit(self.first)[0] < physical:
+                    self.hole_next = self.first
+                self.born = physical or _ALWAYS
 
     def open_hole(self, start: int, stop: int) -> None:
         """Units from ``start`` up to ``stop`` are lost, beside those that are known to be."""
@@ -122,6 +146,7 @@ class ConsumeQueue:
 
     def cut_behind(self, physical: int) -> None:
         """The log lost its end: forget the units of records from ``physical`` on; ``blank_behind`` when it is noted."""
+        self.born = min(self.born, physical)
         if self.last_physical < physical:
             return
         if self.has_hole:  # the log tells what comes back, and what does not
@@ -155,6 +180,8 @@ class ConsumeQueue:
             raise self._misplaced(queue_offset)
         if queue_offset != self.filled or not self._files.files:
             self._fill(queue_offset)
+        if not self.born and self.last_physical < 0:
+            self.born = units[0][0] or _ALWAYS
         position, file_bytes = queue_offset * UNIT.size, self._files.file_bytes
         data = b"".join(starmap(UNIT.pack, units))
         while len(data) > (room := file_bytes - position % file_bytes):

@@ -136,8 +136,12 @@ class Opening:
         queues.adopt(known.queues.values())
         for hole in known.holes:
             queues.of(hole.topic, hole.queue_id).open_hole(hole.next, hole.stop)
+        interrupted = {(hole.topic, hole.queue_id) for hole in known.holes}
+        for queue in queues:
+            if (queue.topic, queue.queue_id) not in interrupted:  # else ``Rebuild`` asks the log
+                queue.learn_born()
         queues.remove_unknown()
-        lost = [queue for queue in queues if queue.last_physical >= log.end]
+        lost = [queue for queue in queues if queue.last_physical >= log.end or queue.born > log.end]
         for queue in lost:
             queue.cut_behind(log.end)
         unsettled = lost or (not self._clean and known.epoch != self._disk.epoch())
@@ -208,7 +212,7 @@ class Opening:
         for queue in queues:
             hole = interrupted.get((queue.topic, queue.queue_id))
             if queue.has_hole:
-                same = hole is not None and (hole.next, hole.stop) == (queue.hole_next, queue.hole_stop)
+                same = hole is not None and queue.born and (hole.next, hole.stop) == (queue.hole_next, queue.hole_stop)
                 starts.append(known.rebuilt if same else queue.hole_physical())
         starts += [file.lost.start for file in index.lost() if file.lost] if index is not None else []
         start = max(log.first, min(starts, default=reput.offset))

@@ -39,7 +39,7 @@ class QueueRow(msgspec.Struct, array_like=True, frozen=True):
     filled: int  # units are in the files up to here; what is missing up to ``end`` are fillers
     start: int  # where the first file begins; -1 without files
     last_physical: int = -1  # of the last message
-    born: int = 0  # records before this physical offset belong to a deleted topic of that name
+    born: int = 0  # records before this physical offset belong to a deleted topic of that name; 0: unknown
 
     @property
     def key(self) -> Queue:

@@ -2,7 +2,9 @@
 
 Somebody deleted ``consumequeue``, a folder or a file of it, or of the index. A start sees that by names and sizes and
 leaves a hole, whose readers wait as for a message to come. Rebuild goes once through the log, from where the first loss
-may begin or where it was interrupted, and fills holes in order. What a deletion took gets nothing.
+may begin or where it was interrupted, and fills holes in order. What a deletion took gets nothing. Of a queue that is
+lost as a whole, and of which nobody noted since when it is there, the log is asked first: the last of its records with
+queue offset 0 tells where its topic was made anew.
 """
 
 from __future__ import annotations
@@ -35,6 +37,9 @@ class Rebuild:
         self._hashes = KeyHashes()
         self._holes = {(queue.topic.encode(), queue.queue_id): queue for queue in queues if queue.has_hole}
         self._files = index.lost() if index is not None else []
+        self._unknown = {key for key, queue in self._holes.items() if not queue.born}
+        self._made: dict[tuple[bytes, int], int] = {}  # of these: the last record with queue offset 0
+        self._looked = start  # records before it are looked at for that
         if not self.done:
             events.emit(
                 "queues built again", queues=len(self._holes), index_files=len(self._files), first=start, end=stop,
@@ -56,21 +61,44 @@ class Rebuild:
 
     def step(self, max_bytes: int) -> list[Arrival]:
         """Look at about ``max_bytes`` of the log; which units became readable. Raises StorageError, DiskFull."""
-        self.offset = offset = max(self.offset, self._log.first)
-        data = bytes(self._log.slice(offset, max(0, min(max_bytes, self._stop - offset))))
-        run = scan_records(data, offset)
+        if self._unknown:
+            self._look(max_bytes)
+            return []
+        self.offset = max(self.offset, self._log.first)
+        run, offset = self._scan(self.offset, max_bytes)
         arrivals = self._take(run) if len(run) else []
-        offset += run.end
-        if run.stop is Stop.BLANK:
-            offset += self._log.files.file_bytes - offset % self._log.files.file_bytes
-        elif not run.end and offset < self._stop:
-            if run.stop is Stop.PARTIAL and len(data) == max_bytes:
-                return self.step(2 * max_bytes)
-            offset = self._behind_damage(offset)
         with self._reput.lock:
             self.offset = offset
         self._pass_files(offset)
         return arrivals + self._end() if offset >= self._stop else arrivals
+
+    def _scan(self, offset: int, max_bytes: int) -> tuple[RecordRun, int]:
+        """Records from ``offset`` on, and where the next ones may be."""
+        data = bytes(self._log.slice(offset, max(0, min(max_bytes, self._stop - offset))))
+        run = scan_records(data, offset)
+        end, file_bytes = offset + run.end, self._log.files.file_bytes
+        if run.stop is Stop.BLANK:
+            return run, end + file_bytes - end % file_bytes
+        if run.end or end >= self._stop:
+            return run, end
+        if run.stop is Stop.PARTIAL and len(data) == max_bytes:
+            return self._scan(offset, 2 * max_bytes)
+        return run, self._behind_damage(end)
+
+    def _look(self, max_bytes: int) -> None:
+        offset = max(self._looked, self._log.first)
+        run, self._looked = self._scan(offset, max_bytes)
+        for number, key in enumerate(zip(run.topics, run.queue_ids, strict=True)):
+            if (
+                key in self._unknown
+                and not run.queue_offsets[number]
+                and run.sys_flags[number] & TRANSACTION in COMMITTED
+            ):
+                self._made[key] = offset + run.positions[number]
+        if self._looked >= self._stop:
+            for key in self._unknown:
+                self._holes[key].begin(self._made.get(key, 0))
+            self._unknown = set()
 
     def _behind_damage(self, offset: int) -> int:
         found = find_record(self._log.files, offset)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
+from msgspec import structs
 
 from support.message_stores import ROOT, SMALL, Shelf, draft
 from tallystick.errors import QueueRebuilding
 from tallystick.rocketmq.store.check import check_store
+from tallystick.rocketmq.store.consume_queue import UNIT
+from tallystick.rocketmq.store.queue_state import Hole, QueueStateFile, read_queue_state
 from tallystick.rocketmq.store.values import GetStatus, TimeBoundary
 from tallystick.sim.disk import Crashed, SimDisk
 
@@ -304,6 +307,8 @@ def test_a_topic_made_anew_whose_old_queue_is_lost_does_not_keep_the_store_from_
         rebuild(shelf)
         assert shelf.bodies() == [b"new", b"newer"]
         shelf.disk.kill()
+    shelf.open()
+    consistent(shelf)
 
 
 def test_a_topic_whose_folder_is_gone_can_be_deleted() -> None:
@@ -316,4 +321,112 @@ def test_a_topic_whose_folder_is_gone_can_be_deleted() -> None:
     shelf.settle()
     rebuild(shelf)
     assert shelf.bodies() == [b"new"]
+    consistent(shelf)
+
+
+def made_anew() -> Shelf:
+    """Of the topic's queue the log has 40 old messages and 20 new ones."""
+    shelf = Shelf()
+    shelf.send(b"first", topic="Other")
+    shelf.send(*FULL[:40])
+    shelf.settle()
+    shelf.store.delete_topics(["Topic"]).run()
+    shelf.send(*NEW)
+    shelf.settle()
+    return shelf
+
+
+NEW = [b"new %d" % number for number in range(20)]
+
+
+def test_a_queue_that_was_read_is_not_built_again_of_messages_from_before_its_topic_was_made_anew() -> None:
+    shelf = made_anew()
+    shelf.store.close()
+    shelf.disk.unlink(f"{ROOT}/tally-queues")
+    shelf.open()
+    assert shelf.bodies() == NEW
+    first = shelf.read()[0].physical_offset
+    shelf.store.close()
+    assert read_queue_state(shelf.disk, ROOT).queues["Topic", 0].born == first
+    remove(shelf.disk, f"{QUEUES}/Topic")
+    shelf.open()
+    rebuild(shelf)
+    assert shelf.bodies() == NEW
+    consistent(shelf)
+
+
+def as_before(shelf: Shelf, holes: Sequence[Hole] = (), rebuilt: int = 0) -> None:
+    """What was noted by a version that did not know since when a queue is there, nor of the deletion."""
+    file = QueueStateFile(shelf.disk, ROOT)
+    assert file.state is not None
+    file.state.queues = {key: structs.replace(row, born=0) for key, row in file.state.queues.items()}
+    file.state.deleted, file.state.holes, file.state.rebuilt = {}, list(holes), rebuilt
+    file.append(file.state.whole())
+    file.close()
+
+
+def test_rows_of_a_version_before_are_mended_while_the_files_are_there() -> None:
+    shelf = made_anew()
+    shelf.store.close()
+    as_before(shelf)
+    shelf.open()
+    shelf.store.close()
+    remove(shelf.disk, f"{QUEUES}/Topic")
+    shelf.open()
+    rebuild(shelf)
+    assert shelf.bodies() == NEW
+    consistent(shelf)
+
+
+@pytest.mark.parametrize("lost", [f"{QUEUES}/Topic", f"{QUEUES}/Topic/0/{0:020}", f"{QUEUES}/Topic/0/{320:020}"])
+def test_a_queue_of_which_nobody_knows_since_when_it_is_there_is_built_of_the_newest_messages(lost: str) -> None:
+    shelf = made_anew()
+    shelf.store.close()
+    as_before(shelf)
+    remove(shelf.disk, lost)
+    shelf.open()
+    shelf.store.rebuild(300)
+    assert shelf.bodies()[:1] in ([], NEW[:1])
+    shelf.settle()
+    shelf.disk.kill()
+    shelf.open()
+    rebuild(shelf)
+    assert shelf.bodies() == NEW
+    consistent(shelf)
+
+
+@pytest.mark.parametrize("lost", [f"{QUEUES}/Topic", f"{QUEUES}/Topic/0/{320:020}"])
+def test_a_hole_that_a_version_before_began_to_fill_with_old_messages_starts_over(lost: str) -> None:
+    shelf = made_anew()
+    shelf.store.close()
+    with shelf.disk.undisturbed():
+        file = shelf.disk.open(f"{QUEUES}/Topic/0/{0:020}")
+        for number in range(12):  # of the first 12 old messages, more or less
+            file.write([UNIT.pack(100 * number + 1, 100, 0)], number * UNIT.size)
+        file.close()
+    as_before(shelf, [Hole("Topic", 0, 12, 20)], rebuilt=1400)
+    if lost.endswith("20"):
+        remove(shelf.disk, lost)
+    shelf.open()
+    rebuild(shelf)
+    assert shelf.bodies() == NEW
+    consistent(shelf)
+
+
+def test_an_interrupted_rebuild_goes_back_for_a_file_that_was_lost_meanwhile() -> None:
+    shelf = filled()
+    shelf.disk.kill()
+    remove(shelf.disk, f"{QUEUES}/Topic")
+    shelf.open()
+    while shelf.store.get("Topic", 0, 60, 1, 1 << 20).status is GetStatus.BEING_REBUILT:
+        shelf.store.rebuild(500)
+    shelf.settle()
+    shelf.disk.kill()
+    shelf.disk.unlink(f"{QUEUES}/Topic/0/{320:020}")
+    shelf.open()
+    rebuild(shelf)
+    assert shelf.bodies() == FULL
+    assert [body for number in range(3) for body in shelf.bodies("Other", number)] == [
+        body for first in range(3) for body in FULL[first::3]
+    ]
     consistent(shelf)
