@@ -64,6 +64,14 @@ class LedgerRecord:
     fenced: bool
     creation: Creation = UNKNOWN
 
+    def packed(self, ledger: LedgerId) -> bytes:
+        return _LEDGER.pack(ledger, self.born, _FENCED if self.fenced else 0, self.key, self.creation)
+
+    @classmethod
+    def of(cls, packed: bytes) -> LedgerRecord:
+        _, born, flags, key, creation = _LEDGER.unpack(packed)
+        return cls(key, born, bool(flags & _FENCED), creation)
+
 
 class Deletion(NamedTuple):
     """A deleted ledger."""
@@ -88,17 +96,14 @@ class State:
     generation: int = 0  # of the newest journal segment with a commit: a journal without it lost its end
     next_log: int = 1
     logs: tuple[int, ...] = ()
-    ledgers: Mapping[LedgerId, LedgerRecord] = field(default_factory=dict)
+    ledgers: Mapping[LedgerId, bytes] = field(default_factory=dict)  # packed LedgerRecords
     deleted: Mapping[LedgerId, Deletion] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         counts = len(self.logs), len(self.ledgers), len(self.deleted)
         parts = [_HEAD.pack(_MAGIC, self.mark, self.generation, self.next_log, *counts)]
         parts += [_LOG.pack(log) for log in self.logs]
-        parts += [
-            _LEDGER.pack(number, record.born, _FENCED if record.fenced else 0, record.key, record.creation)
-            for number, record in self.ledgers.items()
-        ]
+        parts += self.ledgers.values()
         parts += [_DELETED.pack(ledger, *deletion) for ledger, deletion in self.deleted.items()]
         data = b"".join(parts)
         return data + crc32c(data).to_bytes(4, "big")
@@ -121,7 +126,7 @@ class State:
             mark, generation, next_log,
             tuple(log for (log,) in _LOG.iter_unpack(body[_HEAD.size : first])),
             {
-                ledger: LedgerRecord(key, born, bool(flags & _FENCED), *creation)
+                ledger: LedgerRecord(key, born, bool(flags & _FENCED), *creation).packed(ledger)
                 for ledger, born, flags, key, *creation in a_ledger.iter_unpack(body[first:second])
             },
             {ledger: Deletion(*deletion) for ledger, *deletion in a_deleted.iter_unpack(body[second:])},
@@ -139,7 +144,10 @@ class Ledgers:
 
     def __init__(self, state: State) -> None:
         self.next_log = state.next_log
-        self.alive = {number: Ledger(r.key, r.born, r.fenced, r.creation) for number, r in state.ledgers.items()}
+        # Beside each ledger what the state file has of it, so that a checkpoint need not look at each of them.
+        self._records = dict(state.ledgers)
+        records = ((ledger, LedgerRecord.of(packed)) for ledger, packed in self._records.items())
+        self.alive = {ledger: Ledger(r.key, r.born, r.fenced, r.creation) for ledger, r in records}
         self.deleted = dict(state.deleted)
         self.ahead: set[LedgerId] = set()  # newer than the metadata
         self._last_commits: dict[LedgerId, int] = {}  # of deleted ledgers: those that the journal may still have
@@ -165,7 +173,10 @@ class Ledgers:
         """Refuse ordinary adds from now on, also to a ledger not heard of before."""
         code = self.admit(ledger, key, now_ms, recovery=True)
         if code == Code.OK:
-            self.alive[ledger].fenced = True
+            found = self.alive[ledger]
+            if not found.fenced:
+                found.fenced = True
+                self._pack(ledger, found)
         return Code.NO_LEDGER if code == Code.FENCED else code
 
     def were_looked_at(self, ledgers: Iterable[LedgerId]) -> bool:
@@ -209,7 +220,17 @@ class Ledgers:
 
     def create(self, ledger: LedgerId, key: bytes) -> Ledger:
         found = self.alive[ledger] = Ledger(key, self.next_log)
+        self._pack(ledger, found)
         return found
+
+    def set_creation(self, ledger: LedgerId, creation: Creation) -> None:
+        """Of a ledger that is here."""
+        found = self.alive[ledger]
+        found.creation = creation
+        self._pack(ledger, found)
+
+    def _pack(self, ledger: LedgerId, found: Ledger) -> None:
+        self._records[ledger] = LedgerRecord(found.key, found.born, found.fenced, found.creation).packed(ledger)
 
     def delete(self, ledger: LedgerId, now_ms: int, commit: int) -> None:
         """Forget a ledger but for its id. Up to ``commit`` the journal may have adds to it.
@@ -217,6 +238,7 @@ class Ledgers:
         Of one that is ahead the creation is forgotten, too: it says nothing of who may have the id next.
         """
         creation = self.alive.pop(ledger).creation
+        del self._records[ledger]
         self.deleted[ledger] = Deletion(now_ms, UNKNOWN if ledger in self.ahead else creation)
         self._last_commits[ledger] = commit
 
@@ -236,11 +258,9 @@ class Ledgers:
                 index.put(found.pages, piece.page, piece.slot, piece.locations)
                 found.last = max(found.last, index.last_of(piece.page, piece.slot, piece.locations))
 
-    def records(self) -> dict[LedgerId, LedgerRecord]:
-        return {
-            number: LedgerRecord(found.key, found.born, found.fenced, found.creation)
-            for number, found in self.alive.items()
-        }
+    def records(self) -> dict[LedgerId, bytes]:
+        """For the state file, packed; a copy."""
+        return self._records.copy()
 
     def remembered(
         self, live: Container[LedgerId], oldest_ms: int, most: int, mark: int

@@ -97,7 +97,7 @@ def _replay(journal: Journal, mark: int, ledgers: Ledgers, tables: Tables) -> tu
             if isinstance(record, records.Fence):
                 ledgers.fence(record.ledger, record.key, 0)
             elif isinstance(record, records.Noted):
-                ledgers.alive[record.ledger].creation = record.creation
+                ledgers.set_creation(record.ledger, record.creation)
             else:
                 found = ledgers.alive.get(record.ledger) or ledgers.create(record.ledger, record.key)
                 # The fence is not asked: the entry was accepted.

@@ -16,7 +16,7 @@ is on the disk). After DiskFull the same commit may be tried again.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tallystick.bookkeeper.bookie import records
@@ -41,6 +41,7 @@ from tallystick.runtime.disk import Buffer, Disk
 from tallystick.runtime.rng import Random, system_random
 
 _MIN_ENTRY = 32  # its header
+_PART_PIECES = 1000  # into the index at once: a millisecond or two
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Storage:
         self.replayed = parts.replayed
         self._mark = parts.mark  # of the state that is on the disk
         self._written = Written()  # by the checkpoint that is between ``write`` and ``finish``
+        self._entering: Iterator[None] = iter(())  # its pieces into the index
         self._garbage: list[int] = []  # logs whose files can be deleted
         self._reclaimed = Reclaimed()
         self._damaged: list[int] = []  # logs that could not be read: they are not rewritten before the next start
@@ -152,7 +154,7 @@ class Storage:
         if creation != UNKNOWN:
             found.compared = True
             if found.creation == UNKNOWN:
-                found.creation = creation
+                self._ledgers.set_creation(ledger, creation)
                 self._stage(records.Noted(ledger, creation).encode())
 
     def creations(self) -> list[tuple[LedgerId, Creation]]:
@@ -296,16 +298,29 @@ class Storage:
             tuple(self._logs.logs), self._ledgers.records(), dict(deleted),
         )  # fmt: skip
 
+    def enter(self) -> Iterator[None]:
+        """``write`` returned: each step puts a part of what it wrote into the index. ``finish`` does the rest, but a
+        loop should have turns in between: there may be a piece of each of very many ledgers."""
+        return self._entering
+
+    def _parts(self, written: Written) -> Iterator[None]:
+        """Until ``finish`` what is read comes from memory all the same."""
+        for log, _ in written.logs:
+            self._logs.logs[log.id] = log
+        for log, pieces in written.logs:
+            for start in range(0, len(pieces), _PART_PIECES):
+                self._ledgers.enter(log.id, pieces[start : start + _PART_PIECES])
+                yield
+
     def finish(self, plan: Checkpoint) -> tuple[Damaged, ...]:
         """``write`` returned: read from what it wrote from now on. Then ``sweep`` on a thread.
 
         Returns the logs that should have been rewritten and could not be read: they stay as they are.
         """
+        for _ in self._entering:
+            pass
         written, self._written = self._written, Written()
         self._reclaimed.count(plan, written, self._logs.logs)
-        for log, pieces in written.logs:
-            self._logs.logs[log.id] = log
-            self._ledgers.enter(log.id, pieces)
         if plan.table is not None:
             self._tables.drop_frozen()
         self._mark = plan.state.mark
@@ -328,6 +343,7 @@ class Storage:
     def write(self, plan: Checkpoint) -> None:
         """Make a checkpoint durable, then give its part of the journal free."""
         self._written = self._checkpoints.write(plan, self._ledgers.alive)
+        self._entering = self._parts(self._written)
         self._journal.release(plan.state.mark)
 
     def sweep(self) -> tuple[str, ...]:

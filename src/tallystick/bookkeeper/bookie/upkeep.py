@@ -78,6 +78,8 @@ class Upkeep:
 
     async def _write(self, plan: Checkpoint) -> None:
         await self._worker.run(lambda: self._storage.write(plan))
+        for _ in self._storage.enter():
+            await asyncio.sleep(0)
         for damaged in self._storage.finish(plan):
             self._events.emit("entry log not rewritten", log=damaged.log, reason=damaged.reason)
         for reason in await self._worker.run(self._storage.sweep):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,8 @@ from tallystick.errors import CorruptRecord
 
 KEY, OTHER = master_key(b"mine"), master_key(b"other")
 STATE = State(
-    7, 3, 12, (4, 9), {1: LedgerRecord(KEY, 2, True), 1 << 60: LedgerRecord(OTHER, 11, False, 99)},
+    7, 3, 12, (4, 9),
+    {1: LedgerRecord(KEY, 2, True).packed(1), 1 << 60: LedgerRecord(OTHER, 11, False, 99).packed(1 << 60)},
     {5: Deletion(1_700_000_000_000), 6: Deletion(8, 1 << 62)},
 )  # fmt: skip
 STATE_1 = (  # of the version without creations; the same but for them
@@ -30,7 +32,10 @@ def test_the_state_survives_its_file() -> None:
 
 def test_the_state_of_the_version_before_is_read() -> None:
     found = State.decode(bytes.fromhex(STATE_1))
-    plain = {ledger: replace(record, creation=UNKNOWN) for ledger, record in STATE.ledgers.items()}
+    plain = {
+        ledger: replace(LedgerRecord.of(packed), creation=UNKNOWN).packed(ledger)
+        for ledger, packed in STATE.ledgers.items()
+    }
     assert found == replace(STATE, ledgers=plain, deleted={5: Deletion(1_700_000_000_000, UNKNOWN)})
 
 
@@ -50,6 +55,31 @@ def test_an_id_is_looked_at_where_it_may_be_another_ledgers() -> None:
     assert ledgers.kept(1) == Kept(7, False) and ledgers.kept(2) is None
     ledgers.delete(1, 0, 0)
     assert ledgers.needs_look(1, 0) and ledgers.needs_comparison(1) and ledgers.kept(1) == Kept(7, True)
+
+
+def test_what_a_checkpoint_stores_of_each_ledger_follows_all_changes() -> None:
+    for seed in range(20):
+        rng, ledgers = random.Random(seed), Ledgers(STATE)
+        for step in range(60):
+            ledger = rng.randrange(8)
+            change = rng.randrange(5)
+            if change == 0:
+                ledgers.admit(ledger, KEY, 0)
+            elif change == 1:
+                ledgers.fence(ledger, KEY, 0)
+            elif ledger in ledgers.alive and change == 2:
+                ledgers.set_creation(ledger, step)
+            elif ledger in ledgers.alive and change == 3:
+                ledgers.delete(ledger, 0, step)
+            ledgers.next_log += change
+            assert ledgers.records() == {
+                number: LedgerRecord(found.key, found.born, found.fenced, found.creation).packed(number)
+                for number, found in ledgers.alive.items()
+            }, seed
+        assert Ledgers(replace(State(), ledgers=ledgers.records())).alive.keys() == ledgers.alive.keys()
+    before = ledgers.records()
+    ledgers.create(99, KEY)
+    assert 99 not in before
 
 
 def test_a_damaged_state_is_refused() -> None:

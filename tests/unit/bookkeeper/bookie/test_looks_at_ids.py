@@ -128,7 +128,7 @@ async def test_a_ledger_that_is_newer_than_its_metadata_is_neither_served_nor_de
     async with home.running() as bookie, talking(bookie) as peer:
         assert await peer.code(adds(7, [0])) == Code.OK
         await until(lambda: bookie.storage.kept(7) != Kept(UNKNOWN, False))
-        bookie.storage._ledgers.alive[7].creation += 1000
+        bookie.storage._ledgers.set_creation(7, bookie.storage._ledgers.alive[7].creation + 1000)
     async with home.running() as bookie, talking(bookie) as peer:
         for question in (adds(7, [1]), adds(7, [1], flags=Flag.RECOVERY_ADD), read(7, -1), read(7, 0, KEY)):
             assert await peer.code(question) == Code.IO_ERROR
