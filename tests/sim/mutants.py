@@ -200,7 +200,7 @@ MUTANTS = (
     Mutant(
         "a fence does not survive a checkpoint (Q11)",
         BOOKIE + "ledgers.py",
-        "_FENCED if record.fenced else 0",
+        "_FENCED if self.fenced else 0",
         "0",
         killer="tests/unit/bookkeeper/bookie/test_ledgers.py",
     ),

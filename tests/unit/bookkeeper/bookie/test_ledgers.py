@@ -30,6 +30,15 @@ def test_the_state_survives_its_file() -> None:
     assert State.decode(State().encode()) == State()
 
 
+def test_a_ledger_survives_its_record() -> None:
+    for record in (LedgerRecord(KEY, 2, True), LedgerRecord(OTHER, 1 << 40, False, 99)):
+        assert LedgerRecord.of(record.packed(1 << 60)) == record
+    ledgers = Ledgers(State.decode(STATE.encode()))
+    assert [(n, each.key, each.born, each.fenced, each.creation) for n, each in ledgers.alive.items()] == [
+        (1, KEY, 2, True, UNKNOWN), (1 << 60, OTHER, 11, False, 99),
+    ]  # fmt: skip
+
+
 def test_the_state_of_the_version_before_is_read() -> None:
     found = State.decode(bytes.fromhex(STATE_1))
     plain = {
