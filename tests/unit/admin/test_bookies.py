@@ -98,7 +98,7 @@ def test_a_collection_is_ordered_in_the_bookies_folder(tmp_path):
     with pytest.raises(StorageError):
         bookies.order_collection(str(tmp_path), now=True)
     (tmp_path / "tally").mkdir()
-    for now, word in ((True, "now"), (False, "soon")):
+    for now, word in ((False, "soon"), (True, "now")):
         bookies.order_collection(str(tmp_path), now=now)
         assert (tmp_path / "tally" / "collect").read_text().split()[0] == word
 

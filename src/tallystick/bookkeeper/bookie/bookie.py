@@ -152,9 +152,9 @@ class Bookie:
             min(GarbageRules.gap_s, settings.gc_wait_s), settings.gc_large_share, patience_s=settings.gc_large_wait_s
         )
         self.collection = GarbageCollection(
-            driver, rules, stored_instance(outside.disk, settings.ledger_dir), self.storage, outside.disk,
+            driver, self.id, rules, stored_instance(outside.disk, settings.ledger_dir), self.storage, outside.disk,
             settings.ledger_dir, self._worker, self._recent, outside.clock, self.counts, outside.events,
-            delete=self.upkeep.collect, told=self._told,
+            delete=self.upkeep.collect, told=self._told, save=self.upkeep.save,
         )  # fmt: skip
         return self.collection
 
@@ -206,8 +206,9 @@ class Bookie:
     async def _listen(self) -> None:
         settings = self._settings
         self.looks = Looks(
-            self.driver, stored_instance(self._outside.disk, settings.ledger_dir), self.storage, self.upkeep.renew,
-            self.committer.reserve, self.committer.flush, self.counts, self._outside.events, self._fail,
+            self.driver, self.id, stored_instance(self._outside.disk, settings.ledger_dir), self.storage,
+            self.upkeep.renew, self.committer.reserve, self.committer.flush, self.counts, self._outside.events,
+            self._fail,
         )  # fmt: skip
         self._stack.push_async_callback(self.looks.close)
         requests = Requests(

@@ -18,7 +18,7 @@ from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Moment
-from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.bookkeeper.wire.values import BookieId, LedgerId
 from tallystick.errors import CorruptRecord, DiskFull, MetadataError, StorageError
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import Disk, read_file, write_atomic
@@ -71,17 +71,19 @@ def _waits(disk: Disk, path: str, now_s: float) -> Order | None:
 
 class GarbageCollection:
     """``runs`` is an endless task. ``delete`` gives the space of these ledgers back and forgets about those others that
-    they were deleted; ``told`` hears how many ledgers wait, and how many are newer than the metadata."""
+    they were deleted; ``told`` hears how many ledgers wait, and how many are newer than the metadata;
+    ``save`` makes the storage's state durable."""
 
     def __init__(
-        self, driver: MetadataDriver, rules: GarbageRules, instance: str, storage: Storage, disk: Disk, folder: str,
-        worker: Worker, recent: RecentAdds, clock: Clock, counts: Counts, events: Events, *,
+        self, driver: MetadataDriver, bookie: BookieId, rules: GarbageRules, instance: str, storage: Storage,
+        disk: Disk, folder: str, worker: Worker, recent: RecentAdds, clock: Clock, counts: Counts, events: Events, *,
         delete: Callable[[Callable[[], Sequence[LedgerId]], Collection[LedgerId]], Awaitable[int]],
-        told: Callable[[int, int], None],
+        told: Callable[[int, int], None], save: Callable[[], Awaitable[None]],
     ) -> None:  # fmt: skip
-        self._driver, self._storage, self._disk, self._worker = driver, storage, disk, worker
+        self._driver, self._bookie, self._storage, self._disk, self._worker = driver, bookie, storage, disk, worker
         self._recent, self._clock, self._counts, self._events = recent, clock, counts, events
-        self._delete, self._told = delete, told
+        self._delete, self._told, self._save_state = delete, told, save
+        self._instance = instance
         self._waiting_path = os.path.join(folder_of(folder), WAITING_FILE)
         self._order_path = os.path.join(folder_of(folder), ORDER_FILE)
         self._core = GarbageCore(rules, instance, self._stored_waiting())
@@ -96,6 +98,15 @@ class GarbageCollection:
         self._show()
 
     async def _compare(self, moment: Moment) -> None:
+        if moment.instance != self._instance:
+            return  # which the run that follows says
+        anchor = await self._driver.bookie_creation(self._bookie)
+        if anchor is None:
+            raise MetadataError("the bookie has no cookie any more", bookie=self._bookie)
+        if not self._storage.anchored(anchor):
+            self._core.waiting.ahead.clear()  # by creations of other metadata, which this is a copy of
+            with contextlib.suppress(DiskFull):  # what is noted from now on is forgotten by a crash
+                await self._save_state()
         found = self._core.compare(moment, self._storage.creations())
         if found:
             self._storage.set_ahead(self._core.waiting.ahead)

@@ -2,18 +2,19 @@
 
 ``state`` file, replaced whole at each checkpoint (temporary file, sync, rename, folder sync); integers big-endian::
 
-    magic "TALLYST2" 8 | mark 8 | journal generation 8 | next log 8 | logs 4 | ledgers 4 | deleted 4
+    magic "TALLYST2" 8 | mark 8 | journal generation 8 | next log 8 | logs 4 | ledgers 4 | deleted 4 | anchor 8
     each log: id 8                                         the entry logs that count; other log files are leftovers
     each ledger: ledger 8 | born 8 | flags 1 | key 20 | creation 8      flags: 1 fenced
     each deleted: ledger 8 | last access, ms since 1970 8 | creation 8
     CRC32C of all before 4
 
-"TALLYST1" is the same without creations, and is read, too.
+"TALLYST1" is the same without anchor and creations, and is read, too.
 
 ``mark``: journal commits up to this number are in the entry logs and in this file. ``born``: the first entry log that
 may hold entries of the ledger, so that entries of a deleted ledger do not come back in a new one with the same id.
 ``creation``: of the ledger's metadata, as a look found it; UNKNOWN before. It tells the ledger from another one that is
-given the same id later.
+given the same id later. ``anchor``: the creation of the bookie's cookie. Metadata that was copied node by node has new
+creations of everything, also of the cookie: then those that are kept say nothing, and are forgotten.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from tallystick.errors import CorruptRecord
 UNKNOWN: Creation = -1
 
 _MAGIC, _MAGIC_1 = b"TALLYST2", b"TALLYST1"
-_HEAD = struct.Struct(">8sQQQIII")
+_HEAD, _HEAD_1 = struct.Struct(">8sQQQIIIq"), struct.Struct(">8sQQQIII")
 _LOG = struct.Struct(">Q")
 _LEDGER, _LEDGER_1 = struct.Struct(">qQB20sq"), struct.Struct(">qQB20s")
 _DELETED, _DELETED_1 = struct.Struct(">qQq"), struct.Struct(">qQ")
@@ -98,10 +99,11 @@ class State:
     logs: tuple[int, ...] = ()
     ledgers: Mapping[LedgerId, bytes] = field(default_factory=dict)  # packed LedgerRecords
     deleted: Mapping[LedgerId, Deletion] = field(default_factory=dict)
+    anchor: Creation = UNKNOWN
 
     def encode(self) -> bytes:
         counts = len(self.logs), len(self.ledgers), len(self.deleted)
-        parts = [_HEAD.pack(_MAGIC, self.mark, self.generation, self.next_log, *counts)]
+        parts = [_HEAD.pack(_MAGIC, self.mark, self.generation, self.next_log, *counts, self.anchor)]
         parts += [_LOG.pack(log) for log in self.logs]
         parts += self.ledgers.values()
         parts += [_DELETED.pack(ledger, *deletion) for ledger, deletion in self.deleted.items()]
@@ -112,24 +114,28 @@ class State:
     def decode(cls, data: bytes) -> State:
         """Raises CorruptRecord."""
         body = memoryview(data)[:-4]
-        if len(data) < _HEAD.size + 4 or crc32c(body) != int.from_bytes(data[-4:], "big"):
+        if len(data) < _HEAD_1.size + 4 or crc32c(body) != int.from_bytes(data[-4:], "big"):
             raise CorruptRecord("the state file is damaged", bytes=len(data))
         if data[:8] not in (_MAGIC, _MAGIC_1):
             raise CorruptRecord("the state file is damaged, or of a newer version", bytes=len(data))
-        a_ledger, a_deleted = (_LEDGER, _DELETED) if data[:8] == _MAGIC else (_LEDGER_1, _DELETED_1)
-        _, mark, generation, next_log, logs, ledgers, deleted = _HEAD.unpack_from(body)
-        first = _HEAD.size + logs * _LOG.size
+        new = data[:8] == _MAGIC
+        head, a_ledger, a_deleted = (_HEAD, _LEDGER, _DELETED) if new else (_HEAD_1, _LEDGER_1, _DELETED_1)
+        if len(body) < head.size:
+            raise CorruptRecord("the state file is damaged", bytes=len(data))
+        _, mark, generation, next_log, logs, ledgers, deleted, *anchor = head.unpack_from(body)
+        first = head.size + logs * _LOG.size
         second = first + ledgers * a_ledger.size
         if second + deleted * a_deleted.size != len(body):
             raise CorruptRecord("the state file has another length than its counts say", bytes=len(data))
         return cls(
             mark, generation, next_log,
-            tuple(log for (log,) in _LOG.iter_unpack(body[_HEAD.size : first])),
+            tuple(log for (log,) in _LOG.iter_unpack(body[head.size : first])),
             {
                 ledger: LedgerRecord(key, born, bool(flags & _FENCED), *creation).packed(ledger)
                 for ledger, born, flags, key, *creation in a_ledger.iter_unpack(body[first:second])
             },
             {ledger: Deletion(*deletion) for ledger, *deletion in a_deleted.iter_unpack(body[second:])},
+            *anchor,
         )  # fmt: skip
 
 
@@ -143,7 +149,7 @@ class Ledgers:
     """The ledgers that this bookie has, and the ones it had."""
 
     def __init__(self, state: State) -> None:
-        self.next_log = state.next_log
+        self.next_log, self.anchor = state.next_log, state.anchor
         # Beside each ledger what the state file has of it, so that a checkpoint need not look at each of them.
         self._records = dict(state.ledgers)
         records = ((ledger, LedgerRecord.of(packed)) for ledger, packed in self._records.items())
@@ -212,6 +218,19 @@ class Ledgers:
         """What was looked at counts no more."""
         for found in self.alive.values():
             found.looked = found.compared = False
+
+    def anchored(self, anchor: Creation) -> bool:
+        """Whether the creations that are kept are of the metadata in which the bookie's cookie has this one. They are
+        forgotten if not."""
+        if anchor == self.anchor:
+            return True
+        self.anchor, self.ahead = anchor, set()
+        for ledger, found in self.alive.items():
+            found.looked = found.compared = False
+            if found.creation != UNKNOWN:
+                self.set_creation(ledger, UNKNOWN)
+        self.deleted = {ledger: Deletion(each.accessed_ms) for ledger, each in self.deleted.items()}
+        return False
 
     def touch(self, ledger: LedgerId, now_ms: int) -> None:
         """Somebody asked for a ledger that is not here: a deleted one is remembered for longer."""

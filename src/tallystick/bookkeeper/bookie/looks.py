@@ -31,7 +31,7 @@ from typing import Protocol
 from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.metadata.driver import Creation, Moment, Record
-from tallystick.bookkeeper.wire.values import LedgerId, LedgerState
+from tallystick.bookkeeper.wire.values import BookieId, LedgerId, LedgerState
 from tallystick.errors import DiskFull, MetadataError
 from tallystick.runtime.events import Events
 from tallystick.runtime.tasks import watch
@@ -121,6 +121,8 @@ class Metadata(Protocol):
 
     async def look_up(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Record | None]: ...
 
+    async def bookie_creation(self, bookie: BookieId) -> Creation | None: ...
+
 
 class Ledgers(Protocol):
     """What the bookie stores."""
@@ -128,6 +130,8 @@ class Ledgers(Protocol):
     def kept(self, ledger: LedgerId) -> Kept | None: ...
 
     def looked(self, ledger: LedgerId, creation: Creation, *, written: bool) -> None: ...
+
+    def anchored(self, anchor: Creation) -> bool: ...
 
 
 GoOn = Callable[[Verdict], None]
@@ -138,14 +142,14 @@ class Looks:
     """``hold`` requests until their ledger was looked at. ``active`` is False for a while after a look that failed."""
 
     def __init__(
-        self, metadata: Metadata, instance: str, ledgers: Ledgers, renew: Renew, reserve: Callable[[int], None],
-        flush: Callable[[], None], counts: Counts, events: Events,
+        self, metadata: Metadata, bookie: BookieId, instance: str, ledgers: Ledgers, renew: Renew,
+        reserve: Callable[[int], None], flush: Callable[[], None], counts: Counts, events: Events,
         failed: Callable[[Exception], None],
     ) -> None:  # fmt: skip
         """``renew`` forgets ids durably; ``reserve`` hears of bytes that are held here, and (negative) no longer;
         ``flush`` makes durable what ``ledgers`` were told; ``failed`` hears of an error that leaves requests without an
         answer."""
-        self._metadata, self._ledgers, self._renew = metadata, ledgers, renew
+        self._metadata, self._bookie, self._ledgers, self._renew = metadata, bookie, ledgers, renew
         self._core = LookCore(instance, ledgers.kept)
         self._reserve, self._flush, self._counts, self._events = reserve, flush, counts, events
         self._failed = failed
@@ -172,7 +176,7 @@ class Looks:
         try:
             await asyncio.sleep(0)  # what came in this turn of the loop shares the look
             while batch := self._core.next_batch():
-                self._decide(await self._renewed(await self._read(batch)))
+                self._decide(await self._renewed(await self._certain(await self._read(batch))))
         finally:
             self._looking = None
 
@@ -195,6 +199,26 @@ class Looks:
 
     def _look_again(self) -> None:
         self.active = True
+
+    async def _certain(self, judgements: dict[LedgerId, Judgement]) -> dict[LedgerId, Judgement]:
+        """Another creation tells of another ledger only in the metadata that the kept one is from. If that was copied
+        meanwhile, or nobody can say, these are looked at again, or nothing about them is answered."""
+        others = [ledger for ledger, found in judgements.items() if found.renew or found.verdict is Verdict.AMISS]
+        if not others:
+            return judgements
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                anchor = await self._metadata.bookie_creation(self._bookie)
+        except (MetadataError, TimeoutError):
+            anchor = None
+        if anchor is None:
+            return judgements | dict.fromkeys(others, Judgement(Verdict.AMISS))
+        if self._ledgers.anchored(anchor):
+            return judgements
+        self._events.emit("metadata was copied", reason="what is known of ledgers' creations is forgotten")
+        for ledger in others:
+            self._core.wanted(ledger)
+        return {ledger: found for ledger, found in judgements.items() if ledger not in others}
 
     async def _renewed(self, judgements: dict[LedgerId, Judgement]) -> dict[LedgerId, Judgement]:
         """What is to be forgotten is forgotten, or cannot be: then nothing is answered."""

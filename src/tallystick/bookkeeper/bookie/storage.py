@@ -157,6 +157,10 @@ class Storage:
                 self._ledgers.set_creation(ledger, creation)
                 self._stage(records.Noted(ledger, creation).encode())
 
+    def anchored(self, anchor: Creation) -> bool:
+        """Whether creations mean what they meant: the bookie's cookie has this one. They are forgotten if not."""
+        return self._ledgers.anchored(anchor)
+
     def creations(self) -> list[tuple[LedgerId, Creation]]:
         """Of the ledgers stored here; UNKNOWN is less than any other."""
         return [(number, found.creation) for number, found in self._ledgers.alive.items()]
@@ -258,6 +262,11 @@ class Storage:
         return commit
 
     @property
+    def checkpointed(self) -> bool:
+        """Whether the journal has nothing that a restart would replay."""
+        return self._number == self._mark and not self._staged
+
+    @property
     def checkpoint_due(self) -> bool:
         settings = self._settings
         return (
@@ -295,7 +304,7 @@ class Storage:
     def _state(self, mark: int, deleted: Mapping[LedgerId, Deletion]) -> State:
         return State(
             mark, self._journal.generation, self._ledgers.next_log,
-            tuple(self._logs.logs), self._ledgers.records(), dict(deleted),
+            tuple(self._logs.logs), self._ledgers.records(), dict(deleted), self._ledgers.anchor,
         )  # fmt: skip
 
     def enter(self) -> Iterator[None]:

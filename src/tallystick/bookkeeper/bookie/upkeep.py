@@ -104,6 +104,13 @@ class Upkeep:
             self._events.emit("entry logs not rewritten", reason=str(error))
         return len(plan.deleted)
 
+    async def save(self) -> None:
+        """Make durable what is known of ledgers, so that no replay of the journal says otherwise. Raises DiskFull."""
+        if self._storage.checkpointed:
+            await self._renew((), ())
+        else:
+            await self.checkpoint()
+
     async def renew(self, ledgers: Collection[LedgerId]) -> None:
         """Forget all about these ids: they are other ledgers' now. Raises DiskFull: they may be deleted, and remembered
         as that.

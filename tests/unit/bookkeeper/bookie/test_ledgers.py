@@ -16,7 +16,7 @@ KEY, OTHER = master_key(b"mine"), master_key(b"other")
 STATE = State(
     7, 3, 12, (4, 9),
     {1: LedgerRecord(KEY, 2, True).packed(1), 1 << 60: LedgerRecord(OTHER, 11, False, 99).packed(1 << 60)},
-    {5: Deletion(1_700_000_000_000), 6: Deletion(8, 1 << 62)},
+    {5: Deletion(1_700_000_000_000), 6: Deletion(8, 1 << 62)}, 77,
 )  # fmt: skip
 STATE_1 = (  # of the version without creations; the same but for them
     "54414c4c5953543100000000000000070000000000000003000000000000000c0000000200000002000000010000000000000004000000"
@@ -45,7 +45,16 @@ def test_the_state_of_the_version_before_is_read() -> None:
         ledger: replace(LedgerRecord.of(packed), creation=UNKNOWN).packed(ledger)
         for ledger, packed in STATE.ledgers.items()
     }
-    assert found == replace(STATE, ledgers=plain, deleted={5: Deletion(1_700_000_000_000, UNKNOWN)})
+    assert found == replace(STATE, ledgers=plain, deleted={5: Deletion(1_700_000_000_000)}, anchor=UNKNOWN)
+
+
+def test_creations_of_metadata_that_was_copied_say_nothing() -> None:
+    ledgers = Ledgers(STATE)
+    ledgers.ahead = {1 << 60}
+    assert ledgers.anchored(77) and ledgers.kept(1 << 60) == Kept(99, False, True)
+    assert not ledgers.anchored(78) and ledgers.anchored(78)
+    assert ledgers.kept(1 << 60) == Kept(UNKNOWN, False) and ledgers.kept(6) == Kept(UNKNOWN, True)
+    assert ledgers.records()[1 << 60] == LedgerRecord(OTHER, 11, False).packed(1 << 60)
 
 
 def test_an_id_is_looked_at_where_it_may_be_another_ledgers() -> None:

@@ -292,6 +292,9 @@ class NoLedgers:
 
     def looked(self, ledger: int, creation: int, *, written: bool) -> None: ...
 
+    def anchored(self, anchor: int) -> bool:
+        return True
+
 
 def looks_at(driver: Watched, heard: list[Event], failures: list[Exception] | None = None) -> Looks:
     failed = [].append if failures is None else failures.append
@@ -299,7 +302,8 @@ def looks_at(driver: Watched, heard: list[Event], failures: list[Exception] | No
     async def renew(ledgers: object) -> None: ...
 
     return Looks(
-        driver, "ours", NoLedgers(), renew, lambda size: None, lambda: None, Counts(), Events(heard.append), failed
+        driver, "b0", "ours", NoLedgers(), renew, lambda size: None, lambda: None, Counts(), Events(heard.append),
+        failed,
     )  # fmt: skip
 
 

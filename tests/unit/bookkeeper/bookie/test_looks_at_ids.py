@@ -15,7 +15,7 @@ from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.v2 import Code, Flag
 from tallystick.bookkeeper.wire.values import LedgerMetadata
-from tallystick.errors import DiskFull
+from tallystick.errors import DiskFull, StorageError
 
 BATCH = v2.BatchRead(7, -1, 1, 10, 1 << 16).encode()
 
@@ -187,3 +187,43 @@ async def test_what_cannot_be_deleted_is_not_mixed(
     assert await entries(peer) == list(range(10))
     monkeypatch.undo()
     assert await peer.code(adds(7, [3])) == Code.OK
+
+
+@pytest.mark.parametrize("runs", [False, True])
+async def test_metadata_that_was_copied_node_by_node_costs_nothing(home: Home, driver: Watched, runs: bool) -> None:
+    """All creations are new then, the cookie's, too; the bookie runs meanwhile, or starts on it."""
+    await driver.create_ledger(METADATA, 7)
+
+    async def copy() -> None:
+        cookie = await driver.read_cookie("b0")
+        assert cookie is not None
+        await driver.delete_cookie("b0", cookie.version)
+        await driver.write_cookie("b0", cookie.value, None)
+        await remade(driver, 7)
+
+    async with home.running() as bookie, talking(bookie) as peer:
+        assert {await peer.code(adds(7, [entry], b"old")) for entry in range(10)} == {Code.OK}
+        await until(lambda: bookie.storage.kept(7) != Kept(UNKNOWN, False))
+        if runs:
+            await copy()
+            bookie.storage._ledgers.look_again()
+            assert await peer.code(adds(7, [10])) == Code.OK and home.heard("metadata was copied")
+            assert await entries(peer) == list(range(10))
+    if not runs:
+        await copy()
+    async with home.running() as bookie, talking(bookie) as peer:
+        assert await peer.code(read(7, -1)) == await peer.code(adds(7, [11])) == Code.OK
+        assert await entries(peer) == list(range(10))
+        assert not home.heard("ledgers replaced") and bookie.counts.ledgers_ahead == 0
+
+
+async def test_a_new_bookie_that_is_killed_knows_its_ledgers_again(home: Home, driver: Watched) -> None:
+    await driver.create_ledger(METADATA, 7)
+    async with home.running() as bookie, talking(bookie) as peer:
+        assert {await peer.code(adds(7, [entry], b"old")) for entry in range(10)} == {Code.OK}
+        await until(lambda: bookie.storage.kept(7) != Kept(UNKNOWN, False))
+        await until(lambda: bookie.committer.idle.is_set() and not bookie.storage.staged)
+        bookie.failure.set_result(StorageError("a crash"))  # no checkpoint at the stop
+    async with home.running() as bookie:
+        assert bookie.storage.replayed.entries == 10
+        assert bookie.storage.kept(7) == Kept((await driver.look_up([7]))[7].creation, False)  # type: ignore[union-attr]
