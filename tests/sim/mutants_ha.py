@@ -390,6 +390,20 @@ HA_MUTANTS = (
         "tests/unit/rocketmq/store/test_rebuild.py",
     ),
     Mutant(
+        "a shorter tally-queues passes for a torn one",
+        STORE + "queue_state.py",
+        " or (noted[0] == self.durable[0] and self._size < noted[1])",
+        "",
+        "tests/unit/rocketmq/store/test_queue_state.py",
+    ),
+    Mutant(
+        "deletions behind a damaged batch are forgotten",
+        STORE + "queue_state.py",
+        "                state.take(decoder.decode(payload))\n",
+        "                pass\n",
+        "tests/unit/rocketmq/store/test_queue_state.py",
+    ),
+    Mutant(
         "a slave that becomes master does not go on where its master's queues ended",
         STORE + "opening.py",
         "            queues.of(topic, queue_id).advance(end)\n",

@@ -43,9 +43,7 @@ class ConsumeQueues:
         """Delete the files of queues that no checkpoint noted: those of deleted topics, or to be dispatched again."""
         for topic, queue_id in list_queues(self._disk, self._root):
             if (topic, queue_id) not in self._queues:
-                folder = os.path.join(self._root, topic, str(queue_id))
-                for name in self._disk.sizes(folder):
-                    self._disk.unlink(os.path.join(folder, name))
+                remove_files(self._disk, self._root, topic, queue_id)
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(tuple(self._queues.values()))
@@ -114,6 +112,13 @@ class ConsumeQueues:
     def close(self) -> None:
         for queue in self:
             queue.close()
+
+
+def remove_files(disk: Disk, root: str, topic: str, queue_id: int) -> None:
+    """Unlink what is in a queue's folder, if it is there."""
+    folder = os.path.join(root, topic, str(queue_id))
+    for name in disk.sizes(folder):
+        disk.unlink(os.path.join(folder, name))
 
 
 def list_queues(disk: Disk, root: str) -> Iterator[Queue]:

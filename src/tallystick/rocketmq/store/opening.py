@@ -18,7 +18,7 @@ from tallystick.errors import UsageError
 from tallystick.rocketmq.store.checkpoint import CheckpointFile, mark_running, stopped_in_order
 from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.consume_queue import UNIT
-from tallystick.rocketmq.store.consume_queues import ConsumeQueues, list_queues
+from tallystick.rocketmq.store.consume_queues import ConsumeQueues, list_queues, remove_files
 from tallystick.rocketmq.store.files import FileQueue
 from tallystick.rocketmq.store.handles import Handles
 from tallystick.rocketmq.store.index import Index
@@ -70,16 +70,21 @@ class Opening:
         disk.sync_dir(os.path.dirname(self._directory))
         self._clean = stopped_in_order(disk, self._directory)
         sidecar, checkpoint = SyncedFile(disk, self._directory), CheckpointFile(disk, self._directory)
-        state_file = QueueStateFile(disk, self._directory)
+        synced = sidecar.value
+        state_file = QueueStateFile(disk, self._directory, synced.queues if synced else (0, 0))
         known = state_file.state or QueueState()
+        if state_file.damage is not None:
+            self._events.emit(
+                "tally-queues damaged", directory=self._directory, reason=state_file.damage,
+                deletions_kept=len(known.deleted), effect="all queues are read; a deletion noted last may be forgotten",
+            )  # fmt: skip
         self._check_promotion(known)
-        trusted = self._is_trusted(known, sidecar.value)
+        trusted = state_file.damage is None and self._is_trusted(known, sidecar.value)
         files = FileQueue(disk, self._roots[COMMIT_LOG], settings.commit_log_file_bytes, self._handles, mapped=True)
         files.load(tail=sidecar.value.synced if sidecar.value else None)
         index = Index(disk, self._roots[INDEX], settings, self._handles) if settings.index else None
         self._discard = None if self._clean or sidecar.value is not None else checkpoint.value.index_ms
         lost_from = index.lost_from(self._discard) if index is not None and self._discard is not None else None
-        synced = sidecar.value
         recovered = recover_log(
             disk, files, self._roots[CONSUME_QUEUES], settings.consume_queue_file_units * UNIT.size,
             sidecar, checkpoint.value, lost_from, clean=self._clean, events=self._events,
@@ -100,6 +105,7 @@ class Opening:
         rebuild = self._rebuild(known, log, queues, index, reput)
         state_file.append(self._batch(known, queues, index, rebuild, log, dispatch_from))
         self._blank(state_file, queues)
+        sidecar.note_queues(state_file.durable)
         self._dispatch(reput, log.end)
         self._events.emit(
             "store opened", directory=self._directory, clean=self._clean, first=log.first, end=log.end,
@@ -163,7 +169,12 @@ class Opening:
         dispatch_from = recovered.dispatch_from
         if synced is not None and not any(list_queues(self._disk, self._roots[CONSUME_QUEUES])):
             dispatch_from = min(dispatch_from, log.first)  # deleted as a whole
+        for hole in known.holes:  # nothing else tells what is missing in the files of such a queue
+            dispatch_from = min(dispatch_from, log.first)
+            remove_files(self._disk, self._roots[CONSUME_QUEUES], hole.topic, hole.queue_id)
         queues.load(dispatch_from, log, repair=not self._clean)
+        for queue in queues.detach_topics(known.deleted):
+            queues.delete(queue)
         if index is not None:
             index.load(dispatch_from, discard_after_ms=self._discard)
         if synced is not None and synced.start and not known.begun:

@@ -5,6 +5,8 @@ A file of batches, one a checkpoint, each with what changed since the one before
     magic "TLYQ" 4 | payload size 4 | CRC32C of the payload 4 | payload: a ``Batch`` as MessagePack arrays
 
 A batch is written when all that it names is durable. Behind the last whole one may be a torn one, which never counted.
+One that is not whole below the size that ``tally-synced`` notes, or with whole ones behind it, is damage: the queues
+are read then, and what the others say of deletions counts.
 When the changes outgrow what they change the file is replaced by one with a single batch. The original takes no notice.
 """
 
@@ -158,16 +160,21 @@ class QueueState:
 class QueueStateFile:
     """``state`` has what the file says; None before the first batch. One thread at a time."""
 
-    def __init__(self, disk: Disk, directory: str) -> None:
+    def __init__(self, disk: Disk, directory: str, noted: tuple[int, int] = (0, 0)) -> None:
+        """``noted``: what ``durable`` was when somebody noted it last."""
         self._disk, self._path = disk, os.path.join(directory, QUEUE_STATE)
+        self.durable = (0, 0)  # the CRC of the first batch, and how many bytes are durable
+        self.damage: str | None = None  # what ``state`` may lack
         self._file: File | None = None
         self._size = self._whole_bytes = 0
         self._certain = True
         self._encoder, self.state = msgspec.msgpack.Encoder(), QueueState() if disk.exists(self._path) else None
         if self.state is not None:
-            self._load(self.state)
+            self._load(self.state, noted)
+        elif noted != (0, 0):
+            self.damage = "the file is missing"
 
-    def _load(self, state: QueueState) -> None:
+    def _load(self, state: QueueState, noted: tuple[int, int]) -> None:
         self._file = self._disk.open(self._path)
         data = memoryview(self._file.read(self._file.size(), 0))
         decoder = msgspec.msgpack.Decoder(Batch)
@@ -177,10 +184,16 @@ class QueueStateFile:
             if batch.whole:
                 self._whole_bytes = self._size
             state.take(batch)
-        if self._size < len(data):
+        self.durable = _first_crc(data), self._size
+        behind = _frames_behind(data, self._size) if self._size < len(data) else []
+        if behind or not self._size or (noted[0] == self.durable[0] and self._size < noted[1]):
+            self.damage = f"a batch is not whole, at {self._size} of {len(data)} bytes, {noted[1]} were durable"
+            for payload in behind:
+                state.take(decoder.decode(payload))
+            self.close()  # the next batch has everything, in a new file
+        elif self._size < len(data):
             self._file.truncate(self._size)
-        if not self._size:  # torn when it was new, which no rename does; or rotten
-            self.close()
+        if not self._size and not behind:
             self.state = None
 
     def append(self, batch: Batch) -> None:
@@ -204,6 +217,7 @@ class QueueStateFile:
         self._file.write([_frame(payload), payload], self._size)
         self._file.sync()
         self._size += _FRAME.size + len(payload)
+        self.durable = self.durable[0], self._size
 
     def _replace(self, payload: bytes) -> None:
         temporary = self._path + ".new"
@@ -216,6 +230,7 @@ class QueueStateFile:
         self.close()
         self._file, self._size = file, _FRAME.size + len(payload)
         self._whole_bytes = self._size
+        self.durable = crc32c(payload), self._size
 
     def close(self) -> None:
         if self._file is not None:
@@ -235,6 +250,20 @@ def read_queue_state(disk: Disk, directory: str) -> QueueState:
 
 def _frame(payload: bytes) -> bytes:
     return _FRAME.pack(_MAGIC, len(payload), crc32c(payload))
+
+
+def _first_crc(data: memoryview) -> int:
+    return int(_FRAME.unpack_from(data)[2]) if len(data) >= _FRAME.size else 0
+
+
+def _frames_behind(data: memoryview, at: int) -> list[memoryview]:
+    """Payloads of whole batches behind one that is not."""
+    found, whole = [], bytes(data)
+    while (at := whole.find(_MAGIC, at + 1)) >= 0:
+        for payload in _frames(data[at:]):
+            found.append(payload)
+            at += _FRAME.size + len(payload)
+    return found
 
 
 def _frames(data: memoryview) -> list[memoryview]:

@@ -4,6 +4,7 @@ Two slots in blocks of their own are written in turn, so one of them is whole at
 
     magic "TALLYST2" 8 | number 8 | synced 8 | tail 8 | end 8 | CRC32C of the log from synced to end 8 |
     dispatched 8 | border 8 | start 8 | file bytes 8 | CRC32C of all that 4               at 4096 and at 8192
+    magic "TLYQ" 4 | CRC32C of the first batch of tally-queues 4 | its durable bytes 8 | CRC32C of that 4, right behind
 
 Each sync of the log has a record here. The two become durable together, and nobody is told of the sync before both are;
 the next record is not written before that. So what lies below ``synced`` of the newest record was durable whatever
@@ -32,6 +33,7 @@ _FILE_BYTES = 3 * BLOCK_BYTES
 _MAGIC = b"TALLYST2"
 _RECORD = struct.Struct(">8s9q")
 _CRC = struct.Struct(">I")
+_QUEUES_MAGIC, _QUEUES = b"TLYQ", struct.Struct(">4sIq")
 _RECORD_BYTES = _RECORD.size + _CRC.size
 _OLD_MAGIC = b"TALLYST1"
 _OLD_RECORD = struct.Struct(">8s6q")
@@ -51,6 +53,7 @@ class Synced:
     border: int = 0  # a record begins here, some way before both: where the check after a start begins
     start: int = 0  # where the log began, if in the middle of a file
     file_bytes: int = 0
+    queues: tuple[int, int] = (0, 0)  # of ``tally-queues``: which one, and how many of its bytes are durable
 
     def settled(self, synced: int, tail: int) -> Synced:
         """With all durable up to ``synced``, and nothing in doubt."""
@@ -98,10 +101,20 @@ class SyncedFile:
         """A log without a byte goes on at this place. Durable when it returns."""
         self.write(replace(self._known(), dispatched=offset, border=offset, start=offset).settled(offset, offset))
 
-    def note(self, dispatched: int, border: int) -> None:
-        """What queues and index have; it also ends the doubt about the newest sync. Durable when it returns."""
+    def note(self, dispatched: int, border: int, queues: tuple[int, int] | None = None) -> None:
+        """What queues and index have; it also ends the doubt about the newest sync. Durable when it returns.
+
+        ``queues``: how much of ``tally-queues`` is durable; see ``QueueStateFile.durable``.
+        """
         with self._writing:
-            self._put(replace(self._known(), dispatched=dispatched, border=border))
+            known = self._known()
+            self._put(replace(known, dispatched=dispatched, border=border, queues=queues or known.queues))
+
+    def note_queues(self, queues: tuple[int, int]) -> None:
+        """That alone, when it changed. Durable when it returns."""
+        with self._writing:
+            if self._known().queues != queues:
+                self._put(replace(self._known(), queues=queues))
 
     def settle(self) -> None:
         """End the doubt about the newest sync, where there is one. Durable when it returns."""
@@ -143,7 +156,7 @@ def read_synced(disk: Disk, directory: str) -> Synced | None:
 
 def _newest(data: bytes) -> tuple[Synced | None, bool]:
     """The record with the highest number, and whether it is of the version before."""
-    found = [record for at in _SLOTS if (record := _decode(data[at : at + _RECORD_BYTES])) is not None]
+    found = [record for at in _SLOTS if (record := _decode(data[at : at + BLOCK_BYTES])) is not None]
     if found:
         return max(found, key=lambda record: record.number), False
     old = [record for at in _OLD_SLOTS if (record := _decode_old(data[at : at + _OLD_RECORD.size + _CRC.size]))]
@@ -155,14 +168,23 @@ def _encode(record: Synced) -> bytes:
         _MAGIC, record.number, record.synced, record.tail, record.end, record.crc, record.dispatched, record.border,
         record.start, record.file_bytes,
     )  # fmt: skip
-    return (packed + _CRC.pack(crc32c(packed))).ljust(BLOCK_BYTES, b"\0")
+    queues = _QUEUES.pack(_QUEUES_MAGIC, *record.queues)
+    return (packed + _CRC.pack(crc32c(packed)) + queues + _CRC.pack(crc32c(queues))).ljust(BLOCK_BYTES, b"\0")
 
 
 def _decode(data: bytes) -> Synced | None:
     if len(data) < _RECORD_BYTES or _CRC.unpack_from(data, _RECORD.size)[0] != crc32c(data[: _RECORD.size]):
         return None
     magic, *numbers = _RECORD.unpack_from(data)
-    return Synced(*numbers) if magic == _MAGIC else None
+    return replace(Synced(*numbers), queues=_decode_queues(data[_RECORD_BYTES:])) if magic == _MAGIC else None
+
+
+def _decode_queues(data: bytes) -> tuple[int, int]:
+    """A version before had none."""
+    if len(data) < _QUEUES.size + _CRC.size or _CRC.unpack_from(data, _QUEUES.size)[0] != crc32c(data[: _QUEUES.size]):
+        return 0, 0
+    magic, crc, durable = _QUEUES.unpack_from(data)
+    return (crc, durable) if magic == _QUEUES_MAGIC else (0, 0)
 
 
 def _decode_old(data: bytes) -> Synced | None:

@@ -91,6 +91,7 @@ class Upkeep:
             rows = [(queue, state.queues.get((queue.topic, queue.queue_id))) for queue in queues]
             gone = [row.key for queue, row in rows if row is not None and row.last_physical <= queue.last_physical]
             self._append(gone=gone, deleted=dict(self._parts.reput.deleted))
+            self._parts.sidecar.note_queues(self._parts.state.durable)
 
     def close(self) -> None:
         """Nothing is noted any more."""
@@ -107,7 +108,8 @@ class Upkeep:
         border = min(self._borders[0], dispatched)
         if known is None or (known.dispatched, known.border) != (dispatched, border) or parts.sidecar.in_doubt:
             parts.checkpoint.write(Checkpoint(last_ms, last_ms, index_ms, dispatch_from=min(dispatched, synced)))
-            parts.sidecar.note(dispatched, border)
+            parts.sidecar.note(dispatched, border, parts.state.durable)
+        parts.sidecar.note_queues(parts.state.durable)
 
     def _mark(self, queues: list[ConsumeQueue], files: list[IndexFile]) -> None:
         with self._parts.reput.lock:
