@@ -1,5 +1,6 @@
 import java.io.ByteArrayOutputStream;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -241,7 +242,8 @@ final class Driver {
     }
 
     /** One admin command as from the command line; what it printed. */
-    private Map<String, ?> admin(Lines.Arguments given) {
+    private Map<String, ?> admin(Lines.Arguments given) throws IllegalAccessException {
+        forgetCommands();
         ByteArrayOutputStream printed = new ByteArrayOutputStream();
         PrintStream before = System.out;
         System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
@@ -252,6 +254,16 @@ final class Driver {
             System.setOut(before);
         }
         return Map.of("printed", printed.toString(StandardCharsets.UTF_8));
+    }
+
+    /** Some commands keep their client, which cannot be started again: each line is run by commands of its own. */
+    private static void forgetCommands() throws IllegalAccessException {
+        for (Field field : MQAdminStartup.class.getDeclaredFields()) {
+            if (List.class.isAssignableFrom(field.getType())) {
+                field.setAccessible(true);
+                ((List<?>) field.get(null)).clear();
+            }
+        }
     }
 
     private Map<String, ?> forget(Lines.Arguments given) {
