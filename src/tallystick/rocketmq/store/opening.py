@@ -175,6 +175,10 @@ class Opening:
         queues.load(dispatch_from, log, repair=not self._clean)
         for queue in queues.detach_topics(known.deleted):
             queues.delete(queue)
+        for row in known.queues.values():
+            # No file tells what the master gave out before this store was promoted.
+            if row.end > row.filled and queues.of(row.topic, row.queue_id).filled >= row.filled:
+                queues.of(row.topic, row.queue_id).advance(row.end)
         if index is not None:
             index.load(dispatch_from, discard_after_ms=self._discard)
         if synced is not None and synced.start and not known.begun:

@@ -194,8 +194,10 @@ class MessageStore:
             return None
         self._events.emit("deletions copied", topics=len(new))
         again = [topic for topic, offset in new.items() if self._reput.refused.get(topic, -1) >= offset]
-        deletion = self._delete(new, again)
-        self._reput.go_back(min((new[topic] for topic in again), default=self.reput_offset))
+        back = min((new[topic] for topic in again), default=None)
+        deletion = self._delete(new, again, back)
+        if back is not None:
+            self._reput.go_back(back)
         return deletion
 
     def learn_ends(self, ends: Mapping[tuple[str, int], int], at: int) -> None:
@@ -212,7 +214,7 @@ class MessageStore:
         """By deleted topic the physical offset of the deletion."""
         return self._reput.deleted
 
-    def _delete(self, deleted: Mapping[str, int], again: Collection[str] = ()) -> Deletion:
+    def _delete(self, deleted: Mapping[str, int], again: Collection[str] = (), back: int | None = None) -> Deletion:
         """By topic the physical offset of the deletion. Of those to be dispatched ``again`` from there, all goes."""
         self.deletions += 1
         known = {topic: offset for topic, offset in self._reput.deleted.items() if offset > self.first}
@@ -222,7 +224,7 @@ class MessageStore:
         ends = self._appender.next_offsets
         for key in [key for key in ends if key[0] in deleted and self._queues.find(*key) is None]:
             del ends[key]
-        return Deletion(self._upkeep, self._queues, gone)
+        return Deletion(self._upkeep, self._queues, gone, back)
 
     # What was lost.
 
