@@ -364,9 +364,9 @@ HA_MUTANTS = (
     Mutant(
         "a deleted queue leaves its hole to the next of its name",
         STORE + "queue_state.py",
-        "        self.holes = [hole for hole in self.holes if self._has(hole)]\n\n    def _has",
-        "\n    def _has",
-        "tests/unit/rocketmq/store/test_rebuild.py",
+        "[hole for hole in batch.holes if self._has(hole)]",
+        "list(batch.holes)",
+        "tests/unit/rocketmq/store/test_queue_state.py",
     ),
     Mutant(
         "a queue that was read may begin anywhere",

@@ -350,6 +350,8 @@ class Life:
             self.check()
             return
         self.counts = [min(count) for count in zip(self.counts, node.ends, strict=True)]  # its first pull tells it
+        # An offset beyond the end of a log that lost its tail is cut, also one that was set on purpose.
+        self.set_to = [None if at is None else min(at, end) for at, end in zip(self.set_to, node.ends, strict=True)]
         if not self.flaky and any(
             table not in states for table, states in zip(_tables(node), self.states, strict=True)
         ):

@@ -5,9 +5,9 @@ from tallystick.errors import UsageError
 
 
 def test_the_option_wins_over_the_variable(monkeypatch):
-    monkeypatch.setenv("TALLY_URI", "memory://variable")
-    assert Service("memory://option").resolve() == "memory://option"
-    assert Service().resolve() == "memory://variable"
+    monkeypatch.setenv("TALLY_URI", "sqlite:///variable")
+    assert Service("sqlite:///option").resolve() == "sqlite:///option"
+    assert Service().resolve() == "sqlite:///variable"
 
 
 def test_a_password_is_the_file_without_its_last_line_break(tmp_path, monkeypatch):
