@@ -38,6 +38,7 @@ final class Driver {
     private static final int PULL = 32;
     private static final int RETRIES = 40;
     private static final int RETRY_MS = 250;
+    private static final long AWAIT_LISTENER_MS = 10_000;
 
     private final Clients clients = new Clients();
     private final Map<String, DefaultMQPushConsumer> pushed = new HashMap<>();
@@ -206,6 +207,8 @@ final class Driver {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         clients.configure(consumer, given.text("ns"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        // By default it leaves without waiting for the listener's last return, and that batch stays uncommitted.
+        consumer.setAwaitTerminationMillisWhenShutdown(AWAIT_LISTENER_MS);
         consumer.subscribe(given.text("topic"), given.text("tags", "*"));
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             found.add(messages);
