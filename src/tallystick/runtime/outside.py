@@ -8,6 +8,7 @@ from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events
 from tallystick.runtime.network import Network
+from tallystick.runtime.worker import ThreadWorker, Workers
 
 
 @dataclass(frozen=True)
@@ -19,3 +20,4 @@ class Outside:
     clock: Clock
     events: Events
     open_files: int = 1024  # that the process may have
+    workers: Workers = ThreadWorker

@@ -1,4 +1,4 @@
-"""A thread for calls that wait for the disk."""
+"""Calls that wait for the disk, beside the event loop: on a thread; the simulator has a delay with the same methods."""
 
 from __future__ import annotations
 
@@ -7,34 +7,23 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
 Job = tuple[Callable[[], Any], Callable[[Any, Exception | None], None]]
 
 
-class Worker:
-    """One thread that runs calls in order; each outcome arrives on the event loop that made the worker.
-
-    Leaner than an executor: a commit is submitted and reported without a future. The thread waits for a byte in a pipe:
-    the write lets go of the interpreter at the moment when the thread wants it, which the lock of a queue does not.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._jobs: deque[Job | None] = deque()
-        self._listening, self._bell = os.pipe()  # a byte a job
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._thread.start()
+class Worker(Protocol):
+    """Runs calls in order, one at a time; each outcome arrives on the event loop that made the worker."""
 
     def submit(self, call: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
         """``done`` gets the result, or the exception."""
-        self._put((call, done))
+        ...
 
     async def run(self, call: Callable[[], T]) -> T:
         """The same, awaited. The call runs to its end even when the caller is cancelled."""
-        outcome: asyncio.Future[Any] = self._loop.create_future()
+        outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def done(result: T | None, error: Exception | None) -> None:
             if outcome.cancelled():
@@ -48,7 +37,31 @@ class Worker:
         return await outcome  # type: ignore[no-any-return]  # a Future[T] made from Any
 
     def close(self) -> None:
-        """Finish what was submitted, then end the thread."""
+        """Finish what was submitted; take nothing more."""
+        ...
+
+
+Workers = Callable[[str], Worker]  # makes a worker; the name is for those who look at threads
+
+
+class ThreadWorker(Worker):
+    """A thread.
+
+    Leaner than an executor: a commit is submitted and reported without a future. The thread waits for a byte in a pipe:
+    the write lets go of the interpreter at the moment when the thread wants it, which the lock of a queue does not.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._jobs: deque[Job | None] = deque()
+        self._listening, self._bell = os.pipe()  # a byte a job
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, call: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
+        self._put((call, done))
+
+    def close(self) -> None:
         self._put(None)
         self._thread.join()
         os.close(self._listening)

@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from tallystick.runtime.worker import Worker
+from tallystick.runtime.worker import ThreadWorker
 
 
 async def test_calls_run_in_order_on_one_thread_of_their_own() -> None:
-    worker = Worker("test")
+    worker = ThreadWorker("test")
     ran: list[tuple[int, str]] = []
 
     def call(number: int) -> int:
@@ -27,7 +27,7 @@ async def test_calls_run_in_order_on_one_thread_of_their_own() -> None:
 
 
 async def test_an_exception_reaches_the_caller_and_the_thread_goes_on() -> None:
-    worker = Worker("test")
+    worker = ThreadWorker("test")
 
     def broken() -> None:
         raise ValueError("broken")
@@ -39,7 +39,7 @@ async def test_an_exception_reaches_the_caller_and_the_thread_goes_on() -> None:
 
 
 async def test_close_finishes_what_was_submitted_even_if_nobody_waits_for_it() -> None:
-    worker = Worker("test")
+    worker = ThreadWorker("test")
     gate, ran = threading.Event(), []
     waiting = asyncio.ensure_future(worker.run(gate.wait))
     await asyncio.sleep(0)

@@ -41,7 +41,6 @@ from tallystick.runtime.health import HealthPages, serve_health
 from tallystick.runtime.network import Listener
 from tallystick.runtime.outside import Outside
 from tallystick.runtime.tasks import watch
-from tallystick.runtime.worker import Worker
 
 Address = tuple[str, int]
 
@@ -118,7 +117,7 @@ class Bookie:
 
     async def _open_storage(self) -> None:
         settings, outside = self._settings, self._outside
-        self._worker, self._journal_worker = Worker("tally-upkeep"), Worker("tally-journal")
+        self._worker, self._journal_worker = outside.workers("tally-upkeep"), outside.workers("tally-journal")
         self._stack.callback(self._worker.close)
         self._stack.callback(self._journal_worker.close)
         journal = os.path.join(folder_of(settings.journal_dir), "journal")

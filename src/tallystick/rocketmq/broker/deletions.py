@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tallystick.errors import StorageError
 from tallystick.rocketmq.store.deletion import Deletion
 from tallystick.runtime.events import Events
-from tallystick.runtime.worker import Worker
+from tallystick.runtime.worker import ThreadWorker
 
 Done = Callable[[Exception | None], None]
 Finish = Callable[[Deletion, Done], None]  # calls ``done`` when it is durable, or with the reason why it is not
@@ -17,7 +17,7 @@ class Deletions:
     """``close`` it before the store."""
 
     def __init__(self, events: Events) -> None:
-        self._events, self._worker = events, Worker("tally-delete")
+        self._events, self._worker = events, ThreadWorker("tally-delete")
 
     def finish(self, deletion: Deletion, done: Done) -> None:
         """As ``Finish``. The files go afterwards; nobody waits for that."""

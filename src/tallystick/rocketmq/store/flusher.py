@@ -14,7 +14,7 @@ from functools import partial
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.tasks import watch
-from tallystick.runtime.worker import Worker
+from tallystick.runtime.worker import ThreadWorker
 
 MAINTAIN_S = 1.0
 
@@ -30,8 +30,8 @@ class Flusher:
         self._store, self._clock, self._interval_s = store, clock, interval_ms / 1000
         self._flushed, self._failed = flushed, failed
         # Upkeep syncs many files and must not delay those who wait for a flush.
-        self._flushing = Worker("tally-flush")
-        self._maintaining = Worker("tally-maintain")
+        self._flushing = ThreadWorker("tally-flush")
+        self._maintaining = ThreadWorker("tally-maintain")
         self._busy = self._again = self._closed = False
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -10,7 +10,7 @@ from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.store.values import Arrival
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.tasks import watch
-from tallystick.runtime.worker import Worker
+from tallystick.runtime.worker import ThreadWorker, Worker
 
 _RETRY_S = 1.0  # while the disk is full
 
@@ -29,7 +29,7 @@ class Rebuilder:
 
     def start(self) -> None:
         if self._store.rebuilding:
-            self._worker = Worker("tally-rebuild")
+            self._worker = ThreadWorker("tally-rebuild")
             self._task = asyncio.create_task(self._run(self._worker))
             watch([self._task], self._failed)
 
