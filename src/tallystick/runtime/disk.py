@@ -77,6 +77,12 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class Lock(Protocol):
+    """A folder that is held."""
+
+    def release(self) -> None: ...
+
+
 class Disk(Protocol):
     """A file system. Paths are absolute strings. New names and renames are durable only after ``sync_dir``."""
 
@@ -123,6 +129,10 @@ class Disk(Protocol):
         ...
 
     def usage(self, path: str) -> Usage: ...
+
+    def lock(self, path: str) -> Lock:
+        """Hold a folder for this process, as ``FolderLock``. Raises UsageError when another process holds it."""
+        ...
 
     def beside(self, name: str) -> Beside:
         """To wait for two files at the same time. ``name`` is for those who look at threads."""
@@ -315,6 +325,9 @@ class OsDisk:
             found = os.statvfs(path)
         free, reserved = found.f_bavail, max(0, found.f_bfree - found.f_bavail)
         return Usage(found.f_blocks * found.f_frsize, free * found.f_frsize, reserved * found.f_frsize)
+
+    def lock(self, path: str) -> Lock:
+        return FolderLock(path)
 
     def beside(self, name: str) -> Beside:
         return ThreadBeside(name)

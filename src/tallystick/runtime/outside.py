@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events
 from tallystick.runtime.network import Network
+from tallystick.runtime.rng import Random, system_random
 from tallystick.runtime.worker import ThreadWorker, Workers
 
 
@@ -21,3 +22,4 @@ class Outside:
     events: Events
     open_files: int = 1024  # that the process may have
     workers: Workers = ThreadWorker
+    random: Random = field(default_factory=system_random)

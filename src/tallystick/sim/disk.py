@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from tallystick.errors import DiskFull, StorageError
+from tallystick.errors import DiskFull, StorageError, UsageError
 from tallystick.runtime.disk import BLOCK_BYTES, Buffer, Usage
 
 
@@ -165,6 +165,18 @@ class _InTurn:
         """There is no thread."""
 
 
+class _FolderLock:
+    """Held until it is released, or its process is dead."""
+
+    def __init__(self, locks: dict[str, _FolderLock], path: str) -> None:
+        self._locks, self._path = locks, path
+        locks[path] = self
+
+    def release(self) -> None:
+        if self._locks.get(self._path) is self:
+            del self._locks[self._path]
+
+
 class SimDisk:
     """See the module. ``crash_at`` is the number of the operation that the crash interrupts; ``fault`` may refuse one.
 
@@ -182,6 +194,7 @@ class SimDisk:
         self._durable: dict[str, _Node] = {"/": None}
         self._pending: dict[str, list[_Link | _Unlink]] = {}
         self._inodes: list[_Inode] = []
+        self._locks: dict[str, _FolderLock] = {}
 
     # What happens to it.
 
@@ -189,6 +202,7 @@ class SimDisk:
         """The process died; all that it wrote is still in the page cache."""
         self.life += 1
         self._stopped, self.crash_at = False, None
+        self._locks.clear()
         for inode in self._inodes:
             inode.cached = bytearray(inode.cached)  # what it mapped is its own no more
 
@@ -332,6 +346,11 @@ class SimDisk:
 
     def usage(self, path: str) -> Usage:
         return Usage(self.capacity, max(0, self.capacity - self._used()))
+
+    def lock(self, path: str) -> _FolderLock:
+        if path in self._locks:
+            raise UsageError("another process uses this folder", path=path)
+        return _FolderLock(self._locks, path)
 
     def beside(self, name: str) -> _InTurn:
         return _InTurn(self.random)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tallystick.errors import DiskFull, StorageError
+from tallystick.errors import DiskFull, StorageError, UsageError
 from tallystick.runtime.disk import BLOCK_BYTES, Disk, OsDisk, read_file, write_atomic
 from tallystick.sim.disk import Crashed, SimDisk
 
@@ -44,6 +44,25 @@ def test_files_behave_alike(home: tuple[Disk, str]) -> None:
             missing()
     with pytest.raises(StorageError):
         disk.open(f"{folder}/no/f", create=True)
+
+
+def test_a_folder_is_held_by_one(home: tuple[Disk, str]) -> None:
+    disk, folder = home
+    held = disk.lock(folder)
+    with pytest.raises(UsageError, match="another process uses this folder"):
+        disk.lock(folder)
+    held.release()
+    disk.lock(folder).release()
+
+
+def test_a_lock_dies_with_its_process() -> None:
+    disk = SimDisk(random.Random(1))
+    before = disk.lock("/")
+    disk.kill()
+    disk.lock("/")
+    before.release()
+    with pytest.raises(UsageError):
+        disk.lock("/")
 
 
 def test_whole_blocks_written_directly_are_read_like_others(home: tuple[Disk, str]) -> None:

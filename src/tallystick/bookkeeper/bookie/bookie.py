@@ -33,10 +33,9 @@ from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.bookie.upkeep import Listing, Upkeep
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Registration
-from tallystick.bookkeeper.metadata.open import open_driver
+from tallystick.bookkeeper.metadata.open import Connect, open_driver
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, Endpoint
 from tallystick.errors import DiskFull, MetadataConflict, StorageError, UsageError
-from tallystick.runtime.disk import FolderLock
 from tallystick.runtime.health import HealthPages, serve_health
 from tallystick.runtime.network import Listener
 from tallystick.runtime.outside import Outside
@@ -45,12 +44,14 @@ from tallystick.runtime.tasks import watch
 Address = tuple[str, int]
 
 
-async def start_bookie(settings: BookieSettings, outside: Outside, storage: StorageSettings | None = None) -> Bookie:
-    """A bookie that is registered and answers; ``stop`` it.
+async def start_bookie(
+    settings: BookieSettings, outside: Outside, storage: StorageSettings | None = None, connect: Connect = open_driver
+) -> Bookie:
+    """A bookie that is registered and answers; ``stop`` it. ``connect`` opens the metadata that the settings name.
 
     Raises UsageError (settings, folder in use, port), InvalidCookie, StorageError, MetadataError.
     """
-    bookie = Bookie(settings, outside, storage or StorageSettings())
+    bookie = Bookie(settings, outside, storage or StorageSettings(), connect)
     try:
         await bookie._start()
     except BaseException:
@@ -62,8 +63,11 @@ async def start_bookie(settings: BookieSettings, outside: Outside, storage: Stor
 class Bookie:
     """Made by ``start_bookie``. ``failure`` gets an exception when it cannot go on; ``stop`` it in any case."""
 
-    def __init__(self, settings: BookieSettings, outside: Outside, storage_settings: StorageSettings) -> None:
+    def __init__(
+        self, settings: BookieSettings, outside: Outside, storage_settings: StorageSettings, connect: Connect
+    ) -> None:
         self._settings, self._outside, self._storage_settings = settings, outside, storage_settings
+        self._connect = connect
         self._addresses = addresses_of(settings)
         self._stack = AsyncExitStack()  # what to undo, newest first
         self._tasks: list[asyncio.Task[None]] = []
@@ -96,7 +100,7 @@ class Bookie:
         settings, outside = self._settings, self._outside
         self._lock_folders()
         await self._bind()
-        self.driver = await open_driver(settings.metadata_uri, session_timeout_s=settings.session_timeout_s)
+        self.driver = await self._connect(settings.metadata_uri, session_timeout_s=settings.session_timeout_s)
         self._stack.push_async_callback(self.driver.close)
         if await check_cookies(self.driver, outside.disk, self.id, settings.journal_dir, settings.ledger_dir):
             outside.events.emit("cookie written", bookie=self.id, reason="new bookie, empty folders")
@@ -113,7 +117,7 @@ class Bookie:
     def _lock_folders(self) -> None:
         for folder in self._folders:
             self._outside.disk.makedirs(folder_of(folder))
-            self._stack.callback(FolderLock(folder_of(folder)).release)
+            self._stack.callback(self._outside.disk.lock(folder_of(folder)).release)
 
     async def _open_storage(self) -> None:
         settings, outside = self._settings, self._outside
@@ -123,7 +127,9 @@ class Bookie:
         journal = os.path.join(folder_of(settings.journal_dir), "journal")
         ledgers = os.path.join(folder_of(settings.ledger_dir), "ledgers")
         self.storage = await self._worker.run(
-            lambda: Storage.open(outside.disk, journal, ledgers, self._storage_settings, clock=outside.clock)
+            lambda: Storage.open(
+                outside.disk, journal, ledgers, self._storage_settings, clock=outside.clock, random=outside.random
+            )
         )
         self._stack.push_async_callback(self._close_storage)
         if (replayed := self.storage.replayed).commits:

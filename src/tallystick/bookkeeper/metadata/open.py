@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.uri import MemoryUri, SqliteUri, parse
 from tallystick.runtime.extras import require
+
+
+class Connect(Protocol):
+    """Opens the metadata at a URI, as ``open_driver`` does."""
+
+    async def __call__(self, uri: str, *, session_timeout_s: float) -> MetadataDriver: ...
 
 
 async def open_driver(uri: str, *, session_timeout_s: float = 10.0) -> MetadataDriver:
