@@ -23,7 +23,7 @@ from tallystick.rocketmq.ha.status import FollowStatus
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.wire.ha import MasterHello
 from tallystick.rocketmq.wire.remoting import Command
-from tallystick.rocketmq.wire.values import GroupConfig, TopicConfig
+from tallystick.rocketmq.wire.values import GroupConfig, RequestCode, TopicConfig
 from tallystick.runtime.events import Events
 from tallystick.sim.cores import Outcome
 from tallystick.sim.disk import Crashed
@@ -157,8 +157,18 @@ class Life:
             promised = node is self.master or node.resets(queue_id) == self.master.resets(queue_id)
             if promised:
                 self.set_to[queue_id] = None
+            if node is self.master:
+                self._regain_group()
             node.commit(queue_id, position, promised=promised)
             self.check()
+
+    def _regain_group(self) -> None:
+        """The master gets a pull, which makes the group if it was killed before it had saved it."""
+        groups = self.master.tables.groups.all
+        if GROUP not in groups:
+            after = {**groups, GROUP: GroupConfig(GROUP)}
+            self.known.append(after)
+            self.states[1].append(after)
 
     def _operate(self) -> None:
         if self.master.up:
@@ -289,6 +299,8 @@ class Life:
         if self.stranger is not None:
             answer = self.stranger.answer(asked.command)
         elif self.master.up and not self.world.chance(self.lost):
+            if asked.command.code == RequestCode.PULL_MESSAGE:
+                self._regain_group()
             told = self.master.answer(asked.command)
             self._forget_told()
             answer = answer if self.world.chance(self.lost) else told
@@ -357,6 +369,8 @@ class Life:
         ):
             raise Violation("saved: the master came back with another table than it had")
         self._saved()
+        if TOPIC not in node.tables.topics.all:  # who made it had no answer before it was lost, and makes it again
+            self._change(node.tables.topics.all, TOPIC, TopicConfig(TOPIC, QUEUES, QUEUES))
         self.check()
 
     # What must be true

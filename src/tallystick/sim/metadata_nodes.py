@@ -11,8 +11,12 @@ from tallystick.rocketmq.broker.answers import Later
 from tallystick.rocketmq.broker.clients import Clients
 from tallystick.rocketmq.broker.config_files import ConfigFiles
 from tallystick.rocketmq.broker.locks import QueueLocks
+from tallystick.rocketmq.broker.master_tables import pull_at
 from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPages
+from tallystick.rocketmq.broker.offsets import Commit
 from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.broker.pull_rules import check
+from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.broker.registration import Identity
 from tallystick.rocketmq.broker.saver import PERIOD_S as SAVE_S
 from tallystick.rocketmq.broker.saves import Done
@@ -21,7 +25,7 @@ from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.wire.bodies import HaStatus
-from tallystick.rocketmq.wire.headers import UpdateOffsetHeader
+from tallystick.rocketmq.wire.headers import PullHeader, UpdateOffsetHeader
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
 from tallystick.runtime.events import Events
@@ -66,13 +70,12 @@ class Node:
         tables.changed = self._changed
         self.instance = f"{self.name}-{self.life}"
         identity = Identity("c0", "b0", int(slave), "127.0.0.1:22500", "127.0.0.1:22501", self.instance)
-        self.admin = Admin(
-            Parts(
-                self.settings, identity, clock, events, cast("MessageStore", None), tables.topics, tables.groups,
-                tables.offsets, tables.delays, Clients(), QueueLocks(), lambda: HaStatus(not slave, 0),
-                _Unwaited(), {OFFSETS: OffsetPages(tables.offsets)},
-            )
+        self.parts = Parts(
+            self.settings, identity, clock, events, cast("MessageStore", None), tables.topics, tables.groups,
+            tables.offsets, tables.delays, Clients(), QueueLocks(), lambda: HaStatus(not slave, 0),
+            _Unwaited(), {OFFSETS: OffsetPages(tables.offsets)},
         )  # fmt: skip
+        self.admin = Admin(self.parts)
         self.up = True
         # Of several commits to a queue an earlier one may be what was saved.
         self.own = {queue: min(self.own[queue], offset) for queue, offset in self.sure_own.items()}
@@ -132,10 +135,11 @@ class Node:
         return not failed
 
     def commit(self, queue_id: int, offset: int, *, promised: bool) -> None:
-        """As a consumer asks for it; a slave that has copied nothing yet refuses.
+        """As a consumer does it, which pulls before; a slave that has copied nothing yet refuses.
 
         ``promised``: what is committed on the slave is never set back.
         """
+        self.answer(request(RequestCode.PULL_MESSAGE, pull_at(Commit(TOPIC, GROUP, queue_id, offset)).to_fields()))
         header = UpdateOffsetHeader(consumer_group=GROUP, topic=TOPIC, queue_id=queue_id, commit_offset=offset)
         taken = self.answer(request(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_fields())).code == 0
         if taken and self.settings.is_slave:
@@ -158,11 +162,29 @@ class Node:
         self.sure_own.pop(queue_id, None)
 
     def answer(self, command: Command) -> Command:
+        if command.code == RequestCode.PULL_MESSAGE:
+            return self._pull(command)
         answer = self.admin.handle(cast("Link", _Caller()), command)
         if not isinstance(answer, Later):
             return answer
         answer.when(lambda: None)
         return answer.command
+
+    def _pull(self, command: Command) -> Command:
+        """Where groups make themselves it makes its group. There are no messages here."""
+        parts = self.parts
+        allowed = check(
+            PullHeader.of(command),
+            command.code,
+            _Caller.peer,
+            parts.settings,
+            parts.topics,
+            parts.groups,
+            parts.clients,
+        )
+        if isinstance(allowed, Refusal):
+            return command.answer(allowed.code, allowed.remark)
+        return command.answer(ResponseCode.PULL_NOT_FOUND)
 
 
 class _Unwaited:

@@ -159,7 +159,10 @@ class MasterTables:
         return int(number)
 
     async def tell(self, commit: Commit) -> int:
-        """A commit that was made at this slave; the code of the answer."""
+        """A commit that was made at this slave; the code of the answer.
+
+        If the master has no such group, the code is that of the pull which was to make it.
+        """
         header = headers.UpdateOffsetHeader(
             consumer_group=commit.group,
             topic=commit.topic,
@@ -170,8 +173,10 @@ class MasterTables:
         answer = await self._ask(request(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_fields()))
         if answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
             # A group that began here: as any consumer's, its first pull makes it, if the master likes.
-            await self._ask(request(RequestCode.PULL_MESSAGE, _pull_at(commit).to_fields()))
+            pulled = await self._ask(request(RequestCode.PULL_MESSAGE, pull_at(commit).to_fields()))
             answer = await self._ask(request(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_fields()))
+            if answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                return pulled.code  # a broker that forbids reads for a while may make the group later
         return answer.code
 
     async def pages(self, table: str) -> AsyncIterator[tuple[bool, Body]]:
@@ -234,7 +239,7 @@ class MasterTables:
         return await self._client.ask(self._address, command, ANSWER_S)
 
 
-def _pull_at(commit: Commit) -> headers.PullHeader:
+def pull_at(commit: Commit) -> headers.PullHeader:
     return headers.PullHeader(
         consumer_group=commit.group, topic=commit.topic, queue_id=commit.queue_id, queue_offset=commit.offset,
         max_msg_nums=1, sys_flag=PullFlag.SUBSCRIPTION, commit_offset=0, suspend_timeout_millis=0, subscription="*",

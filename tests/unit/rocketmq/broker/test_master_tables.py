@@ -12,7 +12,7 @@ from tallystick.rocketmq.broker import master_tables, offset_pages, slices
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import OffsetTable, OffsetTablePart
 from tallystick.rocketmq.wire.remoting import Command
-from tallystick.rocketmq.wire.values import DataVersion, RequestCode, TopicConfig
+from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, RequestCode, ResponseCode, TopicConfig
 
 # Whose tables (``copy_proof``)
 
@@ -183,6 +183,24 @@ async def test_h13_only_for_a_group_that_the_master_lacks_it_is_made_by_a_pull(
     slave.tables.offsets.commit("T", "g", 0, 7)
     await slave.copy(master)
     assert [one for one in master.asked if one in (11, 15)] == asked
+
+
+@pytest.mark.rule("H13")
+@pytest.mark.parametrize(("pulled", "kept"), [(ResponseCode.NO_PERMISSION, 7), (26, None), (1, 7)])
+async def test_h13_a_group_that_the_master_may_make_later_keeps_its_commits(
+    master: Master, slave: Slave, pulled: int, kept: int | None
+) -> None:
+    """A broker may forbid reads for a while: the pull makes no group then, and says why."""
+    slave.tables.offsets.commit("T", "g", 0, 7)
+    master.react[15] = lambda command: command.answer(26)
+    master.react[11] = lambda command: command.answer(pulled)
+    assert await slave.copy(master) == {}
+    assert slave.tables.offsets.get("T", "g", 0) == kept
+    master.tables.topics.put(TopicConfig("T", 1, 1))
+    master.tables.groups.put(GroupConfig("g"))
+    master.react.clear()
+    assert await slave.copy(master) == {}
+    assert master.tables.offsets.get("T", "g", 0) == kept
 
 
 @pytest.mark.rule("H12")

@@ -176,6 +176,7 @@ async def test_h13_consumers_that_are_back_at_the_master_are_not_set_back(master
 async def test_a_commit_that_the_master_refuses_holds_up_no_other(master: Master, slave: Slave) -> None:
     master.tables.topics.put(TopicConfig("T", 1, 1))
     master.tables.groups.put(GroupConfig("g"))
+    master.react[RequestCode.PULL_MESSAGE] = lambda command: command.answer(26)  # groups do not make themselves
     slave.tables.offsets.commit("Gone", "g", 0, 4)
     slave.tables.offsets.commit("T", "other", 0, 4)
     slave.tables.offsets.commit("T", "g", 0, 4)
