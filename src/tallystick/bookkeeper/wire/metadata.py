@@ -22,6 +22,7 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from tallystick.bookkeeper.wire.formats_pb2 import LedgerMetadataFormat
+from tallystick.bookkeeper.wire.texts import texts
 from tallystick.bookkeeper.wire.values import NO_CUSTOM, NO_ENTRY, DigestType, Fragment, LedgerMetadata, LedgerState
 from tallystick.errors import MetadataError, UsageError
 
@@ -146,7 +147,7 @@ def _from_message(message: LedgerMetadataFormat, version: int, ctime_ms: int | N
         ensemble_size=message.ensembleSize,
         write_quorum=message.quorumSize,
         ack_quorum=message.ackQuorumSize if message.HasField("ackQuorumSize") else message.quorumSize,
-        fragments=tuple(Fragment(_entry_id(each.firstEntryId), tuple(each.ensembleMember)) for each in message.segment),
+        fragments=tuple(Fragment(_entry_id(each.firstEntryId), texts(each.ensembleMember)) for each in message.segment),
         digest_type=DigestType(message.digestType) if has_password else DigestType.CRC32,
         password=message.password,
         state=state,
@@ -162,7 +163,8 @@ def _from_message(message: LedgerMetadataFormat, version: int, ctime_ms: int | N
 
 
 def _custom(message: LedgerMetadataFormat) -> Mapping[str, bytes]:
-    return MappingProxyType({each.key: each.value for each in message.customMetadata})
+    keys = texts(each.key for each in message.customMetadata)
+    return MappingProxyType(dict(zip(keys, [each.value for each in message.customMetadata], strict=True)))
 
 
 def _entry_id(number: int) -> int:

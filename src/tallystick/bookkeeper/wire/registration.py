@@ -12,6 +12,7 @@ from types import MappingProxyType
 from google.protobuf.message import DecodeError
 
 from tallystick.bookkeeper.wire.formats_pb2 import BookieServiceInfoFormat
+from tallystick.bookkeeper.wire.texts import texts
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, Endpoint
 from tallystick.errors import MetadataError, UsageError
 
@@ -50,11 +51,9 @@ def decode(data: bytes, bookie: BookieId) -> BookieInfo:
         message = BookieServiceInfoFormat.FromString(data)
         if not message.IsInitialized():
             raise ValueError("fields are missing")
-        endpoints = tuple(
-            Endpoint(each.id, each.host, each.port, each.protocol, tuple(each.auth), tuple(each.extensions))
-            for each in message.endpoints
-        )
-        return BookieInfo(endpoints, MappingProxyType(dict(message.properties)))
+        properties = dict(message.properties)
+        texts((*properties, *properties.values()))
+        return BookieInfo(tuple(map(_to_endpoint, message.endpoints)), MappingProxyType(properties))
     except (DecodeError, ValueError) as error:
         raise MetadataError(f"a registration is damaged: {error}", bookie=bookie) from error
 
@@ -65,6 +64,11 @@ def decode_or_empty(data: bytes, bookie: BookieId) -> BookieInfo:
         return decode(data, bookie)
     except MetadataError:
         return BookieInfo(())
+
+
+def _to_endpoint(message: BookieServiceInfoFormat.Endpoint) -> Endpoint:
+    name, host, protocol = texts((message.id, message.host, message.protocol))
+    return Endpoint(name, host, message.port, protocol, texts(message.auth), texts(message.extensions))
 
 
 def _from_id(bookie: BookieId) -> BookieInfo:

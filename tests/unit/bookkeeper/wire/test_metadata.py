@@ -130,6 +130,13 @@ def test_damaged_metadata_is_an_error_that_says_where(data):
     assert caught.value.where == "/ledgers/00/0000/L0001"
 
 
+@pytest.mark.parametrize("text", [b"a-bookie", b"a-key"])
+def test_a_text_that_is_not_utf_8_is_damage(text):
+    data = encode(replace(OPEN, fragments=(Fragment(0, ("b1", "b2", "a-bookie")),), custom={"a-key": b"x"}))
+    with pytest.raises(MetadataError, match="damaged"):
+        decode(data.replace(text, b"\x80" + text[1:]))
+
+
 @given(st.data())
 def test_no_damage_is_any_other_error(data):
     whole = encode(OPEN)
@@ -140,7 +147,7 @@ def test_no_damage_is_any_other_error(data):
         )
     )
     with contextlib.suppress(MetadataError):
-        decode(hurt)
+        assert decode(encode(decode(hurt))) == decode(hurt), "what is taken is metadata that can be stored again"
 
 
 @pytest.mark.parametrize(

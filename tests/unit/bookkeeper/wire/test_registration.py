@@ -36,6 +36,14 @@ def test_damaged_registrations(data):
     assert decode_or_empty(data, "bookie-1") == BookieInfo(())
 
 
+@pytest.mark.parametrize("text", [b"an-id", b"host-1", b"a-protocol", b"auth-1", b"extension-1", b"key-1", b"value-1"])
+def test_a_text_that_is_not_utf_8_is_damage(text):
+    endpoint = Endpoint("an-id", "host-1", 1, "a-protocol", ("auth-1",), ("extension-1",))
+    data = encode(BookieInfo((endpoint,), {"key-1": "value-1"}))
+    with pytest.raises(MetadataError):
+        decode(data.replace(text, b"\x80" + text[1:]), "bookie-1")
+
+
 @pytest.mark.parametrize("port", [1 << 31, "3181"])
 def test_what_cannot_be_stored_is_refused(port):
     with pytest.raises(UsageError):

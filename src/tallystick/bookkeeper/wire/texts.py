@@ -1,0 +1,13 @@
+"""Texts of protobuf messages: the Python library gives one that is not UTF-8 as bytes, and calls it a string."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def texts(values: Iterable[str]) -> tuple[str, ...]:
+    """The values themselves. Raises ValueError when one is not UTF-8."""
+    checked = tuple(values)
+    if bytes in map(type, checked):
+        raise ValueError("a text is not UTF-8")
+    return checked
