@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 import pytest
 
@@ -82,12 +83,17 @@ async def test_ids_that_are_none_are_refused(cluster, bookie):
 async def test_a_closing_client_takes_its_bookies_along(cluster):
     one, other = await cluster.connect(), await cluster.connect()
     await one.register("bookie-1", INFO)
+    await other.register("bookie-2", INFO)
+    assert list((await other.bookies()).writable) == ["bookie-1", "bookie-2"]
     await one.close()
 
-    async def empty() -> bool:
-        return not (await other.bookies()).writable
+    async def gone() -> bool:
+        return (await other.bookies()).find("bookie-1") is None
 
-    await until(empty)
+    await until(gone)
+    assert await other.bookies() == Bookies({"bookie-2": INFO}), "of others' bookies none goes along"
+    taken = await other.register("bookie-1", INFO)  # the place is free
+    assert not taken.lost.is_set()
 
 
 async def test_read_only_and_back(cluster):
@@ -189,22 +195,26 @@ async def test_replacing_ends_the_other_registration(cluster, read_only):
 
 async def test_watchers_hear_of_bookies(cluster):
     one, other = await cluster.connect(), await cluster.connect()
-    heard = {"one": 0, "other": 0}
+    calls = {"one": 0, "other": 0}
 
     def count(name: str) -> None:
-        heard[name] += 1
+        calls[name] += 1
+
+    async def seen_after(change: Awaitable[object]) -> list[Bookies]:
+        """What both see when both have been called."""
+        before = dict(calls)
+        await change
+        await until(lambda: calls["one"] > before["one"] and calls["other"] > before["other"])
+        return [await one.bookies(), await other.bookies()]
 
     one.watch_bookies(lambda: count("one"))
     other.watch_bookies(lambda: count("other"))
     await other.bookies()
-    registration = await one.register("bookie-1", INFO)
-    await until(lambda: heard["one"] >= 1 and heard["other"] >= 1)
-    before = dict(heard)
-    await registration.set_read_only(True)
-    await until(lambda: heard["one"] > before["one"] and heard["other"] > before["other"])
-    before = dict(heard)
-    await registration.close()
-    await until(lambda: heard["one"] > before["one"] and heard["other"] > before["other"])
+    registering = asyncio.ensure_future(one.register("bookie-1", INFO))
+    assert await seen_after(registering) == [Bookies({"bookie-1": INFO})] * 2
+    registration = await registering
+    assert await seen_after(registration.set_read_only(True)) == [Bookies({}, {"bookie-1": INFO})] * 2
+    assert await seen_after(registration.close()) == [Bookies()] * 2
 
 
 async def test_cookies_are_compared_and_set(cluster):

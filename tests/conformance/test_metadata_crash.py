@@ -89,7 +89,10 @@ async def test_a_paused_bookie_comes_back(cluster):
         return not await listed()
 
     async with holder(cluster.uri, 0.6) as process:
+        before = await driver.bookies()
+        assert before.find("bookie-1") is not None
         process.send_signal(signal.SIGSTOP)
         await until(gone)
         process.send_signal(signal.SIGCONT)
         await until(listed)
+        assert await driver.bookies() == before, "at the same place, with the same endpoints"

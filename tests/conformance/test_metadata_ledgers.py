@@ -181,10 +181,11 @@ async def test_a_change_right_after_the_watch_is_heard(cluster):
     for version in range(20):
         heard = asyncio.Event()
         watch = other.watch_ledger(ledger, heard.set)
-        await other.read_ledger(ledger)
+        assert (await other.read_ledger(ledger)).version == version
         await one.write_ledger(ledger, METADATA, version)
         async with asyncio.timeout(20):
             await heard.wait()
+        assert (await other.read_ledger(ledger)).version == version + 1, "who is called sees the change"
         watch.cancel()
 
 

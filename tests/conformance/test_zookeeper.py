@@ -124,10 +124,12 @@ async def test_watchers_are_told_after_a_lost_session(driver, raw):
         await heard_ledger.wait()
         await heard_bookies.wait()
     heard_ledger.clear()
-    version = (await driver.read_ledger(ledger)).version
-    await driver.write_ledger(ledger, METADATA.in_recovery(), version)
+    read = await driver.read_ledger(ledger)
+    assert read.value == METADATA
+    await driver.write_ledger(ledger, METADATA.in_recovery(), read.version)
     async with asyncio.timeout(20):
         await heard_ledger.wait()
+    assert (await driver.read_ledger(ledger)).value == METADATA.in_recovery()
 
 
 async def test_a_killed_server_that_comes_back_costs_nothing(tmp_path):

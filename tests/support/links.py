@@ -1,24 +1,13 @@
-"""What tests of a bookie connection share: a listener to a channel, frames, waiting."""
+"""What tests of a bookie connection share: a listener to a channel, frames."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.digest import master_key
 
 KEY = master_key(b"")
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    """Wait for it."""
-    for _ in range(10_000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("the condition never came true")
 
 
 class Heard:

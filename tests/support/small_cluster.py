@@ -172,10 +172,3 @@ class SmallCluster:
             await self.down(name)
         await self.driver.close()
         await asyncio.sleep(0)  # let the aborted transports say good-bye
-
-
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Wait for something that will happen. Raises TimeoutError."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110  # any condition, not one that has an event
-            await asyncio.sleep(0.002)

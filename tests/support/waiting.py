@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from typing import Any
 
 
-async def until(condition: Callable[[], bool | Awaitable[bool]], seconds: float = 20.0, *, pause: float = 0.01) -> None:
-    """Return when ``condition`` holds; fail when it does not within ``seconds``. Costly: longer ``pause``."""
-    async with asyncio.timeout(seconds):
-        while True:
-            holds = condition()
-            if await holds if inspect.isawaitable(holds) else holds:
-                return
-            await asyncio.sleep(pause)
+async def until(condition: Callable[[], Any], seconds: float = 20.0, *, pause: float = 0.002) -> None:
+    """Return when ``condition``, or what it awaits, holds. A costly one takes a longer ``pause``.
+
+    Raises AssertionError with the condition's source when it does not hold within ``seconds``.
+    """
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            while True:
+                holds = condition()
+                if await holds if inspect.isawaitable(holds) else holds:
+                    return
+                await asyncio.sleep(pause)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise AssertionError(f"this did not come to hold within {seconds} s: {source(condition)}") from None
+
+
+def source(condition: Callable[[], Any]) -> str:
+    try:
+        return inspect.getsource(condition).strip()
+    except OSError:
+        return repr(condition)

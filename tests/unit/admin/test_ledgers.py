@@ -1,6 +1,7 @@
 import pytest
 
-from support.small_cluster import HANG, SmallCluster, until
+from support.small_cluster import HANG, SmallCluster
+from support.waiting import until
 from tallystick.admin import ledgers
 from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.wire import v2

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Collection
 
 import pytest
 
-from support.small_cluster import SmallCluster, until
+from support.small_cluster import SmallCluster
+from support.waiting import until
 from tallystick.bookkeeper.ledger import changes
 from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.metadata.memory import MemoryDriver

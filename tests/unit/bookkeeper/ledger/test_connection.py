@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from support.links import KEY, Heard, add_frame, ok, until
+from support.links import KEY, Heard, add_frame, ok
+from support.waiting import until
 from tallystick.bookkeeper.wire import v2
 from tallystick.errors import BookieUnavailable, RequestTimeout
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from support.black_hole import BlackHole
-from support.links import Heard, add_frame, ok, until
+from support.links import Heard, add_frame, ok
+from support.waiting import until
 from tallystick.bookkeeper.ledger.connection import FIRST_BACKOFF_S, BookieClient
 from tallystick.bookkeeper.ledger.link import OWNERS_A_TURN
 from tallystick.bookkeeper.ledger.settings import ClientSettings
@@ -49,6 +50,8 @@ async def test_a_channel_outlives_its_connection(bench: Any) -> None:
     await until(lambda: "bookie connection ended" in bench.kinds())
     channel.send([1], add_frame(bench, 1, 1))
     await until(lambda: heard.all_acked == [0, 1])
+    assert (heard.failed, bookie.opened) == ([], 2)
+    assert [request.entry for request in bookie.requests] == [0, 1], "what was answered is not sent again"
 
 
 async def test_unreachable_bookies_fail_and_are_not_hammered(bench: Any) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import tallystick
-from support.links import Heard, add_frame, until
+from support.links import Heard, add_frame
 from support.small_cluster import SmallCluster
+from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
@@ -213,6 +214,8 @@ async def test_acks_held_when_the_connection_ends_are_reported_as_failed(bench: 
     await client.read("b1", 9, 0)  # the ack is here
     bookie.connections[0].abort()
     await until(lambda: heard.all_failed == [0])
+    assert heard.acked == []
+    assert bookie.opened == 1, "nothing was sent again"
 
 
 async def test_a_bookie_that_takes_a_place_over_is_believed_as_itself() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from support.small_cluster import SmallCluster, until
+from support.small_cluster import SmallCluster
+from support.waiting import until
 from tallystick.bookkeeper.ledger.metrics import register
 
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from support.small_cluster import HANG, SmallCluster, until
+from support.small_cluster import HANG, SmallCluster
+from support.waiting import until
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader, master_key

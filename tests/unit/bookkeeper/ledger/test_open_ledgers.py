@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from support.small_cluster import SmallCluster, until
+from support.small_cluster import SmallCluster
+from support.waiting import until
 from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.small_cluster import SmallCluster, until
+from support.small_cluster import SmallCluster
+from support.waiting import until
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
 from tallystick.bookkeeper.ledger.placement import Placement, choose
 from tallystick.bookkeeper.ledger.quarantine import Quarantine

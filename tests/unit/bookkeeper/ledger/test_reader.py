@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from support.waiting import until
 from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.ledger.striping import Striping
@@ -297,14 +298,6 @@ async def test_a_tail_may_start_beyond_the_end(cluster: Cluster) -> None:
             first = asyncio.ensure_future(anext(entries))
             cluster.append(0, 5)
             assert (await first).id == 3
-
-
-async def until(condition: Any) -> None:
-    for _ in range(10_000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("the condition never came true")
 
 
 @pytest.mark.rule("Q17")

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from support.small_cluster import PlainBookie, SmallCluster, until
+from support.small_cluster import PlainBookie, SmallCluster
+from support.waiting import until
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 
 ENTRY = 64 * 1024

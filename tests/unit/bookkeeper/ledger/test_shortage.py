@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from support.small_cluster import HANG, SmallCluster, until
+from support.small_cluster import HANG, SmallCluster
+from support.waiting import until
 from tallystick.bookkeeper.ledger import restorer
 from tallystick.bookkeeper.ledger.shortage import changed_nothing
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
@@ -298,8 +299,11 @@ async def test_a_bug_in_a_round_is_said_and_does_not_end_the_rounds(
     monkeypatch.setattr(writer._restorer, "_lives", bug)
     await cluster.up(gone)
     await until(lambda: "degraded ledgers not restored" in cluster.kinds())
+    assert writer.missing == (gone,)
     monkeypatch.setattr(writer._restorer, "_lives", lives)
     await until(lambda: writer.missing == ())
+    entry = await writer.append(b"all of them")
+    await until(lambda: cluster.holders(writer.id, entry) == set(writer.metadata.ensemble))
     await writer.close()
 
 

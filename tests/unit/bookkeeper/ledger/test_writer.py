@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from support.small_cluster import HANG, PlainBookie, SmallCluster, until
+from support.small_cluster import HANG, PlainBookie, SmallCluster
+from support.waiting import until
 from tallystick.bookkeeper.ledger.placement import CHANGES_AT_ONCE
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire import v2

@@ -41,7 +41,8 @@ def test_folders_from_the_inside_out():
 
 @pytest.mark.parametrize("text", [LAYOUT_TEXT, LAYOUT_TEXT + "\n", "1\nhierarchical:1"])
 def test_layouts_that_we_know(text):
-    check_layout(text, "")
+    """None of them is refused: ``check_layout`` returns nothing else."""
+    assert check_layout(text, "") is None
 
 
 @pytest.mark.parametrize(

@@ -44,5 +44,10 @@ def test_a_file_on_a_network_is_refused(tmp_path, monkeypatch):
 
 
 def test_without_a_list_of_mounts_nothing_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "none")
-    mounts.refuse_network("/anywhere")
+    listing = tmp_path / "mountinfo"
+    listing.write_text("1 1 0:1 / / rw - nfs4 server:/ rw\n")
+    monkeypatch.setattr(mounts, "MOUNTS", listing)
+    with pytest.raises(UsageError):
+        mounts.refuse_network("/anywhere")
+    listing.unlink()
+    assert mounts.refuse_network("/anywhere") is None

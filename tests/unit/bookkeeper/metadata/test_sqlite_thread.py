@@ -19,6 +19,7 @@ from tallystick.bookkeeper.metadata import sqlite_thread
 from tallystick.bookkeeper.metadata.sqlite import SqliteDriver
 from tallystick.bookkeeper.metadata.sqlite_leases import Lease, boot_now
 from tallystick.bookkeeper.metadata.sqlite_store import SqliteStore
+from tallystick.bookkeeper.wire.metadata import encode
 from tallystick.bookkeeper.wire.values import BookieInfo, Fragment, LedgerMetadata
 from tallystick.errors import (
     LedgerExists,
@@ -366,9 +367,11 @@ async def test_a_change_before_a_second_watch_is_told_to_the_first(driver: Sqlit
     ledger, heard = (await driver.create_ledger(METADATA)).value, []
     driver.watch_ledger(ledger, lambda: heard.append(1))
     await driver.bookies()
-    stranger.write_ledger(ledger, b"x", 0)
+    stranger.write_ledger(ledger, encode(METADATA.closed(0, 1)), 0)
     driver.watch_ledger(ledger, lambda: heard.append(2))
     await until(lambda: 1 in heard)
+    assert heard.count(1) == 1, "one change is one call"
+    assert (await driver.read_ledger(ledger)).value == METADATA.closed(0, 1)
 
 
 async def test_what_thousands_watch_costs_a_change_nothing(
@@ -389,11 +392,17 @@ async def test_what_thousands_watch_costs_a_change_nothing(
 
 
 async def test_what_is_watched_no_more_is_forgotten(driver: SqliteDriver) -> None:
-    for ledger in range(3000):
-        driver.watch_ledger(ledger, lambda: None).cancel()
+    heard: list[int] = []
+    kept = (await driver.create_ledger(METADATA)).value
+    driver.watch_ledger(kept, lambda: heard.append(kept))
+    for ledger in range(kept + 1, kept + 3001):
+        driver.watch_ledger(ledger, lambda ledger=ledger: heard.append(ledger)).cancel()
     watch = driver.watch_bookies(lambda: None)
     await until(lambda: len(driver._thread._versions) < 1500)
     watch.cancel()
+    assert (await driver.create_ledger(METADATA)).value == kept + 1
+    await driver.write_ledger(kept, METADATA, 0)
+    await until(lambda: heard == [kept])
 
 
 async def test_leases_are_looked_after_under_constant_load(driver: SqliteDriver, path: str) -> None:
@@ -414,6 +423,9 @@ async def test_leases_are_looked_after_under_constant_load(driver: SqliteDriver,
         async with asyncio.timeout(20):
             await registration.lost.wait()
         await until(lambda: bool(heard))
+        assert (await driver.bookies()).find("bookie-1") == INFO, "it is the stranger's now"
+        with pytest.raises(MetadataConflict):
+            await registration.set_read_only(True)
     finally:
         ended = True
         await asyncio.gather(*loads)

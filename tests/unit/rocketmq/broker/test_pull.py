@@ -139,9 +139,14 @@ async def test_who_is_gone_waits_no_more(tmp_path: Path) -> None:
         await fill(other, 1)
         peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
         await until(lambda: broker._pulls.held == 1)
+        assert broker._server.memory.kept_bytes > 0
         peer.writer.close()
         await until(lambda: broker._pulls.held == 0)
+        assert broker._server.memory.kept_bytes == 0
+        reads = broker.counts.pulls
         await fill(other, 1)
+        assert broker.counts.pulls == reads, "nothing is read for who is gone"
+        assert bodies(await other.ask(pull_command(offset=1))) != []
 
 
 async def test_a_pull_commits_once_and_only_when_it_says_so(tmp_path: Path) -> None:

@@ -84,8 +84,11 @@ async def test_a_new_topic_is_known_at_once(server: Server) -> None:
     broker = Announced(MASTER, server.address)
     broker.registrar.start()
     await until(lambda: bool(broker.registrar.registered))
-    broker.topics.put(TopicConfig("T"))
+    assert "T" not in server.routes.topics()
+    broker.topics.put(TopicConfig("T", read_queues=3, write_queues=2))
     await until(lambda: "T" in server.routes.topics())
+    route = server.routes.route("T")
+    assert [(queues.broker, queues.read_queues, queues.write_queues) for queues in route.queues] == [("b0", 3, 2)]
     await broker.close()
 
 
@@ -171,7 +174,9 @@ async def test_a_name_server_that_was_restarted_knows_the_broker_at_once(tmp_pat
     await server.close()
     again = Server(tmp_path, port)
     await again.listen()
+    assert again.routes.members("b0") == {}
     await until(lambda: again.routes.members("b0") == {0: MASTER.address})
+    assert "TBW102" in again.routes.topics()
     await broker.close()
     await again.close()
 
@@ -210,6 +215,9 @@ async def test_a_name_server_that_is_down_keeps_nobody_waiting(server: Server) -
     known = []
     broker.registrar.announced(lambda: known.append("T" in server.routes.topics()))
     await until(lambda: known == [True])
+    assert server.routes.members("b0") == {0: MASTER.address}
+    failed = [event for event in broker.events if event.kind == "cannot register with a name server"]
+    assert [event.fields["name_server"] for event in failed] == ["127.0.0.1:1"]
     await broker.close()
 
 
@@ -291,3 +299,4 @@ async def test_each_loss_of_a_connection_brings_a_registration(slow: SlowNameSer
         await asyncio.sleep(0)
         registrar.lost("n:9876")
     await slow.was_asked(4)
+    assert not slow.asked[3].done() and registrar.registered == {"n:9876": ""}

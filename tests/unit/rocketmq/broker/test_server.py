@@ -66,7 +66,7 @@ async def test_random_bytes(tmp_path: Path) -> None:
                 damaged[chance.randrange(len(damaged))] = chance.randrange(256)
             peer.writer.write(bytes(damaged) if chance.random() < 0.7 else chance.randbytes(chance.randrange(200)))
             peer.writer.write_eof()
-            await peer.ended()
+            assert await peer.ended()
         await healthy(broker, bench)
 
 

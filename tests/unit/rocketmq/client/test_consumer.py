@@ -354,6 +354,8 @@ async def test_heartbeats_go_on(cluster: FakeCluster) -> None:
     async with broker(cluster.address, settings=BrokerClientSettings(heartbeat_s=0.02)) as mq:
         await mq.producer("p").send("T", b"x")
         await until(lambda: len(fake.heartbeats) > 2)
+    assert {heartbeat.client_id for heartbeat in fake.heartbeats} == {fake.heartbeats[0].client_id}
+    assert all([producer.name for producer in heartbeat.producers] == ["p"] for heartbeat in fake.heartbeats)
 
 
 async def test_what_a_broker_asks_and_we_do_not_know_is_answered(cluster: FakeCluster, mq: RocketMQ) -> None:

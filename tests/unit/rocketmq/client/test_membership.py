@@ -74,3 +74,4 @@ async def test_after_a_lost_connection_the_broker_hears_of_the_member_at_once(
         [link] = fake.members["g"].values()
         link.abort("lost")
         await until(lambda: fake.count(RequestCode.HEART_BEAT) > beats)
+    assert {tuple(group.name for group in heartbeat.consumers) for heartbeat in fake.heartbeats} == {("g",)}

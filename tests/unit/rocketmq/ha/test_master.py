@@ -188,6 +188,8 @@ async def test_strangers_that_claim_to_be_slaves_do_not_keep_one_out(house: Any)
     await until(lambda: known.followed == 2)
     end = master.put(b"new")
     await until(lambda: known.log.end == end)
+    await until(lambda: master.waits.core.replicated == end)
+    assert len(master.port.status()) == 5
 
 
 async def test_a_stranger_that_took_something_keeps_its_place(house: Any) -> None:
