@@ -20,6 +20,7 @@ from tallystick.rocketmq.wire.headers import OffsetAnswer, QueueHeader, TopicHea
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode
 
 QUESTIONS_AT_ONCE = 32
+_ENDS_UNKNOWN = "it was not told yet where its master's queues end: a master now would need queueEndsMayBeUnknown=true"
 
 T = TypeVar("T")
 
@@ -41,6 +42,7 @@ class Replication:
     metadata_age_s: float | None
     why: str  # it is not in sync, or what else there is to know
     tables_copied: bool = True  # topics, groups and offsets; False: it says why it cannot
+    ends_known: bool | None = None  # where its master's queues end; False: its promotion needs queueEndsMayBeUnknown
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ async def _one(operator: Operator, master: _Answer | None, slave: _Answer, link:
         own.metadata_age_s if own is not None else None,
         _why(master, slave, link),
         own is None or not own.tables_why,
+        own.ends_known if own is not None else None,
     )
 
 
@@ -125,8 +128,10 @@ def _why(master: _Answer | None, slave: _Answer, link: SlaveLink | None) -> str:
         return slave.status.link.why or "it is not connected to its master's HA port"
     if not link.in_sync:
         return link.why or "it is too far behind"
-    tables = slave.status.link.tables_why
-    return f"its tables are not copied: {tables}" if tables else link.why or ""
+    own = slave.status.link
+    if own.tables_why:
+        return f"its tables are not copied: {own.tables_why}"
+    return _ENDS_UNKNOWN if own.ends_known is False else link.why or ""
 
 
 async def _messages_behind(operator: Operator, master: _Answer | None, slave: _Answer) -> int | None:

@@ -25,11 +25,12 @@ def status(
 ) -> int:
     """Show for each slave how far it is behind its master, whether it is in sync, and else why not.
 
-    Exit code 3 when one is not, or cannot copy its master's tables.
+    Exit code 3 when one is not, cannot copy its master's tables, or does not know where its master's queues end.
 
     Behind is counted in bytes of the log, in messages that the slave's queues do not have yet, and in seconds since
     the master stored the first byte that the slave lacks. metadata_age is how long ago the slave last copied the
-    topics, groups and consumer offsets.
+    topics, groups and consumer offsets. ends_known: whether the slave could be started as a master now and go on where
+    the queues ended; else that takes queueEndsMayBeUnknown=true.
     """
     import asyncio
 
@@ -64,8 +65,9 @@ async def _show(servers: str, every_s: float | None, json: bool) -> int:
 
 
 def is_well(one: Replication) -> bool:
-    """Whether the slave is in sync and has its master's tables; a master without slaves is well."""
-    return one.slave is None or (one.in_sync and one.tables_copied)
+    """Whether the slave is in sync, has its master's tables and knows where its queues end; a master without slaves is
+    well."""
+    return one.slave is None or (one.in_sync and one.tables_copied and one.ends_known is not False)
 
 
 def _row(one: Replication) -> dict[str, Any]:
@@ -77,5 +79,6 @@ def _row(one: Replication) -> dict[str, Any]:
         "behind_messages": one.behind_messages,
         "behind_s": None if one.behind_s is None else round(one.behind_s, 2),
         "metadata_age_s": None if one.metadata_age_s is None else round(one.metadata_age_s, 1),
+        "ends_known": one.ends_known,
         "why": one.why or None,
     }

@@ -92,6 +92,24 @@ async def test_a_slave_whose_tables_are_not_copied_is_not_well(cluster: LiveClus
     assert is_well(await only(cluster))
 
 
+async def test_a_slave_that_does_not_know_where_its_masters_queues_end_is_not_well(cluster: LiveCluster) -> None:
+    slave = await cluster.start("broker-a-s1")
+    await until(lambda: in_sync(cluster))
+    await until(lambda: _well(cluster))
+    assert (await only(cluster)).ends_known is True
+    assert slave.sync is not None
+    await slave.sync.close()
+    slave.parts.store._upkeep.note(begun=1, ends_at=-1)  # as if its log began in the middle of its master's
+    found = await only(cluster)
+    assert (found.in_sync, found.tables_copied, found.ends_known, is_well(found)) == (True, True, False, False)
+    assert "not told yet where its master's queues end" in found.why and "queueEndsMayBeUnknown=true" in found.why
+    await send(cluster, 1)
+    await until(lambda: in_sync(cluster))
+    await slave.sync.sync("{}:{}".format(*cluster.brokers["broker-a"].address))
+    found = await only(cluster)
+    assert (found.ends_known, found.why, is_well(found)) == (True, "it has everything", True)
+
+
 async def _well(cluster: LiveCluster) -> bool:
     return is_well(await only(cluster))
 

@@ -183,6 +183,7 @@ class BrokerLog:
             link = MasterLink(
                 told.master, told.bytes_per_s, told.end, told.last_read_ms, told.last_write_ms,
                 state=told.state, why=told.why, metadata_age_s=metadata_age_s, tables_why=tables_why,
+                ends_known=self.store.ends_known,
             )  # fmt: skip
             return HaStatus(False, end, link=link)
         slaves = self._master.status() if self._master is not None else []

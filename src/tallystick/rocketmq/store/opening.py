@@ -194,7 +194,7 @@ class Opening:
     # Promotion
 
     def _check_promotion(self, known: QueueState) -> None:
-        if self._slave or not known.begun or known.ends_at >= known.begun or self._settings.ends_may_be_unknown:
+        if self._slave or known.ends_known or self._settings.ends_may_be_unknown:
             return
         raise UsageError(
             "this store is a slave's copy of a part of its master's log, and it was never told where the master's "

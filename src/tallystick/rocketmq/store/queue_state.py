@@ -108,6 +108,11 @@ class QueueState:
     index_holes: list[str] = field(default_factory=list)
     rebuilt: int = 0
 
+    @property
+    def ends_known(self) -> bool:
+        """Whether a slave's queues could go on where its master's ended: all of them are here, or it was told."""
+        return not self.begun or self.ends_at >= self.begun
+
     def take(self, batch: Batch) -> None:
         """The next batch."""
         if batch.whole:

@@ -205,6 +205,13 @@ class MessageStore:
         self._upkeep.note(ends=[(*queue, end) for queue, end in ends.items()], ends_at=at)
 
     @property
+    def ends_known(self) -> bool:
+        """Of a slave: whether it could be opened as a master without the ``ends_may_be_unknown`` setting."""
+        state = self._parts.state.state
+        assert state is not None, "a store opens with a batch"
+        return state.ends_known
+
+    @property
     def next_offsets(self) -> Mapping[tuple[str, int], int]:
         """By queue the next queue offset, in the order in which the queues came; ``deletions`` says when some went."""
         return self._appender.next_offsets

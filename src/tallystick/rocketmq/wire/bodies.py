@@ -298,7 +298,7 @@ class SlaveLink(msgspec.Struct, frozen=True):
 
 
 class MasterLink(msgspec.Struct, frozen=True):
-    """The master, as its slave sees it; a master says zeros. The last four are ours."""
+    """The master, as its slave sees it; a master says zeros. The last five are ours."""
 
     master_address: str | None = field(default=None, name="masterAddr")
     bytes_per_second: Int64 = field(default=0, name="transferredByteInSecond")
@@ -310,6 +310,7 @@ class MasterLink(msgspec.Struct, frozen=True):
     why: str | None = None  # it does not follow; empty: it does
     metadata_age_s: float | None = field(default=None, name="metadataAgeSeconds")
     tables_why: str | None = field(default=None, name="tablesWhy")  # they are not copied; empty: they are
+    ends_known: bool | None = field(default=None, name="endsKnown")  # where the master's queues end
 
 
 class HaStatus(msgspec.Struct, frozen=True):

@@ -44,8 +44,10 @@ async def test_queue_offsets_and_messages_go_on_where_the_master_was_lost(tmp_pa
     async with benched(tmp_path) as bench:
         master, slave = await pair(bench)
         assert slave.sync is not None
+        assert slave.log.ha_status().link.ends_known is False
         await slave.sync.sync("{}:{}".format(*master.address))
         assert not slave.sync.status.failures
+        assert slave.log.ha_status().link.ends_known is True
         await slave.stop()
         await master.stop()
         shutil.copytree(tmp_path / "slave", tmp_path / "promoted")  # step 3: on a copy of the slave's folder

@@ -41,7 +41,9 @@ def promoted(slave: Shelf) -> Shelf:
 
 def test_queue_offsets_go_on_where_the_masters_ended() -> None:
     master, slave = partial()
+    assert not slave.store.ends_known
     slave.store.learn_ends(dict(master.store.next_offsets), master.store.end)
+    assert slave.store.ends_known
     assert dict(master.store.next_offsets) == ENDS
     promoted(slave)
     for (topic, queue_id), end in ENDS.items():
@@ -79,6 +81,7 @@ def test_without_the_ends_it_is_refused_and_says_what_to_do() -> None:
 def test_ends_from_before_the_copy_began_do_not_count() -> None:
     master, slave = partial()
     slave.store.learn_ends(dict(master.store.next_offsets), 4000)
+    assert not slave.store.ends_known
     with pytest.raises(UsageError, match="queueEndsMayBeUnknown"):
         promoted(slave)
 
@@ -87,6 +90,7 @@ def test_a_slave_with_the_whole_log_needs_no_ends() -> None:
     master, slave = Shelf(), Shelf(seed=2, slave=True)
     master.send(b"a", b"b")
     slave.store.append_raw(0, bytes(master.store.slice(0, 4096)))
+    assert slave.store.ends_known
     promoted(slave)
     assert slave.send(b"new")[0].queue_offset == 2
 
