@@ -3,6 +3,9 @@
 The stores are those that brokers run. Judges, at every look: a queue has what the log has of its topic, without what
 was deleted, though files were lost and crashes came at any operation; no queue offset that a master told of is given
 out again by the slave that follows it as master; open files and what is held in memory stay within their bounds.
+
+A slave that becomes master before it heard of a deletion has the deleted messages again: nothing else may be lost by
+it. What its topic got since is read, from the first record on that steps back; only a deletion makes a log step back.
 """
 
 from __future__ import annotations
@@ -52,11 +55,15 @@ class CountingDisk(SimDisk):
 
 
 class Node(Shelf):
-    """One store, and what is known of it: ``deleted`` by topic, ``told`` by queue where its master's ended."""
+    """One store, and what is known of it: ``deleted`` by topic, ``told`` by queue where its master's ended.
+
+    ``deletions``: all that happened to its log, by topic and physical offset, whether the store heard of them or not.
+    """
 
     def __init__(self, rng: random.Random, *, slave: bool) -> None:
         self.rng = rng
         self.deleted: dict[str, int] = {}
+        self.deletions: set[tuple[str, int]] = set()
         self.told: dict[Queue, int] = {}
         self.ends_known = False
         self.unlinks: list[Callable[[], None]] = []
@@ -96,8 +103,9 @@ class Node(Shelf):
         self.budgets()
 
     def expected(self) -> dict[Queue, list[tuple[int, bytes]]]:
-        """By the log alone."""
+        """By the log alone, and by the deletions that the store heard of."""
         found: dict[Queue, list[tuple[int, bytes]]] = {}
+        last: dict[Queue, int] = {}
         at = self.store.first
         while at < self.store.end:
             data = bytes(self.store.slice(at, FILE_BYTES))
@@ -108,12 +116,13 @@ class Node(Shelf):
                 if at + position >= self.deleted.get(topic, 0):
                     size = int.from_bytes(data[size_at : size_at + 4], "big")
                     units = found.setdefault((topic, queue_id), [])
-                    if not queue_offset:
-                        units.clear()  # it was deleted and made anew, and a slave was not told
-                    if units and queue_offset <= units[-1][0]:  # the same, and a promoted master did not begin at 0
-                        assert self.store.slave, f"{topic} {queue_id}: {queue_offset} was given out twice"
-                        continue
+                    if units and queue_offset <= units[-1][0]:
+                        anew = range(last[topic, queue_id] + 1, at + position + 1)
+                        was_deleted = any(name == topic and offset in anew for name, offset in self.deletions)
+                        assert was_deleted, f"{topic} {queue_id}: {queue_offset} was given out twice"
+                        units.clear()
                     units.append((queue_offset, data[size_at + 4 :][:size]))
+                    last[topic, queue_id] = at + position
             at += max(run.end, 1) if run.end == len(data) else FILE_BYTES - at % FILE_BYTES
         return found
 
@@ -132,8 +141,9 @@ class Schedule:
     """``run`` raises AssertionError for a broken promise."""
 
     def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)
+        self.rng, self.patience = random.Random(seed), random.Random(seed)
         self.master, self.slave = Node(self.rng, slave=False), Node(self.rng, slave=True)
+        self.slave.deletions = self.master.deletions  # it has the same log
         self.number = self.promotions = self.deletions = self.losses = 0
 
     def run(self) -> None:
@@ -198,6 +208,7 @@ class Schedule:
         for queue_id in QUEUES:
             master.told.pop((topic, queue_id), None)
         master.deleted[topic] = at
+        master.deletions.add((topic, at))
         if self.rng.random() < 0.5:
             self.send()
             master.settle()
@@ -223,7 +234,11 @@ class Schedule:
             pass
         node.crash()
         node.again()
-        node.judge()
+        self.judge(node)
+
+    def judge(self, node: Node) -> None:
+        """Now, or when more has happened to what is still being built again."""
+        node.judge() if self.patience.random() < 0.5 else node.store.rebuild(self.patience.randrange(1, 900))
 
     def lose(self) -> None:
         """Somebody deletes a file of a queue, or of the index, of a store that was killed."""
@@ -238,7 +253,7 @@ class Schedule:
         for path in self.rng.sample(paths, min(len(paths), 2)):
             node.disk.unlink(path)
         node.again()
-        node.judge()
+        self.judge(node)
 
     def promote(self) -> None:
         """The master is lost; its slave goes on, and another begins."""
@@ -253,7 +268,10 @@ class Schedule:
             return slave.again(slave=True)
         self.promotions += 1
         slave.deleted = {topic: min(offset, slave.store.end) for topic, offset in slave.deleted.items()}
+        slave.deletions = {deletion for deletion in self.master.deletions if deletion[1] < slave.store.end}
+        slave.deletions |= set(slave.deleted.items())
         self.master, self.slave = slave, Node(self.rng, slave=True)
+        self.slave.deletions = slave.deletions  # it has the same log
         self.master.judge()
 
     def look(self) -> None:

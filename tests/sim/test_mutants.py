@@ -13,6 +13,7 @@ import pytest
 import tallystick.errors
 from sim.mutants import MUTANTS, Mutant
 from sim.mutants_ha import HA_MUTANTS
+from sim.mutants_queues import QUEUE_MUTANTS
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(tallystick.errors.__file__).parent
@@ -22,7 +23,7 @@ SIM = (
 )
 FOUND = 3  # a broken promise; 1 would also be any exception
 TIERS = {"sim": "cores", "sim ha": "ha", "sim metadata": "metadata", "sim storage": "storage"}
-ALL = (*MUTANTS, *HA_MUTANTS)
+ALL = (*MUTANTS, *HA_MUTANTS, *QUEUE_MUTANTS)
 
 
 def killed(mutant: Mutant, folder: Path) -> bool:
@@ -58,5 +59,5 @@ def test_mutant_is_killed(mutant: Mutant, tmp_path: Path) -> None:
 
 
 def test_there_are_enough_mutants() -> None:
-    assert len(MUTANTS) >= 12 and len(HA_MUTANTS) >= 10
+    assert len(MUTANTS) >= 12 and len(HA_MUTANTS) >= 10 and len(QUEUE_MUTANTS) >= 10
     assert len({mutant.name for mutant in ALL}) == len(ALL)

@@ -21,6 +21,8 @@ SMALL = StoreSettings(
     memory_bytes=1 << 30,
 )  # fmt: skip
 
+_GOES_ON = (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE)  # the second: fillers alone, as a promoted slave's may be
+
 
 class Shelf:
     """A store that is opened again and again, and what happened."""
@@ -53,7 +55,7 @@ class Shelf:
         """All messages of a queue."""
         messages: list[StoredMessage] = []
         offset = self.store.queue_range(topic, queue_id)[0] if offset is None else offset
-        while (found := self.store.get(topic, queue_id, offset, 32, 1 << 20)).status is GetStatus.FOUND:
+        while (found := self.store.get(topic, queue_id, offset, 32, 1 << 20)).status in _GOES_ON:
             messages += [message for buffer in found.buffers for message in decode_messages(buffer)]
             offset = found.next_offset
         return messages

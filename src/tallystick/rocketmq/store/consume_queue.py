@@ -336,6 +336,14 @@ class ConsumeQueue:
         self.delete()
         self.last_physical, self.born = -1, physical
 
+    def forget_deleted(self, physical: int) -> bool:
+        """The topic was deleted at ``physical``, and made anew; whether that was unknown. A queue with a hole waits."""
+        if physical <= max(self.born, 0):
+            return False
+        self.born = physical
+        self.forget_before(physical)
+        return True
+
     def forget_before(self, physical: int) -> bool:
         """The log begins at ``physical`` now; whether that changes ``first``. A queue with a hole waits."""
         with self._removing:

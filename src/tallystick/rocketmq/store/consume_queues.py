@@ -95,8 +95,8 @@ class ConsumeQueues:
         """
         gone = [key for key, queue in self._queues.items() if queue.last_physical < deleted.get(key[0], -1)]
         for queue in self._queues.values():
-            if queue.last_physical >= deleted.get(queue.topic, queue.last_physical + 1):
-                queue.forget_before(deleted[queue.topic])  # a slave hears of it after it dispatched what came then
+            # A slave hears of it after it dispatched what came then.
+            if queue.last_physical >= (at := deleted.get(queue.topic, 0)) and queue.forget_deleted(at):
                 self.mark(queue)
         detached = [self._queues.pop(key) for key in gone]
         self._leaving.update(zip(gone, detached, strict=True))

@@ -17,15 +17,13 @@ from tallystick.rocketmq.store.upkeep import Upkeep
 class Deletion:
     """``note`` it, then ``unlink`` the files, on one thread."""
 
-    def __init__(
-        self, upkeep: Upkeep, queues: ConsumeQueues, gone: Sequence[ConsumeQueue], back: int | None = None
-    ) -> None:
-        """``gone``: as ``detach_topics`` returned them. Reput knows of the deletion, and that it goes ``back``."""
-        self._upkeep, self._queues, self._gone, self._back = upkeep, queues, gone, back
+    def __init__(self, upkeep: Upkeep, queues: ConsumeQueues, gone: Sequence[ConsumeQueue]) -> None:
+        """``gone``: as ``detach_topics`` returned them. Reput knows of the deletion."""
+        self._upkeep, self._queues, self._gone = upkeep, queues, gone
 
     def note(self) -> None:
         """THREAD. Durable when it returns. Raises StorageError: then a crash may bring them back."""
-        self._upkeep.note_deleted(self._gone, self._back)
+        self._upkeep.note_deleted(self._gone)
 
     def unlink(self) -> None:
         """THREAD. Also when it could not be noted. Raises StorageError: then they stay until the next start."""

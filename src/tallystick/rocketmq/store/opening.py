@@ -147,6 +147,8 @@ class Opening:
             if (queue.topic, queue.queue_id) not in interrupted:  # else ``Rebuild`` asks the log
                 queue.learn_born()
         queues.remove_unknown()
+        for queue in queues:
+            queue.forget_deleted(known.deleted.get(queue.topic, 0))  # noted, but not yet what it took
         lost = [queue for queue in queues if queue.last_physical >= log.end or queue.born > log.end]
         for queue in lost:
             queue.cut_behind(log.end)
@@ -181,7 +183,7 @@ class Opening:
                 queues.of(row.topic, row.queue_id).advance(row.end)
         if index is not None:
             index.load(dispatch_from, discard_after_ms=self._discard)
-        if synced is not None and synced.start and not known.begun:
+        if synced is not None and synced.start > known.dispatched and not known.begun:  # no batch saw it begin there
             was_here = any(0 <= queue.last_physical < synced.start for queue in queues)
             known.begun = 0 if was_here else synced.start
             self._check_promotion(known)

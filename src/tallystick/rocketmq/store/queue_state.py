@@ -88,6 +88,7 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
     holes: list[Hole] = []
     index_holes: list[str] = []  # names of files that are built again
     rebuilt: int = 0  # holes are filled from the records before this physical offset
+    number: int = 0  # of a whole batch: no two files begin with the same bytes
 
 
 @dataclass
@@ -107,6 +108,7 @@ class QueueState:
     holes: list[Hole] = field(default_factory=list)
     index_holes: list[str] = field(default_factory=list)
     rebuilt: int = 0
+    number: int = 0
 
     @property
     def ends_known(self) -> bool:
@@ -117,6 +119,7 @@ class QueueState:
         """The next batch."""
         if batch.whole:
             self.queues, self.deleted, self.ends, self.index = {}, {}, {}, None
+            self.number = max(self.number, batch.number)
         self.epoch, self.file_units, self.dispatched = batch.epoch, batch.file_units, batch.dispatched
         self.log_first, self.begun, self.ends_at = batch.log_first, batch.begun, batch.ends_at
         self.index_holes, self.rebuilt = batch.index_holes, batch.rebuilt
@@ -159,6 +162,7 @@ class QueueState:
             True, self.epoch, self.file_units, self.dispatched, self.log_first, self.begun, list(self.queues.values()),
             [], self.deleted, [(*queue, end) for queue, end in self.ends.items()], self.ends_at,
             None if self.index is None else list(self.index.values()), [], self.holes, self.index_holes, self.rebuilt,
+            self.number,
         )  # fmt: skip
 
 
@@ -216,6 +220,7 @@ class QueueStateFile:
     def _write(self, batch: Batch, *, whole: bool) -> None:
         assert self.state is not None
         if self._file is None or whole or self._size > max(_LEAST_BYTES, _GROWTH * self._whole_bytes):
+            self.state.number += 1
             self._replace(self._encoder.encode(self.state.whole()))
             return
         payload = self._encoder.encode(batch)

@@ -3,8 +3,8 @@
 Somebody deleted ``consumequeue``, a folder or a file of it, or of the index. A start sees that by names and sizes and
 leaves a hole, whose readers wait as for a message to come. Rebuild goes once through the log, from where the first loss
 may begin or where it was interrupted, and fills holes in order. What a deletion took gets nothing. Of a queue that is
-lost as a whole, and of which nobody noted since when it is there, the log is asked first: the last of its records with
-queue offset 0 tells where its topic was made anew.
+lost as a whole, and of which nobody noted since when it is there, the log is asked first: the last of its records that
+has queue offset 0 or steps back tells where its topic was made anew.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Rebuild:
         self._holes = {(queue.topic.encode(), queue.queue_id): queue for queue in queues if queue.has_hole}
         self._files = index.lost() if index is not None else []
         self._unknown = {key for key, queue in self._holes.items() if not queue.born}
-        self._made: dict[tuple[bytes, int], int] = {}  # of these: the last record with queue offset 0
+        self._made: dict[tuple[bytes, int], int] = {}  # of these: the last record with which the queue began
+        self._next: dict[tuple[bytes, int], int] = {}  # and what a record gets that goes on
         self._looked = start  # records before it are looked at for that
         if not self.done:
             events.emit(
@@ -89,12 +90,11 @@ class Rebuild:
         offset = max(self._looked, self._log.first)
         run, self._looked = self._scan(offset, max_bytes)
         for number, key in enumerate(zip(run.topics, run.queue_ids, strict=True)):
-            if (
-                key in self._unknown
-                and not run.queue_offsets[number]
-                and run.sys_flags[number] & TRANSACTION in COMMITTED
-            ):
-                self._made[key] = offset + run.positions[number]
+            if key in self._unknown and run.sys_flags[number] & TRANSACTION in COMMITTED:
+                queue_offset = run.queue_offsets[number]
+                if queue_offset < self._next.get(key, 1):
+                    self._made[key] = offset + run.positions[number]
+                self._next[key] = queue_offset + 1
         if self._looked >= self._stop:
             for key in self._unknown:
                 self._holes[key].begin(self._made.get(key, 0))
@@ -169,7 +169,7 @@ class Rebuild:
 
     def _close(self, key: tuple[bytes, int]) -> None:
         queue = self._holes.pop(key)
-        queue.forget_before(self._log.first)
+        queue.forget_before(max(self._log.first, queue.born))
         self._mark(queue)
 
     def _end(self) -> list[Arrival]:

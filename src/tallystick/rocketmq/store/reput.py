@@ -53,7 +53,6 @@ class Reput:
         self.hold = False  # settable: files of queues get their units with the next checkpoint, for somebody waits
         self.stuck: str | None = None  # why it cannot go on
         self.deleted: dict[str, int] = {}  # by topic: records before this physical offset get no units any more
-        self.refused: dict[str, int] = {}  # by topic, the last record that stepped back, as if it had been deleted
         self.lock = threading.Lock()  # held while queues and ``offset`` do not fit each other
         self._hashes = KeyHashes()
 
@@ -61,11 +60,6 @@ class Reput:
         """Dispatch records that end at ``limit`` or before, about ``max_bytes`` of them; each key counts as more."""
         with self.lock:
             return self._run(limit, max_bytes, now_ms)
-
-    def go_back(self, offset: int) -> None:
-        """Dispatch again from ``offset``, where a record begins, what is behind it in queues that went."""
-        with self.lock:
-            self.offset = min(self.offset, max(offset, self._log.first))
 
     def _run(self, limit: int, max_bytes: int, now_ms: int) -> list[Arrival]:
         arrivals: list[Arrival] = []
@@ -161,17 +155,16 @@ class Reput:
         """A record that is not the queue's next one: whether it gets a unit all the same."""
         if physical <= (group.units[-1][0] if group.units else group.last_physical):
             return False  # it has one already
-        if queue_offset < group.next and queue_offset:
-            self._events.emit(
-                "queue offset stepped back", topic=group.topic.name, queue=group.queue_id, offset=queue_offset,
-                expected=group.next, physical=physical,
-            )  # fmt: skip
-            self.refused[group.topic.name] = physical
-            return False
         if group.units:
             self._write(group)
-        if not queue_offset:  # the topic was deleted and made anew
+        if queue_offset < group.next:
+            # Nobody told of it, but the topic was deleted and made anew: a log has no other reason to step back. Where
+            # a slave became master in between, it goes on behind what its master gave out, and not at 0.
             self._queues.of(group.topic.name, group.queue_id).restart(physical)
+            self._events.emit(
+                "queue begins anew", topic=group.topic.name, queue=group.queue_id, offset=queue_offset,
+                expected=group.next, physical=physical,
+            )  # fmt: skip
         elif group.next:
             self._events.emit(
                 "queue offsets missing", topic=group.topic.name, queue=group.queue_id, first=group.next,

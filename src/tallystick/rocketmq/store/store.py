@@ -13,7 +13,7 @@ the real disk holds its lock first (``runtime.disk.ByteLock`` on ``checkpoint.LO
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tallystick.errors import DiskFull, StorageError
 from tallystick.rocketmq.store.appender import Appender
@@ -193,12 +193,7 @@ class MessageStore:
         if not new:
             return None
         self._events.emit("deletions copied", topics=len(new))
-        again = [topic for topic, offset in new.items() if self._reput.refused.get(topic, -1) >= offset]
-        back = min((new[topic] for topic in again), default=None)
-        deletion = self._delete(new, again, back)
-        if back is not None:
-            self._reput.go_back(back)
-        return deletion
+        return self._delete(new)
 
     def learn_ends(self, ends: Mapping[tuple[str, int], int], at: int) -> None:
         """THREAD. As a slave: where the master's queues end; all records before ``at`` count. Raises StorageError."""
@@ -221,17 +216,17 @@ class MessageStore:
         """By deleted topic the physical offset of the deletion."""
         return self._reput.deleted
 
-    def _delete(self, deleted: Mapping[str, int], again: Collection[str] = (), back: int | None = None) -> Deletion:
-        """By topic the physical offset of the deletion. Of those to be dispatched ``again`` from there, all goes."""
+    def _delete(self, deleted: Mapping[str, int]) -> Deletion:
+        """By topic the physical offset of the deletion."""
         self.deletions += 1
         known = {topic: offset for topic, offset in self._reput.deleted.items() if offset > self.first}
         self._reput.deleted = known | dict(deleted)  # in one step: a thread notes it
         with self._reput.lock:
-            gone = self._queues.detach_topics(dict(deleted) | dict.fromkeys(again, self.end))
+            gone = self._queues.detach_topics(deleted)
         ends = self._appender.next_offsets
         for key in [key for key in ends if key[0] in deleted and self._queues.find(*key) is None]:
             del ends[key]
-        return Deletion(self._upkeep, self._queues, gone, back)
+        return Deletion(self._upkeep, self._queues, gone)
 
     # What was lost.
 

@@ -36,7 +36,6 @@ class Upkeep:
         self._parts, self._borders = parts, borders
         self._noting = threading.Lock()  # a batch is made and appended
         self._closed = False
-        self._back: int | None = None  # dispatched again from there since the last checkpoint was taken
         self._index_gone: list[str] = []
         self._log_first = parts.log.first
         self.disk_full = False
@@ -49,7 +48,6 @@ class Upkeep:
         parts = self._parts
         with parts.reput.lock:
             dispatched, last_ms, synced = parts.reput.offset, parts.reput.last_ms, parts.log.flushed
-            self._back = None
             queues, rebuilt, holes = parts.queues.take(), parts.rebuild.offset, parts.rebuild.holes()
             rows = [(queue, queue.row()) for queue in queues]
             files = parts.index.take() if parts.index else []
@@ -66,17 +64,16 @@ class Upkeep:
             with self._noting:
                 # The queue of a topic that was deleted meanwhile must not come back.
                 alive = [row for queue, row in rows if parts.queues.find(*row.key) is queue]
-                dispatched = dispatched if self._back is None else min(dispatched, self._back)
                 self._append(
                     dispatched=dispatched, log_first=self._log_first, queues=alive,
                     index=index_rows if parts.index else None, index_gone=self._index_gone, holes=holes,
                     index_holes=lost, rebuilt=rebuilt,
                 )  # fmt: skip
                 self._index_gone = []
-                self._note_log(dispatched, last_ms, synced, index_ms)
         except StorageError:
             self._mark(queues, files)
             raise
+        self._note_log(dispatched, last_ms, synced, index_ms)
 
     def note(self, **fields: object) -> None:
         """What else changes, durably: fields of a ``Batch``. On the loop or any thread. Raises StorageError."""
@@ -84,11 +81,8 @@ class Upkeep:
             if not self._closed:
                 self._append(**fields)
 
-    def note_deleted(self, queues: Sequence[ConsumeQueue], back: int | None = None) -> None:
-        """Which topics were deleted, and that these queues went; durably. On a thread. Raises StorageError.
-
-        ``back``: from where records are dispatched again, as the queues have what a topic of that name got behind it.
-        """
+    def note_deleted(self, queues: Sequence[ConsumeQueue]) -> None:
+        """Which topics were deleted, and that these queues went; durably. On a thread. Raises StorageError."""
         with self._noting:
             state = self._parts.state.state
             if self._closed or state is None:
@@ -96,17 +90,8 @@ class Upkeep:
             # A checkpoint may have the queue of a topic of the same name already, which was made meanwhile.
             rows = [(queue, state.queues.get((queue.topic, queue.queue_id))) for queue in queues]
             gone = [row.key for queue, row in rows if row is not None and row.last_physical <= queue.last_physical]
-            dispatched = state.dispatched if back is None else min(state.dispatched, back)
-            if back is not None:
-                self._back = back  # for a checkpoint that was taken before
-                self._lower(back)  # first: a start believes a note of the queues that is not behind this one
-            self._append(gone=gone, deleted=dict(self._parts.reput.deleted), dispatched=dispatched)
+            self._append(gone=gone, deleted=dict(self._parts.reput.deleted))
             self._parts.sidecar.note_queues(self._parts.state.durable)
-
-    def _lower(self, back: int) -> None:
-        known = self._parts.sidecar.value
-        if known is not None and known.dispatched > back:
-            self._parts.sidecar.note(back, min(known.border, back))
 
     def close(self) -> None:
         """Nothing is noted any more."""

@@ -161,3 +161,79 @@ def test_a_slave_that_hears_late_of_a_deletion_has_what_was_made_anew_behind_it(
         assert slave.store.queue_range("Topic", 0) == (first, first + 6)
         slave.disk.power_loss()
         slave.open()
+
+
+@pytest.mark.parametrize("first", [0, 1, 4])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_slave_that_never_hears_of_a_deletion_loses_nothing_that_came_after_it(first: int, killed: bool) -> None:
+    """A log steps back for no other reason; ``first``: where a master that was a slave goes on."""
+    _, slave = made_anew(first)
+    if killed:
+        slave.settle()
+        slave.disk.kill()
+        slave.open()
+    promoted(slave)
+    for _ in range(2):
+        assert slave.bodies() == [b"new"] * 6
+        assert slave.store.queue_range("Topic", 0) == (first, first + 6)
+        slave.disk.power_loss()
+        slave.open()
+    assert slave.send(b"newest")[0].queue_offset == first + 6
+
+
+def made_anew(first: int) -> tuple[Shelf, Shelf]:
+    """Five messages, a deletion that the slave does not hear of, six messages from the queue offset ``first`` on."""
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    master.send(*[b"old"] * 5)
+    master.settle()
+    master.store.delete_topics(["Topic"]).run()
+    master.store._queues.of("Topic", 0).advance(first)
+    master.store._appender.next_offsets["Topic", 0] = first
+    master.send(*[b"new"] * 6)
+    slave.store.append_raw(0, bytes(master.store.slice(0, 4096)))
+    slave.settle()
+    return master, slave
+
+
+@pytest.mark.parametrize("first", [0, 2, 5, 9])
+@pytest.mark.parametrize("kind", ["kill", "power_loss"])
+def test_a_deletion_that_a_slave_hears_of_late_lasts_from_its_note_on(first: int, kind: str) -> None:
+    master, slave = made_anew(first)
+    copy_deletions(master, slave)
+    for _ in range(2):
+        assert slave.bodies() == [b"new"] * 6
+        assert slave.store.queue_range("Topic", 0) == (first, first + 6)
+        getattr(slave.disk, kind)()
+        slave.open()
+
+
+@pytest.mark.parametrize("first", [2, 5, 9])
+def test_a_deletion_that_a_slave_hears_of_late_holds_for_what_is_built_again(first: int) -> None:
+    master, slave = made_anew(first)
+    slave.disk.kill()
+    slave.disk.unlink("/store/consumequeue/Topic/0/00000000000000000000")
+    slave.open()
+    assert slave.store.rebuilding
+    copy_deletions(master, slave)
+    while slave.store.rebuilding:
+        slave.store.rebuild()
+    for _ in range(2):
+        assert slave.bodies() == [b"new"] * 6
+        assert slave.store.queue_range("Topic", 0) == (first, first + 6)
+        slave.settle()
+        slave.disk.power_loss()
+        slave.open()
+
+
+def test_a_promoted_store_that_lost_the_end_of_tally_queues_goes_on_as_a_master() -> None:
+    master, slave = partial()
+    slave.store.learn_ends(dict(master.store.next_offsets), master.store.end)
+    promoted(slave)
+    slave.send(b"new", topic="Old")
+    slave.settle()
+    slave.disk.kill()
+    slave.disk.flip("/store/tally-queues", slave.disk.size("/store/tally-queues") - 1)
+    slave.open()
+    assert any(event.kind == "tally-queues damaged" for event in slave.events)
+    assert slave.store.queue_range("Topic", 0)[1] == 103
+    assert slave.send(b"newer", topic="Old")[0].queue_offset == 41

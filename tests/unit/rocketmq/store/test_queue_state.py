@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from support.message_stores import ROOT, Shelf
-from tallystick.rocketmq.store.queue_state import Hole, QueueRow, QueueState, read_queue_state
+from tallystick.rocketmq.store.queue_state import Hole, QueueRow, QueueState, QueueStateFile, read_queue_state
 from tallystick.rocketmq.store.synced import read_synced
 from tallystick.sim.disk import SimDisk
 
@@ -148,3 +148,17 @@ def test_a_queue_that_was_being_built_again_is_made_anew_when_nothing_tells_of_i
     assert told(shelf)
     assert shelf.store.queue_range("Topic", 0) == (0, 60)
     assert shelf.bodies() == bodies
+
+
+def test_a_file_that_begins_as_the_one_before_is_another_one() -> None:
+    """It is replaced by what it said already, and the power goes before anybody notes how much of it is durable."""
+    disk = SimDisk(random.Random(1))
+    disk.makedirs(ROOT)
+    file = QueueStateFile(disk, ROOT)
+    file.append(state().whole())
+    file.append(state().change(dispatched=7))
+    noted = file.durable
+    again = QueueStateFile(disk, ROOT, noted)
+    again.append(state().whole())
+    assert again.durable[1] < noted[1]
+    assert QueueStateFile(disk, ROOT, noted).damage is None
