@@ -36,6 +36,7 @@ from tallystick.bookkeeper.metadata.driver import MetadataDriver, Registration
 from tallystick.bookkeeper.metadata.open import Connect, open_driver
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, Endpoint
 from tallystick.errors import DiskFull, MetadataConflict, StorageError, UsageError
+from tallystick.runtime.folders import make_folder
 from tallystick.runtime.health import HealthPages, serve_health
 from tallystick.runtime.network import Listener
 from tallystick.runtime.outside import Outside
@@ -116,7 +117,7 @@ class Bookie:
 
     def _lock_folders(self) -> None:
         for folder in self._folders:
-            self._outside.disk.makedirs(folder_of(folder))
+            make_folder(self._outside.disk, folder_of(folder))
             self._stack.callback(self._outside.disk.lock(folder_of(folder)).release)
 
     async def _open_storage(self) -> None:

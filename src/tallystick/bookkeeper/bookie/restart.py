@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie import records
 from tallystick.bookkeeper.bookie.entry_log import EntryLogs, index_path, log_of, log_path
-from tallystick.bookkeeper.bookie.files import make_folder
 from tallystick.bookkeeper.bookie.journal import Journal
 from tallystick.bookkeeper.bookie.ledgers import Ledgers, State
 from tallystick.bookkeeper.bookie.memtable import Tables
@@ -20,6 +19,7 @@ from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.state_file import StateFile
 from tallystick.errors import CorruptRecord, DiskFull, StorageError
 from tallystick.runtime.disk import Disk
+from tallystick.runtime.folders import make_folder
 from tallystick.runtime.rng import Random
 
 

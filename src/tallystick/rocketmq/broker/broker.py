@@ -49,6 +49,7 @@ from tallystick.rocketmq.store.values import Arrival
 from tallystick.rocketmq.wire.bodies import HaStatus
 from tallystick.rocketmq.wire.message_ids import UniqueKeys, encode_host
 from tallystick.runtime.disk import ByteLock
+from tallystick.runtime.folders import make_folder
 from tallystick.runtime.health import HealthPages, serve_health
 from tallystick.runtime.outside import Outside
 from tallystick.runtime.ports import ReservedPort
@@ -106,7 +107,7 @@ class Broker:
     async def _start(self) -> None:
         settings, outside = self.settings, self._outside
         self._look_for_ha_port()
-        outside.disk.makedirs(settings.store_dir)
+        make_folder(outside.disk, settings.store_dir)
         self._stack.callback(ByteLock(os.path.join(settings.store_dir, LOCK), LOCK_CONTENT).release)
         wanted = settings.store_settings(self.address[1])
         store = await asyncio.to_thread(
