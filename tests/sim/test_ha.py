@@ -9,6 +9,8 @@ import sys
 import pytest
 
 from tallystick.sim import ha
+from tallystick.sim.cores import Outcome
+from tallystick.sim.disk import Crashed
 from tallystick.sim.series import random_start, run_many
 
 FINGERPRINTS = "from tallystick.sim.ha import run; print(*(run(seed).fingerprint for seed in range(40)))"
@@ -21,6 +23,20 @@ def test_promises_hold_in_fresh_schedules() -> None:
     summary = run_many(ha.run, range(first, first + 120))
     assert [(outcome.seed, outcome.violation) for outcome in summary.failed] == []
     assert summary.promised > 250, "too little is promised to prove anything"
+
+
+@pytest.mark.parametrize("seed", [3905642547])  # the judge opened a file when the next operation was to crash
+def test_promises_hold_where_they_were_once_broken(seed: int) -> None:
+    assert ha.run(seed).violation is None
+
+
+def test_what_ends_a_series_names_the_seed() -> None:
+    def run(seed: int) -> Outcome:
+        raise Crashed("operation 7")
+
+    with pytest.raises(Crashed) as crash:
+        run_many(run, [12345])
+    assert crash.value.__notes__ == ["in the life of seed 12345"]
 
 
 def test_a_seed_gives_the_same_run_in_every_process() -> None:

@@ -267,8 +267,9 @@ class SimLog:
         """What the log has from ``start`` on."""
         del self.data[start:]
         self.data += bytes(max(self.first, start) - len(self.data))
-        while piece := self.store.slice(len(self.data), FILE_BYTES):
-            self.data += piece
+        with self.disk.undisturbed():  # a file that nobody read yet is opened for this
+            while piece := self.store.slice(len(self.data), FILE_BYTES):
+                self.data += piece
 
     def records(self, end: int) -> Iterator[tuple[int, int]]:
         """Place and size of each whole record before ``end``, by the log's bytes alone; blanks have size 0."""

@@ -48,7 +48,11 @@ def run_many(
     started, lives, promised, failed = time.monotonic(), 0, 0, list[Outcome]()
     reported = started
     for seed in seeds:
-        outcome = run(seed)
+        try:
+            outcome = run(seed)
+        except BaseException as error:  # a bug of the simulator itself
+            error.add_note(f"in the life of seed {seed}")
+            raise
         lives, promised = lives + 1, promised + outcome.promised
         if outcome.violation:
             failed.append(outcome)
