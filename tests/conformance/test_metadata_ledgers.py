@@ -189,6 +189,19 @@ async def test_a_change_right_after_the_watch_is_heard(cluster):
         watch.cancel()
 
 
+async def test_watchers_hear_of_a_creation(cluster):
+    one, other = await cluster.connect(), await cluster.connect()
+    heard = [asyncio.Event(), asyncio.Event()]
+    for driver, event in zip((one, other), heard, strict=True):
+        driver.watch_ledger(7, event.set)
+        with pytest.raises(NoSuchLedger):
+            await driver.read_ledger(7)
+    await one.create_ledger(METADATA, 7)
+    async with asyncio.timeout(20):
+        await asyncio.gather(*(event.wait() for event in heard))
+    assert (await other.read_ledger(7)).version == 0
+
+
 async def test_a_cancelled_watch_is_silent(cluster):
     driver = await cluster.connect()
     ledger = (await driver.create_ledger(METADATA)).value

@@ -13,7 +13,7 @@ from tallystick.rocketmq.remoting.server import RemotingServer
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.ha import MasterHello
 from tallystick.rocketmq.wire.remoting import Command
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.network import TcpNetwork
 
 HELLO = MasterHello(0, 500, 500, instance="first")
@@ -64,10 +64,10 @@ class Slave(Desk):
         self.sync = self._sync(600.0, 600.0)
         self.sync.start()
 
-    def copy_queues(self) -> None:
+    def copy_queues(self, clock: Clock | None = None) -> None:
         """From now on it learns of its master's queues, too."""
         self.sync = MetadataSync(
-            self.client, SystemClock(), self.events, self.tables, lambda: self.link, self.shelf.store
+            self.client, clock or SystemClock(), self.events, self.tables, lambda: self.link, self.shelf.store
         )  # fmt: skip
 
     def _sync(self, first_s: float, period_s: float) -> MetadataSync:

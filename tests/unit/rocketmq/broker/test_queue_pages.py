@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from support.table_peers import Master, Slave
+from support.stores import SteppingClock
+from support.table_peers import PROVEN, Master, Slave
 from tallystick.rocketmq.broker import queue_pages
 from tallystick.rocketmq.wire.values import RequestCode, TopicConfig
+
+RUNTIME = b'{"table":{"commitLogMaxOffset":"500","dispatchBehindBytes":"0"}}'
 
 
 def told(slave: Slave) -> dict[tuple[str, int], int]:
@@ -43,3 +48,32 @@ async def test_an_original_master_is_asked_for_each_topic(master: Master, slave:
     master.shelf.store.reput()
     assert await slave.copy(master) == {}
     assert told(slave)["Mine", 1] == 2
+
+
+@pytest.mark.rule("H12")
+async def test_an_original_master_is_asked_for_each_topic_every_half_minute_not_in_each_round(
+    master: Master, slave: Slave
+) -> None:
+    """A round comes every ten seconds, and there may be thousands of topics."""
+    clock = SteppingClock()
+    slave.copy_queues(clock)
+    slave.link = replace(PROVEN, proven=False, told=None)
+    master.react[RequestCode.GET_TABLE_PAGE] = lambda command: command.answer(3, " request type not supported")
+    master.react[RequestCode.GET_BROKER_RUNTIME_INFO] = lambda command: command.answer(0, body=RUNTIME)
+    asked = []
+    for _ in range(6):
+        assert await slave.copy(master) == {}
+        asked.append(master.asked.count(RequestCode.GET_TOPIC_STATS_INFO))
+        clock.ms += 10_000
+    topics = len(slave.tables.topics.all)
+    assert asked == [topics, topics, topics, 2 * topics, 2 * topics, 2 * topics]
+
+
+@pytest.mark.rule("H12")
+async def test_a_master_of_ours_tells_its_ends_in_each_round(master: Master, slave: Slave) -> None:
+    slave.copy_queues(SteppingClock())
+    for number in (1, 2):
+        master.shelf.send(b"m", topic="Mine")
+        master.shelf.store.reput()
+        assert await slave.copy(master) == {}
+        assert told(slave) == {("Mine", 0): number}

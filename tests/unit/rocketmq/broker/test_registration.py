@@ -9,6 +9,7 @@ import pytest
 
 from support.stores import SteppingClock
 from support.waiting import until
+from tallystick.errors import RequestTimeout
 from tallystick.rocketmq.broker import registration
 from tallystick.rocketmq.broker.registration import Identity, Masters, Registrar
 from tallystick.rocketmq.broker.topics import TopicDefaults, Topics
@@ -289,6 +290,40 @@ async def test_a_topic_that_is_made_during_a_registration_is_announced_by_the_ne
     assert done == []
     slow.asked[1].set_result(None)
     await until(lambda: done == [2])
+
+
+class DoneWaiting:
+    """Stands for ``asyncio.timeout`` and for the client of a name server: nothing is waited for, the time is noted."""
+
+    def __init__(self, *fails: bool) -> None:
+        self.pauses_s: list[float] = []
+        self.over = asyncio.Event()
+        self._fails, self._timeout = list(fails), asyncio.timeout
+
+    def timeout(self, seconds: float) -> asyncio.Timeout:
+        self.pauses_s.append(seconds)
+        return self._timeout(0)
+
+    async def ask(self, name: str, command: Command, timeout_s: float) -> Command:
+        if not self._fails:
+            self.over.set()
+            await asyncio.Event().wait()
+        if self._fails.pop(0):
+            raise RequestTimeout("no answer")
+        return command.answer(0)
+
+
+async def test_each_failure_doubles_the_pause_and_a_success_ends_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = DoneWaiting(*[True] * 7, False, True, True)
+    topics = Topics(TopicDefaults("b0", "c0"), SteppingClock(), lambda: None)
+    client = cast("RemotingClient", server)
+    monkeypatch.setattr("tallystick.rocketmq.broker.registration.asyncio.timeout", server.timeout)
+    registrar = Registrar(client, Events(), MASTER, ["n:9876"], topics.table, lambda masters: None, 5.0)
+    registrar.start()
+    await server.over.wait()
+    assert server.pauses_s == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 30.0, 0.05, 0.1]
+    for task in registrar.tasks:
+        task.cancel()
 
 
 async def test_each_loss_of_a_connection_brings_a_registration(slow: SlowNameServer, registrar: Registrar) -> None:
