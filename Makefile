@@ -22,6 +22,7 @@ check: setup ## format, lint, types, import contracts, leftovers
 	$(VENV)/bin/lint-imports --no-cache
 	$(PY) tools/tidy.py
 	$(PY) tools/conformance.py --check
+	$(PY) tools/events.py --check
 
 test: setup ## check, then every suite, with the time of each (SUITES="unit wire" for some)
 	@$(PY) tools/suites.py $(SUITES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import hypothesis
@@ -20,6 +21,16 @@ def nothing_left_behind() -> Iterator[None]:
     """Bookies and servers of tests die with the run, however it ends."""
     with reaper.watching():
         yield
+
+
+@pytest.fixture
+def house_logger() -> Iterator[logging.Logger]:
+    """The logger of the package, which a server's process configures; left as it was."""
+    logger = logging.getLogger("tallystick")
+    handlers, level, propagate = logger.handlers, logger.level, logger.propagate
+    yield logger
+    logger.handlers, logger.propagate = handlers, propagate
+    logger.setLevel(level)
 
 
 @pytest.fixture(scope="session")

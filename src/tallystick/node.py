@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,7 +23,8 @@ from tallystick.errors import InvalidCookie, MetadataError, StorageError, TallyE
 from tallystick.runtime import open_files
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
-from tallystick.runtime.events import Event, Events, log_listener
+from tallystick.runtime.events import Event, Events
+from tallystick.runtime.log import log_listener, log_to_stderr
 from tallystick.runtime.memory import keep_freed_memory
 from tallystick.runtime.network import TcpNetwork
 from tallystick.runtime.outside import Outside
@@ -133,9 +135,9 @@ async def _name_server(settings: NameServerSettings, outside: Outside) -> Server
 def _main(name: str, load: Callable[[], tuple[Start, Sequence[str]]], out: TextIO | None) -> int:
     try:
         start, ignored = load()
-        _log_to_stderr()
+        log_to_stderr(os.environ)  # standard output carries the ready line alone
         if ignored:
-            print(f"warning: these settings change nothing here: {', '.join(ignored)}", file=sys.stderr)
+            log_listener(name)(Event("settings change nothing here", {"keys": ", ".join(ignored)}))
         keep_freed_memory()
         with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
             return runner.run(_serve(name, start, out or sys.stdout))
@@ -180,10 +182,3 @@ def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
         return uvloop.new_event_loop
     return None
-
-
-def _log_to_stderr() -> None:
-    """Standard output carries the ready line alone."""
-    import structlog
-
-    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import signal
 import socket
 import subprocess
@@ -22,6 +23,8 @@ from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.errors import StorageError
 from tallystick.node import bookie_main, broker_main, name_server_main
 from tallystick.rocketmq.wire.remoting import encode
+
+pytestmark = pytest.mark.usefixtures("house_logger")  # some run a server's main in this process
 
 RUN = "import sys; from tallystick import node; sys.exit(getattr(node, sys.argv[1])(sys.argv[2], {}))"
 
@@ -134,7 +137,7 @@ def test_a_broker_and_a_name_server_as_processes(tmp_path: Path, processes: list
     assert broker.end(signal.SIGTERM)[0] == 0
     code, errors = names.end(signal.SIGTERM)
     assert code == 0
-    assert "these settings change nothing here: serverWorkerThreads" in errors
+    assert "settings change nothing here" in errors and "keys=serverWorkerThreads" in errors
 
 
 def test_what_keeps_a_broker_or_a_name_server_from_starting_is_exit_code_1(
@@ -191,3 +194,20 @@ def send_one(port: int) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.sendall(encode(send_command()))
         connection.recv(4096)
+
+
+def test_events_are_lines_of_json_where_the_environment_asks(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TALLY_LOG_FORMAT", "json")
+    code, errors = Process(config).end(signal.SIGTERM)
+    lines = [json.loads(line) for line in errors.splitlines()]
+    assert code == 0
+    assert [line["event"] for line in lines][:2] == ["settings change nothing here", "cookie written"]
+    assert all(line["timestamp"].endswith("Z") and line["logger"] == "tallystick.bookie" for line in lines)
+
+
+def test_a_wrong_level_is_a_wrong_setting(
+    config: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TALLY_LOG_LEVEL", "loud")
+    assert bookie_main(config, {}, io.StringIO()) == 1
+    assert "TALLY_LOG_LEVEL" in capsys.readouterr().err

@@ -38,14 +38,3 @@ class Events:
             yield
         finally:
             self._listeners.remove(listener)
-
-
-def log_listener(name: str) -> Callable[[Event], None]:
-    """Write events to the log of ``name`` at INFO; structlog is imported at the first one."""
-
-    def listen(event: Event) -> None:
-        import structlog
-
-        structlog.get_logger(name).info(event.kind, **event.fields)
-
-    return listen

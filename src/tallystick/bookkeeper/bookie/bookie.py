@@ -262,7 +262,7 @@ class Bookie:
     def _space(self, error: DiskFull | None) -> None:
         """A commit waits for space (or, without error, does no longer)."""
         if error is not None and self.guard.filled("commit"):
-            self._outside.events.emit("disk is full", reason=str(error))
+            self._outside.events.emit("disk full", reason=str(error))
             self._moded()
         elif error is None and self.guard.written("commit"):
             self._moded()
@@ -274,7 +274,7 @@ class Bookie:
     def _fail(self, error: Exception) -> None:
         """The bookie cannot go on: nothing more is answered."""
         if not self.failure.done():
-            self._outside.events.emit("bookie failed", reason=str(error))
+            self._outside.events.emit("bookie cannot go on", reason=str(error))
             self.failure.set_result(error)
             self.committer.close()
             self._server.abort()

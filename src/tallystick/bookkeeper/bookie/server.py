@@ -103,7 +103,7 @@ class BookieServer:
             self._counts.connections_refused += 1
             if not self._crowded:
                 self._crowded = True
-                self._events.emit("connections refused", peer=session.peer, reason=f"{len(self._sessions)} are open")
+                self._events.emit("connection refused", peer=session.peer, reason=f"{len(self._sessions)} are open")
             session.abort()
             return
         self._sessions[session] = None

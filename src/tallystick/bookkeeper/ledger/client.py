@@ -39,6 +39,7 @@ from tallystick.errors import LedgerExists, MetadataError, UsageError
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.connecting import Connecting
 from tallystick.runtime.events import Events
+from tallystick.runtime.log import log_listener
 from tallystick.runtime.network import Network, TcpNetwork
 from tallystick.runtime.rng import Random, system_random
 
@@ -226,7 +227,12 @@ def connect(
     async def start() -> BookKeeper:
         driver = await open_driver(uri)
         return BookKeeper(
-            driver, TcpNetwork(), SystemClock(), system_random(), settings or ClientSettings(), events or Events()
+            driver,
+            TcpNetwork(),
+            SystemClock(),
+            system_random(),
+            settings or ClientSettings(),
+            events or Events(log_listener()),
         )
 
     return Connecting(start)

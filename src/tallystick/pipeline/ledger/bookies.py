@@ -11,6 +11,7 @@ from tallystick.bookkeeper.wire.values import BookieId
 from tallystick.errors import BookieUnavailable
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.events import Events
+from tallystick.runtime.log import log_listener
 from tallystick.runtime.network import TcpNetwork
 
 Address = tuple[str, int]
@@ -24,7 +25,7 @@ def bookie_client(addresses: Mapping[BookieId, Address]) -> BookieClient:
             raise BookieUnavailable("the bookie was not registered when the query was planned", bookie=bookie)
         return addresses[bookie]
 
-    return BookieClient(TcpNetwork(), SystemClock(), resolve, ClientSettings(), Events())
+    return BookieClient(TcpNetwork(), SystemClock(), resolve, ClientSettings(), Events(log_listener()))
 
 
 @dataclass(frozen=True)

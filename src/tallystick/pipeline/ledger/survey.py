@@ -24,6 +24,7 @@ from tallystick.pipeline.ledger.plan import Extent
 from tallystick.pipeline.ledger.selection import Selection
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.events import Events
+from tallystick.runtime.log import log_listener
 from tallystick.runtime.rng import system_random
 
 AT_ONCE = 64  # open ledgers whose bookies are asked at the same time
@@ -64,7 +65,7 @@ async def survey_cluster(driver: MetadataDriver, options: LedgerOptions, report:
     infos = {**found.read_only, **found.writable}
     addresses = {bookie: info.address for bookie, info in infos.items() if info.address is not None}
     client = bookie_client(addresses)
-    context = LedgerContext(driver, client, SystemClock(), system_random(), client.settings, Events())
+    context = LedgerContext(driver, client, SystemClock(), system_random(), client.settings, Events(log_listener()))
     extents: list[Extent] = []
     progress = _Progress(context.clock, report)
     try:

@@ -22,6 +22,7 @@ from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MASTER_ID, MessageQueue, PullFlag, RequestCode, ResponseCode
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.events import Events
+from tallystick.runtime.log import log_listener
 from tallystick.runtime.network import TcpNetwork
 
 NOTHING_THERE = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
@@ -117,4 +118,6 @@ class Brokers:
 
     async def connect(self) -> TopicClient:
         clock = SystemClock()
-        return TopicClient(self.sets, RemotingClient(TcpNetwork(), clock, Events(), RemotingSettings()), clock)
+        return TopicClient(
+            self.sets, RemotingClient(TcpNetwork(), clock, Events(log_listener()), RemotingSettings()), clock
+        )

@@ -317,5 +317,5 @@ class Broker:
     def _fail(self, error: Exception) -> None:
         """The disk failed, or a background task: reads go on until the process stops, nothing more is stored."""
         if not self.failure.done():
-            self._outside.events.emit("broker failed", reason=str(error))
+            self._outside.events.emit("broker cannot go on", reason=str(error))
             self.failure.set_result(error)

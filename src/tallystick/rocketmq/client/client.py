@@ -32,6 +32,7 @@ from tallystick.rocketmq.wire.values import MessageQueue
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.connecting import Connecting
 from tallystick.runtime.events import Events
+from tallystick.runtime.log import log_listener
 from tallystick.runtime.network import Network, TcpNetwork
 from tallystick.runtime.rng import Random, system_random
 from tallystick.runtime.tasks import watch
@@ -201,7 +202,7 @@ def broker(
             SystemClock(),
             system_random(),
             settings or BrokerClientSettings(),
-            events or Events(),
+            events or Events(log_listener()),
         )
 
     return Connecting(start)

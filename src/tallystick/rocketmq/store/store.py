@@ -307,7 +307,7 @@ class MessageStore:
             self._upkeep.save()
             self._log.prepare_next()
         except DiskFull as error:
-            self._events.emit("disk full", error=error)
+            self._events.emit("disk full", reason=str(error))
         self._parts.sidecar.settle()  # whatever became of the queues
         self._upkeep.clean(now_ms)
 

@@ -141,7 +141,8 @@ class Upkeep:
         full = self.disk_used_percent > self._settings.disk_refuse_ratio
         if full != self.disk_full:
             self.disk_full = full
-            self._events.emit("disk full" if full else "disk has room", used_percent=round(self.disk_used_percent, 1))
+            kind = "disk above its limit" if full else "disk below its limit"
+            self._events.emit(kind, used_percent=round(self.disk_used_percent, 1))
 
     def _drop_before(self, first: int, durable: int) -> None:
         """Noted before it happens: a start that misses files would look for their messages in the log."""

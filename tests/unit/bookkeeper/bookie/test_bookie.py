@@ -144,7 +144,7 @@ async def test_p1_a_failed_sync_stops_the_bookie_without_an_answer(home: Home) -
         armed = True
         assert await peer.ask(adds(1, [1])) is None
         assert isinstance(await bookie.failure, StorageError)
-    assert "Input/output error" in home.heard("bookie failed")[0].fields["reason"]
+    assert "Input/output error" in home.heard("bookie cannot go on")[0].fields["reason"]
     home.disk = SpyDisk(lambda action, path: None)
     async with home.running() as again, talking(again) as peer:
         assert await peer.code(read(1, 0)) == Code.OK

@@ -108,7 +108,7 @@ async def test_more_connections_than_the_bound_are_closed_counted_and_reported_o
             async with talking(bookie) as third:
                 assert await third.frame() is None
         assert (bookie.counts.connections, bookie.counts.connections_refused) == (2, 3)
-        assert len(home.heard("connections refused")) == 1
+        assert len(home.heard("connection refused")) == 1
         await second.close()
         await until(lambda: bookie.counts.connections == 1)
         async with talking(bookie) as third:

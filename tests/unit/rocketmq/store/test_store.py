@@ -132,7 +132,7 @@ def test_a_full_disk_refuses_messages_and_serves_reads() -> None:
     shelf.disk.capacity = 1 << 40
     shelf.store.maintain(shelf.clock.ms)
     assert shelf.send(b"yes")[0].status is PutStatus.PUT_OK
-    assert [event.kind for event in shelf.events].count("disk has room") == 1
+    assert [event.kind for event in shelf.events].count("disk below its limit") == 1
 
 
 def test_upkeep_has_the_next_file_ready() -> None:

@@ -1,0 +1,268 @@
+"""The registry of events: each kind has one name in the whole house, one level and one meaning.
+
+The levels are those of ``logging``. INFO: somebody asked for it, or it takes its ordinary course. WARNING: something
+failed that is tried again, made good or refused, and promises hold. ERROR: a server ends, data is damaged, or a promise
+is weaker until somebody acts. ``docs/events.md`` is written from this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from logging import ERROR, INFO, WARNING
+
+
+@dataclass(frozen=True)
+class EventKind:
+    """``level`` is a number of ``logging``, ``meaning`` a sentence for who reads it in a log."""
+
+    level: int
+    meaning: str
+
+
+def _kinds(level: int, meanings: Mapping[str, str]) -> dict[str, EventKind]:
+    return {kind: EventKind(level, meaning) for kind, meaning in meanings.items()}
+
+
+_LEDGER_CLIENT = {
+    **_kinds(
+        INFO,
+        {
+            "ledger created": "A new ledger is in the metadata; `ensemble` stores its first entries.",
+            "ledger closed": "The ledger's end is in the metadata for good.",
+            "ledger deleted": "The metadata has the ledger no more. `unfenced` bookies could not be told.",
+            "ledger restored": "A degraded ledger is written to a full ensemble again.",
+            "ensemble changed": "Other bookies store the ledger from entry `first` on (Q8).",
+            "recovery began": "Somebody else's ledger is fenced, and its end is looked for (Q10).",
+            "bookie asked to fence": "What one bookie answered to the fencing read (Q11).",
+            "fence covers every write set": "No write set has an ack quorum of unfenced bookies left (Q12).",
+            "recovery changed ensemble": "Recovery writes back to other bookies than those that failed.",
+            "end found": "So many bookies said that an entry does not exist that it was never acknowledged (Q15).",
+        },
+    ),
+    **_kinds(
+        WARNING,
+        {
+            "bookie failed": "A write to a bookie failed; the writer looks for another one (Q7).",
+            "bookie not reached": "A connection to a bookie could not be made; it is tried again after a pause.",
+            "bookie connection ended": "A connection to a bookie was lost, and unanswered requests with it.",
+            "bookie connection failed": "A connection to a bookie was given up because of a fault in this client.",
+            "bookie broke the protocol": "A bookie sent what the protocol does not allow; the connection is closed.",
+            "bookie not believed": "Another bookie answers at the address: what it says counts for nothing.",
+            "ledger degraded": "A failed bookie has no replacement: the writer goes on with an ack quorum.",
+            "degraded ledgers not restored": "Degraded ledgers stay so for now; restoring is tried again.",
+            "bookie gave no certain answer": "In recovery a bookie said neither that it has an entry nor that not.",
+            "fence does not cover every write set": "Too few bookies are fenced: recovery cannot go on (Q12).",
+            "entry undecided": "Neither yes nor enough certain no for an entry: recovery cannot decide (Q15).",
+            "length is a lower bound": "No bookie of the last entry answered, so the ledger's length may be more.",
+            "write-back failed": "Recovery could not store an entry on a bookie; it looks for another one.",
+            "recovery goes on degraded": "Recovery found no replacement for a failed bookie.",
+            "recovery abandoned": "Nothing was closed; recovery can be tried again.",
+            "writer stopped": "The writer can append no more; what was not confirmed may or may not survive.",
+        },
+    ),
+    **_kinds(ERROR, {"failure not taken": "A ledger's handling of a failed write has a fault; other ledgers go on."}),
+}
+
+_BOOKIE = {
+    **_kinds(
+        INFO,
+        {
+            "cookie written": "A new bookie has joined the cluster.",
+            "journal replayed": "The bookie was not stopped in order; its journal was read again.",
+            "bookie stopped": "The bookie was stopped in order.",
+            "bookie takes writes again": "The disk has room again.",
+            "ledgers deleted": "The metadata has these ledgers no more: their entries were given up.",
+            "ledgers replaced": "Ids were given out again: the entries of the older ledgers were given up.",
+            "collection ordered": "An operator ordered a collection.",
+        },
+    ),
+    **_kinds(
+        WARNING,
+        {
+            "adds refused": "By its metadata nobody writes the ledger: its writer is told that it is fenced.",
+            "bookie is read-only": "The bookie takes no ordinary adds; it serves reads and recovery.",
+            "checkpoint postponed": "A checkpoint failed for lack of space; the journal keeps everything.",
+            "no checkpoint at stop": "The last checkpoint failed; the next start reads the journal.",
+            "deleted ledgers not looked for": "The metadata could not be read: nothing is deleted.",
+            "order for a collection passed over": "An order to collect could not be read or carried out.",
+            "ledgers not looked at": "The metadata could not be read: adds count as they do without a look.",
+            "metadata was copied": "The metadata was put back or moved: when ledgers were created is learnt anew.",
+            "registration not changed": "The new mode of the bookie is not in the metadata yet; it is tried again.",
+            "entry logs not rewritten": "For lack of space entry logs are not rewritten.",
+            "wait of a large deletion not saved": "A restart of the bookie begins this wait anew.",
+            "wait of large deletions begins anew": "The file that tells how long deletions have waited is unreadable.",
+            "stopped with unanswered requests": "The time for a stop in order was over; clients ask again.",
+        },
+    ),
+    **_kinds(
+        ERROR,
+        {
+            "bookie cannot go on": "The disk, the registration or a task failed: the process ends.",
+            "deletions wait": "The metadata lacks very many ledgers: they are kept for a day. See `tally bookie info`.",
+            "entry log not deleted": "A file of entries that nobody needs could not be deleted.",
+            "entry log not rewritten": "A log of entries is damaged or unreadable: it is kept as it is.",
+            "ledgers not replaced": "Ids were given out again, but the older entries could not be given up.",
+            "metadata is older than the ledgers": "The metadata was restored from a copy older than what is here.",
+            "requests refused": "A ledger here is newer than the metadata's of this id, or cannot be given up.",
+        },
+    ),
+}
+
+_SERVERS = {
+    **_kinds(
+        INFO,
+        {
+            "connection closed": "A server closed a connection, for `reason`.",
+            "connection ended": "A client of brokers lost a connection.",
+        },
+    ),
+    **_kinds(
+        WARNING,
+        {
+            "connection refused": "More connections than the bound; the newest is closed. Told once a while.",
+            "disk full": "A write found no room: it waits or is refused until there is some.",
+            "listening beyond this machine": "The server listens where others can reach it, without authentication.",
+            "not reached": "A server could not be connected to; it is tried again.",
+            "peer broke the protocol": "The other side sent what the protocol does not allow.",
+            "settings change nothing here": "Keys of the settings that this server does not know, or need not.",
+            "request refused": "A request was answered with an error. Told once a kind and peer.",
+        },
+    ),
+    **_kinds(ERROR, {"request failed": "A fault in this server: the request was answered with an error."}),
+}
+
+_BROKER = {
+    **_kinds(
+        INFO,
+        {
+            "store opened": "The broker's log, queues and index are open.",
+            "broker stopped": "The broker was stopped in order.",
+            "registered with a name server": "The name server knows this broker's topics.",
+            "topic changed": "A topic was made or changed.",
+            "topic deleted": "A topic was deleted.",
+            "group changed": "A group of consumers was made or changed.",
+            "group deleted": "A group of consumers was deleted.",
+            "offsets reset": "An administrator set offsets of a group.",
+            "files deleted": "Old files of the log, with the queue and index files that point into them, are gone.",
+            "expired files are to go": "An administrator ordered that old files be deleted.",
+            "queues of a deleted topic removed": "An administrator ordered it.",
+            "queue begins anew": "The log has lower offsets of a queue again: its topic was deleted and made anew.",
+            "queues built again": "Lost or damaged queue and index files are built again from the log.",
+            "queues complete": "All queues that were lost are built again.",
+            "disk below its limit": "Messages are taken again.",
+            "deletions copied": "The slave knows of topics that its master deleted.",
+            "slave becomes master": "A store that was a slave's is opened as a master's.",
+        },
+    ),
+    **_kinds(
+        WARNING,
+        {
+            "cannot register with a name server": "Clients that ask it do not find this broker; it is tried again.",
+            "disk above its limit": "Messages are refused until old files could be deleted.",
+            "consumer offset cut": "A group's offset was beyond the end of its queue, after a crash.",
+            "log cut": "What a crash left unfinished at the end of the log was cut off.",
+            "table not saved": "A table could not be saved: what depends on it is refused, and it is tried again.",
+            "offsets not sent": "All offsets together fit no frame of the original's; slaves of ours copy pages.",
+            "files of a deleted topic stay": "They could not be deleted; it is tried again.",
+            "metadata not copied": "A slave could not, or may not, copy a table of its master now.",
+            "store not closed in order": "The last save failed; the next start recovers.",
+        },
+    ),
+    **_kinds(
+        ERROR,
+        {
+            "broker cannot go on": "The disk or a task failed: the process ends.",
+            "record damaged": "A message in the log is unreadable; queues are built without it.",
+            "queue offsets missing": "The log lacks messages of a queue: their offsets stay empty.",
+            "reput stopped": "The log cannot be dispatched from `offset` on: its messages are not readable.",
+            "tally-queues damaged": "The broker's file of queues is damaged: queues are read or built again.",
+        },
+    ),
+}
+
+_REPLICATION = {
+    **_kinds(
+        INFO,
+        {
+            "follows master": "The slave copies its master's log from its own end on.",
+            "master link closed": "The slave lost its master's connection, and connects again.",
+            "slave follows": "A slave asks for the log from `position` on.",
+            "slave link closed": "A slave's connection ended.",
+            "slave replaced": "A slave connected again before its older connection was closed.",
+        },
+    ),
+    **_kinds(
+        WARNING,
+        {
+            "master is unproven": "The slave's log does not continue its master's: it copies nothing.",
+            "slave is unproven": "A slave's log is not this log's beginning: it is not fed and does not count.",
+        },
+    ),
+}
+
+_NAME_SERVER = {
+    **_kinds(
+        INFO,
+        {
+            "broker registered": "A broker is known.",
+            "broker unregistered": "A broker left, or was not heard of for too long.",
+            "name server stopped": "The name server was stopped in order.",
+            "topic removed from routes": "An administrator took a topic off this name server.",
+            "settings changed until the next start": "An administrator changed settings in memory.",
+        },
+    ),
+    **_kinds(
+        WARNING,
+        {"order configuration not sent to brokers": "It is larger than what a broker's registration may answer."},
+    ),
+}
+
+_BROKER_CLIENT = {
+    **_kinds(
+        INFO,
+        {
+            "queues shared out": "The group's members have shared the queues out; these are ours.",
+            "offset moved": "The messages at an offset are gone: the consumer goes on at the next ones.",
+        },
+    ),
+    **_kinds(
+        WARNING,
+        {
+            "send retried": "A message was not taken, and is sent to another queue. It may be stored twice.",
+            "pull failed": "A broker did not answer a pull; another one, or it again, is asked.",
+            "pull refused": "A broker refused a pull; it is asked again.",
+            "queue not reached": "No broker has this queue now; it is tried again.",
+            "queues not shared out": "The members of the group could not be found out; the old share stays.",
+            "broker did not take part": "A broker did not take the heartbeat.",
+            "not committed": "Offsets were not taken: messages may be delivered again.",
+            "route not found": "No name server answered where a topic is; what was known stays.",
+        },
+    ),
+    **_kinds(ERROR, {"client failed": "A background task of the client ended by a fault."}),
+}
+
+KINDS: Mapping[str, EventKind] = {
+    **_LEDGER_CLIENT,
+    **_BOOKIE,
+    **_SERVERS,
+    **_BROKER,
+    **_REPLICATION,
+    **_NAME_SERVER,
+    **_BROKER_CLIENT,
+}
+GROUPS: Mapping[str, Mapping[str, EventKind]] = {
+    "Ledger clients": _LEDGER_CLIENT,
+    "Bookies": _BOOKIE,
+    "All servers": _SERVERS,
+    "Brokers": _BROKER,
+    "Replication of brokers": _REPLICATION,
+    "Name servers": _NAME_SERVER,
+    "Clients of brokers": _BROKER_CLIENT,
+}
+
+
+def level_of(kind: str) -> int:
+    """A number of ``logging``; WARNING for what nobody registered, so that it is seen."""
+    known = KINDS.get(kind)
+    return WARNING if known is None else known.level
