@@ -127,6 +127,12 @@ async def peer(bookie: Bookie) -> AsyncIterator[Peer]:
         yield made
 
 
+async def test_an_add_that_is_refused_in_any_case_waits_for_no_look(peer: Peer, driver: Watched) -> None:
+    driver.gate.clear()
+    assert await peer.code(adds(-7, [3])) == Code.BAD_REQUEST
+    assert driver.looked_up == []
+
+
 async def test_entry_0_of_a_new_ledger_waits_for_no_look_and_the_rest_for_one(peer: Peer, driver: Watched) -> None:
     await driver.create_ledger(METADATA, 7)
     driver.gate.clear()

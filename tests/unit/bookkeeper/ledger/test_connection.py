@@ -68,6 +68,22 @@ async def test_adds_report_once_for_a_read_and_leave_in_one_write(bench: Any) ->
     assert heard.failed == []
 
 
+async def test_a_connection_with_more_than_a_slice_in_its_queue_is_blocked_until_that_is_written(bench: Any) -> None:
+    """Also before the transport says so: what is queued then is kept as it is, not joined into copies."""
+    await bench.bookie("b1")
+    heard, client = Heard(), bench.client()
+    channel = client.adds("b1", 1, heard)
+    channel.send([0], add_frame(bench, 1, 0))
+    await until(lambda: heard.all_acked == [0])
+    payload = bytes(100 * 1024)
+    for entry in range(1, 12):
+        assert not channel.blocked
+        channel.send([entry], add_frame(bench, 1, entry, payload))
+    assert channel.blocked
+    await until(lambda: len(heard.all_acked) == 12)
+    assert not channel.blocked
+
+
 async def test_answers_out_of_turn_and_of_several_ledgers(bench: Any) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None

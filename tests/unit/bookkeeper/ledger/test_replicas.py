@@ -72,6 +72,27 @@ async def test_the_writer_waits_for_a_bookie_that_is_behind_and_holds_a_payload_
     await until(lambda: len(stopped.entries[writer.id]) == MANY + 1)
 
 
+async def test_a_striped_ledger_holds_short_payloads_once_too(cluster: SmallCluster) -> None:
+    """Short parts are joined for a bookie that takes them, as that is quicker, and not for one that is behind."""
+    await cluster.add()
+    writer = await cluster.client().create_ledger(4, 3, 2)
+    await writer.append(b"0")
+    stopped = writer.metadata.ensemble[2]
+    link = writer._context.bookies._peers[stopped]._link
+    assert link is not None
+    link.pause_writing()
+    payload = bytes(100)
+    for _ in range(400):
+        writer.append_nowait(payload)
+    await until(lambda: writer.lac == 400)
+    queue = link._out.parts
+    assert sum(part is payload for part in queue) == 300, "the payloads themselves, of three entries in four"
+    link.resume_writing()
+    await until(lambda: held_bytes(writer) == 0)
+    await until(lambda: len(cluster.bookies[stopped].entries[writer.id]) >= 300)
+    await writer.close()
+
+
 async def test_a_bookie_that_stays_behind_fails_by_its_time_out_and_holds_nothing_up(cluster: SmallCluster) -> None:
     writer, stopped = await with_one_stopped(cluster, add_timeout_s=0.5, read_timeout_s=0.5)
     await append_all(writer, bytes(ENTRY))

@@ -307,6 +307,40 @@ async def test_a_bug_in_a_round_is_said_and_does_not_end_the_rounds(
     await writer.close()
 
 
+def restoring() -> int:
+    """How many loops look after degraded writers."""
+    return sum("Restorer" in getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks())
+
+
+async def test_one_loop_looks_after_all_degraded_writers_of_a_client_and_ends_with_it(cluster: SmallCluster) -> None:
+    client = cluster.client()
+    writers = [await client.create_ledger(3, 3, 2) for _ in range(3)]
+    gone = writers[0].metadata.ensemble[1]
+    for writer in writers:
+        await writer.append(b"0")
+    await cluster.down(gone)
+    for writer in writers:
+        await writer.append(b"1")
+        await until(lambda: writer.missing == (gone,))  # noqa: B023  # awaited at once
+        assert restoring() == 1
+    await client.close()
+    assert restoring() == 0
+
+
+@pytest.mark.rule("Q8")
+async def test_q8_who_loses_a_bookie_again_gets_it_back_again(cluster: SmallCluster) -> None:
+    writer, gone = await degraded(cluster)
+    for entry in range(2, 4):
+        await cluster.up(gone)
+        await until(lambda: writer.missing == ())
+        await until(lambda: restoring() == 0)
+        assert await writer.append(b"with it") == 2 * entry - 2
+        await cluster.down(gone)
+        assert await writer.append(b"without it") == 2 * entry - 1
+        await until(lambda: writer.missing == (gone,))
+    await writer.close()
+
+
 @pytest.mark.rule("Q9")
 async def test_q9_a_timer_that_comes_early_does_not_end_the_wait_for_a_quorum(
     cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch

@@ -212,11 +212,13 @@ async def test_who_holds_most_is_closed_and_the_others_are_served(bench: Any) ->
 
 async def test_many_large_answers_of_one_read_stop_at_the_limit(bench: Any) -> None:
     await bench.restart(held_limit_bytes=40 * MIB)
-    held = []
+    held: list[int] = []
+    queued: list[bool] = []
 
     def react(link: Link, command: Command) -> None:
         link.send(command.answer(0, body=bytes(8 * MIB)))
         held.append(bench.server.memory.unsent_bytes)
+        queued.append(link.alive)
 
     bench.heard.react = react
     peer = await bench.peer()
@@ -224,6 +226,7 @@ async def test_many_large_answers_of_one_read_stop_at_the_limit(bench: Any) -> N
     peer.send(*(asked(number) for number in range(20)))
     await until(lambda: bench.heard.closed_links)
     assert max(held) <= 40 * MIB
+    assert sum(queued) == 4, "the memory hears of the fifth at once, and the link takes no more"
     assert bench.server.memory.unsent_bytes == 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.message_stores import ROOT, Shelf
+from tallystick.errors import CorruptRecord
 from tallystick.rocketmq.store import opening
 from tallystick.rocketmq.store.check import check_store
 
@@ -53,3 +54,20 @@ def test_what_is_behind_the_last_checkpoint_is_dispatched_a_part_at_a_time(monke
     assert shelf.store.reput_offset == shelf.store.end
     assert shelf.bodies() == sent
     consistent(shelf)
+
+
+def test_a_start_that_is_refused_leaves_a_store_stopped_in_order() -> None:
+    """Else the next start, with the log back in its place, would take it for one that was killed."""
+    shelf = Shelf()
+    shelf.send(*[b"%03d" % number for number in range(100)])
+    shelf.store.close()
+    logs = {path: path.replace("commitlog/", "aside-") for path in shelf.disk._names if "commitlog/" in path}
+    for path, aside in logs.items():
+        shelf.disk.rename(path, aside)
+    with pytest.raises(CorruptRecord, match="there are no files"):
+        shelf.open()
+    for path, aside in logs.items():
+        shelf.disk.rename(aside, path)
+    shelf.open()
+    assert [event.fields["clean"] for event in shelf.events if event.kind == "store opened"] == [True, True]
+    assert len(shelf.bodies()) == 100

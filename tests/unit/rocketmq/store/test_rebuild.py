@@ -395,16 +395,19 @@ def test_a_queue_of_which_nobody_knows_since_when_it_is_there_is_built_of_the_ne
     consistent(shelf)
 
 
+@pytest.mark.parametrize("reached", [0, 5])
 @pytest.mark.parametrize("lost", [f"{QUEUES}/Topic", f"{QUEUES}/Topic/0/{320:020}"])
-def test_a_hole_that_a_version_before_began_to_fill_with_old_messages_starts_over(lost: str) -> None:
+def test_a_hole_that_a_version_before_began_to_fill_with_old_messages_starts_over(lost: str, reached: int) -> None:
+    """Also when it had passed some of the new messages, which it took for older ones of the queue."""
     shelf = made_anew()
+    rebuilt = shelf.read()[reached].physical_offset if reached else 1400
     shelf.store.close()
     with shelf.disk.undisturbed():
         file = shelf.disk.open(f"{QUEUES}/Topic/0/{0:020}")
         for number in range(12):  # of the first 12 old messages, more or less
             file.write([UNIT.pack(100 * number + 1, 100, 0)], number * UNIT.size)
         file.close()
-    as_before(shelf, [Hole("Topic", 0, 12, 20)], rebuilt=1400)
+    as_before(shelf, [Hole("Topic", 0, 12, 20)], rebuilt=rebuilt)
     if lost.endswith("20"):
         remove(shelf.disk, lost)
     shelf.open()
