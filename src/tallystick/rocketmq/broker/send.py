@@ -31,7 +31,9 @@ SENDS = frozenset(
 MAX_WAITING = 100_000  # answers that wait for disk or slaves; more sends are refused until they are fewer
 _Waiting = tuple[Link, Command, bool]  # an answer; whether its topic is not saved yet
 
-_SEND_BACK, _ONE_WAY = int(RequestCode.CONSUMER_SEND_MSG_BACK), int(Flag.ONE_WAY)  # plain numbers: per message
+# An attribute of an enum costs ten times a name, and these are looked at for each message.
+_SEND_BACK, _ONE_WAY = int(RequestCode.CONSUMER_SEND_MSG_BACK), int(Flag.ONE_WAY)
+_OK, _SUCCESS = PutStatus.PUT_OK, int(ResponseCode.SUCCESS)
 _CHECKED_FIELDS = {TRACE: "true", REGION: REGION_NAME}
 
 
@@ -87,12 +89,12 @@ class Sends:
         puts = self._log.put([drafted.draft for _, _, drafted in asked])
         waiting: list[_Waiting] = []
         end = 0
-        may_wait = self._log.waits
+        may_wait, fresh = self._log.waits, self._fresh
         for (link, command, drafted), put in zip(asked, puts, strict=True):
             if command.flag & _ONE_WAY:
                 continue
-            answer, is_fresh = self._answer_of(command, drafted, put), drafted.draft.topic in self._fresh
-            if may_wait and drafted.wait and put.status is PutStatus.PUT_OK:
+            answer, is_fresh = self._answer_of(command, drafted, put), drafted.draft.topic in fresh
+            if may_wait and drafted.wait and put.status is _OK:
                 waiting.append((link, answer, is_fresh))
                 end = put.end
             elif is_fresh:
@@ -108,10 +110,11 @@ class Sends:
         for settle in settles:
             answers = self._waiting.pop(settle.ticket, [])
             self._waiting_count -= len(answers)
-            if settle.status is not PutStatus.PUT_OK:
+            if settle.status is not _OK:
                 self._counts.late[settle.status] = self._counts.late.get(settle.status, 0) + len(answers)
+            code = settle.status.response_code
             for link, answer, is_fresh in answers:
-                answer.code = settle.status.response_code
+                answer.code = code
                 if is_fresh:
                     self._send_saved(link, answer)
                 else:
@@ -150,27 +153,31 @@ class Sends:
         self.settled(wait.settles)
 
     def _count(self, asked: Sequence[tuple[Link, Command, Drafted]], puts: Sequence[Put]) -> None:
-        counts = self._counts
-        by_topic = counts.bytes_by_topic
+        messages, sizes = 0, dict[str, int]()
+        refused = len(puts)
         for (_, _, drafted), put in zip(asked, puts, strict=True):
-            if put.status is not PutStatus.PUT_OK:
-                counts.sends_refused += 1
-                continue
-            size, topic = put.end - put.offsets[0], drafted.draft.topic
-            counts.messages_in += len(put.offsets)
-            counts.bytes_in += size
-            by_topic[topic] = by_topic.get(topic, 0) + size
+            if put.status is _OK:
+                topic, offsets = drafted.draft.topic, put.offsets
+                refused -= 1
+                messages += len(offsets)
+                sizes[topic] = sizes.get(topic, 0) + put.end - offsets[0]
+        counts = self._counts
+        counts.sends_refused += refused
+        counts.messages_in += messages
+        counts.bytes_in += sum(sizes.values())
+        for topic, size in sizes.items():
+            counts.bytes_by_topic[topic] = counts.bytes_by_topic.get(topic, 0) + size
 
     def _answer_of(self, command: Command, drafted: Drafted, put: Put) -> Command:
-        if put.status is not PutStatus.PUT_OK:
+        if put.status is not _OK:
             return self._failure(command, put.status)
         if command.code == _SEND_BACK:
-            return command.answer(ResponseCode.SUCCESS)
+            return command.answer(_SUCCESS)
         header = SendAnswer(
             queue_id=drafted.draft.queue_id, transaction_id=drafted.unique_key, msg_id=self._ids_of(put.offsets),
             queue_offset=put.queue_offset,
         )  # fmt: skip
-        return command.answer(ResponseCode.SUCCESS, None, header.to_fields())
+        return command.answer(_SUCCESS, None, header.to_fields())
 
     def _ids_of(self, offsets: Sequence[int]) -> str:
         digits = self._host_digits

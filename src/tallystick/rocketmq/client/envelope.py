@@ -19,6 +19,7 @@ from tallystick.rocketmq.wire.send_form import SendForm
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, SysFlag
 
 TEMPLATE_TOPIC = "TBW102"  # a topic that does not exist yet is made after this one, where brokers allow it
+_BATCH, _SINGLE = int(RequestCode.SEND_BATCH_MESSAGE), int(RequestCode.SEND_MESSAGE_V2)  # plain numbers: per message
 _COMPRESSED = int(SysFlag.COMPRESSED | SysFlag.ZLIB)
 
 
@@ -41,9 +42,8 @@ class Envelope(msgspec.Struct, eq=False):
 
     def command(self, queue: MessageQueue, *, one_way: bool = False) -> Command:
         form = _form(self.group, self.topic, self.batch, self.new_topic_queues, queue.queue_id, queue.broker)
-        code = RequestCode.SEND_BATCH_MESSAGE if self.batch else RequestCode.SEND_MESSAGE_V2
         fields = form.filled(self.sys_flag, self.born_timestamp, self.flag, self.properties)
-        return request(code, fields, self.body, one_way=one_way)
+        return request(_BATCH if self.batch else _SINGLE, fields, self.body, one_way=one_way)
 
 
 def message_envelope(context: BrokerContext, group: str, message: Message, queue: MessageQueue | None) -> Envelope:

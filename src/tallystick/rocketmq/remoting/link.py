@@ -95,7 +95,9 @@ class Link(asyncio.BufferedProtocol):
         if not self._out:
             self._around.outbox.put(self)
         self._out.append(command)
-        wire, held = _sizes(command)
+        wire = held = len(command.body) + _COMMAND_BYTES
+        if command.parts:
+            wire, held = _sizes(command)
         self._out_wire += wire
         self._out_held += held
         self._more_held += held

@@ -116,9 +116,12 @@ _SendHeaderV2 = cast(
 )
 
 
+_SEND_MESSAGE = int(RequestCode.SEND_MESSAGE)  # a plain number: an enum's attribute costs ten times a name
+
+
 def read_send(command: Command) -> SendHeader:
     """The header of any of the three requests that send. Raises HeaderError."""
-    return (SendHeader if command.code == RequestCode.SEND_MESSAGE else _SendHeaderV2).of(command)
+    return (SendHeader if command.code == _SEND_MESSAGE else _SendHeaderV2).of(command)
 
 
 class SendAnswer(Header, frozen=True, kw_only=True):

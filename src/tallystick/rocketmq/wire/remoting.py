@@ -30,7 +30,9 @@ Buffer = bytes | bytearray | memoryview
 MAX_FRAME_BYTES = 16 * 1024 * 1024  # the length field included
 MAX_HEADER_BYTES = 1024 * 1024
 
-_ANSWER, _ONE_WAY = int(Flag.ANSWER), int(Flag.ONE_WAY)  # plain numbers: an IntFlag is slow per command
+# Plain numbers and names: an IntFlag, and an enum's attribute, are slow per command.
+_ANSWER, _ONE_WAY = int(Flag.ANSWER), int(Flag.ONE_WAY)
+_IN_BINARY = Serialization.BINARY
 _HEAD = struct.Struct(">II")
 _BINARY = struct.Struct(">hBhii")
 _SHORT = struct.Struct(">h")
@@ -125,7 +127,7 @@ def encode_many(commands: Iterable[Command]) -> bytes:
 
 
 def _pieces(command: Command) -> list[Buffer]:
-    if command.serialization is Serialization.BINARY:
+    if command.serialization is _IN_BINARY:
         header, kind = _encode_binary(command), 1 << 24
     else:
         ext, remark = command.ext, command.remark
