@@ -24,6 +24,7 @@ FOUND = {
     15: "a ledger made anew got entries of the deleted one that had its id, out of the journal",
     26: "the newest journal segment was given up before older ones",
     58: "a commit whose sync had failed was believed after a restart and then lost",
+    4024886387: "the judge took what a collection wrote before its last sync failed for impossible",
 }
 
 

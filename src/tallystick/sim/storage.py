@@ -66,7 +66,7 @@ class Life:
         self._flight: Flight | None = None
         self._plan: Checkpoint | None = None
         self._written = False
-        self._forgetting: tuple[int, ...] = ()
+        self._forgetting: set[int] = set()  # deleted ledgers that the disk may not remember as such
         self.storage = self._open()
 
     def _reopen(self) -> Storage:
@@ -231,13 +231,15 @@ class Life:
         live = [ledger for ledger in IDS if self.random.random() < 0.8]
         self._plan = self.storage.begin_collect(known, live)
         state = self._plan.state
-        self._forgetting = tuple(n for n in IDS if n not in state.deleted and n not in state.ledgers)
+        # What an earlier plan would have forgotten may be on the disk although its write failed, at its last sync.
+        self._forgetting |= {n for n in IDS if n not in state.deleted and n not in state.ledgers}
         for ledger in self._plan.deleted:
             self.books[ledger].deleting = True
 
     def _finish(self, plan: Checkpoint) -> None:
         self.storage.finish(plan)
         self._plan, self._written = None, False
+        self._forgetting.clear()
         for ledger in IDS:
             if self.books[ledger].deleting:
                 self.books[ledger].gone = True
@@ -294,6 +296,7 @@ class Life:
             try:
                 for ledger in IDS:
                     self._settle(ledger)
+                self._forgetting.clear()
                 return
             except Crashed:
                 self._reboot()
