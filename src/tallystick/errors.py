@@ -40,11 +40,13 @@
 
 Class attributes tell a caller how to react: ``code`` is the number that the original's client uses for the same
 condition (BookKeeper's ``BKException.Code``, RocketMQ's ``ResponseCode``), ``retriable`` says that the same call may
-succeed later, ``ambiguous`` that it may have taken effect although it failed.
+succeed later, ``ambiguous`` that it may have taken effect although it failed. What an error is about are its typed
+attributes (``error.ledger``), None where they are not known; ``fields`` has those and all others that it was given.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 
@@ -54,25 +56,36 @@ class TallyError(Exception):
     code: ClassVar[int] = -999
     retriable: ClassVar[bool] = False
     ambiguous: bool = False  # an instance may say it where its class does not
+    message: str
+    fields: Mapping[str, Any]
 
     def __init__(self, message: str = "", **fields: Any) -> None:
         super().__init__(message)
-        self.message = message or (type(self).__doc__ or "").split("\n", 1)[0].rstrip(".")
+        self.message = message or _text_of(type(self))
         self.fields = fields
-
-    def __getattr__(self, name: str) -> Any:
-        fields = self.__dict__.get("fields", {})
-        if name in fields:
-            return fields[name]
-        raise AttributeError(f"{type(self).__name__} has no field {name!r}")
+        for name, value in fields.items():
+            if name not in _OF_THE_CLASS:
+                setattr(self, name, value)
 
     def __str__(self) -> str:
         shown = " ".join(f"{key}={value}" for key, value in self.fields.items())
         return f"{self.message} ({shown})" if shown else self.message
 
+    def __repr__(self) -> str:
+        shown = [] if self.message == _text_of(type(self)) else [repr(self.message)]
+        shown += [f"{key}={value!r}" for key, value in self.fields.items()]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
     def __reduce__(self) -> tuple[Any, ...]:
         own = {"ambiguous": self.ambiguous} if "ambiguous" in self.__dict__ else None
         return (_rebuild, (type(self), self.message, self.fields), own)
+
+
+_OF_THE_CLASS = frozenset(dir(TallyError)) | {"message", "fields"}  # a field of such a name is in ``fields`` alone
+
+
+def _text_of(kind: type[TallyError]) -> str:
+    return (kind.__doc__ or "").split("\n", 1)[0].rstrip(".")
 
 
 def _rebuild(kind: type[TallyError], message: str, fields: dict[str, Any]) -> TallyError:
@@ -108,6 +121,10 @@ class Unavailable(TallyError):
 
     code = -8
     retriable = True
+    address: str | tuple[str, int] | None = None
+    bookie: str | None = None
+    ledger: int | None = None
+    topic: str | None = None
 
 
 class RequestTimeout(Unavailable):
@@ -131,6 +148,8 @@ class NotEnoughBookies(Unavailable):
     """Fewer bookies are available than the ensemble needs."""
 
     code = -6
+    needed: int | None = None
+    available: int | None = None
 
 
 class BrokerUnavailable(Unavailable):
@@ -155,6 +174,9 @@ class LedgerError(TallyError):
     """The ledger does not allow this."""
 
     code = -1
+    ledger: int | None = None
+    entry: int | None = None
+    bookie: str | None = None
 
 
 class LedgerFenced(LedgerError):
@@ -211,6 +233,9 @@ class MetadataError(TallyError):
     """The metadata service failed or holds something unexpected."""
 
     code = -18
+    ledger: int | None = None
+    bookie: str | None = None
+    path: str | None = None
 
 
 class MetadataConflict(MetadataError):
@@ -237,24 +262,34 @@ class BrokerError(TallyError):
     """A broker or name server answered with an error code."""
 
     code = 1
+    response_code: int = 1  # the original's ``ResponseCode``
+    topic: str | None = None
 
 
 class NoSuchTopic(BrokerError):
     """No broker knows this topic."""
 
     code = 17
+    response_code = 17
 
 
 class NoSuchMessage(BrokerError):
     """The queue has no message at this offset (any more)."""
 
     code = 21
+    response_code = 21
+    queue: Any = None  # a ``MessageQueue``
+    offset: int | None = None
+    first: int | None = None
+    end: int | None = None  # excluded
 
 
 class StorageError(TallyError):
     """The disk failed."""
 
     code = -1
+    path: str | None = None
+    offset: int | None = None
 
 
 class CorruptRecord(StorageError):

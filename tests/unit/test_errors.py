@@ -1,0 +1,68 @@
+"""Errors: what they are about, how they show, how they travel to another process."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+from typing import get_type_hints
+
+import pytest
+
+from tallystick import errors
+from tallystick.errors import (
+    BrokerError,
+    LedgerFenced,
+    LocalProtocolError,
+    NoSuchEntry,
+    NoSuchMessage,
+    NotEnoughBookies,
+    TallyError,
+    UsageError,
+)
+
+KINDS = [one for one in vars(errors).values() if inspect.isclass(one) and issubclass(one, TallyError)]
+
+
+def test_an_error_shows_its_kind_and_what_it_is_about() -> None:
+    fenced = LedgerFenced(ledger=3)
+    assert repr(fenced) == "LedgerFenced(ledger=3)"
+    assert str(fenced).endswith("may or may not survive (ledger=3)")
+    assert repr(UsageError("no such key", value="x")) == "UsageError('no such key', value='x')"
+    assert str(UsageError("no such key", value="x")) == "no such key (value=x)"
+    assert repr(LedgerFenced()) == "LedgerFenced()"
+
+
+def test_what_it_is_about_are_attributes_and_none_where_it_is_not_known() -> None:
+    error = NoSuchEntry(ledger=3, entry=7)
+    assert (error.ledger, error.entry, error.bookie) == (3, 7, None)
+    assert dict(error.fields) == {"ledger": 3, "entry": 7}
+    short = NotEnoughBookies(needed=3, available=2)
+    assert (short.needed, short.available) == (3, 2)
+
+
+def test_a_field_that_no_kind_declares_is_an_attribute_too() -> None:
+    assert getattr(UsageError("which file?", path="/x"), "path") == "/x"  # noqa: B009  # no type declares it
+    with pytest.raises(AttributeError, match="'UsageError' object has no attribute 'folder'"):
+        getattr(UsageError("which file?"), "folder")  # noqa: B009
+
+
+def test_a_field_never_hides_how_to_react() -> None:
+    error = LocalProtocolError("bad", code=7, retriable=True)
+    assert (error.code, error.message, error.retriable) == (-16, "bad", False)
+    assert error.fields["code"] == 7
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_survives_a_copy_and_another_process(kind: type[TallyError]) -> None:
+    declared = [name for name in get_type_hints(kind) if name not in get_type_hints(TallyError)]
+    error = kind("why", **dict.fromkeys(declared, 5))
+    error.ambiguous = True
+    for other in (copy.copy(error), pickle.loads(pickle.dumps(error))):  # of ours
+        assert (type(other), str(other), repr(other)) == (kind, str(error), repr(error))
+        assert other.ambiguous
+        assert [getattr(other, name) for name in declared] == [5] * len(declared)
+
+
+def test_codes_are_the_originals() -> None:
+    assert (BrokerError().response_code, NoSuchMessage().response_code, LedgerFenced.code) == (1, 21, -101)
