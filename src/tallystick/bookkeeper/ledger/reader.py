@@ -55,6 +55,7 @@ class LedgerReader:
         """Open without fencing. Raises NoSuchLedger, Unauthorized, Unavailable (too few bookies know the LAC)."""
         found = await context.driver.read_ledger(ledger)
         reader = cls(context, ledger, Versioned(with_password(ledger, found.value, password), found.version))
+        reader._changed.set()  # what was stored between that read and the watch nobody tells: it is read once more
         try:
             await reader.refresh()
         except BaseException:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -16,7 +17,7 @@ from support.waiting import until
 from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.ledger.striping import Striping
-from tallystick.bookkeeper.metadata.driver import MetadataDriver
+from tallystick.bookkeeper.metadata.driver import MetadataDriver, Versioned
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader
@@ -272,6 +273,32 @@ async def test_q6_a_tail_ends_with_the_closed_ledger(cluster: Cluster) -> None:
         await following
     assert seen == list(range(2, 10))
     assert no_fences(cluster.bench)
+
+
+class _SlowReads:
+    """A driver whose first read of a ledger is answered after something else happened."""
+
+    def __init__(self, driver: MetadataDriver, meanwhile: Callable[[], Awaitable[None]]) -> None:
+        self._driver, self._meanwhile = driver, [meanwhile]
+
+    async def read_ledger(self, ledger: int) -> Versioned[LedgerMetadata]:
+        found = await self._driver.read_ledger(ledger)
+        if self._meanwhile:
+            await self._meanwhile.pop()()
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._driver, name)
+
+
+async def test_a_ledger_that_is_closed_before_it_is_watched_has_its_end(cluster: Cluster) -> None:
+    await cluster.create()
+    cluster.append(0, 9)
+    context = cluster.context()
+    slow = cast("MetadataDriver", _SlowReads(context.driver, lambda: cluster.close(9)))
+    async with asyncio.timeout(10), await LedgerReader.open(replace(context, driver=slow), cluster.ledger) as reader:
+        assert reader.is_closed
+        assert await ids(reader.tail(0)) == list(range(10))
 
 
 async def test_a_tail_loses_nothing_to_a_refresh_beside_it(cluster: Cluster) -> None:
