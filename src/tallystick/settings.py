@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie.config import BookieSettings
+from tallystick.bookkeeper.metadata.uri import shared
 from tallystick.errors import UsageError
 from tallystick.runtime import keyfile
 from tallystick.runtime.keyfile import Key
@@ -33,8 +34,15 @@ def _one_folder(key: str, value: str) -> str:
     return folders[0].rstrip("/") or "/"
 
 
+def _metadata_uri(key: str, value: str) -> str:
+    try:
+        return shared(value)
+    except UsageError as error:
+        raise UsageError(f"{key}: {error.message}", **error.fields) from error
+
+
 KEYS: Mapping[str, Key] = {
-    "metadataServiceUri": Key("metadata_uri", keyfile.text),
+    "metadataServiceUri": Key("metadata_uri", _metadata_uri),
     "zkTimeout": Key("session_timeout_s", keyfile.seconds),
     "bookiePort": Key("port", keyfile.integer),
     "bookieId": Key("bookie_id", keyfile.text),

@@ -12,7 +12,7 @@ from tallystick.runtime.keyfile import parse_properties
 from tallystick.settings import KEYS, MUST_BE_TRUE, bookie_settings, load
 
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
-NEEDED = {"metadataServiceUri": "memory://x", "journalDirectory": "/j", "ledgerDirectories": "/l"}
+NEEDED = {"metadataServiceUri": "sqlite:///m.db", "journalDirectory": "/j", "ledgerDirectories": "/l"}
 
 BK_SERVER_CONF = r"""
 # Licensed text, comments
@@ -71,6 +71,20 @@ def test_set_wins_over_the_file(tmp_path: Path) -> None:
     loaded = load(str(tmp_path / "bk_server.conf"), {"bookiePort": "5000", "noSuchKey": "1"})
     assert loaded.bookie.port == 5000
     assert "noSuchKey" in loaded.ignored
+
+
+@pytest.mark.parametrize(
+    ("uri", "reason"),
+    [
+        ("memory://x", "lives in one process"),
+        ("Memory://x", "lives in one process"),
+        ("m.db", "a metadata URI is sqlite"),
+    ],
+)
+def test_a_bookie_needs_metadata_that_others_see(uri: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=f"^metadataServiceUri: .*{reason}") as caught:
+        bookie_settings({**NEEDED, "metadataServiceUri": uri})
+    assert caught.value.uri == uri
 
 
 def test_journal_directories_win_over_journal_directory() -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from tallystick.cli.options import Json, shared
+from tallystick.cli.options import Json
 
 app = App(name="cluster", help="Make a new cluster.")
 
@@ -22,6 +22,7 @@ def init(
     import asyncio
 
     from tallystick.admin import cluster
+    from tallystick.bookkeeper.metadata.uri import shared
     from tallystick.cli import output
 
     instance = asyncio.run(cluster.init(shared(uri)))

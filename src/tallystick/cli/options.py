@@ -15,13 +15,6 @@ Json = Annotated[bool, Parameter(name="--json", help="Print one JSON object a li
 Hex = Annotated[bool, Parameter(name="--hex", help="Print the bytes in hexadecimal.")]
 
 
-def shared(uri: str) -> str:
-    """The uri. Raises UsageError for one whose cluster ends with this command."""
-    if uri.startswith("memory:"):
-        raise UsageError("memory:// lives in one process: use sqlite:///absolute/path", uri=uri)
-    return uri
-
-
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Service:
@@ -37,11 +30,10 @@ class Service:
 
     def resolve(self) -> str:
         """Raises UsageError when nothing says which cluster, and for one in memory."""
-        if self.uri:
-            return shared(self.uri)
         from tallystick.admin.dev import find_uri
+        from tallystick.bookkeeper.metadata.uri import shared
 
-        return shared(find_uri())
+        return shared(self.uri or find_uri())
 
 
 @Parameter(name="*")

@@ -124,11 +124,18 @@ def test_closed_outputs_are_no_bug(closed, tmp_path):
         assert "bug" not in done.stderr
 
 
-def test_a_cluster_in_memory_is_nothing_for_the_command_line(capsys, monkeypatch):
+def test_a_cluster_in_memory_is_nothing_for_the_command_line(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("TALLY_URI", "memory://x")
-    for command in (["cluster", "init", "memory://x"], ["ledger", "list", "--uri", "memory://x"], ["ledger", "list"]):
-        assert cli.main(command) == cli.WRONG_USAGE
-        assert "memory:// lives in one process: use sqlite:///absolute/path" in capsys.readouterr().err
+    bookie = ["bookie", "run", "--set", f"journalDirectory={tmp_path}/j", "--set", f"ledgerDirectories={tmp_path}/l"]
+    for command, code in (
+        (["cluster", "init", "memory://x"], cli.WRONG_USAGE),
+        (["ledger", "list", "--uri", "Memory://x"], cli.WRONG_USAGE),
+        (["ledger", "list"], cli.WRONG_USAGE),
+        ([*bookie, "--set", "metadataServiceUri=memory://x"], 1),  # the original's code for bad settings
+    ):
+        assert cli.main(command) == code
+        assert "memory:// lives in one process, and no other sees it: use sqlite:///abs" in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
 
 
 def test_the_exit_code_of_a_command_is_passed_on(monkeypatch):
@@ -149,7 +156,7 @@ def test_a_collection_is_ordered_by_the_bookies_configuration(monkeypatch, tmp_p
     (tmp_path / "ledgers" / "tally").mkdir(parents=True)
     file = tmp_path / "bookie.conf"
     file.write_text(
-        f"metadataServiceUri=memory://m\njournalDirectory={tmp_path}/j\nledgerDirectories={tmp_path}/ledgers\n"
+        f"metadataServiceUri=sqlite:///m.db\njournalDirectory={tmp_path}/j\nledgerDirectories={tmp_path}/ledgers\n"
     )
     assert cli.main(["bookie", "collect", "--now", "--config", str(file)]) == 0
     assert f"{tmp_path}/ledgers" in capsys.readouterr().out

@@ -19,7 +19,7 @@ ZOOKEEPER_PORT = 2181
 DEFAULT_ROOT = "/ledgers"
 # "null" and no flavour at all mean: whatever the cluster's LAYOUT says. It must say the same.
 FLAVOURS = ("hierarchical", "null", "")
-_EXAMPLES = "memory://NAME, sqlite:///absolute/path or zk+hierarchical://host:port;host:port/ledgers"
+_SHARED = "sqlite:///absolute/path or zk+hierarchical://host:port;host:port/ledgers"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def parse(uri: str) -> MetadataUri:
     scheme, separator, rest = uri.partition("://")
     kind, _, flavour = scheme.lower().partition("+")
     if not separator or kind not in ("memory", "sqlite", "zk"):
-        raise UsageError(f"a metadata URI is {_EXAMPLES}", uri=uri)
+        raise UsageError(f"a metadata URI is {_SHARED}, or memory://NAME within one process", uri=uri)
     if kind == "zk":
         return _zookeeper(uri, flavour, rest)
     if flavour:
@@ -62,6 +62,13 @@ def parse(uri: str) -> MetadataUri:
     if not rest.startswith("/") or rest.endswith("/"):
         raise UsageError("sqlite:// needs the absolute path of a file: sqlite:///absolute/path", uri=uri)
     return SqliteUri(os.path.normpath(rest))
+
+
+def shared(uri: str) -> str:
+    """The URI itself, for a process that is not alone in its cluster. Raises UsageError for memory and for no URI."""
+    if isinstance(parse(uri), MemoryUri):
+        raise UsageError(f"memory:// lives in one process, and no other sees it: use {_SHARED}", uri=uri)
+    return uri
 
 
 def _zookeeper(uri: str, flavour: str, rest: str) -> ZooKeeperUri:

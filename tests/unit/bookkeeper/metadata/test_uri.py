@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tallystick.bookkeeper.metadata.open import open_driver
-from tallystick.bookkeeper.metadata.uri import MemoryUri, SqliteUri, ZooKeeperUri, parse
+from tallystick.bookkeeper.metadata.uri import MemoryUri, SqliteUri, ZooKeeperUri, parse, shared
 from tallystick.errors import UsageError
 
 
@@ -25,6 +25,17 @@ from tallystick.errors import UsageError
 )
 def test_good_ones(uri, expected):
     assert parse(uri) == expected
+
+
+@pytest.mark.parametrize("uri", ["sqlite:///m.db", "zk://one"])
+def test_what_other_processes_see_is_shared(uri):
+    assert shared(uri) == uri
+
+
+@pytest.mark.parametrize("uri", ["memory://x", "MEMORY://x", "memory:x", ""])
+def test_metadata_in_memory_is_not_shared(uri):
+    with pytest.raises(UsageError, match="sqlite:///absolute/path"):
+        shared(uri)
 
 
 def test_servers_as_kazoo_takes_them():
