@@ -260,12 +260,10 @@ class Link(asyncio.BufferedProtocol):
 
 def _sizes(command: Command) -> tuple[int, int]:
     """About how many bytes it has on the wire, and in memory: a view shows bytes that are there anyway."""
-    size = held = len(command.body) + _COMMAND_BYTES
-    for part in command.parts:
-        size += len(part)
-        if not isinstance(part, memoryview):
-            held += len(part)
-    return size, held
+    size, parts = len(command.body) + _COMMAND_BYTES, command.parts
+    if not parts:
+        return size, size
+    return size + sum(map(len, parts)), size + sum([len(part) for part in parts if type(part) is not memoryview])
 
 
 def _encode_or_refuse(command: Command) -> bytes:

@@ -115,7 +115,7 @@ class CommitLog:
 
     def slice(self, offset: int, limit: int) -> memoryview:
         """At most ``limit`` bytes from ``offset`` in one file; empty at the end and outside the log."""
-        file = self.files.find(offset) if self.first <= offset < self.end else None
+        file = self.files.find(offset) if self.start <= offset < self.end else None  # none has what is before ``first``
         if file is None or (view := file.view or self.files.view_of(file)) is None:
             return _EMPTY
         at = offset - file.start
