@@ -1,0 +1,69 @@
+"""Who runs a callback: processes on hosts, which pause and die as processes of a kernel do.
+
+All of them share one event loop. A callback, a task and all that they start carry their process in their context. A
+process that is killed runs nothing more, not even a ``finally``; a paused one runs what became due when it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+
+
+class Loop(Protocol):
+    """Of the event loop what a process needs."""
+
+    def run_again(self, handle: asyncio.Handle) -> None: ...
+
+    def create_task(
+        self, coro: Coroutine[Any, Any, T], *, context: contextvars.Context | None = None
+    ) -> asyncio.Task[T]: ...
+
+
+class Process:
+    """One life of a program on the host with this address. ``on_death`` is called in order, once."""
+
+    def __init__(self, loop: Loop, name: str, address: str) -> None:
+        self.name, self.address = name, address
+        self.alive, self.paused = True, False
+        self.context = contextvars.copy_context()  # of callbacks that come from outside of it
+        self.context.run(PROCESS.set, self)
+        self.on_death: list[Callable[[], None]] = []
+        self._loop = loop
+        self._due: list[asyncio.Handle] = []  # while it is paused
+        self._lost: list[asyncio.Handle] = []  # kept: what nobody holds would be collected, and so run its ``finally``
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run a coroutine in this process."""
+        return self._loop.create_task(work, context=self.context.copy())
+
+    def takes(self, handle: asyncio.Handle) -> bool:
+        """Whether a callback that is due can run now."""
+        if not self.alive:
+            self._lost.append(handle)
+        elif self.paused:
+            self._due.append(handle)
+        return self.alive and not self.paused
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def go_on(self) -> None:
+        """Whatever became due meanwhile runs now, unless something that comes before it cancels it."""
+        self.paused = False
+        due, self._due = self._due, []
+        for handle in due:
+            if not handle.cancelled():
+                self._loop.run_again(handle)
+
+    def die(self) -> None:
+        if self.alive:
+            self.alive = False
+            for tell in self.on_death:
+                tell()

@@ -1,0 +1,32 @@
+"""What happened in a run, as lines; their hash tells two runs apart."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+
+class Trace:
+    """``now`` gives the time of a line, in seconds."""
+
+    def __init__(self, now: Callable[[], float], *, keep: bool = False) -> None:
+        self._now, self._hash = now, hashlib.blake2b(digest_size=8)
+        self.lines: list[str] | None = [] if keep else None
+        self._ended = False
+
+    def note(self, *words: object) -> None:
+        if self._ended:
+            return
+        line = f"{self._now():12.6f} " + " ".join(map(str, words))
+        self._hash.update(line.encode())
+        if self.lines is not None:
+            self.lines.append(line)
+
+    def end(self) -> None:
+        """What comes now is the clearing away of the run, and no part of it."""
+        self._ended = True
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal seeds, in every process."""
+        return self._hash.hexdigest()

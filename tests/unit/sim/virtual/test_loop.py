@@ -1,0 +1,82 @@
+"""Virtual time: it jumps, ends what cannot end by itself, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tallystick.sim.virtual.loop import Stuck, VirtualClock, VirtualLoop
+
+
+@pytest.fixture
+def loop() -> Iterator[VirtualLoop]:
+    made = VirtualLoop(max_seconds=1000.0, max_turns=1000)
+    yield made
+    made.abandon()
+
+
+def test_an_hour_of_sleep_takes_no_time(loop: VirtualLoop) -> None:
+    clock, began = VirtualClock(loop, start_ms=5000), time.monotonic()
+    loop.run_until_complete(asyncio.sleep(900))
+    assert loop.time() == clock.now() == 900 and clock.wall_ms() == 905_000
+    assert time.monotonic() - began < 60
+
+
+def test_who_waits_for_nothing_is_named(loop: VirtualLoop) -> None:
+    async def forgotten() -> None:
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        await asyncio.gather(forgotten(), forgotten())
+
+    with pytest.raises(
+        Stuck, match=r"nothing will ever happen; these tasks wait;.*2 x .*forgotten at test_loop\.py:\d+"
+    ):
+        loop.run_until_complete(main())
+
+
+def test_a_run_that_goes_on_and_on_is_ended(loop: VirtualLoop) -> None:
+    async def poll(pause_s: float) -> None:
+        while True:  # noqa: ASYNC110  # that is what is tested
+            await asyncio.sleep(pause_s)
+
+    with pytest.raises(Stuck, match="not at its end after 1000 seconds"):
+        loop.run_until_complete(poll(7.0))
+    spinning = VirtualLoop(max_seconds=1000.0, max_turns=1000)
+    with pytest.raises(Stuck, match="not at its end after 1,000 turns"):
+        spinning.run_until_complete(poll(0.0))
+    spinning.abandon()
+
+
+def test_what_a_callback_raises_is_kept(loop: VirtualLoop) -> None:
+    loop.call_later(1.0, lambda: 1 // 0)
+    loop.run_until_complete(asyncio.sleep(2))
+    assert len(loop.errors) == 1 and "ZeroDivisionError" in loop.errors[0]
+
+
+def test_a_thread_is_refused(loop: VirtualLoop) -> None:
+    with pytest.raises(AssertionError, match="no threads"):
+        loop.run_until_complete(asyncio.to_thread(print))
+
+
+def test_what_is_not_done_is_closed_in_order() -> None:
+    loop, ended = VirtualLoop(max_seconds=10.0, max_turns=100), list[int]()
+
+    async def wait(number: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(number)
+
+    async def main() -> None:
+        for number in range(3):
+            asyncio.create_task(wait(number))  # noqa: RUF006  # the loop holds it
+        await asyncio.sleep(1)
+
+    loop.run_until_complete(main())
+    assert ended == []
+    loop.abandon()
+    assert ended == [2, 1, 0] and loop.is_closed()
