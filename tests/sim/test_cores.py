@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 
 import pytest
 
+from support.repeats import fingerprints
 from tallystick.sim import cores, series
-
-FINGERPRINTS = "from tallystick.sim.cores import run; print(*(run(seed).fingerprint for seed in range(300)))"
 
 
 @pytest.mark.rule("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "P9")
@@ -25,15 +21,9 @@ def test_promises_hold_in_fresh_schedules() -> None:
 
 
 def test_a_seed_gives_the_same_run_in_every_process() -> None:
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", FINGERPRINTS], env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
-            capture_output=True, text=True, check=True,
-        ).stdout
-        for hash_seed in (1, 2, 3)
-    ]  # fmt: skip
+    runs = fingerprints("cores", 300)
     assert runs[0] == runs[1] == runs[2]
-    assert len(set(runs[0].split())) > 290, "different seeds give different runs"
+    assert len(set(runs[0])) > 290, "different seeds give different runs"
 
 
 def test_a_kept_trace_changes_nothing() -> None:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
+from support.repeats import fingerprints
 from tallystick.sim import ha
 from tallystick.sim.cores import Outcome
 from tallystick.sim.disk import Crashed
 from tallystick.sim.series import random_start, run_many
-
-FINGERPRINTS = "from tallystick.sim.ha import run; print(*(run(seed).fingerprint for seed in range(40)))"
 
 
 @pytest.mark.rule("H2", "H4", "H5", "H6", "H8", "H9", "H10", "H11")
@@ -40,15 +35,9 @@ def test_what_ends_a_series_names_the_seed() -> None:
 
 
 def test_a_seed_gives_the_same_run_in_every_process() -> None:
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", FINGERPRINTS], env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
-            capture_output=True, text=True, check=True,
-        ).stdout
-        for hash_seed in (1, 2)
-    ]  # fmt: skip
-    assert runs[0] == runs[1]
-    assert len(set(runs[0].split())) == 40
+    runs = fingerprints("ha", 40)
+    assert runs[0] == runs[1] == runs[2]
+    assert len(set(runs[0])) == 40
 
 
 def test_the_schedules_meet_what_they_should() -> None:

@@ -10,9 +10,10 @@ from cyclopts import App, Parameter
 if TYPE_CHECKING:
     from tallystick.sim.series import Outcome
 
-app = App(name="sim", help="Run the production protocol cores and stores through seeded faults.")
+app = App(name="sim", help="Run production code through seeded faults: protocol cores, stores, whole clusters.")
 
-Kind = Literal["ledger", "storage", "replication", "metadata"]
+Kind = Literal["ledger", "cluster", "storage", "replication", "metadata"]
+Cluster = Annotated[bool, Parameter(help="A life of a cluster: whole clients and bookies instead of their cores.")]
 Storage = Annotated[bool, Parameter(help="A life of a bookie's storage instead of one of a ledger.")]
 Replication = Annotated[
     bool, Parameter(name="--ha", help="A life of a master and its slaves instead of one of a ledger.")
@@ -28,7 +29,7 @@ def run(
     kind: Annotated[tuple[Kind, ...], Parameter(help="Which kinds of lives; all by default. Repeatable.")] = (),
     first: Annotated[int | None, Parameter(help="The first seed; a random one by default.")] = None,
 ) -> int:
-    """Lives of ledgers, of a bookie's storage, of masters with slaves and their stores, of their tables.
+    """Lives of ledgers, clusters, a bookie's storage, masters with slaves and their stores, their tables.
 
     Messages are lost, late and doubled, links cut, disks full, failing and without power. Every promise is checked.
     """
@@ -36,7 +37,7 @@ def run(
     from itertools import count
 
     from tallystick.errors import UsageError
-    from tallystick.sim import cores, ha, metadata, series, storage
+    from tallystick.sim import cluster, cores, ha, metadata, series, storage
 
     if seconds <= 0 or (seeds is not None and seeds < 1):
         raise UsageError("--seconds must be above 0 and --seeds at least 1", seconds=seconds, seeds=seeds)
@@ -45,6 +46,7 @@ def run(
     failed = 0
     lives: dict[Kind, tuple[str, Callable[[int], Outcome]]] = {
         "ledger": ("", cores.run),
+        "cluster": ("--cluster ", cluster.run),
         "storage": ("--storage ", storage.run),
         "replication": ("--ha ", ha.run),
         "metadata": ("--metadata ", metadata.run),
@@ -72,6 +74,7 @@ def replay(
     seed: Annotated[int, Parameter(help="As printed by: tally sim run")],
     /,
     *,
+    cluster: Cluster = False,
     storage: Storage = False,
     ha: Replication = False,
     metadata: Metadata = False,
@@ -85,11 +88,12 @@ def replay(
             f"seed {seed}: {life.violation or 'every promise held'} ({life.promised} promised, {life.crashes} crashes)"
         )
         return 1 if life.violation else 0
+    from tallystick.sim import cluster as whole
     from tallystick.sim import cores
     from tallystick.sim import ha as replication
     from tallystick.sim import metadata as tables
 
-    tier = replication if ha else tables if metadata else cores
+    tier = whole if cluster else replication if ha else tables if metadata else cores
     outcome = tier.run(seed, keep_trace=True)
     print("\n".join(outcome.trace))
     print(f"seed {seed}: {outcome.violation or 'every promise held'} (trace {outcome.fingerprint})")

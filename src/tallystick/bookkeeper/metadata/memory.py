@@ -68,6 +68,12 @@ _clusters: dict[str, MemoryCluster] = {}
 _clusters_lock = ProcessLock()
 
 
+def forget(name: str) -> None:
+    """Drop a cluster that no driver uses any more."""
+    with _clusters_lock:
+        _clusters.pop(name, None)
+
+
 class MemoryDriver:
     """A MetadataDriver; see ``driver.py``."""
 

@@ -1,0 +1,185 @@
+"""One simulated life of a cluster: whole clients and bookies on virtual time, disturbed, then left alone and checked.
+
+Nothing here is a model of the code: the shells that run are those of production, with a loop, a network, disks, workers
+and metadata that are late, cut, full, or without power. First everything may go wrong (safety), then the faults end and
+all that was begun must come to its end (P9). At last every bookie loses power at once, and what was promised must be
+there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tallystick.bookkeeper.ledger.client import BookKeeper
+from tallystick.sim import cluster_clients as programs
+from tallystick.sim.cluster_chaos import Chaos
+from tallystick.sim.cluster_faults import BookPlan, ClusterPlan
+from tallystick.sim.cluster_hosts import BookieHost, ClientHost, World
+from tallystick.sim.cluster_judge import Judge
+from tallystick.sim.cluster_metadata import MetadataFaults, MetadataService
+from tallystick.sim.cores import Outcome
+from tallystick.sim.invariants import Violation
+from tallystick.sim.virtual.loop import Stuck, VirtualLoop
+from tallystick.sim.virtual.network import CALM, Fabric
+from tallystick.sim.virtual.trace import Trace
+
+Program = Coroutine[Any, Any, None]
+
+CALM_S = 300.0  # in which all must come to its end
+MAX_TURNS = 400_000
+
+
+def run(seed: int, *, keep_trace: bool = False) -> Outcome:
+    """One schedule."""
+    rng = random.Random(seed)
+    plan = ClusterPlan.draw(rng)
+    loop = VirtualLoop(max_seconds=plan.storm_s + CALM_S, max_turns=MAX_TURNS)
+    trace = Trace(loop.time, keep=keep_trace)
+    trace.note(plan)
+    judge = Judge(seed, trace)
+    violation = None
+    gc.disable()  # when it would close what nobody holds, no seed decides
+    try:
+        loop.run_until_complete(Life(seed, rng, plan, loop, trace, judge).live())
+    except Violation as found:
+        violation = str(found)
+    except Stuck as stuck:
+        violation = f"P9: {stuck}"
+    finally:
+        violation = judge.violation or violation or next((f"P9: {error}" for error in loop.errors), None)
+        trace.end()  # what comes now is only the clearing away
+        loop.abandon()
+        gc.enable()
+    return Outcome(seed, violation, judge.acks, trace.fingerprint, tuple(trace.lines or ()))
+
+
+class Life:
+    """One run; ``live`` it once."""
+
+    def __init__(
+        self, seed: int, rng: random.Random, plan: ClusterPlan, loop: VirtualLoop, trace: Trace, judge: Judge
+    ) -> None:
+        self._plan, self._random, self._loop, self._trace, self._judge = plan, rng, loop, trace, judge
+        self._name = f"sim-{seed}"
+        self._programs: list[asyncio.Task[None]] = []  # that must come to their end
+        self._books: list[programs.Shared] = []
+        self._clients: list[ClientHost] = []
+
+    async def live(self) -> None:
+        plan, loop = self._plan, self._loop
+        fabric = Fabric(self._random, self._trace)
+        service = MetadataService(fabric, self._random, self._name, MetadataFaults(), self._judge.stored)
+        self._service = service
+        try:
+            await service.driver.init_cluster()
+            self._world = World(loop, self._random, self._trace, fabric, service, self._judge)
+            self._bookies = [BookieHost(self._world, n, plan.sync_s, plan.collect_s) for n in range(plan.bookies)]
+            self._boot()
+            await self._answering()
+            fabric.faults, service.faults = plan.links, plan.metadata
+            await self._storm()
+            fabric.faults, service.faults = CALM, MetadataFaults()
+            await self._calm()
+            await self._check()
+        finally:
+            service.end()
+
+    def _boot(self) -> None:
+        for bookie in self._bookies:
+            bookie.boot()
+
+    async def _answering(self) -> None:
+        """All bookies take writes."""
+        while True:
+            writable = (await self._service.driver.bookies()).writable
+            if len(writable) == len(self._bookies) and all(bookie.bookie for bookie in self._bookies):
+                return
+            await asyncio.sleep(0.1)
+
+    def _client(self, name: str) -> ClientHost:
+        self._clients.append(ClientHost(self._world, len(self._clients), name))
+        return self._clients[-1]
+
+    # The storm.
+
+    async def _storm(self) -> None:
+        plan, chaos = self._plan, Chaos(self._world, self._bookies, self._clients)
+        if plan.dark_at_ack is not None:
+            self._judge.alarm = plan.dark_at_ack, chaos.darken
+        begun = [asyncio.create_task(self._begin(book)) for book in plan.books]
+        begun += [asyncio.create_task(chaos.strike(at, what)) for at, what in plan.chaos]
+        await asyncio.sleep(plan.storm_s)
+        await asyncio.gather(*begun)
+        self._judge.alarm = None
+        chaos.end()
+
+    async def _begin(self, book: BookPlan) -> None:
+        await asyncio.sleep(book.begins)
+        shared = programs.Shared(book, self._judge, self._world.chance())
+        self._books.append(shared)
+        writer = self._client("writer")
+        writing = writer.run(lambda client: programs.write(shared, client))
+        if book.writer_end == "close":
+            self._programs.append(writing)
+        if book.tails:
+            self._start("follower", shared, programs.follow)
+        if book.deleted:
+            self._start("deleter", shared, programs.delete)
+        rivals = [asyncio.create_task(self._recover(at, shared)) for at in book.recoverers]
+        if book.writer_end == "kill":
+            await asyncio.sleep(self._random.random() * self._plan.storm_s)
+            writer.kill()
+            if not shared.ledger.done():
+                shared.ledger.cancel()  # and with it whoever waits for it
+        await asyncio.gather(*rivals)
+
+    async def _recover(self, at: float, shared: programs.Shared) -> None:
+        await asyncio.sleep(at)
+        task, client = self._start("recoverer", shared, programs.recover)
+        if self._random.random() < 0.2:  # it dies in the middle; somebody else goes on
+            await asyncio.sleep(self._random.random() * 0.1)
+            if not task.done():
+                client.kill()
+                self._programs.remove(task)
+
+    def _start(
+        self, name: str, shared: programs.Shared, program: Callable[[programs.Shared, BookKeeper], Program]
+    ) -> tuple[asyncio.Task[None], ClientHost]:
+        client = self._client(name)
+        task = client.run(lambda keeper: program(shared, keeper))
+        self._programs.append(task)
+        return task, client
+
+    # The end.
+
+    async def _calm(self) -> None:
+        """Whatever became of its writer, somebody recovers each ledger now; then all programs end."""
+        for shared in self._books:
+            if shared.plan.writer_end != "close" or shared.plan.recoverers:
+                self._start("heir", shared, programs.recover)
+        await self._end_programs()
+
+    async def _end_programs(self) -> None:
+        for task in self._programs:
+            await asyncio.wait([task])
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error if isinstance(error, Violation) else Violation(f"P9: a program ended with {error!r}")
+        self._programs.clear()
+
+    async def _check(self) -> None:
+        """All bookies lose power; then everything is there."""
+        await self._answering()
+        for bookie in self._bookies:
+            bookie.lose_power()
+        self._boot()
+        await self._answering()
+        for shared in self._books:
+            if shared.ledger.done() and not shared.ledger.cancelled():
+                self._start("reader", shared, programs.recover)
+        await self._end_programs()
+        await self._answering()
+        self._judge.at_the_end({host.id: host.bookie.storage for host in self._bookies if host.bookie is not None})

@@ -1,0 +1,253 @@
+"""The metadata service of simulated clusters: the memory driver behind requests and answers that are late or lost.
+
+A request takes effect when it arrives, whatever becomes of its process. When the request or its answer is lost, its
+caller hears after a while that a change is uncertain, or that nothing could be read. A process that dies stays
+registered until its session has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar, cast
+
+from tallystick.bookkeeper.metadata.driver import (
+    Bookies,
+    Creation,
+    Moment,
+    Record,
+    Registration,
+    Version,
+    Versioned,
+    Watch,
+)
+from tallystick.bookkeeper.metadata.memory import MemoryDriver, forget
+from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, LedgerMetadata
+from tallystick.errors import MetadataUnavailable, MetadataUncertain
+from tallystick.sim.virtual.network import Fabric
+from tallystick.sim.virtual.process import Process
+
+T = TypeVar("T")
+
+ADDRESS = "10.0.0.250"
+SESSION_S = 4.0
+ANSWER_S = 2.0  # who has no answer by then gives up
+
+Watched = Callable[[LedgerId, LedgerMetadata | None], None]  # a ledger was stored, or (None) deleted
+
+
+@dataclass(frozen=True)
+class MetadataFaults:
+    """Probabilities for each call."""
+
+    lose_request: float = 0.0
+    lose_answer: float = 0.0
+    slow: float = 0.0
+
+
+class MetadataService:
+    """One service. ``watched`` hears of each change of a ledger at the moment in which it takes effect."""
+
+    def __init__(self, fabric: Fabric, rng: random.Random, name: str, faults: MetadataFaults, watched: Watched) -> None:
+        self.fabric, self.random, self.faults, self.watched = fabric, rng, faults, watched
+        self.name = name
+        self.driver = MemoryDriver(name)  # its own look at what it has
+
+    def connect(self, process: Process) -> RemoteMetadata:
+        """For one process."""
+        return RemoteMetadata(self, process)
+
+    def delay_s(self) -> float:
+        if self.random.random() < self.faults.slow:
+            return min(3.0, 0.02 * self.random.paretovariate(0.8))
+        return 0.0002 + 0.002 * self.random.random()
+
+    def end(self) -> None:
+        """Nobody asks it any more."""
+        forget(self.name)
+
+
+class RemoteMetadata:
+    """A ``MetadataDriver`` of one process."""
+
+    def __init__(self, service: MetadataService, process: Process) -> None:
+        self._service, self._process = service, process
+        self._loop = asyncio.get_running_loop()
+        self._inner = MemoryDriver(service.name, session_timeout_s=SESSION_S)
+        self._generation = 0
+        self._kept: set[asyncio.Task[None]] = set()
+        process.on_death.append(self._process_died)
+
+    async def _call(self, operation: Callable[[], Awaitable[T]], *, changes: bool = False) -> T:
+        """Have the service do something, whatever becomes of us meanwhile."""
+        service, answer = self._service, self._loop.create_future()
+        faults, rng, where = service.faults, service.random, self._process.address
+        lost = rng.random() < faults.lose_request or not service.fabric.passes(where, ADDRESS)
+        if not lost:
+            self._loop.call_later(service.delay_s(), self._begin, operation, answer, context=service.fabric.context)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await answer  # type: ignore[no-any-return]  # a future of Any
+        except TimeoutError:
+            self._generation += 1
+            if changes:
+                raise MetadataUncertain("the metadata service did not answer") from None
+            raise MetadataUnavailable("the metadata service did not answer") from None
+
+    def _begin(self, operation: Callable[[], Awaitable[T]], answer: asyncio.Future[T]) -> None:
+        task = self._loop.create_task(self._serve(operation, answer), context=self._service.fabric.context)
+        self._kept.add(task)
+        task.add_done_callback(self._kept.discard)
+
+    async def _serve(self, operation: Callable[[], Awaitable[T]], answer: asyncio.Future[T]) -> None:
+        service, result, error = self._service, None, None
+        try:
+            result = await operation()
+        except Exception as failed:
+            error = failed
+        lost = service.random.random() < service.faults.lose_answer
+        if lost or not service.fabric.passes(ADDRESS, self._process.address):
+            return
+        self._loop.call_later(service.delay_s(), _answer, answer, result, error, context=self._process.context)
+
+    def _process_died(self) -> None:
+        """Its session ends a while later."""
+        self._loop.call_later(
+            SESSION_S * (0.2 + 0.8 * self._service.random.random()), self._begin, self._inner.close,
+            self._loop.create_future(), context=self._service.fabric.context,
+        )  # fmt: skip
+
+    # Ledgers.
+
+    async def create_ledger(self, metadata: LedgerMetadata, ledger: LedgerId | None = None) -> Versioned[LedgerId]:
+        async def create() -> Versioned[LedgerId]:
+            created = await self._inner.create_ledger(metadata, ledger)
+            self._service.watched(created.value, metadata)
+            return created
+
+        return await self._again(create)
+
+    async def _again(self, create: Callable[[], Awaitable[T]]) -> T:
+        """As the drivers of real services: a create is recognised by its token."""
+        with contextlib.suppress(MetadataUncertain):
+            return await self._call(create, changes=True)
+        return await self._call(create, changes=True)
+
+    async def read_ledger(self, ledger: LedgerId) -> Versioned[LedgerMetadata]:
+        return await self._call(lambda: self._inner.read_ledger(ledger))
+
+    async def read_ledgers(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Versioned[LedgerMetadata]]:
+        return await self._call(lambda: self._inner.read_ledgers(ledgers))
+
+    async def write_ledger(self, ledger: LedgerId, metadata: LedgerMetadata, version: Version) -> Version:
+        async def write() -> Version:
+            written = await self._inner.write_ledger(ledger, metadata, version)
+            self._service.watched(ledger, metadata)
+            return written
+
+        return await self._call(write, changes=True)
+
+    async def delete_ledger(self, ledger: LedgerId) -> None:
+        async def delete() -> None:
+            await self._inner.delete_ledger(ledger)
+            self._service.watched(ledger, None)
+
+        await self._call(delete, changes=True)
+
+    async def ledgers(self) -> AsyncIterator[LedgerId]:
+        async def listing() -> list[LedgerId]:
+            return [ledger async for ledger in self._inner.ledgers()]
+
+        for ledger in await self._call(listing):
+            yield ledger
+
+    async def sync(self) -> Moment:
+        moment = await self._call(self._inner.sync)
+        return replace(moment, generation=self._generation)
+
+    async def look_up(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Record | None]:
+        return await self._call(lambda: self._inner.look_up(ledgers))
+
+    def watch_ledger(self, ledger: LedgerId, changed: Callable[[], None]) -> Watch:
+        return self._watch(changed, lambda told: self._inner.watch_ledger(ledger, told))
+
+    # Bookies.
+
+    async def bookies(self) -> Bookies:
+        return await self._call(self._inner.bookies)
+
+    def watch_bookies(self, changed: Callable[[], None]) -> Watch:
+        return self._watch(changed, self._inner.watch_bookies)
+
+    def _watch(self, changed: Callable[[], None], watch: Callable[[Callable[[], None]], Watch]) -> Watch:
+        def told() -> None:
+            self._loop.call_later(self._service.delay_s(), changed, context=self._process.context)
+
+        return self._service.fabric.context.copy().run(watch, told)
+
+    async def register(
+        self, bookie: BookieId, info: BookieInfo, *, read_only: bool = False, replace: bool = False
+    ) -> Registration:
+        async def take() -> Registration:
+            return await self._inner.register(bookie, info, read_only=read_only, replace=replace)
+
+        return _RemoteRegistration(self._call, self._leave, await self._call(take, changes=True))
+
+    async def read_cookie(self, bookie: BookieId) -> Versioned[bytes] | None:
+        return await self._call(lambda: self._inner.read_cookie(bookie))
+
+    async def write_cookie(self, bookie: BookieId, cookie: bytes, version: Version | None) -> None:
+        await self._call(lambda: self._inner.write_cookie(bookie, cookie, version), changes=True)
+
+    async def delete_cookie(self, bookie: BookieId, version: Version) -> None:
+        await self._call(lambda: self._inner.delete_cookie(bookie, version), changes=True)
+
+    async def bookie_creation(self, bookie: BookieId) -> Creation | None:
+        return await self._call(lambda: self._inner.bookie_creation(bookie))
+
+    async def cookies(self) -> list[BookieId]:
+        return await self._call(self._inner.cookies)
+
+    async def instance_id(self) -> str:
+        return await self._call(self._inner.instance_id)
+
+    async def init_cluster(self) -> str:
+        return await self._call(self._inner.init_cluster, changes=True)
+
+    async def close(self) -> None:
+        await self._leave(self._inner.close)
+
+    async def _leave(self, close: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await self._call(close, changes=True)
+        except MetadataUncertain:
+            self._process_died()  # the session ends by itself
+
+
+class _RemoteRegistration:
+    def __init__(
+        self, call: Callable[..., Awaitable[None]], leave: Callable[..., Awaitable[None]], inner: Registration
+    ) -> None:
+        self._call, self._leave, self._inner = call, leave, inner
+        self.lost, self.failure = inner.lost, inner.failure
+
+    async def set_read_only(self, read_only: bool) -> None:
+        await self._call(lambda: self._inner.set_read_only(read_only), changes=True)
+
+    async def set_info(self, info: BookieInfo) -> None:
+        await self._call(lambda: self._inner.set_info(info), changes=True)
+
+    async def close(self) -> None:
+        await self._leave(self._inner.close)
+
+
+def _answer(answer: asyncio.Future[T], result: T | None, error: Exception | None) -> None:
+    if answer.done():
+        return
+    if error is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(cast("T", result))
