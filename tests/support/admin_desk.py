@@ -101,7 +101,7 @@ class Desk:
         answer = self.admin.handle(cast("Link", Caller()), command)
         if isinstance(answer, Later):
             sent: list[Command] = []
-            answer.when(lambda: sent.append(answer.command))
+            answer.when(lambda: sent.append(answer.command), lambda: True)
             (answer,) = sent  # nobody keeps an answer waiting here
         return answer
 

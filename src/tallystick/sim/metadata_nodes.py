@@ -167,7 +167,7 @@ class Node:
         answer = self.admin.handle(cast("Link", _Caller()), command)
         if not isinstance(answer, Later):
             return answer
-        answer.when(lambda: None)
+        answer.when(lambda: None, lambda: True)
         return answer.command
 
     def _pull(self, command: Command) -> Command:

@@ -16,6 +16,7 @@ from tallystick.rocketmq.wire.values import DataVersion, ResponseCode
 OK = ResponseCode.SUCCESS
 NOT_SET = "not set any response code"  # the remark of some good answers of the original
 MAX_BODY_BYTES = 16 * 1024 * 1024 - 1024  # a frame has 16 MiB, its header takes some of them
+MAX_DELETIONS = 64  # that wait for the disk
 PAGE_ENTRIES = 2000  # the most of one page (splitMetadataSize)
 
 T = TypeVar("T")
@@ -23,10 +24,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Later:
-    """An answer that is not yet true: ``when(send)`` calls ``send`` once, when it may go out."""
+    """An answer that is not yet true.
+
+    ``when(send, wanted)`` calls ``send`` once, when it may go out. Call it for one-way requests too: where ``wanted()``
+    says that nobody waits for the answer none is made, but what the request changes is changed all the same.
+    """
 
     command: Command
-    when: Callable[[Callable[[], None]], None]
+    when: Callable[[Callable[[], None], Callable[[], bool]], None]
 
 
 Answer = Callable[[str, Command], Command | Later]  # from the peer's address and its request; may raise TallyError
@@ -44,17 +49,24 @@ def check_is_master(parts: Parts) -> None:
         raise refusal(ResponseCode.SYSTEM_ERROR, remark)
 
 
+def check_deletions(parts: Parts) -> None:
+    """Raises BrokerError while too many deletions wait for the disk. Call it before a topic is deleted."""
+    if parts.deletions.waiting >= MAX_DELETIONS:
+        remark = f"{MAX_DELETIONS} deletions wait for the disk: ask again later"
+        raise refusal(ResponseCode.SYSTEM_BUSY, remark)
+
+
 def answer_after(parts: Parts, deletion: Deletion, answer: Command) -> Later:
     """The answer when the deletion is durable; it says so if it cannot be."""
 
-    def when(send: Callable[[], None]) -> None:
+    def when(send: Callable[[], None], wanted: Callable[[], bool]) -> None:
         def done(error: Exception | None) -> None:
             if error is not None:
                 answer.code = ResponseCode.SYSTEM_ERROR
                 answer.remark = f"it was done, but cannot be made durable: {error}"
             send()
 
-        parts.finish_deletion(deletion, done)
+        parts.deletions.finish(deletion, done)
 
     return Later(answer, when)
 
@@ -72,8 +84,10 @@ def answer_in_slices(
     remark of an answer without a body.
     """
 
-    def when(send: Callable[[], None]) -> None:
+    def when(send: Callable[[], None], wanted: Callable[[], bool]) -> None:
         def made(pieces: list[bytes] | Exception) -> None:
+            if not wanted():
+                return
             if isinstance(pieces, BrokerError):
                 answer.code, answer.remark = pieces.response_code, pieces.message
             elif isinstance(pieces, Exception):
@@ -84,15 +98,17 @@ def answer_in_slices(
                 failed(answer.remark or "")
             send()
 
-        parts.sliced(_bounded(pieces, too_long), made)
+        parts.sliced(_bounded(pieces, too_long, wanted), made)
 
     return Later(answer, when)
 
 
-def _bounded(pieces: Iterable[bytes], too_long: str) -> Iterator[bytes]:
-    """Raises BrokerError when they are more than a frame takes."""
+def _bounded(pieces: Iterable[bytes], too_long: str, wanted: Callable[[], bool]) -> Iterator[bytes]:
+    """They end when nobody waits for them. Raises BrokerError when they are more than a frame takes."""
     size = 0
     for piece in pieces:
+        if not wanted():
+            return
         size += len(piece)
         if size > MAX_BODY_BYTES:
             raise refusal(ResponseCode.SYSTEM_ERROR, f"more than the {MAX_BODY_BYTES} bytes of a frame: {too_long}")

@@ -172,7 +172,7 @@ class Broker:
             settings, identity, self._outside.clock, self._outside.events, store, tables.topics, tables.groups,
             tables.offsets, tables.delays, Clients(), QueueLocks(),
             self._ha_status, self._saver, {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(store)},
-            counts=self.counts, announced=self._announced, finish_deletion=self._deletions.finish, sliced=slices.make,
+            counts=self.counts, announced=self._announced, deletions=self._deletions, sliced=slices.make,
         )  # fmt: skip
 
     def _build_requests(self) -> None:

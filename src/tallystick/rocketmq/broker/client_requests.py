@@ -192,13 +192,14 @@ class ClientRequests:
         answer = command.answer(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group}> <{client}> gave no answer")
         asked = request(command.code, dict(command.fields), command.body)
 
-        def when(send: Callable[[], None]) -> None:
+        def when(send: Callable[[], None], wanted: Callable[[], bool]) -> None:
             def done(told: Command | None) -> None:
                 if told is not None:
                     answer.code, answer.remark, answer.body = told.code, told.remark, told.body
                 send()
 
-            self._questions.ask(found, asked, CALL_S, done)
+            if wanted():
+                self._questions.ask(found, asked, CALL_S, done)
 
         return Later(answer, when)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from tallystick.errors import StorageError
 from tallystick.rocketmq.store.deletion import Deletion
@@ -10,21 +11,37 @@ from tallystick.runtime.events import Events
 from tallystick.runtime.worker import ThreadWorker
 
 Done = Callable[[Exception | None], None]
-Finish = Callable[[Deletion, Done], None]  # calls ``done`` when it is durable, or with the reason why it is not
 
 
-class Deletions:
+class Finisher(Protocol):
+    """Who finishes deletions."""
+
+    @property
+    def waiting(self) -> int:
+        """How many are not finished."""
+        ...
+
+    def finish(self, deletion: Deletion, done: Done) -> None:
+        """Call ``done`` when it is durable, or with the reason why it is not."""
+        ...
+
+
+class Deletions(Finisher):
     """``close`` it before the store."""
+
+    waiting = 0
 
     def __init__(self, events: Events) -> None:
         self._events, self._worker = events, ThreadWorker("tally-delete")
 
     def finish(self, deletion: Deletion, done: Done) -> None:
-        """As ``Finish``. The files go afterwards; nobody waits for that."""
+        """The files go afterwards; nobody waits for that."""
+        self.waiting += 1
         self._worker.submit(deletion.note, lambda _, error: done(error))
         self._worker.submit(deletion.unlink, self._unlinked)
 
     def _unlinked(self, result: None, error: Exception | None) -> None:
+        self.waiting -= 1
         if error is not None:
             self._events.emit("files of a deleted topic stay", reason=str(error))
 
@@ -34,13 +51,17 @@ class Deletions:
         self._worker.close()
 
 
-def finish_at_once(deletion: Deletion, done: Done) -> None:
+class AtOnce(Finisher):
     """Where nobody else waits."""
-    try:
-        deletion.run()
-    except StorageError as error:
-        return done(error)
-    done(None)
+
+    waiting = 0
+
+    def finish(self, deletion: Deletion, done: Done) -> None:
+        try:
+            deletion.run()
+        except StorageError as error:
+            return done(error)
+        done(None)
 
 
 def _nothing() -> None:

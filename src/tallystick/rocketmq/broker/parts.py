@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tallystick.rocketmq.broker.clients import Clients
 from tallystick.rocketmq.broker.delays import Delays
-from tallystick.rocketmq.broker.deletions import Finish, finish_at_once
+from tallystick.rocketmq.broker.deletions import AtOnce, Finisher
 from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.locks import QueueLocks
 from tallystick.rocketmq.broker.metrics import Counts
@@ -57,7 +57,7 @@ class Parts:
     traffic: Traffic = field(default_factory=Traffic)
     counts: Counts = field(default_factory=Counts)
     announced: Announced = _at_once
-    finish_deletion: Finish = finish_at_once
+    deletions: Finisher = field(default_factory=AtOnce)
     sliced: Sliced = at_once
     # By topic, group and queue id: where an operator set a group, until its next pull is told.
     moved: dict[tuple[str, str, int], int] = field(default_factory=dict)

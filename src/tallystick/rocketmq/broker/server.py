@@ -72,11 +72,11 @@ class Requests:
         except Exception as error:  # a bug of ours: this request fails, not those of its tick
             self._events.emit("request failed", code=command.code, reason=repr(error))
             answer = command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-        if command.is_one_way:
-            return
         if isinstance(answer, Later):
-            answer.when(partial(self._saves.send, link, answer.command, before))
-        else:
+            send = partial(self._saves.send, link, answer.command, before)
+            wants_answer = not command.is_one_way
+            answer.when(send if wants_answer else _nothing, lambda: wants_answer and link.alive)
+        elif not command.is_one_way:
             self._refused.answered(link.peer, command, answer)
             self._saves.send(link, answer, before)
 
@@ -128,3 +128,7 @@ class BrokerServer:
         await self._main.close()
         await self._fast.close()
         self.memory.close()
+
+
+def _nothing() -> None:
+    """In place of an answer that nobody wants."""

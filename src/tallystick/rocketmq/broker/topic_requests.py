@@ -14,6 +14,7 @@ from tallystick.rocketmq.broker.answers import (
     Later,
     answer_after,
     answer_in_slices,
+    check_deletions,
     check_is_master,
     page,
     refusal,
@@ -97,7 +98,7 @@ class TopicRequests:
                 perm=config.perm,
                 peer=peer,
             )
-        return Later(command.answer(OK, NOT_SET), self._parts.announced)
+        return Later(command.answer(OK, NOT_SET), lambda send, _: self._parts.announced(send))
 
     def _checked(self, asked: TopicConfig) -> TopicConfig:
         """The topic as it is to be. Raises BrokerError."""
@@ -116,7 +117,7 @@ class TopicRequests:
         after = attributes.changed(attributes.TOPIC, current.attributes if current else None, asked.attributes)
         return msgspec.structs.replace(asked, attributes=after)
 
-    def _delete(self, peer: str, command: Command) -> Later:
+    def _delete(self, peer: str, command: Command) -> Command | Later:
         """Also on a slave: the original's tools ask each broker. The master's table brings back what it still has."""
         topic = headers.TopicHeader.of(command).topic
         if not topic.strip():
@@ -125,10 +126,14 @@ class TopicRequests:
         if parts.topics.is_system(topic):
             remark = f"The topic[{topic}] is conflict with system topic."
             raise refusal(ResponseCode.INVALID_PARAMETER, remark)
-        if parts.topics.delete(topic):
+        check_deletions(parts)
+        was_known = parts.topics.delete(topic)
+        if was_known:
             parts.events.emit("topic deleted", topic=topic, peer=peer)
         parts.offsets.forget_topic(topic)
         parts.traffic.forget_topic(topic)
+        if not was_known and not parts.store.may_hold(topic):
+            return command.answer(OK)  # else each name that a stranger thinks of would be noted on the disk
         return answer_after(parts, parts.store.delete_topics([topic]), command.answer(OK))
 
     # Questions

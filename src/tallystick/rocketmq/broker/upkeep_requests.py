@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tallystick.rocketmq.broker.answers import OK, Answer, Later, answer_after, check_is_master, refusal
+from tallystick.rocketmq.broker.answers import (
+    OK,
+    Answer,
+    Later,
+    answer_after,
+    check_deletions,
+    check_is_master,
+    refusal,
+)
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import QueueUnit, QueueUnits
@@ -40,6 +48,7 @@ class UpkeepRequests:
         """Queues of topics that the table does not have. On a slave its master's table says what there is."""
         check_is_master(self._parts)
         parts = self._parts
+        check_deletions(parts)
         topics = [topic for topic in parts.store.queues() if topic not in parts.topics.all]
         for topic in topics:
             parts.events.emit("queues of a deleted topic removed", topic=topic, peer=peer)

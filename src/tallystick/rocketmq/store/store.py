@@ -211,6 +211,11 @@ class MessageStore:
         """By queue the next queue offset, in the order in which the queues came; ``deletions`` says when some went."""
         return self._appender.next_offsets
 
+    def may_hold(self, topic: str) -> bool:
+        """Whether there is a queue of a topic, a deletion of it, or the log has records that are not dispatched."""
+        is_behind = self._reput.offset < self.end
+        return is_behind or topic in self._reput.deleted or any(queue.topic == topic for queue in self._queues)
+
     @property
     def deleted(self) -> Mapping[str, int]:
         """By deleted topic the physical offset of the deletion."""

@@ -1,15 +1,43 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
 import pytest
 
 from tallystick.errors import RemoteProtocolError
-from tallystick.rocketmq.broker.answers import PAGE_ENTRIES, page
+from tallystick.rocketmq.broker.answers import PAGE_ENTRIES, answer_in_slices, page
+from tallystick.rocketmq.broker.slices import at_once
 from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.remoting import request
 from tallystick.rocketmq.wire.values import DataVersion
+
+if TYPE_CHECKING:
+    from tallystick.rocketmq.broker.parts import Parts
 
 VERSION = DataVersion(0, 5, 1)
 SAME = dialect.write(VERSION).decode()
 TABLE = {name: name for name in "dbace"}
+
+
+def test_an_answer_that_nobody_waits_for_any_more_is_not_made() -> None:
+    parts = cast("Parts", SimpleNamespace(sliced=at_once))
+    asker, made, sent, refused = SimpleNamespace(alive=True), list[int](), list[bytes](), list[str]()
+
+    def pieces() -> Iterator[bytes]:
+        for number in range(10):
+            asker.alive = number < 6
+            made.append(number)
+            yield b"%d" % number
+
+    answer = request(1, {}).answer(0)
+    later = answer_in_slices(parts, answer, pieces(), "too long", refused.append)
+    later.when(lambda: sent.append(bytes(answer.body)), lambda: asker.alive)
+    assert (made, sent, refused) == ([0, 1, 2, 3, 4, 5, 6], [], [])
+    asker.alive, later = True, answer_in_slices(parts, answer, [b"a", b"b"], "too long")
+    later.when(lambda: sent.append(bytes(answer.body)), lambda: asker.alive)
+    assert sent == [b"ab"]
 
 
 def test_pages_are_in_the_order_of_the_names() -> None:

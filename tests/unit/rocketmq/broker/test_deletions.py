@@ -40,13 +40,13 @@ async def test_the_loop_goes_on_and_the_answer_waits_for_the_note_alone() -> Non
 
     deletions.finish(cast("Deletion", slow), done)
     await asyncio.sleep(0)
-    assert (outcome, slow.steps) == ([], [])
+    assert (outcome, slow.steps, deletions.waiting) == ([], [], 1)
     slow.may_note.set()
     await answered.wait()
-    assert (outcome, slow.steps) == ([None], ["noted"])
+    assert (outcome, slow.steps, deletions.waiting) == ([None], ["noted"], 1)
     slow.may_unlink.set()
     await deletions.close()
-    assert slow.steps == ["noted", "unlinked"]
+    assert slow.steps == ["noted", "unlinked"] and not deletions.waiting
     assert [event.kind for event in told] == ["files of a deleted topic stay"]
 
 

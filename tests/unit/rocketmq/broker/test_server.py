@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from support.brokers import Bench, Peer, benched, pull_command, send_command
+from support.brokers import TOPIC, Bench, Peer, benched, pull_command, send_command
 from support.waiting import until
+from tallystick.rocketmq.broker import slices
 from tallystick.rocketmq.broker.broker import Broker
+from tallystick.rocketmq.store.queue_state import read_queue_state
 from tallystick.rocketmq.wire.headers import QueueHeader
 from tallystick.rocketmq.wire.remoting import Command, encode, request
-from tallystick.rocketmq.wire.values import RequestCode, Serialization
+from tallystick.rocketmq.wire.values import RequestCode, Serialization, TopicConfig
+from tallystick.runtime.disk import OsDisk
 
 
 async def healthy(broker: Broker, bench: Bench) -> None:
@@ -50,6 +53,38 @@ async def test_garbage_ends_its_connection_and_nothing_else(tmp_path: Path, name
         peer.writer.write(GARBAGE[name])
         assert await peer.ended()
         await healthy(broker, bench)
+
+
+async def test_the_statistics_of_an_asker_that_is_gone_are_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer, looked = await bench.peer(broker), list[int]()
+        queues = 5000
+        broker.parts.topics.put(TopicConfig("T", queues, queues))
+        ranges = broker.parts.store.queue_range
+        monkeypatch.setattr(
+            broker.parts.store, "queue_range", lambda topic, queue: looked.append(queue) or ranges(topic, queue)
+        )
+        peer.send(request(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"}))
+        await until(lambda: bool(looked), pause=0)
+        peer.writer.transport.abort()
+        await until(lambda: broker._server.connections == 0, pause=0)
+        seen = len(looked)
+        await (await bench.peer(broker)).ask(request(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T0"}))
+        assert len(looked) <= seen + 1 < queues
+
+
+async def test_a_deletion_that_wants_no_answer_is_durable_too(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        await peer.ask(send_command())
+        peer.send(request(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": TOPIC}, one_way=True))
+        folder = broker.settings.store_dir
+        await until(lambda: TOPIC in read_queue_state(OsDisk(), folder).deleted)
 
 
 async def test_random_bytes(tmp_path: Path) -> None:

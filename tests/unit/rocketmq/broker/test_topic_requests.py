@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from support.admin_desk import MASTER, SLAVE, Desk
+from support.message_stores import ROOT
+from tallystick.errors import StorageError
+from tallystick.rocketmq.broker.answers import MAX_DELETIONS
+from tallystick.rocketmq.store.queue_state import read_queue_state
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import TopicTable
 from tallystick.rocketmq.wire.values import (
@@ -117,8 +121,34 @@ def test_with_a_topic_go_its_offsets_and_queues() -> None:
     assert desk.parts.traffic.put_tps("Topic", desk.clock.ms) == 0
     assert desk.ask(DELETE, {"topic": "Topic"}).code == 0  # there is none
     assert len(desk.said("topic deleted")) == 1
+    assert desk.ask(DELETE, {"topic": "Nobody's"}).code == 0
+    assert list(desk.shelf.store.deleted) == ["Topic"], "a name that nobody used is not noted"
     assert desk.ask(DELETE, {"topic": "b0"}).remark == "The topic[b0] is conflict with system topic."
     assert desk.ask(DELETE, {"topic": " "}).remark == "The specified topic is blank."
+
+
+def test_a_deletion_that_could_not_be_noted_is_noted_when_it_is_asked_for_again() -> None:
+    desk = Desk()
+    desk.ask(CREATE, wanted(topic="Topic"))
+    desk.shelf.send(b"x")
+    desk.shelf.settle()
+    desk.shelf.disk.fault = lambda operation, path: StorageError("bad") if "tally-queues" in path else None
+    answer = desk.ask(DELETE, {"topic": "Topic"})
+    assert answer.code == 1 and "cannot be made durable" in (answer.remark or "")
+    desk.shelf.disk.fault = None
+    assert "Topic" not in read_queue_state(desk.shelf.disk, ROOT).deleted
+    assert desk.ask(DELETE, {"topic": "Topic"}).code == 0
+    assert "Topic" in read_queue_state(desk.shelf.disk, ROOT).deleted
+
+
+@pytest.mark.parametrize("code", [DELETE, RequestCode.CLEAN_UNUSED_TOPIC])
+def test_a_deletion_is_refused_while_many_wait_for_the_disk(code: int) -> None:
+    desk = Desk()
+    desk.ask(CREATE, wanted(topic="T"))
+    cast("Any", desk.parts.deletions).waiting = MAX_DELETIONS
+    answer = desk.ask(code, {"topic": "T"})
+    assert (answer.code, answer.remark) == (2, f"{MAX_DELETIONS} deletions wait for the disk: ask again later")
+    assert desk.tables.topics.get("T") is not None and not desk.shelf.store.deleted
 
 
 def test_a_topic_by_itself() -> None:
