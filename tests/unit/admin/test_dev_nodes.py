@@ -30,7 +30,7 @@ def told(state: DevState, node: str, members: list[str]) -> dict[str, Any]:
 
 
 def test_nodes_are_kept_in_order() -> None:
-    state = DevState("memory://x")
+    state = DevState("sqlite:///x/metadata.db")
     for name in (
         "broker-a-s10",
         "broker-b",
@@ -67,7 +67,7 @@ def test_masters_wait_for_their_name_server_and_slaves_for_their_master() -> Non
 
 
 def test_only_a_master_with_slaves_waits_for_them() -> None:
-    state = DevState("memory://x", (DevNode("nameserver", ME, 7),))
+    state = DevState("sqlite:///x/metadata.db", (DevNode("nameserver", ME, 7),))
     roles = {node: told(state, node, ALL)["brokerRole"] for node in ALL if kind_of(node) is Kind.BROKER}
     assert roles == {
         "broker-a": "SYNC_MASTER", "broker-a-s1": "SLAVE", "broker-a-s2": "SLAVE", "broker-b": "ASYNC_MASTER",
@@ -78,15 +78,15 @@ def test_only_a_master_with_slaves_waits_for_them() -> None:
 
 def test_brokers_keep_their_ports_while_another_of_them_runs() -> None:
     name_server, master = DevNode("nameserver", ME, 7), DevNode("broker-a", NOBODY, 8000, 9000)
-    state = DevState("memory://x", (name_server, master))
+    state = DevState("sqlite:///x/metadata.db", (name_server, master))
     assert (told(state, "broker-a", ALL)["listenPort"], told(state, "broker-a", ALL)["haListenPort"]) == (8000, 9000)
-    state = DevState("memory://x", (replace(name_server, process=NOBODY), master, DevNode("bookie-1", ME, 6)))
+    state = DevState("sqlite:///x/metadata.db", (replace(name_server, process=NOBODY), master, DevNode("bookie-1", ME, 6)))
     assert (told(state, "broker-a", ALL)["listenPort"], told(state, "broker-a", ALL)["haListenPort"]) == (0, 0)
     assert told(state, "bookie-1", ALL)["bookiePort"] == 0
 
 
 def test_every_text_is_taken_by_the_node_that_gets_it() -> None:
-    state = DevState("memory://x", (DevNode("nameserver", ME, 7),))
+    state = DevState("sqlite:///x/metadata.db", (DevNode("nameserver", ME, 7),))
     for node in ALL:
         text = configuration(state, node, ALL, f'/dev/"quoted" ü/{node}')
         values = keyfile.parse_toml(text, kind_of(node).value)

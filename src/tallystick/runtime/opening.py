@@ -1,0 +1,64 @@
+"""What ``connect``, ``create_ledger`` and their kind return: a handle that is still to be opened."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from tallystick.errors import UsageError
+
+
+class AsyncHandle(Protocol):
+    """What can be used with ``async with``."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+
+Handle = TypeVar("Handle", bound=AsyncHandle)
+
+
+class Opening(Generic[Handle]):
+    """``await`` it, or enter it with ``async with``: that closes the handle at the end.
+
+    Nothing is asked of anybody before. It can be entered once; each ``await`` opens another handle.
+    """
+
+    def __init__(self, open_: Callable[[], Awaitable[Handle]], call: str) -> None:
+        """``call`` is how the user wrote it, for messages."""
+        self._open = open_
+        self._call = call
+        self._handle: Handle | None = None
+        self._is_entered = False
+
+    def __await__(self) -> Generator[Any, None, Handle]:
+        return self._open().__await__()
+
+    def __repr__(self) -> str:
+        return f"<{self._call}: not opened, await it or use it with `async with`>"
+
+    if not TYPE_CHECKING:  # a type checker names the mistake by itself
+
+        def __getattr__(self, name: str) -> Any:
+            """Raises UsageError for what the handle would have, and AttributeError for what Python looks for."""
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise UsageError(
+                f"this is not open: use it as `async with {self._call} as …`, or `await` it", asked_for=name
+            )
+
+    async def __aenter__(self) -> Handle:
+        """Raises UsageError the second time: the handle of the first would never be closed."""
+        if self._is_entered:
+            raise UsageError(f"{self._call} is entered a second time: call it again for another one")
+        self._is_entered = True
+        self._handle = await self._open()
+        return self._handle
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._handle is not None, "it was entered"
+        await self._handle.__aexit__(kind, error, trace)

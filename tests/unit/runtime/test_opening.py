@@ -1,0 +1,71 @@
+"""A handle that is to be opened: entered, awaited, and used by mistake as if it were there."""
+
+from __future__ import annotations
+
+import copy
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+
+from tallystick.errors import UsageError
+from tallystick.runtime.opening import Opening
+
+
+class Handle:
+    opened = 0
+
+    def __init__(self) -> None:
+        Handle.opened += 1
+        self.left: list[type[BaseException] | None] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.left.append(kind)
+
+
+async def _open() -> Handle:
+    return Handle()
+
+
+def opening() -> Opening[Handle]:
+    return Opening(_open, "bk.create_ledger(…)")
+
+
+async def test_it_is_closed_by_who_enters_it_and_open_for_who_awaits_it() -> None:
+    async with opening() as entered:
+        assert entered.left == []
+    assert entered.left == [None]
+    assert (await opening()).left == []
+
+
+async def test_the_handle_knows_how_its_block_was_left() -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with opening() as entered:
+            raise ZeroDivisionError
+    assert entered.left == [ZeroDivisionError]
+
+
+async def test_a_second_entry_is_refused_and_opens_nothing() -> None:
+    once = opening()
+    async with once as entered:
+        before = Handle.opened
+        with pytest.raises(UsageError, match=r"bk\.create_ledger\(…\) is entered a second time"):
+            await once.__aenter__()
+        assert Handle.opened == before and entered.left == []
+    with pytest.raises(UsageError, match="a second time"):
+        await once.__aenter__()
+
+
+def test_use_before_it_is_open_says_how_to_open_it() -> None:
+    unopened: Any = opening()
+    with pytest.raises(UsageError, match="async with") as raised:
+        unopened.append(b"x")
+    assert raised.value.fields["asked_for"] == "append"
+    assert "await it" in repr(unopened)
+    assert not hasattr(unopened, "_other")
+    copy.copy(unopened)  # what Python looks for is an attribute that is not there
