@@ -170,7 +170,9 @@ async def lose_a_bookie(kind: str, state: DevState, size: Size) -> Lost:
         gc.collect()
         objects = len(gc.get_objects())
         while len(writers) < size.open_ledgers:
-            writers += await asyncio.gather(*(bk.create_ledger(3, 2, 2) for _ in range(AT_ONCE)))
+            writers += await asyncio.gather(
+                *(bk.create_ledger(3, write_quorum=2, ack_quorum=2) for _ in range(AT_ONCE))
+            )
         gc.collect()
         objects = len(gc.get_objects()) - objects
         random.Random(1).shuffle(writers)

@@ -97,7 +97,8 @@ def workloads(spark: SparkSession, state: DevState, rows: int) -> dict[str, Data
 
 def write_ledger(uri: str, rows: int, quorums: tuple[int, int, int]) -> int:
     payloads = [os.urandom(PAYLOAD_BYTES) for _ in range(APPEND_AT_ONCE)]
-    with sync.connect(uri) as bk, bk.create_ledger(*quorums) as writer:
+    ensemble, write, ack = quorums
+    with sync.connect(uri) as bk, bk.create_ledger(ensemble, write_quorum=write, ack_quorum=ack) as writer:
         for _ in range(rows // APPEND_AT_ONCE):
             writer.append_batch(payloads)
         return writer.id
@@ -106,7 +107,7 @@ def write_ledger(uri: str, rows: int, quorums: tuple[int, int, int]) -> int:
 def write_topic(name_server: str, rows: int) -> None:
     """Messages with a tag and a key, as an application sends them; the topic is made by the first."""
     body = os.urandom(PAYLOAD_BYTES)
-    with sync.broker(name_server) as mq:
+    with sync.topics(name_server) as mq:
         producer = mq.producer("bench")
         for start in range(0, rows, SEND_AT_ONCE):
             messages = [Message(TOPIC, body, tags="bench", keys=(str(start + i),)) for i in range(SEND_AT_ONCE)]

@@ -5,13 +5,11 @@ b'gamma'
 """
 
 import tallystick.sync
-from tallystick.admin.dev import find_uri
 
-with tallystick.sync.connect(find_uri()) as bk:
-    writer = bk.create_ledger(digest="hmac", password=b"secret", custom_metadata={"made-by": b"an example"})
-    writer.append_batch([b"alpha", b"beta!", b"gamma"])
-    writer.close()
+with tallystick.sync.connect(tallystick.find_cluster().uri) as bk:
+    with bk.create_ledger(digest="hmac", password=b"secret", custom_metadata={"made-by": b"an example"}) as writer:
+        writer.append_batch([b"alpha", b"beta!", b"gamma"])
 
-    reader = bk.open_ledger(writer.id, password=b"secret")
-    print(f"{reader.last_entry + 1} entries, {reader.length} bytes")
-    print([entry.data for entry in reader.read(0, reader.last_entry)][-1])
+    with bk.open_ledger(writer.id, password=b"secret") as reader:
+        print(f"{reader.last_entry + 1} entries, {reader.length} bytes")
+        print([entry.data for entry in reader][-1])

@@ -9,20 +9,19 @@ closed
 import asyncio
 
 import tallystick
-from tallystick.admin.dev import find_uri
 from tallystick.bookkeeper.wire.values import LedgerId
 
 
 async def follow(uri: str, ledger: LedgerId) -> None:
-    async with tallystick.connect(uri) as bk:
-        reader = await bk.open_ledger(ledger)  # never fences: the writer does not notice
+    # A reader never fences: the writer does not notice.
+    async with tallystick.connect(uri) as bk, bk.open_ledger(ledger) as reader:
         async for entry in reader.tail(0):
             print(entry.data.decode())
     print("closed")
 
 
 async def main() -> None:
-    uri = find_uri()
+    uri = tallystick.find_cluster().uri
     async with tallystick.connect(uri) as bk:
         writer = await bk.create_ledger()
         following = asyncio.create_task(follow(uri, writer.id))

@@ -7,12 +7,11 @@ the old writer is fenced
 import asyncio
 
 import tallystick
-from tallystick.admin.dev import find_uri
 from tallystick.errors import LedgerFenced
 
 
 async def main() -> None:
-    uri = find_uri()
+    uri = tallystick.find_cluster().uri
     async with tallystick.connect(uri) as old, tallystick.connect(uri) as new:
         writer = await old.create_ledger()
         await writer.append_batch([b"row %d" % number for number in range(100)])

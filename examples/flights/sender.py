@@ -28,7 +28,7 @@ async def send(name_server: str, topic: str, first_row: int, rows: int, rate: fl
     """Send rows ``first_row`` … ``rows`` - 1 at ``rate`` rows a second at most; the exit code."""
     table = load(rows)
     started, row = time.monotonic(), first_row
-    async with tallystick.broker(name_server, settings=BrokerClientSettings(send_retries=0)) as mq:
+    async with tallystick.topics(name_server, settings=BrokerClientSettings(send_retries=0)) as mq:
         queues, producer = (await mq.topic(topic)).writable, mq.producer(GROUP)
         for number, batch in enumerate(payloads(table, first_row, batch_rows=max(1, int(rate / BATCHES_PER_S)))):
             try:

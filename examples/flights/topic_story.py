@@ -50,7 +50,7 @@ def in_sync(name_server: str, since: float) -> Replication:
 
 async def stored(name_server: str) -> tuple[int, int]:
     """Messages in all queues, and the highest row in them (-1 for none); from the slave while the master is dead."""
-    async with tallystick.broker(name_server) as mq:
+    async with tallystick.topics(name_server) as mq:
         count, last_row = 0, -1
         for queue in (await mq.topic(TOPIC)).readable:
             first, end = await mq.queue_limits(queue)

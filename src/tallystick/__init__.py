@@ -3,10 +3,10 @@
 ::
 
     async with tallystick.connect("sqlite:///var/lib/tally/meta.db") as bk:
-        async with await bk.create_ledger() as writer:
+        async with bk.create_ledger() as writer:
             await writer.append(b"hello")
 
-    async with tallystick.broker("127.0.0.1:9876") as mq:
+    async with tallystick.topics("127.0.0.1:9876") as mq:
         await mq.producer("greeters").send("Greetings", b"hello", tags="en")
         async for message in mq.consumer("readers", "Greetings", start="first"):
             print(message.body)
@@ -21,6 +21,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tallystick.admin.dev import find_cluster
     from tallystick.bookkeeper.ledger.client import BookKeeper, connect
     from tallystick.bookkeeper.ledger.read import Entry
     from tallystick.bookkeeper.ledger.reader import LedgerReader
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tallystick.bookkeeper.ledger.writer import LedgerWriter
     from tallystick.bookkeeper.wire.values import LedgerMetadata, LedgerState
     from tallystick.errors import TallyError
-    from tallystick.rocketmq.client.client import RocketMQ, broker
+    from tallystick.rocketmq.client.client import RocketMQ, topics
     from tallystick.rocketmq.client.consumer import Consumer
     from tallystick.rocketmq.client.producer import Producer
     from tallystick.rocketmq.client.received import ReceivedMessage
@@ -58,8 +59,9 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "TallyError",
-    "broker",
     "connect",
+    "find_cluster",
+    "topics",
 ]
 
 _HOMES = {
@@ -82,8 +84,9 @@ _HOMES = {
     "SendResult": "tallystick.rocketmq.client.sending",
     "SendStatus": "tallystick.rocketmq.client.sending",
     "TallyError": "tallystick.errors",
-    "broker": "tallystick.rocketmq.client.client",
     "connect": "tallystick.bookkeeper.ledger.client",
+    "find_cluster": "tallystick.admin.dev",
+    "topics": "tallystick.rocketmq.client.client",
 }
 
 

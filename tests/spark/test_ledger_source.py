@@ -31,7 +31,7 @@ PAYLOADS = [b"row %d " % number * (number % 5) for number in range(1000)]
 
 @pytest.fixture(scope="module")
 def closed(bk: sync.BookKeeper) -> int:
-    with bk.create_ledger(3, 3, 2) as writer:
+    with bk.create_ledger(3, write_quorum=3, ack_quorum=2) as writer:
         writer.append_batch(PAYLOADS)
         return writer.id
 
@@ -59,7 +59,7 @@ def test_each_digest_with_a_password(read: Read, write: Write, digest: str) -> N
 
 @pytest.mark.rule("Q6", "Q11", "Q17")
 def test_q17_an_open_ledger_is_read_up_to_its_lac_and_stays_writable(bk: sync.BookKeeper, read: Read) -> None:
-    with bk.create_ledger(3, 3, 2) as writer:
+    with bk.create_ledger(3, write_quorum=3, ack_quorum=2) as writer:
         for payload in PAYLOADS[:20]:
             writer.append(payload)
         found = payloads_of(read(ledgers=writer.id))

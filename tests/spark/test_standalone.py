@@ -72,7 +72,7 @@ def test_a_cluster_of_processes_reads_the_same_rows(
 
 def test_a_cluster_of_processes_reads_a_topic(spark: SparkSession, read_topic: Read, name_server: str) -> None:
     make_topic(name_server, "standalone")
-    with sync.broker(name_server) as mq:
+    with sync.topics(name_server) as mq:
         send(mq, "standalone", [Message("standalone", payload or b"-") for payload in PAYLOADS])
     frame = read_topic("standalone", minPartitions=4, columns="queueId,queueOffset,body")
     rows = frame.selectExpr("*", "spark_partition_id() AS partition").collect()

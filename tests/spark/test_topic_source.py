@@ -35,7 +35,7 @@ BODIES = [b"row %d " % number * (1 + number % 5) for number in range(600)]
 
 @pytest.fixture(scope="module")
 def mq(name_server: str) -> Iterator[sync.RocketMQ]:
-    with sync.broker(name_server) as client:
+    with sync.topics(name_server) as client:
         yield client
 
 

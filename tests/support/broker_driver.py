@@ -37,7 +37,7 @@ class BrokerDriver:
     async def _client(self, given: Arguments) -> tallystick.RocketMQ:
         address = given["ns"]
         if address not in self._clients:
-            self._clients[address] = await tallystick.broker(address, settings=SETTINGS)
+            self._clients[address] = await tallystick.topics(address, settings=SETTINGS)
         return self._clients[address]
 
     async def send(self, given: Arguments) -> Answer:

@@ -103,6 +103,28 @@ def find_name_server(environment: Mapping[str, str] = os.environ) -> str:
     return found
 
 
+class FoundCluster:
+    """Where ledgers and topics are when nothing was said; looked for when it is asked."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+
+    @property
+    def uri(self) -> str:
+        """For ``tallystick.connect``. Raises UsageError when there is none."""
+        return find_uri(self._environment)
+
+    @property
+    def name_servers(self) -> str:
+        """For ``tallystick.topics``. Raises UsageError when there is none."""
+        return find_name_server(self._environment)
+
+
+def find_cluster(environment: Mapping[str, str] = os.environ) -> FoundCluster:
+    """What ``TALLY_URI`` and ``TALLY_NAMESRV`` name, else the development cluster that runs here (``tally dev up``)."""
+    return FoundCluster(environment)
+
+
 class DevCluster:
     """The cluster of one folder. Every method is one order; none of them keeps anything in memory between two."""
 

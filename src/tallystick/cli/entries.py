@@ -17,8 +17,8 @@ from tallystick.cli import output
 from tallystick.cli.lines import lines
 from tallystick.cli.options import Shape, pairs
 from tallystick.errors import TallyError
-from tallystick.runtime.connecting import Connecting
 from tallystick.runtime.events import Event, Events
+from tallystick.runtime.opening import Opening
 
 TAIL_ENTRIES = 10  # what `tail` shows of the past, as tail(1) does
 
@@ -34,7 +34,7 @@ class Ending:
     json: bool
 
 
-def _connect(uri: str, explain: bool) -> Connecting[BookKeeper]:
+def _connect(uri: str, explain: bool) -> Opening[BookKeeper]:
     return tallystick.connect(uri, events=Events(_on_stderr if explain else _warn))
 
 

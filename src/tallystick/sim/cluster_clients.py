@@ -65,7 +65,9 @@ async def _create(shared: Shared, client: BookKeeper) -> LedgerWriter:
     ensemble, write_quorum, ack_quorum = plan.shape
     while True:
         try:
-            writer = await client.create_ledger(ensemble, write_quorum, ack_quorum, plan.digest, plan.password)
+            writer = await client.create_ledger(
+                ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, digest=plan.digest, password=plan.password
+            )
         except FUTILE:
             await asyncio.sleep(AGAIN_S)
             continue
@@ -111,7 +113,7 @@ async def recover(shared: Shared, client: BookKeeper) -> None:
     """Take the ledger over, and read all of it."""
     ledger = await shared.ledger
     try:
-        reader = await _again(lambda: client.open_ledger(ledger, shared.plan.password, recover=True))
+        reader = await _again(lambda: client.open_ledger(ledger, password=shared.plan.password, recover=True))
     except NoSuchLedger:
         return _must_be_deleted(shared, ledger)
     shared.judge.reported(ledger, reader.last_entry, reader.length)
@@ -124,7 +126,7 @@ async def follow(shared: Shared, client: BookKeeper) -> None:
     first = 0
     while True:
         try:
-            async with await client.open_ledger(ledger, shared.plan.password) as reader:
+            async with await client.open_ledger(ledger, password=shared.plan.password) as reader:
                 shared.judge.readable(ledger, reader.last_entry)
                 async for entry in reader.tail(first):
                     if entry.id != first:

@@ -5,7 +5,7 @@ process that was forked gets a thread of its own, and a client made before the f
 one connection (a writer, a reader, a producer, a consumer) belongs to the process that made it.
 """
 
-from tallystick.sync.brokers import Consumer, Producer, RocketMQ, broker
+from tallystick.sync.brokers import Consumer, Producer, RocketMQ, topics
 from tallystick.sync.ledgers import BookKeeper, LedgerReader, LedgerWriter, connect
 
 __all__ = [
@@ -15,6 +15,6 @@ __all__ = [
     "LedgerWriter",
     "Producer",
     "RocketMQ",
-    "broker",
     "connect",
+    "topics",
 ]

@@ -1,4 +1,4 @@
-"""Producers and consumers without ``async``: see ``tallystick.broker``."""
+"""Producers and consumers without ``async``: see ``tallystick.topics``."""
 
 from __future__ import annotations
 
@@ -175,12 +175,12 @@ class Consumer:
         self._loop.run(self._consumer.__aexit__(kind, error, trace))
 
 
-def broker(
+def topics(
     name_servers: str | Sequence[str],
     *,
     settings: BrokerClientSettings | None = None,
     events: Events | None = None,
 ) -> RocketMQ:
-    """A client of the brokers of these name servers; see ``tallystick.broker``. Nothing is contacted before its use."""
+    """A client of the brokers of these name servers; see ``tallystick.topics``. Nothing is contacted before its use."""
     settings = settings or BrokerClientSettings()
-    return RocketMQ(client.broker(name_servers, settings=settings, events=events), settings)
+    return RocketMQ(client.topics(name_servers, settings=settings, events=events), settings)

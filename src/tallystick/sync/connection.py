@@ -9,19 +9,32 @@ import os
 import weakref
 from collections.abc import Hashable
 from types import TracebackType
-from typing import Any, Generic, Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from tallystick.errors import UsageError
-from tallystick.runtime.connecting import Client, Connecting
 from tallystick.runtime.fork import ProcessLock
+from tallystick.runtime.opening import Opening
 from tallystick.sync.loop import Loop
+
+
+class AsyncClient(Protocol):
+    """What a blocking client wraps."""
+
+    async def close(self) -> None: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+
+Client = TypeVar("Client", bound=AsyncClient)
 
 
 class Connection(Generic[Client]):
     """Base of a blocking client. ``close`` it, or use ``with``. Clients with equal settings share a loop."""
 
-    def __init__(self, connecting: Connecting[Client], settings: Hashable) -> None:
-        self._connecting, self._settings = connecting, settings
+    def __init__(self, opening: Opening[Client], settings: Hashable) -> None:
+        self._opening, self._settings = opening, settings
         self._connected: tuple[Loop, Client] | None = None
         self._closed = False
         self._guard = ProcessLock()
@@ -34,7 +47,7 @@ class Connection(Generic[Client]):
             if self._connected is None:
                 loop = Loop.acquire(self._settings)
                 try:
-                    connected = loop.run(self._connect())
+                    connected = loop.open(self._opening)
                 except BaseException:
                     loop.release()
                     raise
@@ -44,9 +57,6 @@ class Connection(Generic[Client]):
     def in_child(self) -> None:
         """This process was forked: what is connected belongs to the parent, and stays on the stacks of its threads."""
         self._connected = None
-
-    async def _connect(self) -> Client:
-        return await self._connecting
 
     def close(self) -> None:
         with self._guard:

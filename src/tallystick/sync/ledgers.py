@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -32,25 +32,41 @@ class BookKeeper(Connection[client.BookKeeper]):
     def create_ledger(
         self,
         ensemble: int = 3,
+        *,
         write_quorum: int = 2,
         ack_quorum: int = 2,
         digest: str | DigestType = "crc32c",
         password: bytes = b"",
         custom_metadata: Mapping[str, bytes] | None = None,
         ledger_id: LedgerId | None = None,
-        *,
         accept_silent_bookies: bool = False,
     ) -> LedgerWriter:
-        loop, bk = self._client()
-        made = bk.create_ledger(
-            ensemble, write_quorum, ack_quorum, digest, password, custom_metadata, ledger_id,
-            accept_silent_bookies=accept_silent_bookies,
-        )  # fmt: skip
-        return LedgerWriter(loop, loop.run(made))
+        """A new ledger; without ``ledger_id`` it gets a new unique id. ``with bk.create_ledger() as writer`` closes it.
 
-    def open_ledger(self, ledger: LedgerId, password: bytes = b"", recover: bool = False) -> LedgerReader:
+        Raises UsageError, NotEnoughBookies, MetadataError; LedgerExists, as ``tallystick.BookKeeper.create_ledger``
+        tells.
+        """
         loop, bk = self._client()
-        return LedgerReader(loop, loop.run(bk.open_ledger(ledger, password, recover)))
+        opening = bk.create_ledger(
+            ensemble,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            digest=digest,
+            password=password,
+            custom_metadata=custom_metadata,
+            ledger_id=ledger_id,
+            accept_silent_bookies=accept_silent_bookies,
+        )
+        return LedgerWriter(loop, loop.open(opening))
+
+    def open_ledger(self, ledger: LedgerId, *, password: bytes = b"", recover: bool = False) -> LedgerReader:
+        """A reader; one that is written is read up to its LAC. ``recover`` fences and closes it: its writer can append
+        no more.
+
+        Raises NoSuchLedger, Unauthorized, Unavailable, MetadataError; with ``recover`` RecoveryIncomplete.
+        """
+        loop, bk = self._client()
+        return LedgerReader(loop, loop.open(bk.open_ledger(ledger, password=password, recover=recover)))
 
     def delete_ledger(self, ledger: LedgerId) -> None:
         loop, bk = self._client()
@@ -99,7 +115,7 @@ class LedgerWriter:
     async def _append(self, data: bytes) -> EntryId:
         return await self._writer.append_nowait(data)
 
-    def append_batch(self, data: Sequence[Buffer]) -> list[EntryId]:
+    def append_batch(self, data: Sequence[Buffer]) -> range:
         return self._loop.run(self._writer.append_batch(data))
 
     def drain(self) -> None:
@@ -146,6 +162,9 @@ class LedgerReader:
     def length(self) -> int:
         return self._reader.length
 
+    def __iter__(self) -> Iterator[Entry]:
+        return self._loop.iterate(self._reader.__aiter__, _entry_weight)
+
     def refresh(self) -> EntryId:
         return self._loop.run(self._reader.refresh())
 
@@ -156,11 +175,15 @@ class LedgerReader:
         self,
         first: EntryId,
         last: EntryId,
+        *,
         columns: Sequence[str] | None = None,
         batch_rows: int = 4096,
         batch_bytes: int = 1024 * 1024,
     ) -> Iterator[pa.RecordBatch]:
-        return self._loop.iterate(lambda: self._reader.read_arrow(first, last, columns, batch_rows, batch_bytes), alone)
+        def batches() -> AsyncIterator[pa.RecordBatch]:
+            return self._reader.read_arrow(first, last, columns=columns, batch_rows=batch_rows, batch_bytes=batch_bytes)
+
+        return self._loop.iterate(batches, alone)
 
     def tail(self, first: EntryId) -> Iterator[Entry]:
         return self._loop.iterate(lambda: self._reader.tail(first), alone)

@@ -17,6 +17,7 @@ import uvloop
 
 from tallystick.errors import UsageError
 from tallystick.runtime.fork import ProcessLock
+from tallystick.runtime.opening import Handle, Opening
 
 T = TypeVar("T")
 
@@ -74,6 +75,14 @@ class Loop:
         except BaseException:
             future.cancel()  # when the caller was interrupted: nobody waits any more
             raise
+
+    def open(self, opening: Opening[Handle]) -> Handle:
+        """A handle of the client's."""
+
+        async def work() -> Handle:
+            return await opening
+
+        return self.run(work())
 
     def call(self, function: Callable[[], T]) -> T:
         """A plain function, on the loop's thread."""

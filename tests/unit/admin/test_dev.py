@@ -85,6 +85,17 @@ def test_a_name_server_is_that_of_the_variable_or_of_the_running_cluster(cluster
         dev.find_name_server(running(ended))
 
 
+def test_what_was_found_is_looked_for_when_it_is_asked(cluster, ended):
+    found = dev.find_cluster({"TALLY_DEV_DIR": cluster.directory})
+    with pytest.raises(UsageError, match="tally dev up --bookies"):
+        found.uri  # noqa: B018
+    save(cluster, DevState("memory://x", (DevNode("bookie-1", identify(os.getpid())),)))
+    assert found.uri == "memory://x"
+    with pytest.raises(UsageError, match="which name server"):
+        found.name_servers  # noqa: B018
+    assert dev.find_cluster({"TALLY_NAMESRV": "h:9876"}).name_servers == "h:9876"
+
+
 def test_a_cluster_of_brokers_has_no_ledgers(cluster):
     save(cluster, DevState("memory://x", (DevNode("nameserver", identify(os.getpid()), 7),)))
     assert dev.running_uri(cluster.directory) is None

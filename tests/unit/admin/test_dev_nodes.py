@@ -80,7 +80,9 @@ def test_brokers_keep_their_ports_while_another_of_them_runs() -> None:
     name_server, master = DevNode("nameserver", ME, 7), DevNode("broker-a", NOBODY, 8000, 9000)
     state = DevState("sqlite:///x/metadata.db", (name_server, master))
     assert (told(state, "broker-a", ALL)["listenPort"], told(state, "broker-a", ALL)["haListenPort"]) == (8000, 9000)
-    state = DevState("sqlite:///x/metadata.db", (replace(name_server, process=NOBODY), master, DevNode("bookie-1", ME, 6)))
+    state = DevState(
+        "sqlite:///x/metadata.db", (replace(name_server, process=NOBODY), master, DevNode("bookie-1", ME, 6))
+    )
     assert (told(state, "broker-a", ALL)["listenPort"], told(state, "broker-a", ALL)["haListenPort"]) == (0, 0)
     assert told(state, "bookie-1", ALL)["bookiePort"] == 0
 

@@ -32,7 +32,7 @@ async def in_sync(cluster: LiveCluster) -> bool:
 
 
 async def send(cluster: LiveCluster, count: int) -> None:
-    async with tallystick.broker(cluster.name_server) as mq:
+    async with tallystick.topics(cluster.name_server) as mq:
         for _ in range(count):
             await mq.producer("P").send("T", b"x")
 

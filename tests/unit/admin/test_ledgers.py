@@ -51,7 +51,7 @@ async def test_what_the_bookies_of_an_open_ledger_have_shows_that_it_is_degraded
     monkeypatch.setattr(ledgers, "REPLICA_S", 0.1)
     cluster = await SmallCluster().start(4)
     try:
-        writer = await cluster.client().create_ledger(4, 4, 2)
+        writer = await cluster.client().create_ledger(4, write_quorum=4, ack_quorum=2)
         await writer.append(b"0")
         good, gone, hangs, fails = writer.metadata.ensemble
         await until(lambda: cluster.holders(writer.id, 0) == set(cluster.bookies))

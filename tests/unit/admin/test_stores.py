@@ -19,7 +19,7 @@ from tallystick.runtime.disk import OsDisk
 async def store(tmp_path: Path) -> Path:
     """Of a master that took 20 messages with keys and was stopped."""
     async with live_cluster(tmp_path, "broker-a") as cluster:
-        async with tallystick.broker(cluster.name_server) as mq:
+        async with tallystick.topics(cluster.name_server) as mq:
             for number in range(20):
                 await mq.producer("P").send("T", b"body %d" % number, keys=f"key-{number}", tags="t")
         return cluster.store("broker-a")

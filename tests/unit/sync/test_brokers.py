@@ -36,7 +36,7 @@ def address() -> Iterator[str]:
 
 
 def test_send_and_read(address: str) -> None:
-    with sync.broker(address) as mq:
+    with sync.topics(address) as mq:
         assert len(mq.topic("T").readable) == 2
         producer = mq.producer("p")
         assert producer.group == "p"
@@ -68,20 +68,20 @@ def test_send_and_read(address: str) -> None:
 @pytest.mark.parametrize("kind", [ZeroDivisionError, KeyboardInterrupt])
 def test_a_message_whose_processing_failed_comes_again(address: str, kind: type[BaseException]) -> None:
     queue = MessageQueue("T", "b", 0)
-    with sync.broker(address) as mq:
+    with sync.topics(address) as mq:
         mq.producer("p").send_batch("T", [b"%d" % number for number in range(10)], queue=queue)
-    with pytest.raises(kind), sync.broker(address) as mq:
+    with pytest.raises(kind), sync.topics(address) as mq:
         for message in mq.consumer("g", "T", start="first", queues=[queue]):
             if message.offset == 4:
                 raise kind
-    with sync.broker(address) as mq:
+    with sync.topics(address) as mq:
         consumer = mq.consumer("g", "T", queues=[queue])
         seen = [next(iter(consumer)).offset, next(iter(consumer)).offset]  # two loops, each left at once
         assert seen == [4, 4]
 
 
 def test_errors_come_through_and_a_closed_client_says_so(address: str) -> None:
-    mq = sync.broker(address)
+    mq = sync.topics(address)
     with pytest.raises(NoSuchTopic):
         mq.topic("Nope")
     with pytest.raises(UsageError):
@@ -95,4 +95,4 @@ def test_errors_come_through_and_a_closed_client_says_so(address: str) -> None:
 
 def test_a_bad_address_is_said_at_once() -> None:
     with pytest.raises(UsageError):
-        sync.broker("nowhere")
+        sync.topics("nowhere")

@@ -15,7 +15,7 @@ import pytest
 from support.forking import in_child
 from tallystick import sync
 from tallystick.errors import UsageError
-from tallystick.runtime.connecting import Connecting
+from tallystick.runtime.opening import Opening
 from tallystick.sync.connection import Connection
 
 
@@ -66,7 +66,7 @@ def test_a_fork_while_another_thread_connects(port: int) -> None:
             await asyncio.to_thread(go_on.wait)
         return Echo(*await asyncio.open_connection("127.0.0.1", port))
 
-    with Blocking(Connecting(start), "fork") as client:
+    with Blocking(Opening(start, "client"), "fork") as client:
         first = threading.Thread(target=client.say, args=(b"first\n",))
         first.start()
         connecting.wait()
@@ -90,7 +90,7 @@ def test_a_lock_of_the_parents_threads_is_free_in_the_child(port: int, of_all: b
     async def start() -> Echo:
         return Echo(*await asyncio.open_connection("127.0.0.1", port))
 
-    with Blocking(Connecting(start), "locks") as client:
+    with Blocking(Opening(start, "client"), "locks") as client:
 
         def hold() -> None:
             with sync.loop._guard if of_all else client._guard:
@@ -111,7 +111,7 @@ def test_a_child_that_drops_what_it_inherited_does_not_disturb_the_parent(port: 
     async def start() -> Echo:
         return Echo(*await asyncio.open_connection("127.0.0.1", port))
 
-    clients = [Blocking(Connecting(start), "drop")]
+    clients = [Blocking(Opening(start, "client"), "drop")]
     try:
         assert clients[0].say(b"before\n") == b"before\n"
 

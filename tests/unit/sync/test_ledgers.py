@@ -38,16 +38,18 @@ def bk(cluster: SmallCluster) -> Iterator[sync.BookKeeper]:
 
 
 def test_write_and_read(bk: sync.BookKeeper) -> None:
-    with bk.create_ledger(3, 2, 2, "crc32", b"pw", {"k": b"v"}) as writer:
+    with bk.create_ledger(
+        3, write_quorum=2, ack_quorum=2, digest="crc32", password=b"pw", custom_metadata={"k": b"v"}
+    ) as writer:
         assert writer.append(b"zero") == 0
-        assert writer.append_batch([b"one", b"two"]) == [1, 2]
+        assert writer.append_batch([b"one", b"two"]) == range(1, 3)
         futures = [writer.append_nowait(b"%d" % number) for number in range(3, 1000)]
         writer.drain()
         assert [future.result() for future in futures] == list(range(3, 1000))
         assert [entry.data for entry in writer.read(0, 1)] == [b"zero", b"one"]
         assert (writer.lac, writer.length > 0) == (999, True)
     assert bk.ledger_metadata(writer.id).last_entry == 999
-    with bk.open_ledger(writer.id, b"pw") as reader:
+    with bk.open_ledger(writer.id, password=b"pw") as reader:
         assert (reader.is_closed, reader.last_entry, reader.refresh()) == (True, 999, 999)
         assert [entry.id for entry in reader.read(0, 999)] == list(range(1000))
         assert [entry.id for entry in reader.tail(998)] == [998, 999]
@@ -66,7 +68,7 @@ def test_arrow_batches(bk: sync.BookKeeper) -> None:
     with bk.create_ledger() as writer:
         writer.append_batch([b"x" * number for number in range(100)])
     with bk.open_ledger(writer.id) as reader:
-        batches = list(reader.read_arrow(0, 99, ["entry", "payload"], batch_rows=40))
+        batches = list(reader.read_arrow(0, 99, columns=["entry", "payload"], batch_rows=40))
     assert [row for batch in batches for row in batch.column("entry").to_pylist()] == list(range(100))
 
 

@@ -37,10 +37,10 @@ from tallystick.bookkeeper.wire.values import (
 )
 from tallystick.errors import LedgerExists, MetadataError, UsageError
 from tallystick.runtime.clock import Clock, SystemClock
-from tallystick.runtime.connecting import Connecting
 from tallystick.runtime.events import Events
 from tallystick.runtime.log import log_listener
 from tallystick.runtime.network import Network, TcpNetwork
+from tallystick.runtime.opening import Opening
 from tallystick.runtime.rng import Random, system_random
 
 
@@ -71,42 +71,49 @@ class BookKeeper:
         """What its handles share."""
         return self._context
 
-    async def create_ledger(
+    def create_ledger(
         self,
         ensemble: int = 3,
+        *,
         write_quorum: int = 2,
         ack_quorum: int = 2,
         digest: str | DigestType = "crc32c",
         password: bytes = b"",
         custom_metadata: Mapping[str, bytes] | None = None,
         ledger_id: LedgerId | None = None,
-        *,
         accept_silent_bookies: bool = False,
-    ) -> LedgerWriter:
-        """A new ledger and its writer; without ``ledger_id`` it gets a new unique id.
+    ) -> Opening[LedgerWriter]:
+        """Make a ledger: ``async with bk.create_ledger() as writer`` or ``writer = await bk.create_ledger()``.
 
-        Raises UsageError, NotEnoughBookies, MetadataError; for a given id LedgerExists, also while bookies still hold
-        entries of a deleted ledger with this id, or may hold them because they do not answer. The latter are let pass
-        with ``accept_silent_bookies``: right when this id was never used before, or when those bookies are ours, which
-        tell the old ledger from the new one when they come back.
+        Without ``ledger_id`` it gets a new unique id. Raises UsageError, NotEnoughBookies, MetadataError; for a given
+        id LedgerExists, also while bookies still hold entries of a deleted ledger with this id, or may hold them
+        because they do not answer. The latter are let pass with ``accept_silent_bookies``: right when this id was never
+        used before, or when those bookies are ours, which tell the old ledger from the new one when they come back.
         """
-        self._require_open()
-        if ledger_id is not None and not 0 <= ledger_id <= MAX_ID:
-            raise UsageError("a ledger id must be from 0 to 2^63 - 1", ledger_id=ledger_id)
-        sizes_checked = LedgerMetadata(
-            ensemble_size=ensemble,
-            write_quorum=write_quorum,
-            ack_quorum=ack_quorum,
-            fragments=(Fragment(0, ("",) * ensemble),),
-            digest_type=DigestType.parse(digest),
-            password=password,
-            custom=MappingProxyType(dict(custom_metadata)) if custom_metadata else NO_CUSTOM,
-            ctime_ms=self._context.clock.wall_ms(),
-            ctoken=self._context.random.getrandbits(63),
-        )
-        if ledger_id is not None:
-            await self._require_unused(ledger_id, accept_silent_bookies)
-        chosen = await self._placement.new_ensemble(ensemble)
+
+        async def create() -> LedgerWriter:
+            self._require_open()
+            if ledger_id is not None and not 0 <= ledger_id <= MAX_ID:
+                raise UsageError("a ledger id must be from 0 to 2^63 - 1", ledger_id=ledger_id)
+            metadata = LedgerMetadata(
+                ensemble_size=ensemble,
+                write_quorum=write_quorum,
+                ack_quorum=ack_quorum,
+                fragments=(Fragment(0, ("",) * ensemble),),
+                digest_type=DigestType.parse(digest),
+                password=password,
+                custom=MappingProxyType(dict(custom_metadata)) if custom_metadata else NO_CUSTOM,
+                ctime_ms=self._context.clock.wall_ms(),
+                ctoken=self._context.random.getrandbits(63),
+            )
+            if ledger_id is not None:
+                await self._require_unused(ledger_id, accept_silent_bookies)
+            return await self._create(metadata, ledger_id)
+
+        return Opening(create, "bk.create_ledger(…)")
+
+    async def _create(self, sizes_checked: LedgerMetadata, ledger_id: LedgerId | None) -> LedgerWriter:
+        chosen = await self._placement.new_ensemble(sizes_checked.ensemble_size)
         identities = await self._placement.identities(chosen)  # before anybody can find, recover and close the ledger
         metadata = replace(sizes_checked, fragments=(Fragment(0, chosen),))
         created = await self._context.driver.create_ledger(metadata, ledger_id)
@@ -137,21 +144,26 @@ class BookKeeper:
                 ledger=ledger, bookies=found.silent,
             )  # fmt: skip
 
-    async def open_ledger(self, ledger: LedgerId, password: bytes = b"", recover: bool = False) -> LedgerReader:
-        """A reader. An open ledger is read up to its LAC and never fenced, unless ``recover``: that fences it, finds
-        its end and closes it; its writer can append no more (Q10 to Q16).
+    def open_ledger(self, ledger: LedgerId, *, password: bytes = b"", recover: bool = False) -> Opening[LedgerReader]:
+        """Open a ledger to read it: ``async with bk.open_ledger(7) as reader``, or ``await`` it.
 
-        The stored digest type is the one that counts. Raises NoSuchLedger, Unauthorized (before any bookie is asked),
-        Unavailable, MetadataError; with ``recover`` RecoveryIncomplete.
+        One that is written is read up to its LAC and never fenced, unless ``recover``: that fences it, finds its end
+        and closes it; its writer can append no more (Q10 to Q16). The stored digest type is the one that counts. Raises
+        NoSuchLedger, Unauthorized (before any bookie is asked), Unavailable, MetadataError; with ``recover``
+        RecoveryIncomplete.
         """
-        self._require_open()
-        if not recover:
-            return await LedgerReader.open(self._context, ledger, password=password)
-        stored = await self._context.driver.read_ledger(ledger)
-        with_password(ledger, stored.value, password)
-        closed = await recover_ledger(self._context, self._placement, ledger, stored, password)
-        known = Versioned(with_password(ledger, closed.value, password), closed.version)
-        return LedgerReader(self._context, ledger, known)
+
+        async def open_() -> LedgerReader:
+            self._require_open()
+            if not recover:
+                return await LedgerReader.open(self._context, ledger, password=password)
+            stored = await self._context.driver.read_ledger(ledger)
+            with_password(ledger, stored.value, password)
+            closed = await recover_ledger(self._context, self._placement, ledger, stored, password)
+            known = Versioned(with_password(ledger, closed.value, password), closed.version)
+            return LedgerReader(self._context, ledger, known)
+
+        return Opening(open_, "bk.open_ledger(…)")
 
     async def delete_ledger(self, ledger: LedgerId) -> None:
         """Forget a ledger; bookies give its space back later. Nobody is asked whether it is still written or read.
@@ -203,6 +215,9 @@ class BookKeeper:
         await self._context.bookies.close()
         await self._context.driver.close()
 
+    def __repr__(self) -> str:
+        return f"<BookKeeper {'closed' if self._closed else 'open'}, {len(self._writers)} writers>"
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -216,9 +231,7 @@ class BookKeeper:
             raise UsageError("this client is closed")
 
 
-def connect(
-    uri: str, *, settings: ClientSettings | None = None, events: Events | None = None
-) -> Connecting[BookKeeper]:
+def connect(uri: str, *, settings: ClientSettings | None = None, events: Events | None = None) -> Opening[BookKeeper]:
     """A client of the cluster at ``uri``: ``sqlite:///path``, ``zk+hierarchical://h:p,h2:p/ledgers``, ``memory://name``.
 
     ``async with connect(uri) as bk`` or ``bk = await connect(uri)``. Raises UsageError for a bad URI, MetadataError.
@@ -235,4 +248,4 @@ def connect(
             events or Events(log_listener()),
         )
 
-    return Connecting(start)
+    return Opening(start, "connect(…)")

@@ -112,10 +112,18 @@ class LedgerReader:
         check_bounds(self.id, first, last, self._last)
         return self._entries(first, last)
 
+    async def __aiter__(self) -> AsyncGenerator[Entry, None]:
+        """All entries that can be read now: ``async for entry in reader``; none if it is empty. Raises as ``read``."""
+        if self._last >= 0:
+            async with contextlib.aclosing(self._entries(0, self._last)) as entries:
+                async for entry in entries:
+                    yield entry
+
     def read_arrow(
         self,
         first: EntryId,
         last: EntryId,
+        *,
         columns: Sequence[str] | None = None,
         batch_rows: int = 4096,
         batch_bytes: int = 1024 * 1024,
@@ -155,6 +163,11 @@ class LedgerReader:
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<LedgerReader ledger={self.id} last_entry={self._last} {'closed' if self.is_closed else 'open'} ledger>"
+        )
 
     async def __aenter__(self) -> Self:
         return self

@@ -143,10 +143,10 @@ class LedgerWriter:
         self._queue.append(payload)
         return self._queued(1, len(payload))
 
-    async def append_batch(self, data: Sequence[Buffer]) -> list[EntryId]:
+    async def append_batch(self, data: Sequence[Buffer]) -> range:
         """Append entries with consecutive ids and wait until all are safe; the ids. Raises as ``append``."""
         if not data:
-            return []
+            return range(0)
         payloads = [_frozen(one) for one in data]
         sizes = [len(payload) for payload in payloads]
         await self._room()
@@ -157,7 +157,7 @@ class LedgerWriter:
         finally:
             self._wake()
         last = await future
-        return list(range(last - len(payloads) + 1, last + 1))
+        return range(last - len(payloads) + 1, last + 1)
 
     async def drain(self) -> None:
         """Wait until everything appended so far is confirmed, and there is room for more. Raises why not."""
@@ -194,6 +194,10 @@ class LedgerWriter:
         self._give_up(BookieUnavailable("this writer was stopped before the entry was confirmed", ledger=self.id))
         if self._changing is not None:
             self._changing.cancel()
+
+    def __repr__(self) -> str:
+        state = "stopped" if self._failure is not None else "closed" if self._closing is not None else "open"
+        return f"<LedgerWriter ledger={self.id} lac={self.lac} {state}>"
 
     async def __aenter__(self) -> Self:
         return self

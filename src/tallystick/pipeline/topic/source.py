@@ -26,7 +26,7 @@ FORMAT = "tally-topic"
 
 class TopicDataSource(BatchSource):
     instead_of_following = "Outside of Spark, RocketMQ.consumer and tally message read --follow follow a topic."
-    instead_of_writing = "Send with tallystick.sync.broker(name_server).producer(group) in foreachPartition."
+    instead_of_writing = "Send with tallystick.sync.topics(name_server).producer(group) in foreachPartition."
 
     @classmethod
     def name(cls) -> str:

@@ -15,7 +15,7 @@ from tallystick.pipeline.topic.brokers import Brokers, TopicClient
 from tallystick.pipeline.topic.fetch import FIRST_WINDOW
 from tallystick.pipeline.topic.options import TopicOptions
 from tallystick.pipeline.topic.plan import BrokerSets, Extent, QueueRange
-from tallystick.rocketmq.client.client import RocketMQ, broker
+from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.wire.values import MessageQueue
 
 AT_ONCE = 64  # queues looked up at the same time
@@ -31,7 +31,7 @@ class Survey:
 
 async def survey(options: TopicOptions) -> Survey:
     """Raises NoSuchTopic, NoSuchMessage (a named offset), UsageError (a named queue), BrokerError, Unavailable."""
-    async with broker(options.name_servers) as mq:
+    async with topics(options.name_servers) as mq:
         topic = await mq.topic(options.topic)
         for bound in (options.start, options.end):
             bound.check(topic.readable)

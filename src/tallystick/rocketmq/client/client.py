@@ -30,10 +30,10 @@ from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue
 from tallystick.runtime.clock import Clock, SystemClock
-from tallystick.runtime.connecting import Connecting
 from tallystick.runtime.events import Events
 from tallystick.runtime.log import log_listener
 from tallystick.runtime.network import Network, TcpNetwork
+from tallystick.runtime.opening import Opening
 from tallystick.runtime.rng import Random, system_random
 from tallystick.runtime.tasks import watch
 
@@ -42,7 +42,7 @@ _GROUP_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 
 
 class RocketMQ:
-    """Made by ``broker``; on one running event loop. ``close`` it, or use it with ``async with``."""
+    """Made by ``topics``; on one running event loop. ``close`` it, or use it with ``async with``."""
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class RocketMQ:
         settings: BrokerClientSettings,
         events: Events,
     ) -> None:
+        self._name_servers = tuple(name_servers)
         remoting = RemotingClient(network, clock, events, RemotingSettings(), self._asked, self._lost)
         self._context = BrokerContext(
             client_id=f"{platform.node() or 'client'}@{os.getpid()}#{random.getrandbits(48):012x}",
@@ -146,6 +147,9 @@ class RocketMQ:
         await self._context.routes.close()
         await self._context.remoting.close()
 
+    def __repr__(self) -> str:
+        return f"<RocketMQ {';'.join(self._name_servers)} {'closed' if self._closed else 'open'}>"
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -182,15 +186,15 @@ def _named(group: str) -> str:
     return group
 
 
-def broker(
+def topics(
     name_servers: str | Sequence[str],
     *,
     settings: BrokerClientSettings | None = None,
     events: Events | None = None,
-) -> Connecting[RocketMQ]:
-    """A client of the brokers that these name servers know: ``host:port``, several as a list or separated by ``;``.
+) -> Opening[RocketMQ]:
+    """A client of the topics that these name servers know: ``host:port``, several as a list or separated by ``;``.
 
-    ``async with broker("127.0.0.1:9876") as mq`` or ``mq = await broker(…)``. Nothing is contacted before it is used.
+    ``async with topics("127.0.0.1:9876") as mq`` or ``mq = await topics(…)``. Nothing is contacted before it is used.
     Raises UsageError.
     """
     addresses = addresses_of(name_servers)
@@ -205,4 +209,4 @@ def broker(
             events or Events(log_listener()),
         )
 
-    return Connecting(start)
+    return Opening(start, "topics(…)")

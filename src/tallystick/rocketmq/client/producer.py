@@ -41,6 +41,9 @@ class Producer:
         self._failure: Exception | None = None
         self._closed = False
 
+    def __repr__(self) -> str:
+        return f"<Producer {self.group} {'closed' if self._closed else 'open'}>"
+
     async def send(
         self,
         topic: str,

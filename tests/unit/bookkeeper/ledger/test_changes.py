@@ -239,7 +239,7 @@ async def test_p2_a_writer_that_was_cut_off_acknowledges_nothing_behind_the_end(
     """Recovery fenced and closed its ensemble while the writer was away from those bookies, with others at hand."""
     cluster = await SmallCluster().start(6)
     try:
-        writer = await cluster.client().create_ledger(3, 3, 2)
+        writer = await cluster.client().create_ledger(3, write_quorum=3, ack_quorum=2)
         await writer.append(b"0")
         old = [cluster.bookies[name] for name in writer.metadata.ensemble]
         reader = await cluster.client(2).open_ledger(writer.id, recover=True)
@@ -261,7 +261,7 @@ async def test_q8_a_writer_goes_on_after_a_change_whose_answer_was_lost(
 ) -> None:
     cluster = await SmallCluster().start(4)
     try:
-        writer = await cluster.client().create_ledger(3, 3, 2)
+        writer = await cluster.client().create_ledger(3, write_quorum=3, ack_quorum=2)
         await writer.append(b"0")
         monkeypatch.setattr(cluster.driver, "write_ledger", Losing(copy.copy(cluster.driver), [made]).write_ledger)
         await cluster.down(writer.metadata.ensemble[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,9 @@ async def test_q2_creating_asks_no_bookie(cluster: SmallCluster) -> None:
 async def test_q3_metadata_is_stored_as_asked(cluster: SmallCluster) -> None:
     client = cluster.client()
     custom = {"application": b"tests", "empty": b""}
-    writer = await client.create_ledger(4, 3, 2, "hmac", b"secret", custom, ledger_id=77)
+    writer = await client.create_ledger(
+        4, write_quorum=3, ack_quorum=2, digest="hmac", password=b"secret", custom_metadata=custom, ledger_id=77
+    )
     stored = await client.ledger_metadata(77)
     assert writer.id == 77 and stored == writer.metadata
     assert (stored.ensemble_size, stored.write_quorum, stored.ack_quorum) == (4, 3, 2)
@@ -43,8 +46,9 @@ async def test_q3_metadata_is_stored_as_asked(cluster: SmallCluster) -> None:
 @pytest.mark.rule("Q2")
 @pytest.mark.parametrize("sizes", [(3, 4, 2), (3, 2, 3), (3, 2, 0), (0, 0, 0), (3, 0, 0)])
 async def test_q2_sizes_that_cannot_be(cluster: SmallCluster, sizes: tuple[int, int, int]) -> None:
+    ensemble, write, ack = sizes
     with pytest.raises(UsageError):
-        await cluster.client().create_ledger(*sizes)
+        await cluster.client().create_ledger(ensemble, write_quorum=write, ack_quorum=ack)
     assert [ledger async for ledger in cluster.client().ledgers()] == []
 
 
@@ -63,7 +67,7 @@ async def test_ledger_ids_that_cannot_be(cluster: SmallCluster, ledger_id: int) 
 @pytest.mark.rule("Q4")
 async def test_q4_a_bookie_that_failed_is_left_out_of_new_ledgers(cluster: SmallCluster) -> None:
     client = cluster.client()
-    writer = await client.create_ledger(3, 3, 3)
+    writer = await client.create_ledger(3, write_quorum=3, ack_quorum=3)
     failed = writer.metadata.ensemble[1]
     await cluster.bookies[failed].stop()  # still registered: its session has not ended yet
     await writer.append(b"x")
@@ -76,14 +80,14 @@ async def test_q4_a_bookie_that_failed_is_left_out_of_new_ledgers(cluster: Small
 @pytest.mark.parametrize("digest", ["crc32c", "crc32", "mac", "dummy"])
 async def test_q1_all_digests_write_read_and_recover(cluster: SmallCluster, digest: str) -> None:
     client = cluster.client()
-    async with await client.create_ledger(digest=digest, password=b"pw") as writer:
+    async with client.create_ledger(digest=digest, password=b"pw") as writer:
         await writer.append_batch([b"", b"one", b"two" * 1000])
-    reader = await client.open_ledger(writer.id, b"pw")
+    reader = await client.open_ledger(writer.id, password=b"pw")
     assert [entry.data async for entry in reader.read(0, 2)] == [b"", b"one", b"two" * 1000]
     left = await client.create_ledger(digest=digest, password=b"pw")
     await left.append(b"one")
     left.abort()
-    assert (await cluster.client().open_ledger(left.id, b"pw", recover=True)).last_entry == 0
+    assert (await cluster.client().open_ledger(left.id, password=b"pw", recover=True)).last_entry == 0
 
 
 @pytest.mark.rule("Q1")
@@ -119,7 +123,7 @@ async def test_a_closed_client_refuses_work(cluster: SmallCluster) -> None:
 async def test_connect_both_ways(cluster: SmallCluster) -> None:
     events = tallystick.Events(cluster.events.append)
     uri = f"memory://{cluster.name}"
-    async with tallystick.connect(uri, events=events) as bk, await bk.create_ledger() as writer:
+    async with tallystick.connect(uri, events=events) as bk, bk.create_ledger() as writer:
         await writer.append(b"hello")
     assert "ledger created" in cluster.kinds()
     bk = await tallystick.connect(uri)
@@ -134,3 +138,44 @@ async def test_connect_to_nothing() -> None:
     async with tallystick.connect("memory://no-cluster-here") as bk:
         with pytest.raises(MetadataError):
             await bk.create_ledger()
+
+
+async def test_a_ledger_is_closed_by_who_enters_its_making_and_open_for_who_awaits_it(cluster: SmallCluster) -> None:
+    client = cluster.client()
+    async with client.create_ledger() as writer:
+        assert await writer.append_batch([b"0", b"1"]) == range(2)
+        assert repr(writer) == f"<LedgerWriter ledger={writer.id} lac=1 open>"
+    assert (await client.ledger_metadata(writer.id)).last_entry == 1
+    async with client.open_ledger(writer.id) as reader:
+        assert [entry.data async for entry in reader] == [b"0", b"1"]
+        assert repr(reader) == f"<LedgerReader ledger={writer.id} last_entry=1 closed ledger>"
+
+    other = await client.create_ledger()
+    assert not (await client.ledger_metadata(other.id)).is_closed
+    assert repr(client) == "<BookKeeper open, 2 writers>"
+
+
+async def test_a_second_entry_makes_no_second_ledger(cluster: SmallCluster) -> None:
+    client = cluster.client()
+    making = client.create_ledger()
+    assert [ledger async for ledger in client.ledgers()] == []  # nothing is made before it is entered
+    async with making:
+        with pytest.raises(UsageError, match="a second time"):
+            await making.__aenter__()
+    assert len([ledger async for ledger in client.ledgers()]) == 1
+
+
+async def test_an_empty_ledger_is_an_empty_loop(cluster: SmallCluster) -> None:
+    client = cluster.client()
+    async with client.create_ledger() as writer:
+        pass
+    async with client.open_ledger(writer.id) as reader:
+        assert [entry async for entry in reader] == []
+
+
+async def test_only_the_first_argument_goes_by_its_place(cluster: SmallCluster) -> None:
+    client: Any = cluster.client()
+    for wrong in (lambda: client.create_ledger(3, 2, 2), lambda: client.open_ledger(1, b"", True)):
+        with pytest.raises(TypeError, match="positional"):
+            wrong()
+    assert [ledger async for ledger in client.ledgers()] == []

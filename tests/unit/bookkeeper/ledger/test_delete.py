@@ -33,7 +33,7 @@ def deleted(cluster: SmallCluster) -> list[str]:
 
 async def test_the_writer_of_a_deleted_ledger_is_refused_by_its_bookies(cluster: SmallCluster) -> None:
     one, other = cluster.client(), cluster.client(2)
-    writer = await one.create_ledger(3, 3, 2, password=b"secret")
+    writer = await one.create_ledger(3, write_quorum=3, ack_quorum=2, password=b"secret")
     await writer.append(b"x")
     await other.delete_ledger(writer.id)
     assert deleted(cluster) == []
@@ -44,7 +44,7 @@ async def test_the_writer_of_a_deleted_ledger_is_refused_by_its_bookies(cluster:
 
 async def test_bookies_of_all_fragments_are_told_the_newest_first(cluster: SmallCluster) -> None:
     client = cluster.client()
-    writer = await client.create_ledger(3, 3, 2)
+    writer = await client.create_ledger(3, write_quorum=3, ack_quorum=2)
     await writer.append(b"x")
     lost = writer.metadata.ensemble[1]
     await cluster.down(lost)
@@ -58,7 +58,7 @@ async def test_bookies_of_all_fragments_are_told_the_newest_first(cluster: Small
 async def test_bookies_that_are_away_do_not_hinder_it(cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delete, "ANSWER_S", 0.3)
     client = cluster.client()
-    writer = await client.create_ledger(3, 3, 2)
+    writer = await client.create_ledger(3, write_quorum=3, ack_quorum=2)
     await writer.append(b"x")
     hung, dead, alive = writer.metadata.ensemble
     cluster.bookies[hung].misbehave = lambda request: HANG
@@ -82,15 +82,15 @@ async def test_an_id_that_bookies_which_are_away_may_hold_is_not_given_away_unas
         await cluster.driver.write_cookie(name, b"cookie", None)
     await cluster.down("b3")
     with pytest.raises(LedgerExists, match="do not answer") as raised:
-        await client.create_ledger(3, 3, 2, ledger_id=7)
+        await client.create_ledger(3, write_quorum=3, ack_quorum=2, ledger_id=7)
     assert raised.value.fields["bookies"] == ("b3",)
-    async with await client.create_ledger(3, 3, 2, ledger_id=7, accept_silent_bookies=True) as writer:
+    async with client.create_ledger(3, write_quorum=3, ack_quorum=2, ledger_id=7, accept_silent_bookies=True) as writer:
         await writer.append(b"x")
     cluster.bookies["b0"].entries[8] = {0: b"old"}
     with pytest.raises(LedgerExists, match="still hold"):
-        await client.create_ledger(3, 3, 2, ledger_id=8, accept_silent_bookies=True)
+        await client.create_ledger(3, write_quorum=3, ack_quorum=2, ledger_id=8, accept_silent_bookies=True)
     await cluster.driver.delete_cookie("b3", 0)
-    await client.create_ledger(3, 3, 2, ledger_id=9)
+    await client.create_ledger(3, write_quorum=3, ack_quorum=2, ledger_id=9)
 
 
 async def test_an_id_that_is_used_again_before_the_collection_shows_no_old_entries(tmp_path: Path) -> None:
@@ -103,13 +103,13 @@ async def test_an_id_that_is_used_again_before_the_collection_shows_no_old_entri
         settings = BookieSettings(uri, home, home, port=0, bookie_id=f"b{number}")
         bookies.append(await start_bookie(settings, real_world()))
     async with tallystick.connect(uri) as bk:
-        async with await bk.create_ledger(3, 3, 2, ledger_id=7) as old:
+        async with bk.create_ledger(3, write_quorum=3, ack_quorum=2, ledger_id=7) as old:
             await old.append_batch([b"old"] * 10)
         await bk.delete_ledger(7)
         with pytest.raises(LedgerExists, match="still hold"):
-            await bk.create_ledger(3, 3, 2, ledger_id=7)
+            await bk.create_ledger(3, write_quorum=3, ack_quorum=2, ledger_id=7)
         await collected(bookies)
-        new = await bk.create_ledger(3, 3, 2, ledger_id=7)
+        new = await bk.create_ledger(3, write_quorum=3, ack_quorum=2, ledger_id=7)
         await new.append_batch([b"new"] * 3)
         new.abort()
         reader = await bk.open_ledger(7, recover=True)

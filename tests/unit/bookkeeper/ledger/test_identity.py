@@ -222,7 +222,7 @@ async def test_a_bookie_that_takes_a_place_over_is_believed_as_itself() -> None:
     cluster = await SmallCluster().start(5)
     for name in cluster.bookies:
         await cluster.driver.write_cookie(name, b"cookie", None)
-    writer = await cluster.client().create_ledger(3, 3, 3)
+    writer = await cluster.client().create_ledger(3, write_quorum=3, ack_quorum=3)
     for entry in range(3):
         async with asyncio.timeout(30):
             assert await writer.append(b"x") == entry
@@ -267,7 +267,7 @@ async def test_a_bookie_that_is_replaced_after_it_took_a_place_over_is_not_belie
     for name in cluster.bookies:
         await cluster.driver.write_cookie(name, b"cookie", None)
     client = cluster.client()
-    writer = await client.create_ledger(3, 3, 3)
+    writer = await client.create_ledger(3, write_quorum=3, ack_quorum=3)
     stored: list[str] = []
     write_ledger = client.context.driver.write_ledger
 
@@ -313,7 +313,7 @@ async def test_empty_bookies_at_old_addresses_acknowledge_nothing_to_a_writer_of
     running = {name: await start(name, "old") for name in ("b0", "b1", "b2", "b3", "b4", "b5")}
     uri = f"memory://{tmp_path.name}"
     async with tallystick.connect(uri) as bk, tallystick.connect(uri) as rival:
-        writer = await bk.create_ledger(3, 3, 2)
+        writer = await bk.create_ledger(3, write_quorum=3, ack_quorum=2)
         await writer.append_batch([b"%d" % number for number in range(before)])
         closed = await rival.open_ledger(writer.id, recover=True)
         assert closed.last_entry == before - 1

@@ -19,7 +19,7 @@ async def test_degraded_writers_are_counted_while_they_are_and_once_for_ever() -
             return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
 
         assert "ledger_degraded_writers 0.0" in shown()
-        writers = [await client.create_ledger(3, 3, 2) for _ in range(2)]
+        writers = [await client.create_ledger(3, write_quorum=3, ack_quorum=2) for _ in range(2)]
         await cluster.down("b1")
         for writer in writers:
             await writer.append(b"x")

@@ -28,7 +28,8 @@ async def cluster() -> AsyncIterator[SmallCluster]:
 async def left(cluster: SmallCluster, entries: int, *sizes: int, password: bytes = b"") -> LedgerWriter:
     """A ledger whose writer died after so many confirmed entries of three bytes."""
     client = cluster.client()
-    writer = await client.create_ledger(*(sizes or (3, 3, 2)), password=password)
+    ensemble, write, ack = sizes or (3, 3, 2)
+    writer = await client.create_ledger(ensemble, write_quorum=write, ack_quorum=ack, password=password)
     for number in range(entries):
         await writer.append(b"%03d" % number)
     writer.abort()
@@ -60,7 +61,7 @@ def entry_of(request: v2.Request) -> int | None:
 @pytest.mark.rule("Q10", "Q16")
 async def test_q16_a_recovered_ledger_is_closed_with_its_last_entry_and_length(cluster: SmallCluster) -> None:
     writer = await left(cluster, 20)
-    async with await cluster.client().open_ledger(writer.id, recover=True) as reader:
+    async with cluster.client().open_ledger(writer.id, recover=True) as reader:
         assert (reader.is_closed, reader.last_entry, reader.length) == (True, 19, 60)
         assert [entry.data async for entry in reader.read(17, 19)] == [b"017", b"018", b"019"]
     stored = await cluster.client().ledger_metadata(writer.id)
@@ -91,7 +92,7 @@ async def test_q14_every_recovery_request_fences_and_reads_wait_for_coverage(clu
                     fenced_when_read.append(sum(writer.id in b.fenced for b in cluster.bookies.values()))
 
         cluster.bookies[name].misbehave = watch
-    await cluster.client().open_ledger(writer.id, b"secret", recover=True)
+    await cluster.client().open_ledger(writer.id, password=b"secret", recover=True)
     first = [request for _, request in seen if request.entry == -1]
     assert [(request.flags, request.master_key) for request in first] == [(v2.Flag.FENCE, master_key(b"secret"))] * 3
     later = [request for _, request in seen if request.entry >= 0]
@@ -105,7 +106,7 @@ async def test_q14_every_recovery_request_fences_and_reads_wait_for_coverage(clu
 
 @pytest.mark.rule("Q11")
 async def test_q11_the_old_writer_can_confirm_nothing_more(cluster: SmallCluster) -> None:
-    writer = await cluster.client().create_ledger(3, 3, 2)
+    writer = await cluster.client().create_ledger(3, write_quorum=3, ack_quorum=2)
     await writer.append(b"000")
     reader = await cluster.client().open_ledger(writer.id, recover=True)
     with pytest.raises(LedgerFenced):
@@ -281,7 +282,7 @@ async def test_a_wrong_password_asks_no_bookie(cluster: SmallCluster) -> None:
         bookie.requests.clear()
     for recover in (False, True):
         with pytest.raises(Unauthorized) as caught:
-            await cluster.client().open_ledger(writer.id, b"wrong", recover=recover)
+            await cluster.client().open_ledger(writer.id, password=b"wrong", recover=recover)
         assert caught.value.ledger == writer.id
     assert not any(bookie.requests for bookie in cluster.bookies.values())
     assert (await cluster.driver.read_ledger(writer.id)).value.state is LedgerState.OPEN

@@ -27,7 +27,7 @@ async def cluster() -> AsyncIterator[SmallCluster]:
 
 
 async def open_ledgers(client: BookKeeper) -> list[LedgerWriter]:
-    return [await client.create_ledger(3, 2, 2) for _ in range(COUNT)]
+    return [await client.create_ledger(3, write_quorum=2, ack_quorum=2) for _ in range(COUNT)]
 
 
 async def write(writers: list[LedgerWriter]) -> None:

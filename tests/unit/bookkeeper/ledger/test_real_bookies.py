@@ -62,7 +62,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[RealCluster]:
 @pytest.mark.rule("Q5", "Q7", "Q8", "Q16")
 async def test_a_bookie_goes_and_comes_back_under_a_writer(cluster: RealCluster) -> None:
     async with tallystick.connect(cluster.uri) as bk:
-        async with await bk.create_ledger(3, 2, 2) as writer:
+        async with bk.create_ledger(3, write_quorum=2, ack_quorum=2) as writer:
             await writer.append_batch([b"%d" % number for number in range(500)])
             lost = writer.metadata.ensemble[0]
             await cluster.stop(lost)
@@ -77,7 +77,7 @@ async def test_a_bookie_goes_and_comes_back_under_a_writer(cluster: RealCluster)
 @pytest.mark.rule("Q10", "Q11", "Q14", "P1", "P2")
 async def test_a_running_writer_is_taken_over_and_nothing_acknowledged_is_lost(cluster: RealCluster) -> None:
     async with tallystick.connect(cluster.uri) as bk, tallystick.connect(cluster.uri) as rival:
-        writer = await bk.create_ledger(3, 3, 2)
+        writer = await bk.create_ledger(3, write_quorum=3, ack_quorum=2)
         acked: list[int] = []
 
         async def write() -> None:
@@ -115,7 +115,7 @@ async def test_a_bookie_that_slept_while_an_id_changed_hands_gives_nothing_of_th
 ) -> None:
     """It takes a place of the new one, and is given ``written`` entries of it before its writer dies."""
     async with tallystick.connect(cluster.uri) as bk:
-        async with await bk.create_ledger(3, 3, 2, ledger_id=777) as old:
+        async with bk.create_ledger(3, write_quorum=3, ack_quorum=2, ledger_id=777) as old:
             await old.append_batch([b"old"] * 10)
         sleeper = old.metadata.ensemble[2]
         await until(lambda: cluster.running[sleeper].storage.kept(777) != Kept(UNKNOWN, False))
@@ -123,8 +123,8 @@ async def test_a_bookie_that_slept_while_an_id_changed_hands_gives_nothing_of_th
         await bk.delete_ledger(777)
         await cluster.collect()
         with pytest.raises(LedgerExists, match=sleeper):
-            await bk.create_ledger(3, 3, 2, ledger_id=777)
-        new = await bk.create_ledger(3, 3, 2, ledger_id=777, accept_silent_bookies=True)
+            await bk.create_ledger(3, write_quorum=3, ack_quorum=2, ledger_id=777)
+        new = await bk.create_ledger(3, write_quorum=3, ack_quorum=2, ledger_id=777, accept_silent_bookies=True)
         await new.append_batch([b"new"] * 3)
         await cluster.start(sleeper)
         if written:
@@ -162,7 +162,7 @@ class Restored:
 
 
 async def write_closed(uri: str, count: int) -> int:
-    async with tallystick.connect(uri) as bk, await bk.create_ledger(3, 3, 2) as writer:
+    async with tallystick.connect(uri) as bk, bk.create_ledger(3, write_quorum=3, ack_quorum=2) as writer:
         await writer.append_batch([b"old"] * count)
         return writer.id
 
@@ -234,7 +234,7 @@ async def test_an_id_that_restored_metadata_gives_out_again_is_not_mixed(restore
             await restored.driver.write_cookie(f"another-{number}", b"", None)
     settings = ClientSettings(no_quorum_s=0.2)
     async with tallystick.connect(cluster.uri, settings=settings) as bk:
-        writer = await bk.create_ledger(3, 3, 2)
+        writer = await bk.create_ledger(3, write_quorum=3, ack_quorum=2)
         assert writer.id == 1
         with pytest.raises(NotEnoughBookies):
             await writer.append(b"new")

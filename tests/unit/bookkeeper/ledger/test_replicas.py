@@ -27,7 +27,7 @@ async def cluster() -> AsyncIterator[SmallCluster]:
 async def with_one_stopped(cluster: SmallCluster, **settings: Any) -> tuple[LedgerWriter, PlainBookie]:
     """A ledger of three bookies that needs two acks; the third has stopped to read what it is sent."""
     client = cluster.client(max_inflight_bytes=BOUND, **settings)
-    writer = await client.create_ledger(3, 3, 2)
+    writer = await client.create_ledger(3, write_quorum=3, ack_quorum=2)
     await writer.append(b"0")
     stopped = cluster.bookies[writer.metadata.ensemble[2]]
     await until(lambda: stopped.id in cluster.holders(writer.id, 0))
@@ -75,7 +75,7 @@ async def test_the_writer_waits_for_a_bookie_that_is_behind_and_holds_a_payload_
 async def test_a_striped_ledger_holds_short_payloads_once_too(cluster: SmallCluster) -> None:
     """Short parts are joined for a bookie that takes them, as that is quicker, and not for one that is behind."""
     await cluster.add()
-    writer = await cluster.client().create_ledger(4, 3, 2)
+    writer = await cluster.client().create_ledger(4, write_quorum=3, ack_quorum=2)
     await writer.append(b"0")
     stopped = writer.metadata.ensemble[2]
     link = writer._context.bookies._peers[stopped]._link

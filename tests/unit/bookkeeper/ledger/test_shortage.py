@@ -34,7 +34,7 @@ async def cluster() -> AsyncIterator[SmallCluster]:
 
 async def degraded(cluster: SmallCluster, **settings: Any) -> tuple[LedgerWriter, str]:
     """A writer of three bookies that lost one after entry 0, and confirmed entry 1 without it."""
-    writer = await cluster.client(**settings).create_ledger(3, 3, 2)
+    writer = await cluster.client(**settings).create_ledger(3, write_quorum=3, ack_quorum=2)
     await writer.append(b"0")
     gone = writer.metadata.ensemble[1]
     await until(lambda: gone in cluster.holders(writer.id, 0))
@@ -47,7 +47,7 @@ async def degraded(cluster: SmallCluster, **settings: Any) -> tuple[LedgerWriter
 @pytest.mark.rule("Q5", "Q7")
 async def test_q7_with_three_bookies_one_death_does_not_end_the_writer(cluster: SmallCluster) -> None:
     client = cluster.client()
-    writer = await client.create_ledger(3, 3, 2)
+    writer = await client.create_ledger(3, write_quorum=3, ack_quorum=2)
     await writer.append(b"0")
     gone = writer.metadata.ensemble[1]
     await cluster.down(gone)
@@ -102,7 +102,7 @@ async def test_p1_the_bookie_itself_comes_back_with_a_gap_that_nobody_counts(clu
 
 
 async def test_a_connection_that_was_reset_costs_its_bookie_a_moment(cluster: SmallCluster) -> None:
-    writer = await cluster.client().create_ledger(3, 3, 2)
+    writer = await cluster.client().create_ledger(3, write_quorum=3, ack_quorum=2)
     await writer.append(b"0")
     victim = cluster.bookies[writer.metadata.ensemble[0]]
     victim.held = []
@@ -120,7 +120,7 @@ async def test_a_connection_that_was_reset_costs_its_bookie_a_moment(cluster: Sm
 
 @pytest.mark.rule("Q5")
 async def test_q5_where_the_quorum_needs_the_missing_bookie_appends_wait_for_it(cluster: SmallCluster) -> None:
-    writer = await cluster.client().create_ledger(3, 2, 2)
+    writer = await cluster.client().create_ledger(3, write_quorum=2, ack_quorum=2)
     await writer.append(b"0")
     gone = writer.metadata.ensemble[2]
     await cluster.down(gone)
@@ -133,7 +133,7 @@ async def test_q5_where_the_quorum_needs_the_missing_bookie_appends_wait_for_it(
 
 
 async def test_a_bookie_that_hangs_is_missing_after_its_time_out_and_is_sent_nothing(cluster: SmallCluster) -> None:
-    writer = await cluster.client(add_timeout_s=0.1, read_timeout_s=0.1).create_ledger(3, 3, 2)
+    writer = await cluster.client(add_timeout_s=0.1, read_timeout_s=0.1).create_ledger(3, write_quorum=3, ack_quorum=2)
     await writer.append(b"0")
     hung = cluster.bookies[writer.metadata.ensemble[0]]
     hung.misbehave = lambda request: HANG
@@ -187,7 +187,7 @@ async def test_while_the_metadata_service_is_away_the_writer_goes_on_and_changes
 ) -> None:
     await cluster.add()
     client = cluster.client()
-    writer = await client.create_ledger(3, 3, 2)
+    writer = await client.create_ledger(3, write_quorum=3, ack_quorum=2)
     await writer.append(b"0")
     driver, write = client.context.driver, client.context.driver.write_ledger
 
@@ -208,7 +208,7 @@ async def test_while_the_metadata_service_is_away_the_writer_goes_on_and_changes
 
 async def test_a_writer_that_is_stopped_leaves_nothing_that_tries_again(cluster: SmallCluster) -> None:
     client = cluster.client()
-    writer = await client.create_ledger(3, 3, 2)
+    writer = await client.create_ledger(3, write_quorum=3, ack_quorum=2)
     await cluster.down(writer.metadata.ensemble[0])
     await writer.append(b"0")
     await until(lambda: client.degraded() != {})
@@ -314,7 +314,7 @@ def restoring() -> int:
 
 async def test_one_loop_looks_after_all_degraded_writers_of_a_client_and_ends_with_it(cluster: SmallCluster) -> None:
     client = cluster.client()
-    writers = [await client.create_ledger(3, 3, 2) for _ in range(3)]
+    writers = [await client.create_ledger(3, write_quorum=3, ack_quorum=2) for _ in range(3)]
     gone = writers[0].metadata.ensemble[1]
     for writer in writers:
         await writer.append(b"0")
@@ -346,7 +346,7 @@ async def test_q9_a_timer_that_comes_early_does_not_end_the_wait_for_a_quorum(
     cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock of the loop and the one that is measured with need not agree."""
-    writer = await cluster.client(no_quorum_s=0.05).create_ledger(3, 3, 3)
+    writer = await cluster.client(no_quorum_s=0.05).create_ledger(3, write_quorum=3, ack_quorum=3)
     await writer.append(b"0")
     began, clock = time.monotonic(), writer._context.clock
     monkeypatch.setattr(clock, "now", lambda: began + (time.monotonic() - began) / 4)

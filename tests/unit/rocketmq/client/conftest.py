@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from support.fake_brokers import FakeCluster
-from tallystick.rocketmq.client.client import RocketMQ, broker
+from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.runtime.events import Event, Events
 
@@ -37,5 +37,5 @@ def told() -> list[Event]:
 
 @pytest.fixture
 async def mq(cluster: FakeCluster, told: list[Event]) -> AsyncIterator[RocketMQ]:
-    async with broker(cluster.address, settings=SETTINGS, events=Events(told.append)) as client:
+    async with topics(cluster.address, settings=SETTINGS, events=Events(told.append)) as client:
         yield client

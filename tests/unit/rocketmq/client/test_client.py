@@ -8,7 +8,7 @@ import pytest
 from support.fake_brokers import FakeCluster
 from support.waiting import until
 from tallystick.errors import NoSuchTopic, UsageError
-from tallystick.rocketmq.client.client import RocketMQ, broker
+from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.topic import Topic
 from tallystick.rocketmq.ha.settings import HaSettings
@@ -19,12 +19,12 @@ from tallystick.runtime.events import Event, Events
 @pytest.mark.parametrize("wrong", ["", " ; ", "host", []])
 def test_a_client_needs_addresses(wrong: str | list[str]) -> None:
     with pytest.raises(UsageError):
-        broker(wrong)
+        topics(wrong)
 
 
 async def test_a_client_can_be_awaited_and_closed_twice(cluster: FakeCluster) -> None:
     fake = await cluster.add()
-    mq = await broker(cluster.address)
+    mq = await topics(cluster.address)
     topic = await mq.topic("T")
     assert topic.addresses == {"b": {0: fake.address}}
     await mq.close()
@@ -45,7 +45,7 @@ async def test_offsets_by_limit_and_time(cluster: FakeCluster, mq: RocketMQ) -> 
 
 async def test_routes_are_refreshed(cluster: FakeCluster) -> None:
     await cluster.add("b1")
-    async with broker(cluster.address, settings=BrokerClientSettings(route_refresh_s=0.02)) as mq:
+    async with topics(cluster.address, settings=BrokerClientSettings(route_refresh_s=0.02)) as mq:
         assert len((await mq.topic("T")).writable) == 2
         await cluster.add("b2")
         await until(lambda: len(mq._context.routes.known[0].writable) == 4)
@@ -66,7 +66,7 @@ async def test_a_background_task_that_dies_fails_whatever_depends_on_it(
     await cluster.add()
     told: list[Event] = []
     settings = BrokerClientSettings(heartbeat_s=0.02)
-    async with broker(cluster.address, settings=settings, events=Events(told.append)) as mq:
+    async with topics(cluster.address, settings=settings, events=Events(told.append)) as mq:
         producer, consumer = mq.producer("p"), mq.consumer("g", "T")
         await consumer.start()
         await producer.send("T", b"x")
@@ -96,7 +96,7 @@ async def test_a_task_of_a_consumer_that_dies_fails_it(
 ) -> None:
     await cluster.add()
     settings = BrokerClientSettings(rebalance_s=0.02, commit_interval_s=0.02)
-    async with broker(cluster.address, settings=settings) as mq:
+    async with topics(cluster.address, settings=settings) as mq:
         consumer = mq.consumer("g", "T")
         await consumer.start()
 

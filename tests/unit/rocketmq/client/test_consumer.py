@@ -11,7 +11,7 @@ import pytest
 from support.fake_brokers import FakeBroker, FakeCluster
 from support.waiting import until
 from tallystick.errors import BrokerError, NoSuchTopic, RemoteProtocolError, UsageError
-from tallystick.rocketmq.client.client import RocketMQ, broker
+from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.consumer import Consumer
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.settings import BrokerClientSettings
@@ -118,10 +118,10 @@ async def test_a_message_whose_processing_failed_is_not_committed_and_comes_agai
         raise ProcessingFailed
 
     with pytest.raises(ProcessingFailed):
-        async with broker(cluster.address) as mq:
+        async with topics(cluster.address) as mq:
             await consume(mq, 4, fail)
     assert fake.offsets["g", "T", 0] == 4
-    async with broker(cluster.address) as mq:
+    async with topics(cluster.address) as mq:
         assert [message.offset for message in await take(mq.consumer("g", "T"), 1)] == [4]
 
 
@@ -131,7 +131,7 @@ async def test_a_message_is_not_committed_when_its_processing_is_cancelled(clust
     reached = asyncio.Event()
 
     async def program() -> None:
-        async with broker(cluster.address) as mq:
+        async with topics(cluster.address) as mq:
             await consume(mq, 4, reached.set)
 
     running = asyncio.create_task(program())
@@ -179,7 +179,7 @@ async def test_positions_are_committed_as_time_goes_by(cluster: FakeCluster) -> 
     fake = await cluster.add(queues=1)
     fill(fake, 10)
     settings = BrokerClientSettings(commit_interval_s=0.02)
-    async with broker(cluster.address, settings=settings) as mq:
+    async with topics(cluster.address, settings=settings) as mq:
         consumer = mq.consumer("g", "T", start="first")
         await take(consumer, 5)
         await until(lambda: fake.offsets.get(("g", "T", 0)) == 4)
@@ -215,7 +215,7 @@ async def test_a_corrected_offset_is_followed_and_told(cluster: FakeCluster, mq:
 async def test_prefetching_is_bounded(cluster: FakeCluster) -> None:
     fake = await cluster.add(queues=1)
     fake.queues["T", 0] = [(0, bytes(1000), b"")] * 500
-    async with broker(cluster.address, settings=BrokerClientSettings(prefetch_bytes=40_000)) as mq:
+    async with topics(cluster.address, settings=BrokerClientSettings(prefetch_bytes=40_000)) as mq:
         consumer = mq.consumer("g", "T", start="first")
         await take(consumer, 1)
         await asyncio.sleep(0.05)
@@ -277,7 +277,7 @@ async def test_members_of_a_group_share_the_queues(cluster: FakeCluster, mq: Roc
     first = mq.consumer("g", "T", start="first")
     await first.start()
     assert len(first.queues) == 4
-    async with broker(cluster.address) as other:
+    async with topics(cluster.address) as other:
         second = other.consumer("g", "T", start="first")
         await second.start()
         await until(lambda: len(first.queues) == 2)
@@ -298,7 +298,7 @@ async def test_a_broker_that_is_down_does_not_keep_the_others_from_being_read(
     fill(dead, 3)
     await dead.stop()
     settings = BrokerClientSettings(rebalance_s=0.05, down_s=0.05)
-    async with broker(cluster.address, settings=settings, events=Events(told.append)) as mq:
+    async with topics(cluster.address, settings=settings, events=Events(told.append)) as mq:
         consumer = mq.consumer("g", "T", start="first")
         assert {message.queue.broker for message in await take(consumer, 3)} == {"b2"}
         assert "queue not reached" in [event.kind for event in told]
@@ -337,7 +337,7 @@ async def test_alone_and_given_queues_need_no_group(cluster: FakeCluster, mq: Ro
 
 async def test_brokers_hear_of_groups_and_of_their_leaving(cluster: FakeCluster) -> None:
     master, slave = await cluster.add(), await cluster.add(broker_id=1)
-    async with broker(cluster.address) as mq:
+    async with topics(cluster.address) as mq:
         await mq.producer("p").send("T", b"x")
         async with mq.consumer("g", "T", tags="A || B"):
             for fake in (master, slave):
@@ -351,7 +351,7 @@ async def test_brokers_hear_of_groups_and_of_their_leaving(cluster: FakeCluster)
 
 async def test_heartbeats_go_on(cluster: FakeCluster) -> None:
     fake = await cluster.add()
-    async with broker(cluster.address, settings=BrokerClientSettings(heartbeat_s=0.02)) as mq:
+    async with topics(cluster.address, settings=BrokerClientSettings(heartbeat_s=0.02)) as mq:
         await mq.producer("p").send("T", b"x")
         await until(lambda: len(fake.heartbeats) > 2)
     assert {heartbeat.client_id for heartbeat in fake.heartbeats} == {fake.heartbeats[0].client_id}
@@ -416,7 +416,7 @@ async def test_a_topic_that_is_made_a_moment_later_is_waited_for(cluster: FakeCl
     """A send made it, and the name server does not know yet; or that has just started, and knows nobody yet."""
     told: list[Event] = []
     settings = BrokerClientSettings(topic_wait_s=20.0)
-    async with broker(cluster.address, settings=settings, events=Events(told.append)) as mq:
+    async with topics(cluster.address, settings=settings, events=Events(told.append)) as mq:
         first = asyncio.ensure_future(take(mq.consumer("g", "Soon", start="first"), 1))
         await until(lambda: [event.kind for event in told].count("route not found") > 1)
         fake = await cluster.add(topics=("T", "Soon"), queues=1)

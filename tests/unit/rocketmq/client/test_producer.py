@@ -17,7 +17,7 @@ from tallystick.errors import (
     Unavailable,
     UsageError,
 )
-from tallystick.rocketmq.client.client import RocketMQ, broker
+from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.sending import SendStatus
 from tallystick.rocketmq.wire.headers import read_send
 from tallystick.rocketmq.wire.record import Message, decode_properties
@@ -161,7 +161,7 @@ async def test_a_name_server_that_knows_nothing_yet_is_asked_again(cluster: Fake
     """It has just started: for up to 30 s a new producer got NoSuchTopic."""
     told: list[Event] = []
     settings = replace(_settings(), send_timeout_s=20.0, topic_wait_s=20.0)
-    async with broker(cluster.address, settings=settings, events=Events(told.append)) as mq:
+    async with topics(cluster.address, settings=settings, events=Events(told.append)) as mq:
         sent = asyncio.ensure_future(mq.producer("g").send("T", b"x"))
         await until(lambda: [event.kind for event in told].count("route not found") > 2)
         await cluster.add()
@@ -183,14 +183,14 @@ async def test_a_broker_that_registered_no_address_fails_its_messages(cluster: F
 
 
 async def test_no_name_server(mq: RocketMQ) -> None:
-    async with broker("127.0.0.1:1") as lonely:
+    async with topics("127.0.0.1:1") as lonely:
         with pytest.raises(Unavailable, match="no name server"):
             await lonely.producer("g").send("T", b"x")
 
 
 async def test_the_next_name_server_is_asked(cluster: FakeCluster) -> None:
     await cluster.add()
-    async with broker(f"127.0.0.1:1;{cluster.address}") as mq:
+    async with topics(f"127.0.0.1:1;{cluster.address}") as mq:
         assert (await mq.producer("g").send("T", b"x")).status is SendStatus.SEND_OK
 
 
@@ -218,7 +218,7 @@ async def test_bytes_in_flight_are_bounded_by_waiting(cluster: FakeCluster) -> N
     held: list[Any] = []
     fake.react[SEND] = lambda link, command: held.append((link, command))
     settings = replace(_settings(), max_inflight_bytes=2000, send_timeout_s=20.0)
-    async with broker(cluster.address, settings=settings) as mq:
+    async with topics(cluster.address, settings=settings) as mq:
         producer = mq.producer("g")
         sends = [asyncio.create_task(producer.send("T", bytes(1000))) for _ in range(6)]
         await until(lambda: len(held) == 2)
@@ -266,7 +266,7 @@ async def test_a_given_queue_is_kept(cluster: FakeCluster, mq: RocketMQ) -> None
 
 async def test_long_bodies_are_compressed_when_asked_to(cluster: FakeCluster) -> None:
     fake = await cluster.add()
-    async with broker(cluster.address, settings=replace(_settings(), compress_above_bytes=1000)) as mq:
+    async with topics(cluster.address, settings=replace(_settings(), compress_above_bytes=1000)) as mq:
         await mq.producer("g").send("T", bytes(5000))
         assert len(fake.asked[-1].body) < 100
         async with mq.consumer("c", "T", start="first") as consumer:
@@ -301,7 +301,7 @@ async def test_batches_that_no_broker_would_take(mq: RocketMQ) -> None:
 
 async def test_closing_waits_for_what_is_under_way(cluster: FakeCluster) -> None:
     fake = await cluster.add()
-    async with broker(cluster.address) as mq:
+    async with topics(cluster.address) as mq:
         producer = mq.producer("g")
         futures = [producer.send_nowait("T", b"x") for _ in range(10)]
     assert all(future.done() and future.exception() is None for future in futures)
