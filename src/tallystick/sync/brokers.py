@@ -143,7 +143,12 @@ class Producer:
         self._loop.run(self._producer.send_one_way(topic, body, tags=tags, keys=keys, properties=properties))
 
     def drain(self) -> None:
+        """Wait until everything sent so far has its answer, good or bad."""
         self._loop.run(self._producer.drain())
+
+    def close(self) -> None:
+        """Take no more messages, and wait for the answers of those under way."""
+        self._loop.run(self._producer.close())
 
 
 class Consumer:
@@ -159,6 +164,10 @@ class Consumer:
     def __iter__(self) -> Iterator[ReceivedMessage]:
         return self._loop.iterate(lambda: self._consumer, alone)
 
+    def start(self) -> None:
+        """Join the group and begin to read. Raises NoSuchTopic (after ``topic_wait_s``), Unavailable, UsageError."""
+        self._loop.run(self._consumer.start())
+
     def commit(self) -> None:
         self._loop.run(self._consumer.commit())
 
@@ -166,7 +175,7 @@ class Consumer:
         self._loop.run(self._consumer.close())
 
     def __enter__(self) -> Self:
-        self._loop.run(self._consumer.start())
+        self.start()
         return self
 
     def __exit__(

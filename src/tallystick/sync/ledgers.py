@@ -11,7 +11,7 @@ from tallystick.bookkeeper.ledger import client, reader, writer
 from tallystick.bookkeeper.ledger.read import Entry
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.driver import Bookies
-from tallystick.bookkeeper.wire.values import DigestType, EntryId, LedgerId, LedgerMetadata
+from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata
 from tallystick.codec.frames import Buffer
 from tallystick.codec.payload import payload_bytes
 from tallystick.runtime.events import Events
@@ -80,6 +80,17 @@ class BookKeeper(Connection[client.BookKeeper]):
         loop, bk = self._client()
         return loop.run(bk.bookies())
 
+    def degraded(self) -> dict[LedgerId, tuple[BookieId, ...]]:
+        """The ledgers that this client writes without some of their bookies now, and which those are."""
+        loop, bk = self._client()
+        return loop.call(bk.degraded)
+
+    @property
+    def degraded_total(self) -> int:
+        """How often a writer of this client lost bookies that nothing could replace, and went on."""
+        loop, bk = self._client()
+        return loop.call(lambda: bk.degraded_total)
+
     def ledgers(self) -> Iterator[LedgerId]:
         loop, bk = self._client()
         return loop.iterate(bk.ledgers, lambda ledger: 1 / 512)
@@ -100,6 +111,11 @@ class LedgerWriter:
     @property
     def length(self) -> int:
         return self._writer.length
+
+    @property
+    def missing(self) -> tuple[BookieId, ...]:
+        """Bookies of the newest ensemble that failed and could not be replaced: entries are stored without them."""
+        return self._writer.missing
 
     @property
     def metadata(self) -> LedgerMetadata:

@@ -1,0 +1,53 @@
+"""The blocking clients have what the asynchronous ones have, under the same names, with the same arguments."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+import tallystick
+from tallystick import sync
+
+PAIRS: list[tuple[Any, Any]] = [
+    (tallystick.BookKeeper, sync.BookKeeper),
+    (tallystick.LedgerWriter, sync.LedgerWriter),
+    (tallystick.LedgerReader, sync.LedgerReader),
+    (tallystick.RocketMQ, sync.RocketMQ),
+    (tallystick.Producer, sync.Producer),
+    (tallystick.Consumer, sync.Consumer),
+]
+BLOCKING = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}
+INSIDE = {  # what the house itself uses of the asynchronous classes, and makes no sense from another thread
+    "BookKeeper": {"context"},
+    "LedgerReader": {"open"},
+    "Producer": {"fail"},
+    "Consumer": {"fail"},
+}
+
+
+def surface(of: Any) -> dict[str, Any]:
+    """The public members of a class, by their name in the blocking one."""
+    members = {name: getattr(of, name) for one in reversed(of.__mro__[:-1]) for name in vars(one)}
+    shown = {*BLOCKING, *BLOCKING.values()}
+    return {BLOCKING.get(name, name): one for name, one in members.items() if name in shown or name[0] != "_"}
+
+
+def arguments(of: Any) -> list[tuple[str, Any, Any]]:
+    parameters = inspect.signature(of).parameters.values()
+    return [(one.name, one.kind, one.default) for one in parameters]
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].__name__)
+def test_members_and_arguments_are_the_same(pair: tuple[Any, Any]) -> None:
+    ours, blocking = (surface(one) for one in pair)
+    assert set(ours) - set(blocking) == INSIDE.get(pair[0].__name__, set())
+    for name, member in ours.items():
+        if name in blocking and callable(member):
+            assert arguments(blocking[name]) == arguments(member), name
+
+
+@pytest.mark.parametrize("name", ["connect", "topics"])
+def test_functions_have_the_same_arguments(name: str) -> None:
+    assert arguments(getattr(sync, name)) == arguments(getattr(tallystick, name))
