@@ -11,6 +11,7 @@ same tables.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Coroutine, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -73,6 +74,7 @@ class Life:
         self.power, self.flaky = rng.choice((0.0, 0.5)), rng.choice((0.0, 0.0, 0.02))
         world.note(self.lost, self.deaths, self.power, self.flaky)
         self.strange = rng.choice((False, True))
+        self.rebalance = random.Random(f"{world.seed} rebalance")
         self.master, self.slave = Node(world, _MASTER), Node(world, _SLAVE)
         self.stranger: Node | None = None
         self.link = self.links = 0
@@ -146,13 +148,15 @@ class Life:
         node = self.master if self.master.up else self.slave
         if node.up:
             position, end = self.counts[queue_id], node.ends[queue_id]
-            position = min(position, end) if node is self.master else position
+            if node is self.master:
+                position = max(0, min(position, end) - self._goes_back())
             position = max(position, min(position + self.world.random.randint(1, 40), end))
             self.counts[queue_id] = position
             self.got[queue_id] = max(self.got[queue_id], min(position, end))
             self.world.note(node.name, "commit", queue_id, position)
-            if node is self.master and position < (node.offset(queue_id) or 0):  # after a reset that was not saved
+            if node is self.master and position < (node.offset(queue_id) or 0):  # or after a reset that was not saved
                 self.slave.lift(queue_id)
+                self.master.lift(queue_id)
             # A slave that has not heard of a reset yet has commits of the time before.
             promised = node is self.master or node.resets(queue_id) == self.master.resets(queue_id)
             if promised:
@@ -161,6 +165,10 @@ class Life:
                 self._regain_group()
             node.commit(queue_id, position, promised=promised)
             self.check()
+
+    def _goes_back(self) -> int:
+        """By how much: a consumer that got the queue from another one begins where that one had committed."""
+        return self.rebalance.choice((0, 0, 0, 0, 0, 0, 0, 5, 50))
 
     def _regain_group(self) -> None:
         """The master gets a pull, which makes the group if it was killed before it had saved it."""

@@ -48,6 +48,10 @@ class Commit:
     offset: int
     resets: int = 0
 
+    @property
+    def key(self) -> str:
+        return f"{self.topic}@{self.group}"
+
 
 class Offsets:
     """The table, in memory. ``dirty`` tells the saver that it differs from what was last taken.
@@ -90,7 +94,7 @@ class Offsets:
         if before is None and self._count >= self.most:
             return False
         if before is not None and offset < before and not self.slave:
-            self.resets.step(key, queue_id)
+            self.resets.went_back(key, queue_id)
         self._set(key, queue_id, offset)
         if self.slave:
             self._own.setdefault(key, {})[queue_id] = min(offset, self._end_of(topic, queue_id))
@@ -107,15 +111,14 @@ class Offsets:
         """
         if not self.commit(topic, group, queue_id, offset):
             return False
-        self.resets.step(f"{topic}@{group}", queue_id)
+        self.resets.set_on_purpose(f"{topic}@{group}", queue_id)
         self._reset_done()
         return True
 
     def take(self, commit: Commit) -> bool:
         """A commit that was made at a slave. Returns False if the offset was set on purpose since, or if there is no
         room; one that is not further on than what is known here is as good as taken."""
-        key = f"{commit.topic}@{commit.group}"
-        if commit.resets != self.resets.get(key, commit.queue_id):
+        if self.resets.stepped_since(commit.key, commit.queue_id, commit.resets):
             return False
         known = self.get(commit.topic, commit.group, commit.queue_id)
         is_behind = known is not None and known >= commit.offset
@@ -200,7 +203,7 @@ class Offsets:
                 if offset > self._end_of(topic, queue_id):
                     before.append(Commit(topic, group, queue_id, offset))
         for commit in before:
-            key, end = f"{commit.topic}@{commit.group}", self._end_of(commit.topic, commit.queue_id)
+            key, end = commit.key, self._end_of(commit.topic, commit.queue_id)
             self._set(key, commit.queue_id, end)
             if self.slave:
                 self._own[key][commit.queue_id] = end
@@ -234,7 +237,7 @@ class Offsets:
         self._become(table.offsets, table.pull_offsets)
         self.removals += 1
         for commit in own:
-            key = f"{commit.topic}@{commit.group}"
+            key = commit.key
             self._own.setdefault(key, {})[commit.queue_id] = commit.offset
             self._own_resets.setdefault(key, {})[commit.queue_id] = commit.resets
             self._set(key, commit.queue_id, commit.offset)
@@ -255,12 +258,12 @@ class Offsets:
         return [
             commit
             for commit in lacking
-            if resets is None or theirs.get(f"{commit.topic}@{commit.group}", commit.queue_id) == commit.resets
+            if resets is None or not theirs.stepped_since(commit.key, commit.queue_id, commit.resets)
         ]
 
     def disown(self, commit: Commit) -> None:
         """The master has been told, or has no such topic or group. A later commit to the queue is still to be told."""
-        key = f"{commit.topic}@{commit.group}"
+        key = commit.key
         queues = self._own.get(key, {})
         if queues.get(commit.queue_id) == commit.offset:
             for table in (self._own, self._own_resets):

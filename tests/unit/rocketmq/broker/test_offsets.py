@@ -7,7 +7,7 @@ import pytest
 
 from support.stores import SteppingClock
 from tallystick.rocketmq.broker.offsets import COMMITS_PER_VERSION, Commit, Offsets, SavedOffsets
-from tallystick.rocketmq.broker.resets import ResetTable
+from tallystick.rocketmq.broker.resets import STRIDE, ResetTable
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import OffsetTable
 from tallystick.rocketmq.wire.values import DataVersion
@@ -265,6 +265,36 @@ def test_h13_who_goes_back_by_a_commit_at_the_master_does_so_on_purpose(two: tup
 
 
 @pytest.mark.rule("H13")
+def test_h13_a_commit_after_a_step_that_the_master_lost_is_taken(two: tuple[Offsets, Offsets]) -> None:
+    """Who goes back by a commit has the counter saved seconds later; the slave may have copied it before the crash."""
+    at_master, at_slave = two
+    saved = copy_of(at_master), ResetTable(0, {})
+    at_master.commit("T", "g", 0, 40)
+    at_slave.replace(copy_of(at_master), at_master.resets.table())
+    at_slave.commit("T", "g", 0, 100)  # the master was killed
+    again = Offsets(SteppingClock(), endless, SavedOffsets(saved[0].version, saved[0].offsets), saved[1])
+    assert taken_from(at_slave, again) == [True]
+    assert again.get("T", "g", 0) == 100
+
+
+@pytest.mark.rule("H13")
+@pytest.mark.parametrize("lost", [1, 2])
+def test_h13_a_reset_is_later_than_any_step_that_the_master_lost(two: tuple[Offsets, Offsets], lost: int) -> None:
+    at_master, at_slave = two
+    saved = copy_of(at_master)
+    for offset in (40, 30)[:lost]:
+        at_master.commit("T", "g", 0, offset)
+    at_slave.replace(copy_of(at_master), at_master.resets.table())
+    at_slave.commit("T", "g", 0, 100)  # the master was killed
+    again = Offsets(SteppingClock(), endless, SavedOffsets(saved.version, saved.offsets), ResetTable(0, {}))
+    again.reset("T", "g", 0, 10)  # before it hears of the slave's commit
+    assert taken_from(at_slave, again) == []
+    assert not again.take(Commit("T", "g", 0, 100, resets=lost))
+    at_slave.replace(copy_of(again), again.resets.table())
+    assert at_slave.get("T", "g", 0) == again.get("T", "g", 0) == 10
+
+
+@pytest.mark.rule("H13")
 @pytest.mark.parametrize("forget", ["forget_topic", "forget_group"])
 def test_h13_what_was_deleted_and_made_again_has_no_commits_of_before(
     two: tuple[Offsets, Offsets], forget: str
@@ -293,7 +323,7 @@ def test_the_counter_of_a_commit_outlives_the_slaves_restart(two: tuple[Offsets,
     at_slave.commit("T", "g", 0, 100)
     text = b"".join(dialect.write_lines(at_slave.to_save()))
     again = Offsets(SteppingClock(), endless, dialect.read_as(text, SavedOffsets), slave=True)
-    assert again.lacking(at_master.table()) == [Commit("T", "g", 0, 100, resets=1)]
+    assert again.lacking(at_master.table()) == [Commit("T", "g", 0, 100, resets=STRIDE)]
     assert taken_from(again, at_master) == [True]
 
 
