@@ -122,6 +122,11 @@ class AddCore:
         return self._missing
 
     @property
+    def is_quiet(self) -> bool:
+        """All entries are confirmed, and nothing has failed: a new core would go on from here alike."""
+        return self._next == self.lac + 1 and not (self._failed or self._changing or self.failure)
+
+    @property
     def starved(self) -> bool:
         """The oldest unconfirmed entry cannot reach its ack quorum while the missing bookies are."""
         entry = self.lac + 1

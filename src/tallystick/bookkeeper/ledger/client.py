@@ -5,7 +5,6 @@ The coordination service is asked for metadata and ids, the bookies for entries;
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -24,6 +23,7 @@ from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.ledger.restorer import Restorer
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
+from tallystick.bookkeeper.ledger.writers import Writers
 from tallystick.bookkeeper.metadata.driver import Bookies, MetadataDriver, Versioned
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.wire.values import (
@@ -63,7 +63,7 @@ class BookKeeper:
         self._restorer = Restorer(bookies, self._directory, clock, events)
         self._context = LedgerContext(driver, bookies, clock, random, settings, events)
         self._placement = Placement(self._directory, random, Quarantine(clock, settings.quarantine_s))
-        self._writers: weakref.WeakSet[LedgerWriter] = weakref.WeakSet()
+        self._writers = Writers(self._context, self._placement, self._restorer)
         self._closed = False
 
     @property
@@ -118,12 +118,7 @@ class BookKeeper:
         metadata = replace(sizes_checked, fragments=(Fragment(0, chosen),))
         created = await self._context.driver.create_ledger(metadata, ledger_id)
         self._context.events.emit("ledger created", ledger=created.value, ensemble=chosen)
-        writer = LedgerWriter(
-            self._context, self._placement, self._restorer, created.value, Versioned(metadata, created.version),
-            identities,
-        )  # fmt: skip
-        self._writers.add(writer)
-        return writer
+        return LedgerWriter(self._writers, created.value, Versioned(metadata, created.version), identities)
 
     async def _require_unused(self, ledger: LedgerId, accept_silent: bool) -> None:
         driver = self._context.driver
@@ -208,15 +203,14 @@ class BookKeeper:
         if self._closed:
             return
         self._closed = True
-        for writer in tuple(self._writers):
-            writer.abort()
+        self._writers.close()
         await self._restorer.close()
         self._directory.close()
         await self._context.bookies.close()
         await self._context.driver.close()
 
     def __repr__(self) -> str:
-        return f"<BookKeeper {'closed' if self._closed else 'open'}, {len(self._writers)} writers>"
+        return f"<BookKeeper {'closed' if self._closed else 'open'}, {len(self._writers)} active writers>"
 
     async def __aenter__(self) -> Self:
         return self

@@ -94,6 +94,16 @@ class Belief:
         """Whether acks of this one would count."""
         return self._expected is None or self._expected == (identity,)
 
+    @property
+    def expected(self) -> tuple[Creation | None] | None:
+        """The one that counts, or None when that is not known yet."""
+        return self._expected
+
+    @property
+    def is_quiet(self) -> bool:
+        """No ack waits for its identity, and none was refused."""
+        return not (self._held or self._doubted)
+
     def linked(self) -> None:
         """A new link: nothing that comes over it counts yet."""
         self._held, self._doubted = [], False

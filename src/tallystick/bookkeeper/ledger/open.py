@@ -64,9 +64,7 @@ class _Recovery:
         self._context, self._placement, self._ledger, self._began = context, placement, ledger, began
         self._core = RecoveryCore(began.value)
         self._digest, self._key = Digest.of(began.value.digest_type, password), master_key(password)
-        self._replicas = Replicas(
-            context.bookies, ledger, self._core.striping, began.value.ensemble, self._acked, self._write_failed
-        )
+        self._replicas = Replicas(context.bookies, ledger, self._core.striping, began.value.ensemble, self)
         self._found: dict[EntryId, tuple[EntryHeader, memoryview]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._done: asyncio.Future[changes.Stored] = asyncio.get_running_loop().create_future()
@@ -200,13 +198,16 @@ class _Recovery:
             return Answer.UNKNOWN, str(error), None, nothing
         return _verdict(answer.code), f"code {answer.code}", None, nothing
 
-    def _acked(self, slot: Slot, first: EntryId, last: EntryId) -> None:
+    def acked(self, slot: Slot, first: EntryId, last: EntryId) -> None:
         self._perform(self._core.acked(slot, first, last))
 
-    def _write_failed(self, slot: Slot, entries: list[EntryId], code: int | None) -> None:
+    def add_failed(self, slot: Slot, entries: list[EntryId], code: int | None) -> None:
         self._emit("write-back failed", bookie=self._core.write_ensemble[slot], first=entries[0], code=code)
         for entry in entries:
             self._perform(self._core.failed(slot, entry, code))
+
+    def moved(self) -> None:
+        """Nobody waits for room here."""
 
     # Tasks
 

@@ -9,11 +9,13 @@ are behind. What is confirmed and still held *lags*, and is counted.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Protocol
 
-from tallystick.bookkeeper.ledger.connection import AddChannel, BookieClient, Queued
+from tallystick.bookkeeper.ledger.add_channel import AddChannel, Queued
+from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.identity import Belief
 from tallystick.bookkeeper.ledger.outgoing import cut
 from tallystick.bookkeeper.ledger.striping import Striping
@@ -21,9 +23,23 @@ from tallystick.bookkeeper.metadata.driver import Creation
 from tallystick.bookkeeper.wire.values import BookieId, Ensemble, EntryId, LedgerId, Slot
 from tallystick.codec.frames import AddFrames
 
-Acked = Callable[[Slot, EntryId, EntryId], None]
-Failed = Callable[[Slot, list[EntryId], int | None], None]
 Identities = Mapping[BookieId, Creation | None]
+
+
+class ReplicasOwner(Protocol):
+    """Who sends to the replicas, and hears of them."""
+
+    def acked(self, slot: Slot, first: EntryId, last: EntryId) -> None:
+        """The slot's bookie has stored this run of its stripe."""
+        ...
+
+    def add_failed(self, slot: Slot, entries: list[EntryId], code: int | None) -> None:
+        """The slot's bookie answered so, or (None) may have stored them."""
+        ...
+
+    def moved(self) -> None:
+        """``lagging_bytes`` has become less by itself."""
+        ...
 
 
 @dataclass(slots=True)
@@ -37,10 +53,9 @@ class _Kept:
 
 
 class Replicas:
-    """Sends one ledger's ADD frames. ``acked`` hears of runs of a slot's stripe, ``failed`` of entries and a code.
+    """Sends one ledger's ADD frames.
 
-    ``moved`` is called when ``lagging_bytes`` has become less by itself. ``identities``: who the bookies were when they
-    were chosen; of one that is missing there the first is believed.
+    ``identities``: who the bookies were when they were chosen; of one that is missing there the first is believed.
     """
 
     def __init__(
@@ -49,19 +64,17 @@ class Replicas:
         ledger: LedgerId,
         striping: Striping,
         ensemble: Ensemble,
-        acked: Acked,
-        failed: Failed,
-        moved: Callable[[], None] = lambda: None,
+        owner: ReplicasOwner,
         identities: Identities = MappingProxyType({}),
     ) -> None:
         self._bookies, self._ledger, self._striping = bookies, ledger, striping
-        self._acked, self._failed = acked, failed
+        self._owner = owner
         self._kept: deque[_Kept] = (
             deque()
         )  # first those that lag: confirmed, and in the queue of a bookie that is behind
         self._lagging = 0  # how many those are
         self.lagging_bytes = 0  # of their payloads
-        self._listening, self._moved = False, moved
+        self._listening = False
         self._ensemble = ensemble
         self._beliefs = [_belief(bookie, identities) for bookie in ensemble]  # for as long as a place keeps its bookie
         self._channels: list[AddChannel | None] = [self._open(slot) for slot in range(len(ensemble))]
@@ -109,6 +122,17 @@ class Replicas:
         places = zip(self._ensemble, self._beliefs, strict=True)
         return all(belief.expects(identity) for name, belief in places if name == bookie)
 
+    @property
+    def identities(self) -> Identities:
+        """Of the bookies of the ensemble, of which they are known."""
+        places = zip(self._ensemble, self._beliefs, strict=True)
+        return {bookie: belief.expected[0] for bookie, belief in places if belief.expected is not None}
+
+    @property
+    def is_quiet(self) -> bool:
+        """Every place has answered everything and was believed, and nothing is held."""
+        return not self._kept and all(channel is not None and channel.is_quiet for channel in self._channels)
+
     def confirmed(self, lac: EntryId) -> None:
         """Frames up to ``lac`` are needed no more; those sent together are dropped together, once no queue has them."""
         while self._lagging < len(self._kept):
@@ -135,7 +159,7 @@ class Replicas:
     def _written(self) -> None:
         self._listening = False
         self._trim()
-        self._moved()
+        self._owner.moved()
 
     def close(self) -> None:
         for slot in range(len(self._channels)):
@@ -156,14 +180,14 @@ class Replicas:
         """For the channels: the slot's bookie has stored these."""
         first, last = entries[0], entries[-1]
         if last - first < len(entries) and entries == list(range(first, last + 1)):
-            self._acked(slot, first, last)
+            self._owner.acked(slot, first, last)
             return
         for first, last in self._striping.runs(slot, entries):
-            self._acked(slot, first, last)
+            self._owner.acked(slot, first, last)
 
     def on_failed(self, slot: Slot, entries: list[EntryId], code: int | None) -> None:
         """For the channels: the slot's bookie answered so, or (None) may have stored them."""
-        self._failed(slot, entries, code)
+        self._owner.add_failed(slot, entries, code)
 
 
 def _belief(bookie: BookieId, identities: Identities) -> Belief:

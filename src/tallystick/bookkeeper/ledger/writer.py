@@ -1,110 +1,70 @@
-"""The handle that appends to a ledger: the shell around ``AddCore`` (Q1, Q5 to Q9).
-
-Appends of one loop tick are encoded once, for all replicas, and sent together. Nothing here decides: what the core says
-is done, and what comes of it is told to the core. Futures are resolved in id order.
+"""The handle that appends to a ledger (Q1).
 
 A writer ends in one of three ways. ``close`` stores the end in the metadata. After an error that another bookie cannot
 mend, every pending and later append fails, and ``close`` still closes the ledger at the last confirmed entry. Once
 another client recovers the ledger (LedgerFenced), its end is that client's to find: ``close`` raises and leaves the
 metadata alone.
+
+What its entries need on their way is an ``AddSession``, which it has while some are under way, and a while longer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import copy
-from collections import deque
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from tallystick.bookkeeper.ledger import changes
-from tallystick.bookkeeper.ledger.add import (
-    Action,
-    AddCore,
-    Confirm,
-    Fail,
-    Reason,
-    Replace,
-    Resend,
-    Resume,
-    Send,
-    Suspend,
-)
-from tallystick.bookkeeper.ledger.context import LedgerContext
-from tallystick.bookkeeper.ledger.placement import Placement
+from tallystick.bookkeeper.ledger.add_session import AddSession
 from tallystick.bookkeeper.ledger.read import Entry, check_bounds, read_entries
-from tallystick.bookkeeper.ledger.replicas import Identities, Replicas
-from tallystick.bookkeeper.ledger.restorer import Restorer
-from tallystick.bookkeeper.ledger.shortage import Shortage, changed_nothing
-from tallystick.bookkeeper.ledger.striping import Striping
-from tallystick.bookkeeper.wire.digest import Digest, master_key
-from tallystick.bookkeeper.wire.values import BookieId, Ensemble, EntryId, LedgerId, LedgerMetadata, Slot
-from tallystick.codec.frames import Buffer, encode_adds
+from tallystick.bookkeeper.ledger.replicas import Identities
+from tallystick.bookkeeper.ledger.writer_state import WriterState
+from tallystick.bookkeeper.ledger.writers import Writers
+from tallystick.bookkeeper.wire.digest import Digest
+from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata
+from tallystick.codec.frames import Buffer
 from tallystick.codec.payload import payload_bytes
-from tallystick.errors import (
-    BookieUnavailable,
-    LedgerClosed,
-    LedgerError,
-    LedgerFenced,
-    TallyError,
-    Unauthorized,
-    UsageError,
-)
+from tallystick.errors import BookieUnavailable, LedgerClosed, LedgerFenced, TallyError, UsageError
 
 # Of an ADD body: header, master key, and the entry's own header; the digest comes on top.
 ADD_OVERHEAD = 24 + 32
 
 
-# The future gets the entry id when that is confirmed; so many payload bytes then leave the flight. A plain tuple: there
-# is one for each append.
-_Waiting = tuple[EntryId, asyncio.Future[EntryId], int]
-
-
 class LedgerWriter:
     """Appends to a ledger that this client created. Use it with ``async with``, or ``close`` it; on one event loop."""
 
-    def __init__(
-        self, context: LedgerContext, placement: Placement, restorer: Restorer, ledger: LedgerId,
-        stored: changes.Stored, identities: Identities,
-    ) -> None:  # fmt: skip
+    __slots__ = ("__weakref__", "_aborted", "_closing", "_packed", "_session", "_writers", "max_payload_bytes")
+
+    def __init__(self, writers: Writers, ledger: LedgerId, stored: changes.Stored, identities: Identities) -> None:
         """For a ledger without entries, as it was just stored; ``identities``: of its bookies, before it was."""
-        metadata = stored.value
-        self.id = ledger
-        self.max_payload_bytes = context.settings.max_frame_bytes - ADD_OVERHEAD - _digest(metadata).size
-        self._context, self._placement, self._stored = context, placement, stored
-        self._digest, self._key = _digest(metadata), master_key(metadata.password)
-        self._core = AddCore(Striping.of(metadata), metadata.ensemble)
-        self._replicas = Replicas(
-            context.bookies, ledger, self._core.striping, metadata.ensemble, self._acked, self._add_failed, self._wake,
-            identities,
-        )  # fmt: skip
-        self._loop = asyncio.get_running_loop()
-        self._queue: list[bytes] = []  # appended in this tick
-        self._flush_scheduled = False
-        self._next: EntryId = 0
-        self._pending: deque[_Waiting] = deque()
-        self._inflight_bytes = 0
-        self._sent_length = 0  # of the ledger with all entries that were sent
-        self._length = 0  # of the ledger up to the LAC
-        self._waiting_for_room: deque[asyncio.Future[None]] = deque()
-        self._changing: asyncio.Task[None] | None = None
-        self._restorer = restorer
-        self._shortage: Shortage | None = None  # once bookies are missing
+        self._writers = writers
+        self._packed = WriterState.of(ledger, stored, identities).packed()
+        self._session: AddSession | None = None  # while there is one, it has the newer state
         self._closing: asyncio.Future[None] | None = None
-        self._failure: TallyError | None = None
         self._aborted = False
+        self.max_payload_bytes = _max_payload_bytes(writers.context.settings.max_frame_bytes, stored.value.digest_type)
+
+    @property
+    def _state(self) -> WriterState:
+        return self._session.state if self._session is not None else WriterState(*self._packed)
+
+    @property
+    def id(self) -> LedgerId:
+        return self._state.id
 
     @property
     def lac(self) -> EntryId:
         """The highest entry id with all entries up to it confirmed; -1 when there is none (Q6)."""
-        return self._core.lac
+        return self._state.lac
 
     @property
     def length(self) -> int:
         """Payload bytes up to the LAC."""
-        return self._length
+        return self._state.length
 
     @property
     def missing(self) -> tuple[BookieId, ...]:
@@ -113,12 +73,12 @@ class LedgerWriter:
         Each confirmed entry is on an ack quorum all the same. The writer ends with NotEnoughBookies when its quorum
         could not be met for ``no_quorum_s``.
         """
-        return self._core.missing
+        return self._session.missing if self._session is not None else ()
 
     @property
     def metadata(self) -> LedgerMetadata:
         """As this writer stored or read it last."""
-        return self._stored.value
+        return self._state.metadata
 
     async def append(self, data: Buffer) -> EntryId:
         """Append one entry and wait until it is safe; its id.
@@ -140,8 +100,7 @@ class LedgerWriter:
         """
         payload = _frozen(data)
         self._admit(len(payload))
-        self._queue.append(payload)
-        return self._queued(1, len(payload))
+        return self._begun().append((payload,), len(payload))
 
     async def append_batch(self, data: Sequence[Buffer]) -> range:
         """Append entries with consecutive ids and wait until all are safe; the ids. Raises as ``append``."""
@@ -152,8 +111,7 @@ class LedgerWriter:
         await self._room()
         try:
             self._admit(max(sizes))
-            self._queue += payloads
-            future = self._queued(len(payloads), sum(sizes))
+            future = self._begun().append(payloads, sum(sizes))
         finally:
             self._wake()
         last = await future
@@ -161,20 +119,17 @@ class LedgerWriter:
 
     async def drain(self) -> None:
         """Wait until everything appended so far is confirmed, and there is room for more. Raises why not."""
-        await self._confirmed()
+        if (failure := self._failure) is not None:
+            raise copy.copy(failure)
+        if self._session is not None:
+            await self._session.confirmed()
         await self._room()
         self._wake()
-
-    async def _confirmed(self) -> None:
-        if self._failure is not None:
-            raise copy.copy(self._failure)
-        if self._pending:
-            await self._wait_for(self._next - 1, 0)
 
     def read(self, first: EntryId, last: EntryId) -> AsyncGenerator[Entry, None]:
         """The entries ``first`` … ``last`` of this ledger, up to the LAC (Q17). Raises as ``LedgerReader.read``."""
         check_bounds(self.id, first, last, self.lac)
-        return read_entries(self._context.bookies, self.metadata, self.id, first, last)
+        return read_entries(self._writers.context.bookies, self.metadata, self.id, first, last)
 
     async def close(self) -> None:
         """Take no more appends, wait for those under way, and store the end of the ledger. Repeated calls are one.
@@ -188,12 +143,28 @@ class LedgerWriter:
 
     def abort(self) -> None:
         """Stop at once, as if the process died: nothing is stored, pending appends fail and may have taken effect."""
-        if self._closing is not None and self._closing.done():
+        if self._aborted or (self._closing is not None and self._closing.done()):
             return
         self._aborted = True
-        self._give_up(BookieUnavailable("this writer was stopped before the entry was confirmed", ledger=self.id))
-        if self._changing is not None:
-            self._changing.cancel()
+        failure = BookieUnavailable("this writer was stopped before the entry was confirmed", ledger=self.id)
+        if self._session is None:
+            state = self._state
+            state.failure = failure
+            self._packed = state.packed()
+        else:
+            self._session.fail(failure)
+            self._session.cancel_change()
+            self._writers.ended(self)
+
+    def drop_session(self) -> None:
+        """For the other writers of this client, of which many have something under way."""
+        if self._session is not None and self._session.is_quiet:
+            self._session.end_quiet()
+            self._drop_session()
+
+    def _drop_session(self) -> None:
+        self._packed, self._session = self._state.packed(), None
+        self._writers.ended(self)
 
     def __repr__(self) -> str:
         state = "stopped" if self._failure is not None else "closed" if self._closing is not None else "open"
@@ -211,194 +182,50 @@ class LedgerWriter:
             with suppress(TallyError):
                 await self.close()
 
-    # Taking entries
+    @property
+    def _failure(self) -> TallyError | None:
+        if self._writers.closed:  # nobody told a writer that had nothing under way
+            self.abort()
+        return self._session.state.failure if self._session is not None else self._packed[-1]
 
     def _admit(self, largest: int) -> None:
-        if self._failure is not None:
-            raise copy.copy(self._failure)
+        if (failure := self._failure) is not None:
+            raise copy.copy(failure)
         if self._closing is not None:
             raise LedgerClosed("this writer is closed", ledger=self.id)
         if largest > self.max_payload_bytes:
             raise UsageError("an entry is too long", bytes=largest, max_bytes=self.max_payload_bytes)
 
-    def _queued(self, count: int, size: int) -> asyncio.Future[EntryId]:
-        """So many entries, of ``size`` bytes together, were put into the queue."""
-        self._next += count
-        self._inflight_bytes += size
-        if not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
-        return self._wait_for(self._next - 1, size)
-
-    def _wait_for(self, last: EntryId, size: int) -> asyncio.Future[EntryId]:
-        future: asyncio.Future[EntryId] = self._loop.create_future()
-        self._pending.append((last, future, size))
-        return future
+    def _begun(self) -> AddSession:
+        """The session, a new one if there is none. Append to it."""
+        if self._session is None:
+            self._session = AddSession(self._writers, WriterState(*self._packed), self)
+            self._writers.began(self)
+        return self._session
 
     async def _room(self) -> None:
-        """Wait for bytes to be confirmed, and taken by bookies that are behind. One waiter is woken at a time, and
-        wakes the next."""
-        while self._is_full:
-            waiter: asyncio.Future[None] = self._loop.create_future()
-            self._waiting_for_room.append(waiter)
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                self._wake()
-                raise
-
-    @property
-    def _is_full(self) -> bool:
-        held = self._inflight_bytes + self._replicas.lagging_bytes
-        return held >= self._context.settings.max_inflight_bytes and self._failure is None
+        """Wait for bytes to be confirmed, and taken by bookies that are behind."""
+        if self._session is not None:
+            await self._session.room()
 
     def _wake(self) -> None:
-        while self._waiting_for_room and not self._is_full:
-            waiter = self._waiting_for_room.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-
-    def _flush(self) -> None:
-        self._flush_scheduled = False
-        if self._failure is None:
-            self._perform(self._core.append(len(self._queue)))
-
-    # What the core is told
-
-    def _acked(self, slot: Slot, first: EntryId, last: EntryId) -> None:
-        self._perform(self._core.acked(slot, first, last))
-
-    def _add_failed(self, slot: Slot, entries: list[EntryId], code: int | None) -> None:
-        for entry in entries:
-            self._perform(self._core.failed(slot, entry, code))
-
-    async def _change(self, wanted: Replace) -> None:
-        for bookie in wanted.failed:
-            self._placement.quarantine.add(bookie)
-        identities: Identities = {}
-
-        async def replace(failed: Collection[BookieId], ensemble: Ensemble) -> Ensemble:
-            nonlocal identities
-            chosen = await self._placement.without(failed, ensemble)
-            identities = await self._placement.identities(chosen)
-            return chosen
-
-        try:
-            async with self._placement.changes:
-                self._stored = await changes.change_ensemble(
-                    self._context.driver, self.id, self._stored, wanted.failed, wanted.first, replace
-                )
-        except Exception as error:  # whatever it is, nobody may wait for ever
-            if self._context.settings.degraded_writes and changed_nothing(error):
-                self._lacking().began(error)
-            else:
-                self._perform(self._core.change_failed(), error)
-            return
-        ensemble = self._stored.value.ensemble
-        self._emit("ensemble changed", first=wanted.first, failed=wanted.failed, ensemble=ensemble)
-        self._replicas.replace(ensemble, identities)
-        self._perform(self._core.ensemble_changed(ensemble))
-
-    def _lacking(self) -> Shortage:
-        if self._shortage is None:
-            self._shortage = Shortage(
-                self.id, self._core, self._perform, self._emit, self._placement, self._restorer, self._context.clock,
-                self._context.settings.no_quorum_s, self._replicas.believes,
-            )  # fmt: skip
-        return self._shortage
-
-    # What the core wants done
-
-    def _perform(self, actions: list[Action], cause: Exception | None = None) -> None:
-        for action in actions:
-            if isinstance(action, Send):
-                self._send(action)
-            elif isinstance(action, Confirm):
-                self._confirm(action.lac)
-            elif isinstance(action, Resend):
-                self._replicas.resend(action.slot, action.first, action.last)
-            elif isinstance(action, Replace):
-                self._emit("bookie failed", first=action.first, failed=action.failed)
-                self._changing = asyncio.create_task(self._change(action))
-            elif isinstance(action, Suspend):
-                self._replicas.suspend(action.slot)
-            elif isinstance(action, Resume):
-                self._replicas.resume(action.slot)
-            else:
-                self._fail(action, cause)
-        if self._shortage is not None:
-            self._shortage.checked()
-        if self._waiting_for_room:  # a bookie that is behind may have been replaced
-            self._wake()
-
-    def _send(self, run: Send) -> None:
-        payloads, self._queue, before = self._queue, [], self._sent_length
-        assert len(payloads) == run.last - run.first + 1
-        frames, self._sent_length = encode_adds(
-            self._key, self.id, run.first, self._core.lac, self._sent_length, payloads,
-            self._digest.compute, self._digest.size,
-        )  # fmt: skip
-        self._replicas.send(run.first, frames, self._sent_length - before)
-
-    def _confirm(self, lac: EntryId) -> None:
-        self._replicas.confirmed(lac)
-        pending, confirmed_bytes = self._pending, 0
-        while pending and pending[0][0] <= lac:
-            last, future, size = pending.popleft()
-            confirmed_bytes += size
-            if not future.done():  # its caller may have been cancelled
-                future.set_result(last)
-        self._inflight_bytes -= confirmed_bytes
-        self._length += confirmed_bytes
-        self._wake()
-
-    def _fail(self, action: Fail, cause: Exception | None) -> None:
-        fields: dict[str, Any] = {"ledger": self.id, "first_unconfirmed": action.first}
-        if action.reason is Reason.FENCED:
-            failure: TallyError = LedgerFenced(**fields)
-        elif action.reason is Reason.UNAUTHORIZED:
-            failure = Unauthorized("a bookie knows this ledger with another password", **fields)
-        elif isinstance(cause, TallyError):
-            failure = cause
-        else:
-            failure = LedgerError("the ensemble change failed", **fields, cause=repr(cause))
-        self._emit("writer stopped", first_unconfirmed=action.first, reason=str(failure))
-        self._give_up(failure)
-
-    def _give_up(self, failure: TallyError) -> None:
-        self._failure = failure
-        self._replicas.close()
-        if self._shortage is not None:
-            self._shortage.ended()
-        unsent = self._next - len(self._queue)
-        self._queue.clear()
-        pending, self._pending, self._inflight_bytes = self._pending, deque(), 0
-        for last, future, _ in pending:
-            if not future.done():
-                error = copy.copy(failure)
-                if last < unsent:
-                    error.ambiguous = True  # a bookie may have it, and then recovery may keep it
-                future.set_exception(error)
-        while self._waiting_for_room:
-            self._wake()
+        if self._session is not None:
+            self._session.wake()
 
     async def _close(self) -> None:
-        with suppress(TallyError):  # it went to the appends that failed; what matters here is whether we may close
-            await self._confirmed()
-        if self._changing is not None:
-            await asyncio.wait([self._changing])
-        self._replicas.close()
-        if self._shortage is not None:
-            self._shortage.ended()
-        self._wake()
-        if self._failure is not None and (self._aborted or isinstance(self._failure, LedgerFenced)):
-            raise copy.copy(self._failure)
-        self._stored = await changes.close_written(self._context.driver, self.id, self._stored, self.lac, self._length)
-        self._emit("ledger closed", last_entry=self.lac, length=self._length)
-
-    def _emit(self, kind: str, **fields: Any) -> None:
-        self._context.events.emit(kind, ledger=self.id, **fields)
+        if (session := self._session) is not None:
+            with suppress(TallyError):  # it went to the appends that failed; what matters here is whether we may close
+                await session.confirmed()
+            await session.end()
+        failure = self._failure
+        if session is self._session is not None:
+            self._drop_session()
+        if failure is not None and (self._aborted or isinstance(failure, LedgerFenced)):
+            raise copy.copy(failure)
+        state, context = self._state, self._writers.context
+        state.store(await changes.close_written(context.driver, state.id, state.stored, state.lac, state.length))
+        self._packed = state.packed()
+        context.events.emit("ledger closed", ledger=state.id, last_entry=state.lac, length=state.length)
 
 
 def _frozen(data: Buffer) -> bytes:
@@ -406,5 +233,7 @@ def _frozen(data: Buffer) -> bytes:
     return payload_bytes(data, "an entry")
 
 
-def _digest(metadata: LedgerMetadata) -> Digest:
-    return Digest.of(metadata.digest_type, metadata.password)
+@lru_cache(maxsize=64)
+def _max_payload_bytes(max_frame_bytes: int, digest: DigestType) -> int:
+    """One number for all writers of a client."""
+    return max_frame_bytes - ADD_OVERHEAD - Digest.of(digest).size

@@ -152,7 +152,8 @@ async def test_a_ledger_is_closed_by_who_enters_its_making_and_open_for_who_awai
 
     other = await client.create_ledger()
     assert not (await client.ledger_metadata(other.id)).is_closed
-    assert repr(client) == "<BookKeeper open, 2 writers>"
+    await other.append(b"2")
+    assert repr(client) == "<BookKeeper open, 1 active writers>"
 
 
 async def test_a_second_entry_makes_no_second_ledger(cluster: SmallCluster) -> None:

@@ -42,12 +42,17 @@ async def append_all(writer: LedgerWriter, payload: bytes) -> None:
 
 
 def held_bytes(writer: LedgerWriter) -> int:
-    return writer._inflight_bytes + writer._replicas.lagging_bytes
+    session = writer._session
+    return session._pending.inflight_bytes + session._replicas.lagging_bytes if session is not None else 0
+
+
+def is_full(writer: LedgerWriter) -> bool:
+    return writer._session is not None and writer._session._is_full()
 
 
 def queues(writer: LedgerWriter) -> list[list[Any]]:
     """What the connections to its bookies hold."""
-    peers = writer._context.bookies._peers
+    peers = writer._writers.context.bookies._peers
     links = [peers[bookie]._link for bookie in writer.metadata.ensemble]
     return [link._out.parts for link in links if link is not None]
 
@@ -56,7 +61,7 @@ async def test_the_writer_waits_for_a_bookie_that_is_behind_and_holds_a_payload_
     writer, stopped = await with_one_stopped(cluster)
     payload = bytes(ENTRY)
     appends = asyncio.create_task(append_all(writer, payload))
-    await until(lambda: writer._is_full and not writer._pending)
+    await until(lambda: is_full(writer) and not writer._session._pending)
     assert not appends.done()
     assert BOUND <= held_bytes(writer) < BOUND + 2 * ENTRY
     [queue] = [queue for queue in queues(writer) if queue]
@@ -78,7 +83,7 @@ async def test_a_striped_ledger_holds_short_payloads_once_too(cluster: SmallClus
     writer = await cluster.client().create_ledger(4, write_quorum=3, ack_quorum=2)
     await writer.append(b"0")
     stopped = writer.metadata.ensemble[2]
-    link = writer._context.bookies._peers[stopped]._link
+    link = writer._writers.context.bookies._peers[stopped]._link
     assert link is not None
     link.pause_writing()
     payload = bytes(100)
@@ -119,7 +124,7 @@ async def test_drain_waits_for_room_too_and_close_does_not(cluster: SmallCluster
         writer.append_nowait(bytes(ENTRY))
     draining = asyncio.create_task(writer.drain())
     await until(lambda: writer.lac == MANY)
-    assert writer._is_full and not draining.done()
+    assert is_full(writer) and not draining.done()
     await writer.close()
     assert writer.metadata.last_entry == MANY
     await draining
@@ -128,9 +133,9 @@ async def test_drain_waits_for_room_too_and_close_does_not(cluster: SmallCluster
 async def test_a_bookie_that_was_replaced_holds_nobody_up(cluster: SmallCluster) -> None:
     writer, stopped = await with_one_stopped(cluster)
     appends = asyncio.create_task(append_all(writer, bytes(ENTRY)))
-    await until(lambda: writer._is_full and not writer._pending)
+    await until(lambda: is_full(writer) and not writer._session._pending)
     await cluster.add()
-    writer._add_failed(2, [writer.lac], None)  # found out by some other way
+    writer._session.add_failed(2, [writer.lac], None)  # found out by some other way
     await appends
     assert stopped.id not in writer.metadata.ensemble
     await writer.close()

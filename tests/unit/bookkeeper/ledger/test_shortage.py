@@ -40,7 +40,7 @@ async def degraded(cluster: SmallCluster, **settings: Any) -> tuple[LedgerWriter
     await until(lambda: gone in cluster.holders(writer.id, 0))
     await cluster.down(gone)
     await writer.append(b"1")
-    await until(lambda: writer.missing == (gone,) or writer._core.failure is not None)
+    await until(lambda: writer.missing == (gone,) or writer._failure is not None)
     return writer, gone
 
 
@@ -74,7 +74,7 @@ async def test_q8_a_bookie_that_registers_takes_the_place_at_once(cluster: Small
     assert await writer.append(b"2") == 2
     await until(lambda: new.id in cluster.holders(writer.id, 2))
     assert "ledger restored" in cluster.kinds()
-    assert writer._restorer.writers == ()
+    assert writer._writers.restorer.writers == ()
     await cluster.up(gone)  # changes nothing any more
     assert await writer.append(b"3") == 3
     assert gone not in cluster.holders(writer.id, 3)
@@ -239,7 +239,7 @@ async def test_p1_an_empty_bookie_that_took_the_missing_ones_id_is_not_believed(
 ) -> None:
     """It comes back under the same id and address with nothing of what was acknowledged."""
     writer, gone = await degraded(cluster)
-    bookies = writer._context.bookies
+    bookies = writer._writers.context.bookies
 
     async def another(bookie: str) -> int:
         return 10_000
@@ -262,7 +262,7 @@ async def test_p1_a_place_is_not_given_to_another_bookie_again_and_again(
 ) -> None:
     """It answers reads, so it seems to be back; but its acks would not count. The bookie itself gets its place."""
     writer, gone = await degraded(cluster)
-    driver = writer._context.driver
+    driver = writer._writers.context.driver
     creation, is_another = driver.bookie_creation, True
 
     async def who(bookie: str) -> int | None:
@@ -291,16 +291,16 @@ async def test_a_bug_in_a_round_is_said_and_does_not_end_the_rounds(
 ) -> None:
     monkeypatch.setattr(restorer, "FAILED_S", 0.01)
     writer, gone = await degraded(cluster)
-    lives = writer._restorer._lives
+    lives = writer._writers.restorer._lives
 
     async def bug(bookie: str) -> bool:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(writer._restorer, "_lives", bug)
+    monkeypatch.setattr(writer._writers.restorer, "_lives", bug)
     await cluster.up(gone)
     await until(lambda: "degraded ledgers not restored" in cluster.kinds())
     assert writer.missing == (gone,)
-    monkeypatch.setattr(writer._restorer, "_lives", lives)
+    monkeypatch.setattr(writer._writers.restorer, "_lives", lives)
     await until(lambda: writer.missing == ())
     entry = await writer.append(b"all of them")
     await until(lambda: cluster.holders(writer.id, entry) == set(writer.metadata.ensemble))
@@ -348,7 +348,7 @@ async def test_q9_a_timer_that_comes_early_does_not_end_the_wait_for_a_quorum(
     """The clock of the loop and the one that is measured with need not agree."""
     writer = await cluster.client(no_quorum_s=0.05).create_ledger(3, write_quorum=3, ack_quorum=3)
     await writer.append(b"0")
-    began, clock = time.monotonic(), writer._context.clock
+    began, clock = time.monotonic(), writer._writers.context.clock
     monkeypatch.setattr(clock, "now", lambda: began + (time.monotonic() - began) / 4)
     await cluster.down(writer.metadata.ensemble[1])
     with pytest.raises(NotEnoughBookies, match="quorum could not be met"):

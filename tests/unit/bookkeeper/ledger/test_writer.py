@@ -6,13 +6,12 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from support.small_cluster import HANG, PlainBookie, SmallCluster
 from support.waiting import until
-from tallystick.bookkeeper.ledger.placement import CHANGES_AT_ONCE
+from tallystick.bookkeeper.ledger import writers
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import Fragment, LedgerState
@@ -26,6 +25,12 @@ from tallystick.errors import (
     Unauthorized,
     UsageError,
 )
+
+
+@pytest.fixture(autouse=True, params=[128, 0], ids=["", "without sessions"])
+def sessions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that is idle may keep what it needs to send, or make it again."""
+    monkeypatch.setattr(writers, "IDLE_SESSIONS", request.param)
 
 
 @pytest.fixture
@@ -128,7 +133,7 @@ async def test_q7_a_failure_past_the_quorum_waits_for_the_next_append(cluster: S
     bad = member(cluster, writer, 0)
     bad.misbehave = answering(HANG)  # type: ignore[assignment]
     assert await writer.append(b"x") == 0
-    await until(lambda: bool(writer._core._failed))
+    await until(lambda: bool(writer._session._core._failed))
     assert bad.id in writer.metadata.ensemble
     assert await writer.append(b"y") == 1
     assert [fragment.first for fragment in writer.metadata.fragments] == [0, 1]
@@ -182,34 +187,6 @@ async def test_q8_the_change_is_decided_again_on_what_others_stored(cluster: Sma
     await cluster.down(new.bookies[1])
     assert await writer.append(b"z") == 2
     assert writer.metadata.fragments == (moved, new, Fragment(2, (new.bookies[0], spare)))
-
-
-@pytest.mark.rule("Q8")
-async def test_q8_a_bookie_lost_to_many_ledgers_is_replaced_in_some_of_them_at_a_time(
-    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = cluster.client()
-    writers = await asyncio.gather(*(client.create_ledger(3, write_quorum=2, ack_quorum=2) for _ in range(300)))
-    await asyncio.gather(*(writer.append(b"x") for writer in writers))
-    under_way, most = 0, 0
-    write = cluster.driver.write_ledger
-
-    async def counted(*arguments: Any) -> int:
-        nonlocal under_way, most
-        under_way += 1
-        most = max(most, under_way)
-        try:
-            return await write(*arguments)
-        finally:
-            under_way -= 1
-
-    monkeypatch.setattr(type(cluster.driver), "write_ledger", lambda _, *arguments: counted(*arguments))
-    await cluster.bookies["b0"].stop()
-    await asyncio.gather(*(writer.append_batch([b"y"] * 3) for writer in writers))
-    assert 1 < most <= CHANGES_AT_ONCE
-    assert not any("b0" in writer.metadata.ensemble for writer in writers)
-    monkeypatch.undo()
-    await asyncio.gather(*(writer.close() for writer in writers))
 
 
 @pytest.mark.rule("Q9")
@@ -375,7 +352,7 @@ async def test_bytes_in_flight_hold_appends_back(cluster: SmallCluster) -> None:
     appends = [asyncio.ensure_future(writer.append(b"x" * 300)) for _ in range(20)]
     cancelled = appends[10]
     await until(lambda: sum(len(bookie.held or []) for bookie in bookies) == 8)
-    assert writer._next == 4
+    assert writer._session._next == 4
     cancelled.cancel()
     for bookie in bookies:
         bookie.release()

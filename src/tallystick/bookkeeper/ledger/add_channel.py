@@ -1,0 +1,143 @@
+"""One ledger's ADDs to one bookie, over as many connections as that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from tallystick.bookkeeper.ledger.identity import Answered, Belief, Identity
+from tallystick.bookkeeper.ledger.link import Link, Owner
+from tallystick.bookkeeper.ledger.outgoing import Piece
+from tallystick.bookkeeper.ledger.outstanding import Lane
+from tallystick.bookkeeper.wire.values import EntryId, LedgerId, Slot
+from tallystick.errors import TallyError
+
+
+class Peer(Protocol):
+    """A bookie, as the channels to it see it."""
+
+    def link(self) -> Link:
+        """The living connection, a new one that is being made, or one that is about to fail."""
+        ...
+
+    def identify(self, link: Link, answered: Answered) -> None:
+        """Tell who is at the other end of the living link."""
+        ...
+
+    def doubted(self, ledger: LedgerId, identity: Identity) -> None:
+        """Answers of this bookie do not count for a ledger."""
+        ...
+
+
+class AddListener(Protocol):
+    """Hears about the ADDs of channels: on the loop, never inside ``send``, once for each socket read or failure, with
+    all entries concerned. One object for all slots of a ledger: a process may have tens of thousands of them open."""
+
+    def on_acked(self, slot: Slot, entries: list[EntryId]) -> None: ...
+
+    def on_failed(self, slot: Slot, entries: list[EntryId], code: int | None) -> None:
+        """``code``: the bookie's; None when there was no answer in time, the connection ended, or another bookie
+        answers in its place: it may have stored them."""
+        ...
+
+
+class AddChannel:
+    """The ADDs of one attempt of one slot: its answers are told apart from those of any other channel.
+
+    After ``close`` the listener hears nothing more.
+    """
+
+    __slots__ = ("_belief", "_closed", "_lane", "_ledger", "_link", "_listener", "_peer", "_slot", "_timeout_s")
+
+    def __init__(
+        self, peer: Peer, ledger: LedgerId, listener: AddListener, slot: Slot, timeout_s: float, belief: Belief
+    ) -> None:
+        self._listener, self._slot = listener, slot
+        self._peer, self._ledger, self._timeout_s = peer, ledger, timeout_s
+        self._link: Link | None = None
+        self._lane: Lane[Owner] | None = None
+        self._belief = belief
+        self._closed = False
+
+    @property
+    def blocked(self) -> bool:
+        """What is sent now will stay in the queue for a while."""
+        return self._link is None or not self._link.alive or self._link.blocked
+
+    def send(self, entries: Sequence[EntryId], frames: bytes | Iterable[Piece]) -> Queued:
+        """Queue ADD frames, one for each entry; they leave with the next loop tick, once connected.
+
+        ``frames``: in any number of pieces, which are kept as they are until the bookie takes them.
+        """
+        assert not self._closed, "send on a closed channel"
+        link = self._peer.link()
+        if link is not self._link or self._lane is None:
+            self._link, self._lane = link, link.add_lane(self._ledger, self)
+            self._belief.linked()
+            self._peer.identify(link, lambda identity: self._identified(link, identity))
+        link.send_adds(
+            self._lane, entries, (Piece.of(frames),) if isinstance(frames, bytes) else frames, self._timeout_s
+        )
+        return Queued(self, link, link.queued)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def is_quiet(self) -> bool:
+        """The bookie has answered everything that was sent, and was believed."""
+        return not self._lane and self._belief.is_quiet
+
+    def acked(self, entries: list[EntryId]) -> None:
+        """For the link: the bookie has stored these."""
+        if not self._closed and (counts := self._belief.acked(entries)) is not None:
+            self._report(counts, entries)
+
+    def _identified(self, link: Link, identity: Identity) -> None:
+        if self._closed or link is not self._link:
+            return
+        counts, held = self._belief.identified(identity)
+        if not counts and link.alive:
+            self._peer.doubted(self._ledger, identity)
+        if held:
+            self._report(counts, held)
+
+    def _report(self, counts: bool, entries: list[EntryId]) -> None:
+        if counts:
+            self._listener.on_acked(self._slot, entries)
+        else:  # somebody has them, but not the bookie that has what was sent before
+            self._listener.on_failed(self._slot, entries, None)
+
+    def refused(self, entries: list[EntryId], code: int) -> None:
+        """For the link: the bookie answered these with another code."""
+        if not self._closed:
+            self._listener.on_failed(self._slot, entries, code)
+
+    def lost(self, entries: list[EntryId], error: TallyError) -> None:
+        """For the link: no answer in time, or the connection ended."""
+        if not self._closed:
+            self._listener.on_failed(self._slot, entries, None)
+
+    def close(self) -> None:
+        """Late answers are dropped from now on."""
+        self._closed = True
+        if self._link is not None and self._lane is not None:
+            self._link.forget(self._lane)
+
+
+class Queued(NamedTuple):
+    """Frames of one ``send``, which are held for as long as they are not written."""
+
+    channel: AddChannel
+    link: Link
+    position: int
+
+    @property
+    def held(self) -> bool:
+        """They wait for the bookie to take what was queued before. A channel that was closed holds nothing up."""
+        return self.link.written < self.position and self.link.alive and not self.channel.closed
+
+    def when_written(self, callback: Callable[[], None]) -> None:
+        """Call back, on the loop, when they are held no more because they were written or the connection ended."""
+        self.link.when_written(self.position, callback)

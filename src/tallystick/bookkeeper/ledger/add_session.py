@@ -1,0 +1,250 @@
+"""The shell around ``AddCore`` for a writer that has entries under way (Q1, Q5 to Q9).
+
+Appends of one loop tick are encoded once, for all replicas, and sent together. Nothing here decides: what the core says
+is done, and what comes of it is told to the core. Futures are resolved in id order.
+
+A session holds nothing that lasts: what the ledger's next session needs is in ``WriterState``. So one that is quiet can
+be ended, and another one begun at the next append.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Collection
+from typing import Any
+
+from tallystick.bookkeeper.ledger import changes
+from tallystick.bookkeeper.ledger.add import (
+    Action,
+    AddCore,
+    Confirm,
+    Fail,
+    Reason,
+    Replace,
+    Resend,
+    Resume,
+    Send,
+    Suspend,
+)
+from tallystick.bookkeeper.ledger.pending import PendingAppends, Room
+from tallystick.bookkeeper.ledger.replicas import Identities, Replicas
+from tallystick.bookkeeper.ledger.shortage import Shortage, changed_nothing
+from tallystick.bookkeeper.ledger.writer_state import WriterState
+from tallystick.bookkeeper.ledger.writers import SessionOwner, Writers
+from tallystick.bookkeeper.wire.values import BookieId, Ensemble, EntryId, Slot
+from tallystick.codec.frames import encode_adds
+from tallystick.errors import LedgerError, LedgerFenced, TallyError, Unauthorized
+
+
+class AddSession:
+    """Appends to the ledger of ``state``, and keeps that up to date, for ``owner``. ``end`` it."""
+
+    def __init__(self, writers: Writers, state: WriterState, owner: SessionOwner) -> None:
+        self._writers, self._context, self.state, self._owner = writers, writers.context, state, owner
+        self._digest, self._key, striping = state.digest(), state.key(), state.striping
+        self._core = AddCore(striping, state.ensemble, state.lac)
+        self._replicas = Replicas(self._context.bookies, state.id, striping, state.ensemble, self, state.identities)
+        self._queue: list[bytes] = []  # appended in this tick
+        self._flush_scheduled = False
+        self._next: EntryId = state.lac + 1
+        self._sent_length = state.length  # of the ledger with all entries that were sent
+        self._pending = PendingAppends(writers.loop)
+        self._room: Room | None = None  # once somebody waited
+        self._changing: asyncio.Task[None] | None = None
+        self._shortage: Shortage | None = None  # once bookies are missing
+
+    @property
+    def missing(self) -> tuple[BookieId, ...]:
+        """Bookies of the ensemble that failed and could not be replaced."""
+        return self._core.missing
+
+    def append(self, payloads: Collection[bytes], size: int) -> asyncio.Future[EntryId]:
+        """Queue entries of ``size`` bytes together, at least one; a future of the last one's id."""
+        if not self._pending:
+            self._writers.busy(self._owner)
+        self._queue += payloads
+        self._next += len(payloads)
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._writers.loop.call_soon(self._flush)
+        return self._pending.add(self._next - 1, size)
+
+    async def confirmed(self) -> None:
+        """Wait until everything appended so far is confirmed. Raises why not."""
+        if self.state.failure is not None:
+            raise copy.copy(self.state.failure)
+        if self._pending:
+            await self._pending.add(self._next - 1, 0)
+
+    async def room(self) -> None:
+        """Wait for bytes to be confirmed, and taken by bookies that are behind. Then append, and ``wake`` the next."""
+        if self._is_full():
+            if self._room is None:
+                self._room = Room(self._writers.loop, self._is_full)
+            await self._room.wait()
+
+    def wake(self) -> None:
+        """There may be room now."""
+        if self._room:
+            self._room.wake()
+
+    def _wake_all(self) -> None:
+        if self._room:
+            self._room.wake_all()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing is under way and no bookie is amiss: a new session would go on exactly as this one."""
+        return not (self._pending or self._room) and self._core.is_quiet and self._replicas.is_quiet
+
+    def fail(self, failure: TallyError) -> None:
+        """Take no more entries; those that are not confirmed fail."""
+        self.state.failure = failure
+        unsent = self._next - len(self._queue)
+        self._queue.clear()
+        self._stop()
+        self._pending.fail(failure, unsent)
+        self._wake_all()
+
+    def cancel_change(self) -> None:
+        """Leave an ensemble change that is under way as it is: the process might have died."""
+        if self._changing is not None:
+            self._changing.cancel()
+
+    async def end(self) -> None:
+        """Hear nothing more of the bookies, once an ensemble change that is under way is done."""
+        if self._changing is not None:
+            await asyncio.wait([self._changing])
+        self._stop()
+        self._wake_all()
+
+    def end_quiet(self) -> None:
+        """As ``end``, at once; keep for the next session what this one has seen. Only while it is quiet."""
+        assert self.is_quiet
+        self.state.meet(self._core.ensemble, self._replicas.identities)
+        self._stop()
+
+    def _stop(self) -> None:
+        self._replicas.close()
+        if self._shortage is not None:
+            self._shortage.ended()
+
+    def _is_full(self) -> bool:
+        held = self._pending.inflight_bytes + self._replicas.lagging_bytes
+        return held >= self._context.settings.max_inflight_bytes and self.state.failure is None
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        if self.state.failure is None:
+            self._perform(self._core.append(len(self._queue)))
+
+    # What the core is told
+
+    def acked(self, slot: Slot, first: EntryId, last: EntryId) -> None:
+        self._perform(self._core.acked(slot, first, last))
+
+    def add_failed(self, slot: Slot, entries: list[EntryId], code: int | None) -> None:
+        for entry in entries:
+            self._perform(self._core.failed(slot, entry, code))
+
+    async def _change(self, wanted: Replace) -> None:
+        placement, state = self._writers.placement, self.state
+        for bookie in wanted.failed:
+            placement.quarantine.add(bookie)
+        identities: Identities = {}
+
+        async def replace(failed: Collection[BookieId], ensemble: Ensemble) -> Ensemble:
+            nonlocal identities
+            chosen = await placement.without(failed, ensemble)
+            identities = await placement.identities(chosen)
+            return chosen
+
+        try:
+            async with placement.changes:
+                stored = await changes.change_ensemble(
+                    self._context.driver, state.id, state.stored, wanted.failed, wanted.first, replace
+                )
+                state.store(stored)
+        except Exception as error:  # whatever it is, nobody may wait for ever
+            if self._context.settings.degraded_writes and changed_nothing(error):
+                self._lacking().began(error)
+            else:
+                self._perform(self._core.change_failed(), error)
+            return
+        ensemble = stored.value.ensemble
+        self._emit("ensemble changed", first=wanted.first, failed=wanted.failed, ensemble=ensemble)
+        self._replicas.replace(ensemble, identities)
+        self._perform(self._core.ensemble_changed(ensemble))
+
+    def _lacking(self) -> Shortage:
+        if self._shortage is None:
+            self._shortage = Shortage(
+                self.state.id, self._core, self._perform, self._emit, self._writers.placement, self._writers.restorer,
+                self._context.clock, self._context.settings.no_quorum_s, self._replicas.believes,
+            )  # fmt: skip
+        return self._shortage
+
+    # What the core wants done
+
+    def _perform(self, actions: list[Action], cause: Exception | None = None) -> None:
+        for action in actions:
+            if isinstance(action, Send):
+                self._send(action)
+            elif isinstance(action, Confirm):
+                self._confirm(action.lac)
+            elif isinstance(action, Resend):
+                self._replicas.resend(action.slot, action.first, action.last)
+            elif isinstance(action, Replace):
+                self._emit("bookie failed", first=action.first, failed=action.failed)
+                self._changing = asyncio.create_task(self._change(action))
+            elif isinstance(action, Suspend):
+                self._replicas.suspend(action.slot)
+            elif isinstance(action, Resume):
+                self._replicas.resume(action.slot)
+            else:
+                self._fail(action, cause)
+        if self._shortage is not None:
+            self._shortage.checked()
+        self.wake()  # a bookie that is behind may have been replaced
+        if not self._pending:
+            self._rest()
+
+    def moved(self) -> None:
+        """A bookie that was behind has taken something."""
+        self.wake()
+        self._rest()
+
+    def _rest(self) -> None:
+        if self.is_quiet and self.state.failure is None:
+            self._writers.idle(self._owner)
+
+    def _send(self, run: Send) -> None:
+        payloads, self._queue, before = self._queue, [], self._sent_length
+        assert len(payloads) == run.last - run.first + 1
+        frames, self._sent_length = encode_adds(
+            self._key, self.state.id, run.first, self._core.lac, self._sent_length, payloads,
+            self._digest.compute, self._digest.size,
+        )  # fmt: skip
+        self._replicas.send(run.first, frames, self._sent_length - before)
+
+    def _confirm(self, lac: EntryId) -> None:
+        self._replicas.confirmed(lac)
+        self.state.lac = lac
+        self.state.length += self._pending.confirmed(lac)
+
+    def _fail(self, action: Fail, cause: Exception | None) -> None:
+        fields: dict[str, Any] = {"ledger": self.state.id, "first_unconfirmed": action.first}
+        if action.reason is Reason.FENCED:
+            failure: TallyError = LedgerFenced(**fields)
+        elif action.reason is Reason.UNAUTHORIZED:
+            failure = Unauthorized("a bookie knows this ledger with another password", **fields)
+        elif isinstance(cause, TallyError):
+            failure = cause
+        else:
+            failure = LedgerError("the ensemble change failed", **fields, cause=repr(cause))
+        self._emit("writer stopped", first_unconfirmed=action.first, reason=str(failure))
+        self.fail(failure)
+
+    def _emit(self, kind: str, **fields: Any) -> None:
+        self._context.events.emit(kind, ledger=self.state.id, **fields)

@@ -1,0 +1,97 @@
+"""Appends of one writer that are not confirmed yet, and callers that wait for room for more."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections import deque
+from collections.abc import Callable
+
+from tallystick.bookkeeper.wire.values import EntryId
+from tallystick.errors import TallyError
+
+# The future gets the entry id when that is confirmed; so many payload bytes then leave the flight. A plain tuple: there
+# is one for each append.
+_Waiting = tuple[EntryId, asyncio.Future[EntryId], int]
+
+
+class PendingAppends:
+    """Futures in id order; ``inflight_bytes`` are the payloads that they stand for."""
+
+    __slots__ = ("_loop", "_waiting", "inflight_bytes")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.inflight_bytes = 0
+        self._loop = loop
+        self._waiting: deque[_Waiting] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, last: EntryId, size: int) -> asyncio.Future[EntryId]:
+        """A future of ``last``; ``size`` bytes are in flight until it is confirmed. Ids must not descend."""
+        future: asyncio.Future[EntryId] = self._loop.create_future()
+        self._waiting.append((last, future, size))
+        self.inflight_bytes += size
+        return future
+
+    def confirmed(self, lac: EntryId) -> int:
+        """Resolve all futures up to ``lac``; how many bytes left the flight."""
+        waiting, confirmed_bytes = self._waiting, 0
+        while waiting and waiting[0][0] <= lac:
+            last, future, size = waiting.popleft()
+            confirmed_bytes += size
+            if not future.done():  # its caller may have been cancelled
+                future.set_result(last)
+        self.inflight_bytes -= confirmed_bytes
+        return confirmed_bytes
+
+    def fail(self, failure: TallyError, unsent: EntryId) -> None:
+        """All futures fail. Entries from ``unsent`` on never left; a bookie may have the others, and recovery keep
+        them."""
+        waiting, self._waiting, self.inflight_bytes = self._waiting, deque(), 0
+        for last, future, _ in waiting:
+            if not future.done():
+                error = copy.copy(failure)
+                if last < unsent:
+                    error.ambiguous = True
+                future.set_exception(error)
+
+
+class Room:
+    """Callers wait here while ``is_full``. One is woken at a time, and must wake the next."""
+
+    __slots__ = ("_is_full", "_loop", "_waiters")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, is_full: Callable[[], bool]) -> None:
+        self._loop, self._is_full = loop, is_full
+        self._waiters: deque[asyncio.Future[None]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    async def wait(self) -> None:
+        """Until there is room. Call ``wake`` afterwards, whatever comes of the append."""
+        while self._is_full():
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                self.wake()
+                raise
+
+    def wake(self) -> None:
+        """There may be room now."""
+        while self._waiters and not self._is_full():
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def wake_all(self) -> None:
+        """Nobody has to wait any more, since nothing is taken any more."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)

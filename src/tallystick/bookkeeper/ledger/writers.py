@@ -1,0 +1,72 @@
+"""The writers of one client: what they share, and which of them have a session.
+
+A writer has an ``AddSession`` while it has something under way: its core, channels to its bookies, a deque here and
+there, some thirty objects. Of those that have nothing under way the ``IDLE_SESSIONS`` that had something last keep
+theirs; the others keep their ``WriterState``, packed, and make a session when they append again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import Protocol
+
+from tallystick.bookkeeper.ledger.context import LedgerContext
+from tallystick.bookkeeper.ledger.placement import Placement
+from tallystick.bookkeeper.ledger.restorer import Restorer
+
+IDLE_SESSIONS = 128  # a session costs about as much as the append that it is made for
+
+
+class SessionOwner(Protocol):
+    """A writer, as the others of its client see it."""
+
+    def drop_session(self) -> None:
+        """Do without a session until the next append, if nothing is under way."""
+        ...
+
+    def abort(self) -> None: ...
+
+
+class Writers:
+    """See the module. Must be made on the running event loop."""
+
+    def __init__(self, context: LedgerContext, placement: Placement, restorer: Restorer) -> None:
+        self.context, self.placement, self.restorer = context, placement, restorer
+        self.loop = asyncio.get_running_loop()
+        self.closed = False
+        self._with_session: dict[SessionOwner, None] = {}
+        self._idle: OrderedDict[SessionOwner, None] = OrderedDict()  # of those, in order of when they became it
+
+    def __len__(self) -> int:
+        """How many have a session."""
+        return len(self._with_session)
+
+    def began(self, writer: SessionOwner) -> None:
+        """It has a session now."""
+        self._with_session[writer] = None
+
+    def ended(self, writer: SessionOwner) -> None:
+        """It has none any more."""
+        self._with_session.pop(writer, None)
+        self._idle.pop(writer, None)
+
+    def busy(self, writer: SessionOwner) -> None:
+        """Something is under way."""
+        self._idle.pop(writer, None)
+
+    def idle(self, writer: SessionOwner) -> None:
+        """Nothing is under way: it may be told to drop its session from now on."""
+        if writer not in self._with_session:  # told by a session that has ended
+            return
+        self._idle[writer] = None
+        self._idle.move_to_end(writer)
+        if len(self._idle) > IDLE_SESSIONS:
+            oldest, _ = self._idle.popitem(last=False)
+            oldest.drop_session()
+
+    def close(self) -> None:
+        """Stop them as if the process died. Those without a session have nothing under way; they look at ``closed``."""
+        self.closed = True
+        for writer in tuple(self._with_session):
+            writer.abort()

@@ -1,0 +1,214 @@
+"""Writers without a session: they go on as if they had kept it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from support.small_cluster import HANG, SmallCluster
+from support.waiting import until
+from tallystick.bookkeeper.ledger import placement
+from tallystick.bookkeeper.ledger import writers as writers_module
+from tallystick.bookkeeper.ledger.client import BookKeeper
+from tallystick.bookkeeper.ledger.writer import LedgerWriter
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.values import LedgerState
+from tallystick.errors import BookieUnavailable, LedgerFenced
+
+
+@pytest.fixture
+async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SmallCluster]:
+    """Of whose writers one at most keeps its session while it is idle."""
+    monkeypatch.setattr(writers_module, "IDLE_SESSIONS", 1)
+    made = await SmallCluster().start(4)
+    yield made
+    await made.close()
+
+
+async def two(client: BookKeeper, ensemble: int, write: int, ack: int, digest: str = "crc32c") -> list[LedgerWriter]:
+    return [
+        await client.create_ledger(ensemble, write_quorum=write, ack_quorum=ack, digest=digest, password=b"secret")
+        for _ in range(2)
+    ]
+
+
+def asleep(writer: LedgerWriter) -> Callable[[], bool]:
+    return lambda: writer._session is None
+
+
+@pytest.mark.parametrize("digest", ["crc32", "crc32c", "mac", "dummy"])
+async def test_a_writer_goes_on_where_it_was(cluster: SmallCluster, digest: str) -> None:
+    client = cluster.client()
+    writers = await two(client, 3, 2, 2, digest=digest)
+    kept = [writer.metadata for writer in writers]
+    for entry in range(4):
+        for writer in writers:
+            assert await writer.append(b"%d" % entry * 10) == entry
+            assert (writer.lac, writer.length) == (entry, 10 * (entry + 1))
+        await until(asleep(writers[0]))  # since the other has become idle after it
+    assert [writer.metadata for writer in writers] == kept
+    assert [entry.id async for entry in writers[0].read(0, 3)] == [0, 1, 2, 3]
+    await writers[0].close()
+    reader = await client.open_ledger(writers[0].id, password=b"secret")
+    assert [entry.data async for entry in reader.read(0, 3)] == [b"%d" % entry * 10 for entry in range(4)]
+    assert (reader.metadata.last_entry, reader.metadata.length) == (3, 40)
+
+
+async def test_the_sessions_that_were_used_last_are_kept(cluster: SmallCluster) -> None:
+    first, second = await two(cluster.client(), 3, 3, 3)
+    await first.append(b"a")
+    session = first._session
+    for _ in range(3):
+        await first.append(b"a")
+    assert first._session is session is not None
+    await second.append(b"b")
+    await until(asleep(first))
+    assert second._session is not None
+
+
+async def test_a_writer_with_something_under_way_keeps_its_session(cluster: SmallCluster) -> None:
+    """An answer that no entry needs is waited for as well: who does not give it is replaced at the next append (Q7)."""
+    client = cluster.client(add_timeout_s=0.2)
+    first, second = await two(client, 3, 3, 2)
+    silent = cluster.bookies[first.metadata.ensemble[0]]
+    silent.misbehave = lambda request: HANG if isinstance(request, v2.Add) and request.ledger == first.id else None
+    await first.append(b"a")
+    for _ in range(3):
+        await second.append(b"b")
+    assert first._session is not None
+    await until(lambda: bool(first._session is not None and first._session._core._failed))
+    await second.append(b"b")
+    assert first._session is not None
+    await first.append(b"a")
+    assert [fragment.first for fragment in first.metadata.fragments] == [0, 1]
+    assert silent.id not in first.metadata.ensemble
+    await second.append(b"b")
+    await until(asleep(first))
+    await first.append(b"a")
+    assert silent.id not in cluster.holders(first.id, 2), "the ensemble was changed for good"
+    await first.close()
+    assert first.metadata.last_entry == 2 and len(first.metadata.fragments) == 2
+
+
+async def test_a_degraded_writer_keeps_its_session(cluster: SmallCluster) -> None:
+    first, second = await two(cluster.client(), 4, 4, 3)
+    await cluster.down("b3")
+    await first.append(b"a")
+    await until(lambda: first.missing == ("b3",))
+    for _ in range(3):
+        await first.append(b"a")
+        await second.append(b"b")
+    assert first.missing == second.missing == ("b3",)
+
+
+async def test_another_bookie_at_an_old_address_is_not_believed_after_a_sleep(cluster: SmallCluster) -> None:
+    for name in cluster.bookies:
+        await cluster.driver.write_cookie(name, b"the first of this name", None)
+    first, second = await two(cluster.client(), 3, 3, 3)
+    for writer in (first, second):
+        await writer.append(b"x")
+    await until(asleep(first))
+    place = first.metadata.ensemble[0]
+    await cluster.down(place)
+    cookie = await cluster.driver.read_cookie(place)
+    assert cookie is not None
+    await cluster.driver.delete_cookie(place, cookie.version)
+    await cluster.driver.write_cookie(place, b"the second", None)
+    await cluster.up(place)
+    await first.append(b"y")
+    assert place not in first.metadata.ensemble
+    assert any(event.kind == "bookie not believed" and event.fields["ledger"] == first.id for event in cluster.events)
+
+
+async def test_a_writer_that_was_fenced_in_its_sleep_learns_it_at_the_next_append(cluster: SmallCluster) -> None:
+    client = cluster.client()
+    first, second = await two(client, 3, 2, 2)
+    for writer in (first, second):
+        await writer.append(b"x")
+    await until(asleep(first))
+    await cluster.client(seed=2).open_ledger(first.id, password=b"secret", recover=True)
+    with pytest.raises(LedgerFenced):
+        await first.append(b"y")
+    with pytest.raises(LedgerFenced):
+        await first.close()
+
+
+async def test_a_closed_client_stops_writers_without_a_session_too(cluster: SmallCluster) -> None:
+    client = cluster.client()
+    first, second = await two(client, 3, 2, 2)
+    for writer in (first, second):
+        await writer.append(b"x")
+    await until(asleep(first))
+    ids = [writer.id for writer in (first, second)]
+    await client.close()
+    for writer in (first, second):
+        with pytest.raises(BookieUnavailable, match="stopped"):
+            await writer.append(b"y")
+        with pytest.raises(BookieUnavailable, match="stopped"):
+            await writer.drain()
+        with pytest.raises(BookieUnavailable, match="stopped"):
+            await writer.close()
+        assert (writer.lac, writer.length) == (0, 1)
+    for ledger in ids:
+        assert (await cluster.driver.read_ledger(ledger)).value.state is LedgerState.OPEN
+
+
+async def test_a_closed_or_stopped_writer_has_no_session_to_drop(cluster: SmallCluster) -> None:
+    client = cluster.client()
+    writers = [await client.create_ledger(3, write_quorum=3, ack_quorum=3) for _ in range(4)]
+    await asyncio.gather(*(writer.append(b"x") for writer in writers))
+    await writers[0].close()
+    writers[1].abort()
+    await writers[2].append(b"y")
+    await writers[3].append(b"y")
+    await until(lambda: sum(writer._session is not None for writer in writers[2:]) == 1)
+    assert writers[0].metadata.last_entry == 0
+    shared = writers[0]._writers
+    assert len(shared._with_session) == len(shared._idle) == 1
+
+
+async def test_waiting_for_room_outlasts_the_close(cluster: SmallCluster) -> None:
+    """All who wait are woken, not only the first of them."""
+    writer = await cluster.client(max_inflight_bytes=100).create_ledger(3, write_quorum=3, ack_quorum=3)
+    held = cluster.bookies[writer.metadata.ensemble[0]]
+    held.held = []
+    appends = [asyncio.ensure_future(writer.append(b"x" * 100)) for _ in range(4)]
+    await until(lambda: bool(held.held))
+    closing = asyncio.ensure_future(writer.close())
+    await asyncio.sleep(0)
+    held.release()
+    await closing
+    results = await asyncio.gather(*appends, return_exceptions=True)
+    assert results[0] == 0 and all(isinstance(result, Exception) for result in results[1:])
+
+
+@pytest.mark.rule("Q8")
+async def test_q8_a_bookie_lost_to_many_ledgers_is_replaced_in_some_of_them_at_a_time(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "CHANGES_AT_ONCE", 20)
+    client = cluster.client()
+    writers = await asyncio.gather(*(client.create_ledger(3, write_quorum=2, ack_quorum=2) for _ in range(300)))
+    await asyncio.gather(*(writer.append(b"x") for writer in writers))
+    under_way, most = 0, 0
+    write = cluster.driver.write_ledger
+
+    async def counted(*arguments: Any) -> int:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        try:
+            return await write(*arguments)
+        finally:
+            under_way -= 1
+
+    monkeypatch.setattr(type(cluster.driver), "write_ledger", lambda _, *arguments: counted(*arguments))
+    await cluster.bookies["b0"].stop()
+    await asyncio.gather(*(writer.append_batch([b"y"] * 3) for writer in writers))
+    assert 1 < most <= 20
+    assert not any("b0" in writer.metadata.ensemble for writer in writers)
+    monkeypatch.undo()
+    await asyncio.gather(*(writer.close() for writer in writers))
