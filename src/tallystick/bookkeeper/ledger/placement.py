@@ -12,7 +12,7 @@ from tallystick.bookkeeper.wire.values import BookieId, Ensemble
 from tallystick.errors import NotEnoughBookies
 from tallystick.runtime.rng import Random
 
-CHANGES_AT_ONCE = 64
+CHANGES_AT_ONCE = 512
 
 
 def choose(random: Random, writable: Sequence[BookieId], count: int, avoid: Container[BookieId]) -> list[BookieId]:
@@ -33,7 +33,7 @@ class Placement:
     def __init__(self, directory: BookieDirectory, random: Random, quarantine: Quarantine) -> None:
         self.quarantine = quarantine
         # Of one client, when a bookie is lost to thousands of ledgers: what waits together is one commit where the
-        # metadata can, and what comes back together is one turn of the loop.
+        # metadata can, and appends wait for as many commits as it takes.
         self.changes = asyncio.Semaphore(CHANGES_AT_ONCE)
         self._directory, self._random = directory, random
 

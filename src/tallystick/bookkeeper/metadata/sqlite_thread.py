@@ -37,6 +37,7 @@ POLL_S = 0.05
 BUSY_TIMEOUT_S = 10.0  # how long a call waits for another process's lock
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.01  # between two attempts to get it
 MAX_TOGETHER = 512  # calls of one turn, changes of one transaction
+RESULTS_A_TURN = 64  # that a loop hears of before it does something else: each lets a caller go on
 
 _threads: dict[str, SqliteThread] = {}
 _threads_lock = ProcessLock()
@@ -299,18 +300,20 @@ def _is_locked(error: BaseException | None) -> bool:
 
 
 def _settle(calls: list[_Call]) -> None:
-    """Each loop hears of all its calls at once."""
+    """Each loop is woken once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_Call]] = {}
     for call in calls:
         if call.loop is not None:
             by_loop.setdefault(call.loop, []).append(call)
     for loop, settled in by_loop.items():
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-            loop.call_soon_threadsafe(_resolve, settled)
+            loop.call_soon_threadsafe(_resolve, loop, settled)
 
 
-def _resolve(calls: list[_Call]) -> None:
-    for call in calls:
+def _resolve(loop: asyncio.AbstractEventLoop, calls: list[_Call]) -> None:
+    if rest := calls[RESULTS_A_TURN:]:
+        loop.call_soon(_resolve, loop, rest)
+    for call in calls[:RESULTS_A_TURN]:
         if call.future is None or call.future.done():  # its caller was cancelled
             continue
         if call.error is not None:
