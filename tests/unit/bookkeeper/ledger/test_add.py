@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -349,68 +351,100 @@ class Twin:
         return [Replace(tuple(self.failed_bookies), first=self.lac + 1)]
 
 
+class Schedule:
+    """One writer with a core and its twin, and what each bookie was sent and has not answered."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self.draw = data.draw
+        self.size = self.draw(st.integers(1, 5), "ensemble")
+        write = self.draw(st.integers(1, self.size), "write quorum")
+        self.striping = Striping(self.size, write, self.draw(st.integers(1, write), "ack quorum"))
+        lac, self.names = self.draw(st.integers(-1, 4), "lac"), (f"b{number}" for number in itertools.count())
+        ensemble = tuple(itertools.islice(self.names, self.size))
+        self.adds, self.twin = AddCore(self.striping, ensemble, lac), Twin(self.striping, ensemble, lac)
+        self.unacked: list[list[int]] = [[] for _ in range(self.size)]  # by slot
+        self.suspended: set[int] = set()
+
+    def step(self) -> None:
+        steps = {
+            "append": self.append, "ack": self.ack, "fail": self.fail, "change": self.change, "none": self.none,
+            "back": self.back,
+        }  # fmt: skip
+        name = self.draw(st.sampled_from(["append", "ack", "ack", "ack", "fail", "change", "none", "back"]))
+        for action in steps[name]():
+            self.perform(action)
+        assert self.adds.lac == self.twin.lac and self.adds.next_entry == self.twin.end
+        assert self.adds.missing == tuple(self.twin.missing)
+        assert self.adds.starved == (bool(self.twin.missing) and self.twin.starved)
+
+    def both(self, event: Callable[[AddCore | Twin], list[Action]]) -> list[Action]:
+        """What the core orders; its twin orders the same."""
+        actions = event(self.adds)
+        assert actions == event(self.twin)
+        return actions
+
+    def append(self) -> list[Action]:
+        count = self.draw(st.integers(1, 7))
+        return self.both(lambda core: core.append(count))
+
+    def ack(self) -> list[Action]:
+        """A run of the answers; the core may confirm entries of several in one go."""
+        slot, actions = self.slot(), list[Action]()
+        if waiting := self.unacked[slot]:
+            start = self.draw(st.integers(0, len(waiting) - 1)) if self.draw(st.booleans()) else 0
+            stop = self.draw(st.integers(start + 1, len(waiting)))
+            run, self.unacked[slot] = waiting[start:stop], waiting[:start] + waiting[stop:]
+            for first, last in self.striping.runs(slot, run):
+                actions += self.adds.acked(slot, first, last)
+                expected = self.twin.acked(slot, first, last)
+                assert actions[-1:] == expected or not expected
+        return actions
+
+    def fail(self) -> list[Action]:
+        slot = self.slot()
+        if not self.unacked[slot]:
+            return []
+        entry = self.draw(st.sampled_from(self.unacked[slot]))
+        return self.both(lambda core: core.failed(slot, entry))
+
+    def change(self) -> list[Action]:
+        twin = self.twin
+        if not twin.changing:
+            return []
+        changed = tuple(next(self.names) if b in twin.failed_bookies else b for b in twin.ensemble)
+        self.suspended.difference_update(slot for slot in range(self.size) if changed[slot] != twin.ensemble[slot])
+        return self.both(lambda core: core.ensemble_changed(changed))
+
+    def none(self) -> list[Action]:
+        return self.both(lambda core: core.no_replacement()) if self.twin.changing else []
+
+    def back(self) -> list[Action]:
+        if not self.twin.missing or self.twin.changing:
+            return []
+        if self.draw(st.booleans()):
+            return self.both(lambda core: core.retry())
+        bookie = self.draw(st.sampled_from(self.twin.missing))
+        return self.both(lambda core: core.resumed(bookie))
+
+    def slot(self) -> int:
+        return self.draw(st.integers(0, self.size - 1))
+
+    def perform(self, action: Action) -> None:
+        if isinstance(action, Send):
+            for slot in set(range(self.size)) - self.suspended:
+                self.unacked[slot] += self.striping.stripe(slot, action.first, action.last)
+        elif isinstance(action, Suspend):
+            self.suspended.add(action.slot)
+            self.unacked[action.slot] = []
+        elif isinstance(action, Resume):
+            self.suspended.remove(action.slot)
+        elif isinstance(action, Resend):
+            self.unacked[action.slot] = list(self.striping.stripe(action.slot, action.first, action.last))
+
+
 @settings(max_examples=300)
 @given(st.data())
 def test_the_core_equals_its_plain_twin(data: st.DataObject) -> None:
-    size = data.draw(st.integers(1, 5), "ensemble")
-    write = data.draw(st.integers(1, size), "write quorum")
-    striping = Striping(size, write, data.draw(st.integers(1, write), "ack quorum"))
-    lac, bookies = data.draw(st.integers(-1, 4), "lac"), iter(range(1000))
-    ensemble = tuple(f"b{next(bookies)}" for _ in range(size))
-    adds, twin = AddCore(striping, ensemble, lac), Twin(striping, ensemble, lac)
-    unacked: list[list[int]] = [[] for _ in range(size)]  # by slot, what its bookie was sent and has not answered
-
-    suspended: set[int] = set()
-
-    def perform(actions: list[Action]) -> None:
-        for action in actions:
-            if isinstance(action, Send):
-                for slot in set(range(size)) - suspended:
-                    unacked[slot] += striping.stripe(slot, action.first, action.last)
-            elif isinstance(action, Suspend):
-                suspended.add(action.slot)
-                unacked[action.slot] = []
-            elif isinstance(action, Resume):
-                suspended.remove(action.slot)
-            elif isinstance(action, Resend):
-                unacked[action.slot] = list(striping.stripe(action.slot, action.first, action.last))
-
+    schedule = Schedule(data)
     for _ in range(data.draw(st.integers(1, 40), "steps")):
-        step = data.draw(st.sampled_from(["append", "ack", "ack", "ack", "fail", "change", "none", "back"]))
-        slot = data.draw(st.integers(0, size - 1))
-        actions: list[Action] = []
-        if step == "append":
-            count = data.draw(st.integers(1, 7))
-            actions = adds.append(count)
-            assert actions == twin.append(count)
-        elif step == "ack" and unacked[slot]:
-            start = data.draw(st.integers(0, len(unacked[slot]) - 1)) if data.draw(st.booleans()) else 0
-            stop = data.draw(st.integers(start + 1, len(unacked[slot])))
-            run, unacked[slot] = unacked[slot][start:stop], unacked[slot][:start] + unacked[slot][stop:]
-            for first, last in striping.runs(slot, run):
-                actions += adds.acked(slot, first, last)
-                expected = twin.acked(slot, first, last)
-                assert actions[-1:] == expected or not expected
-        elif step == "fail" and unacked[slot]:
-            entry = data.draw(st.sampled_from(unacked[slot]))
-            actions = adds.failed(slot, entry)
-            assert actions == twin.failed(slot, entry)
-        elif step == "change" and twin.changing:
-            changed = tuple(f"b{next(bookies)}" if b in twin.failed_bookies else b for b in twin.ensemble)
-            suspended.difference_update(slot for slot in range(size) if changed[slot] != twin.ensemble[slot])
-            actions = adds.ensemble_changed(changed)
-            assert actions == twin.ensemble_changed(changed)
-        elif step == "none" and twin.changing:
-            actions = adds.no_replacement()
-            assert actions == twin.no_replacement()
-        elif step == "back" and twin.missing and not twin.changing:
-            if data.draw(st.booleans()):
-                actions = adds.retry()
-                assert actions == twin.retry()
-            else:
-                bookie = data.draw(st.sampled_from(twin.missing))
-                actions = adds.resumed(bookie)
-                assert actions == twin.resumed(bookie)
-        perform(actions)
-        assert adds.lac == twin.lac and adds.next_entry == twin.end
-        assert adds.missing == tuple(twin.missing) and adds.starved == (bool(twin.missing) and twin.starved)
+        schedule.step()
