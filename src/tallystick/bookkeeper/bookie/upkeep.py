@@ -147,8 +147,10 @@ class Listing:
 
     def __init__(self, registration: Registration, info: BookieInfo, guard: DiskGuard, events: Events) -> None:
         self._registration, self._guard, self._events = registration, guard, events
-        self._shown = guard.read_only
-        self._info = self._shown_info = info
+        # What the service has; None while nobody knows: a change whose answer was lost may have been made.
+        self._shown: bool | None = guard.read_only
+        self._shown_info: BookieInfo | None = info
+        self._info, self._reported = info, guard.read_only
         self._changed = asyncio.Event()
 
     def changed(self) -> None:
@@ -178,9 +180,14 @@ class Listing:
     async def _update(self) -> None:
         read_only, info = self._guard.read_only, self._info
         if read_only != self._shown:
+            self._shown = None
             await self._registration.set_read_only(read_only)
             self._shown = read_only
-            self._events.emit("bookie is read-only" if read_only else "bookie takes writes again", reason="disk space")
+            if read_only != self._reported:
+                self._reported = read_only
+                kind = "bookie is read-only" if read_only else "bookie takes writes again"
+                self._events.emit(kind, reason="disk space")
         if info != self._shown_info:
+            self._shown_info = None
             await self._registration.set_info(info)
             self._shown_info = info

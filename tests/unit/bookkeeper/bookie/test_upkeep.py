@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,14 @@ from support.bookies import SMALL, Home, SpyDisk, adds, read, talking
 from support.stores import Store
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.ledgers import Kept
+from tallystick.bookkeeper.bookie.limits import DiskGuard
+from tallystick.bookkeeper.bookie.upkeep import Listing
 from tallystick.bookkeeper.wire.v2 import Code
-from tallystick.errors import DiskFull, StorageError
+from tallystick.bookkeeper.wire.values import BookieInfo
+from tallystick.errors import DiskFull, MetadataUncertain, StorageError
+from tallystick.runtime.events import Events
 from tallystick.sim.disk import Crashed, SimDisk
+from tallystick.sim.virtual.loop import VirtualLoop
 
 
 @pytest.fixture
@@ -42,6 +48,57 @@ async def test_a_checkpoint_happens_when_it_is_due(home: Home) -> None:
         assert bookie.counts.checkpoints == 1
         assert bookie.storage.stats().memtable_bytes == 0
         assert await stored(bookie, 1) == [1]
+
+
+INFO = BookieInfo.at("127.0.0.1", 3181)
+
+
+class UnsureRegistration:
+    """Whose first change of each kind is made, and its answer lost."""
+
+    def __init__(self) -> None:
+        self.lost, self.failure = asyncio.Event(), None
+        self.read_only, self.info = False, INFO
+        self._unsure = ["read-only", "info"]
+
+    async def set_read_only(self, read_only: bool) -> None:
+        self.read_only = read_only
+        self._lose("read-only")
+
+    async def set_info(self, info: BookieInfo) -> None:
+        self.info = info
+        self._lose("info")
+
+    def _lose(self, what: str) -> None:
+        if what in self._unsure:
+            self._unsure.remove(what)
+            raise MetadataUncertain("no answer")
+
+    async def close(self) -> None:
+        """Nothing is kept up."""
+
+
+def test_a_listing_that_may_have_been_changed_is_set_right_though_the_wish_is_as_before() -> None:
+    loop, heard = VirtualLoop(max_seconds=60.0, max_turns=10_000), list[str]()
+
+    async def change() -> None:
+        registration, guard = UnsureRegistration(), DiskGuard(0.95)
+        listing = Listing(registration, INFO, guard, Events(lambda event: heard.append(event.kind)))
+        loop.create_task(listing.follow())
+        guard.filled("commit")
+        listing.deletions_wait(3, 0)
+        await asyncio.sleep(0.5)
+        assert registration.read_only and heard == ["registration not changed"]
+        guard.written("commit")  # before it is tried again
+        await asyncio.sleep(5)
+        assert not registration.read_only and registration.info.properties == {"deletionsWaiting": "3"}
+        listing.deletions_wait(0, 0)
+        await asyncio.sleep(5)
+        assert registration.info == INFO
+
+    loop.run_until_complete(change())
+    loop.abandon()
+    assert "bookie takes writes again" not in heard, "it was never said that it took none"
 
 
 async def test_a_log_that_cannot_be_read_is_kept_and_the_bookie_goes_on_also_after_a_restart(home: Home) -> None:
