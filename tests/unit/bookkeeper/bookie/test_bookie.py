@@ -19,13 +19,6 @@ from tallystick.bookkeeper.wire.values import BookieInfo
 from tallystick.errors import DiskFull, MetadataError, StorageError, UsageError
 
 
-@pytest.fixture
-async def home(tmp_path: Path) -> Home:
-    made = Home(tmp_path)
-    await made.found()
-    return made
-
-
 async def kill(bookie: Bookie) -> None:
     """Stop without a checkpoint or a word to anyone."""
     bookie.failure.set_result(RuntimeError("killed"))

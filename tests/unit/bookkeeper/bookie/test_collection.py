@@ -26,13 +26,6 @@ NOW_S = 1_700_000_000
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> Home:
-    made = Home(tmp_path)
-    await made.found()
-    return made
-
-
-@pytest.fixture
 async def bookie(home: Home) -> AsyncIterator[Bookie]:
     """Its own runs are far away."""
     async with home.running() as made:

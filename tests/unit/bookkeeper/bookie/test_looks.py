@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -103,28 +101,8 @@ def test_metadata_of_another_cluster_says_nothing(moments: tuple[Moment, Moment]
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> Home:
-    made = Home(tmp_path, looks=True)
-    await made.found()
-    return made
-
-
-@pytest.fixture
-async def driver(home: Home) -> Watched:
-    return Watched(home.cluster)
-
-
-@pytest.fixture
-async def bookie(home: Home, driver: Watched) -> AsyncIterator[Bookie]:
-    async with home.running() as made:
-        made.looks._metadata = driver
-        yield made
-
-
-@pytest.fixture
-async def peer(bookie: Bookie) -> AsyncIterator[Peer]:
-    async with talking(bookie) as made:
-        yield made
+def looks() -> bool:
+    return True
 
 
 async def test_an_add_that_is_refused_in_any_case_waits_for_no_look(peer: Peer, driver: Watched) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from support.bookies import KEY, Home, Peer, adds, read, talking
@@ -21,28 +18,8 @@ BATCH = v2.BatchRead(7, -1, 1, 10, 1 << 16).encode()
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> Home:
-    made = Home(tmp_path, looks=True)
-    await made.found()
-    return made
-
-
-@pytest.fixture
-async def driver(home: Home) -> Watched:
-    return Watched(home.cluster)
-
-
-@pytest.fixture
-async def bookie(home: Home, driver: Watched) -> AsyncIterator[Bookie]:
-    async with home.running() as made:
-        made.looks._metadata = driver
-        yield made
-
-
-@pytest.fixture
-async def peer(bookie: Bookie) -> AsyncIterator[Peer]:
-    async with talking(bookie) as made:
-        yield made
+def looks() -> bool:
+    return True
 
 
 def codes_of(frame: bytes | None) -> int:

@@ -7,9 +7,7 @@ import contextlib
 import random
 import socket
 import threading
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,19 +23,6 @@ from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.runtime.budget import Reason
 
 MIB = 1024 * 1024
-
-
-@pytest.fixture
-async def home(tmp_path: Path) -> Home:
-    made = Home(tmp_path)
-    await made.found()
-    return made
-
-
-@pytest.fixture
-async def bookie(home: Home) -> AsyncIterator[Bookie]:
-    async with home.running() as made:
-        yield made
 
 
 async def test_answers_of_one_connection_and_of_many(bookie: Bookie) -> None:

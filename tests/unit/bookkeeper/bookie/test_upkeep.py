@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -21,13 +20,6 @@ from tallystick.errors import DiskFull, MetadataUncertain, StorageError
 from tallystick.runtime.events import Events
 from tallystick.sim.disk import Crashed, SimDisk
 from tallystick.sim.virtual.loop import VirtualLoop
-
-
-@pytest.fixture
-async def home(tmp_path: Path) -> Home:
-    made = Home(tmp_path)
-    await made.found()
-    return made
 
 
 async def stored(bookie: Bookie, *ledgers: int) -> list[int]:
