@@ -24,6 +24,14 @@ SMALL = StoreSettings(
 _GOES_ON = (GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE)  # the second: fillers alone, as a promoted slave's may be
 
 
+def store_disk(seed: int = 1) -> SimDisk:
+    """With the folder of a store, which is there to stay."""
+    disk = SimDisk(random.Random(seed))
+    disk.makedirs(ROOT)
+    disk.sync_dir("/")
+    return disk
+
+
 class Shelf:
     """A store that is opened again and again, and what happened."""
 

@@ -11,6 +11,7 @@ import pytest
 
 from support.small_cluster import HANG, SmallCluster
 from support.waiting import until
+from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader, master_key
@@ -235,18 +236,30 @@ async def test_q13_an_empty_newest_fragment_does_not_reach_back(cluster: SmallCl
     assert reader.metadata.fragments == fresh.fragments
 
 
-@pytest.mark.rule("P3")
-async def test_a_ledger_that_a_rival_closed_keeps_the_rivals_end(cluster: SmallCluster) -> None:
-    writer = await left(cluster, 4)
+async def held_up(
+    cluster: SmallCluster, writer: LedgerWriter
+) -> tuple[asyncio.Future[LedgerReader], Callable[[], None]]:
+    """A recovery whose write-backs no bookie has answered yet, and what lets them answer."""
     slow = [cluster.bookies[name] for name in writer.metadata.ensemble]
     for bookie in slow:
         bookie.held = []
     opening = asyncio.ensure_future(cluster.client().open_ledger(writer.id, recover=True))
     await until(lambda: sum(len(bookie.held or []) for bookie in slow) >= 3)
+
+    def go_on() -> None:
+        for bookie in slow:
+            bookie.release()
+
+    return opening, go_on
+
+
+@pytest.mark.rule("P3")
+async def test_a_ledger_that_a_rival_closed_keeps_the_rivals_end(cluster: SmallCluster) -> None:
+    writer = await left(cluster, 4)
+    opening, go_on = await held_up(cluster, writer)
     found = await cluster.driver.read_ledger(writer.id)
     await cluster.driver.write_ledger(writer.id, found.value.closed(2, 9), found.version)
-    for bookie in slow:
-        bookie.release()
+    go_on()
     reader = await opening
     assert reader.metadata == found.value.closed(2, 9)
 
@@ -261,17 +274,12 @@ async def test_ten_recoveries_at_once_agree(cluster: SmallCluster) -> None:
 @pytest.mark.rule("Q13")
 async def test_q13_a_newest_fragment_that_changed_meanwhile_fails_the_close(cluster: SmallCluster) -> None:
     writer = await left(cluster, 4)
-    slow = [cluster.bookies[name] for name in writer.metadata.ensemble]
-    for bookie in slow:
-        bookie.held = []
-    opening = asyncio.ensure_future(cluster.client().open_ledger(writer.id, recover=True))
-    await until(lambda: sum(len(bookie.held or []) for bookie in slow) >= 3)
+    opening, go_on = await held_up(cluster, writer)
     found = await cluster.driver.read_ledger(writer.id)
     spare = next(name for name in cluster.bookies if name not in writer.metadata.ensemble)
     moved = replace(found.value, fragments=(Fragment(0, (spare, *writer.metadata.ensemble[1:])),))
     await cluster.driver.write_ledger(writer.id, moved, found.version)
-    for bookie in slow:
-        bookie.release()
+    go_on()
     with pytest.raises(RecoveryIncomplete, match="metadata changed"):
         await opening
 

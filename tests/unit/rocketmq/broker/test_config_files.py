@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from support.message_stores import store_disk
 from tallystick.errors import CorruptRecord, DiskFull, RemoteProtocolError, StorageError
 from tallystick.rocketmq.broker.config_files import TOPICS, ConfigFiles
 from tallystick.runtime.disk import read_file
@@ -25,17 +26,9 @@ def put(disk: SimDisk, path: str, data: bytes) -> None:
     file.sync()
 
 
-def new_disk(seed: int) -> SimDisk:
-    """With the folder of a store, which is there to stay."""
-    disk = SimDisk(random.Random(seed))
-    disk.makedirs("/store")
-    disk.sync_dir("/")
-    return disk
-
-
 @pytest.fixture
 def disk() -> SimDisk:
-    return new_disk(1)
+    return store_disk()
 
 
 def test_a_file_replaces_its_predecessor_and_keeps_it(disk: SimDisk) -> None:
@@ -102,7 +95,7 @@ def test_a_crash_at_any_moment_leaves_the_old_or_the_new_content(saves: int) -> 
     crashes = 0
     for moment in range(1, 100):
         seed = random.randrange(1 << 32)
-        disk = new_disk(seed)
+        disk = store_disk(seed)
         files = ConfigFiles(disk, "/store")
         for number in range(saves):
             files.save(TOPICS, f"good {number}".encode())

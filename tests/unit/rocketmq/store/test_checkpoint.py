@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
+from support.message_stores import store_disk
 from tallystick.rocketmq.store.checkpoint import (
     Checkpoint,
     CheckpointFile,
@@ -18,10 +17,7 @@ from tallystick.sim.disk import SimDisk
 
 @pytest.fixture
 def disk() -> SimDisk:
-    disk = SimDisk(random.Random(1))
-    disk.makedirs("/store")
-    disk.sync_dir("/")
-    return disk
+    return store_disk()
 
 
 def test_the_checkpoint_has_the_originals_layout(disk: SimDisk) -> None:

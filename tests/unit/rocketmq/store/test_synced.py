@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.message_stores import store_disk
 from tallystick.codec.checksum import crc32c
 from tallystick.errors import DiskFull, StorageError
 from tallystick.rocketmq.store.synced import SIDECAR, Synced, SyncedFile, read_synced
@@ -19,16 +20,9 @@ from tallystick.sim.disk import Crashed, SimDisk
 PATH = f"/store/{SIDECAR}"
 
 
-def disk_of(seed: int) -> SimDisk:
-    disk = SimDisk(random.Random(seed))
-    disk.makedirs("/store")
-    disk.sync_dir("/")
-    return disk
-
-
 @pytest.fixture
 def disk() -> SimDisk:
-    return disk_of(1)
+    return store_disk()
 
 
 def opened(disk: SimDisk) -> SyncedFile:
@@ -60,7 +54,7 @@ def test_a_sync_leaves_its_record_and_the_next_one_says_that_it_returned(disk: S
 def test_log_and_record_are_synced_in_no_order_and_both_are_waited_for() -> None:
     recorded = set()
     for seed in range(20):
-        disk = disk_of(seed)
+        disk = store_disk(seed)
         file = opened(disk)
         during = []
         file.sync(100, 100, 7, lambda: during.append(read_synced(disk, "/store")))  # noqa: B023
@@ -85,7 +79,7 @@ def test_a_note_ends_the_doubt_about_the_newest_sync(disk: SimDisk) -> None:
 def test_whatever_power_loss_takes_the_record_before_the_last_is_there(seed: int) -> None:
     """Syncs, notes, and a crash in any of their steps: nothing that a sync promised is forgotten."""
     rng = random.Random(seed)
-    disk = disk_of(seed)
+    disk = store_disk(seed)
     file = opened(disk)
     disk.crash_at = disk.operations + rng.randint(1, 40)
     returned = begun = 0
