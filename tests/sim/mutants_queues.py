@@ -92,6 +92,27 @@ QUEUE_MUTANTS = (
         "tests/unit/rocketmq/store/test_promotion.py",
     ),
     Mutant(
+        "after power loss files are believed whosever they are",
+        STORE + "opening.py",
+        "            queue.distrust()\n",
+        "            pass\n",
+        "tests/unit/rocketmq/store/test_promotion.py",
+    ),
+    Mutant(
+        "units that are lost count as given though the log lost its end",
+        STORE + "consume_queue.py",
+        "again = min(physical, max(self.born, self.hole_physical())) if self.has_hole else physical",
+        "again = physical",
+        "tests/unit/rocketmq/store/test_promotion.py",
+    ),
+    Mutant(
+        "a rebuild ends where reput begins again",
+        STORE + "opening.py",
+        "stop = log.end if max(lasts, default=-1) >= reput.offset else reput.offset",
+        "stop = reput.offset",
+        "tests/unit/rocketmq/store/test_promotion.py",
+    ),
+    Mutant(
         "a promoted store whose queues are read is taken for a slave's",
         STORE + "opening.py",
         "synced.start > known.dispatched and",

@@ -94,6 +94,21 @@ class ConsumeQueue:
             start = max(self.first, lost[0].start // UNIT.size)
             self.open_hole(start, max(start, min(self.filled, lost[-1].start // UNIT.size + in_file)))
 
+    def distrust(self) -> None:
+        """After power loss: files may be those of a topic that was made anew, which the log lost, under the names of
+        the ones noted. What is not the queue's own is lost."""
+        in_file = self._files.file_bytes // UNIT.size
+        for file in tuple(self._files.files):
+            start = max(self.first, file.start // UNIT.size)
+            stop = end = min(file.start // UNIT.size + in_file, self.filled)
+            if self.has_hole and start < self.hole_next:
+                stop = min(end, self.hole_next)
+            last = self._last_message(start, stop - 1) if start < stop and not self.lacks(start) else None
+            if last is not None:
+                physical, size, _ = self.unit(last)
+                if size <= 0 or not self.born <= physical <= self.last_physical:
+                    self.open_hole(start, end)
+
     def learn_born(self) -> None:
         """A queue that nobody noted, or not since when it is there, begins with the first message that it has."""
         if self.born or self.first >= self.filled or self.lacks(self.first):
@@ -144,18 +159,21 @@ class ConsumeQueue:
             self.topic, self.queue_id, self.first, self.end, self.filled, start, self.last_physical, self.born
         )
 
-    def cut_behind(self, physical: int) -> None:
-        """The log lost its end: forget the units of records from ``physical`` on; ``blank_behind`` when it is noted."""
+    def cut_behind(self, physical: int) -> int:
+        """The log lost its end: forget the units of records from ``physical`` on; ``blank_behind`` when it is noted.
+
+        Returns from where the log is to be dispatched again: nobody knows how many of lost units were before that.
+        """
         self.born = min(self.born, physical)
         if self.last_physical < physical:
-            return
-        if self.has_hole:  # the log tells what comes back, and what does not
-            self.open_hole(self.hole_next, self.filled)
-            self.last_physical = physical - 1
-            return
+            return physical
+        again = min(physical, max(self.born, self.hole_physical())) if self.has_hole else physical
+        if self.has_hole:
+            self.filled, self.hole_next, self.hole_stop = self.hole_next, 0, 0
         self.first = self._files.first // UNIT.size
         self.filled = self._search(physical, None, self.first)
         self._settle(self._files.close)
+        return again
 
     def blank_behind(self) -> None:
         """What is on the disk behind the end was never durable; see ``FileQueue.blank``."""
@@ -292,12 +310,13 @@ class ConsumeQueue:
                 end -= 1
         return end
 
-    def _search(self, physical: int, log: CommitLog | None, low: int) -> int:
+    def _search(self, physical: int, log: CommitLog | None, low: int, high: int | None = None) -> int:
         """The first queue offset from ``low`` of a message not before ``physical``; ``log`` confirms those before.
+        Returns ``high``, or ``filled``, if there is none.
 
         Fillers may be anywhere, for a slave became master behind them: each counts as the message before it.
         """
-        high = self.filled
+        high = self.filled if high is None else high
         while low < high:
             middle = (low + high) // 2
             message = self._last_message(low, middle)
@@ -337,7 +356,7 @@ class ConsumeQueue:
         self.last_physical, self.born = -1, physical
 
     def forget_deleted(self, physical: int) -> bool:
-        """The topic was deleted at ``physical``, and made anew; whether that was unknown. A queue with a hole waits."""
+        """The topic was deleted at ``physical``, and made anew; whether that is news. What is behind a hole waits."""
         if physical <= max(self.born, 0):
             return False
         self.born = physical
@@ -345,11 +364,11 @@ class ConsumeQueue:
         return True
 
     def forget_before(self, physical: int) -> bool:
-        """The log begins at ``physical`` now; whether that changes ``first``. A queue with a hole waits."""
+        """The log begins at ``physical`` now; whether that changes ``first``. What is behind a hole waits."""
         with self._removing:
-            before = self.first
-            if not self.has_hole and before < self.filled:
-                self.first = max(before, self._search(physical, None, before))
+            before, whole = self.first, self.hole_next if self.has_hole else self.filled
+            if before < whole:
+                self.first = max(before, self._search(physical, None, before, whole))
             return self.first != before
 
     def detach_files(self, durable: int) -> bool:

@@ -78,7 +78,6 @@ class Opening:
                 "tally-queues damaged", directory=self._directory, reason=state_file.damage,
                 deletions_kept=len(known.deleted), effect="all queues are read; a deletion noted last may be forgotten",
             )  # fmt: skip
-        self._check_promotion(known)
         trusted = state_file.damage is None and self._is_trusted(known, sidecar.value)
         files = FileQueue(disk, self._roots[COMMIT_LOG], settings.commit_log_file_bytes, self._handles, mapped=True)
         files.load(tail=sidecar.value.synced if sidecar.value else None)
@@ -89,6 +88,11 @@ class Opening:
             disk, files, self._roots[CONSUME_QUEUES], settings.consume_queue_file_units * UNIT.size,
             sidecar, checkpoint.value, lost_from, clean=self._clean, events=self._events,
         )  # fmt: skip
+        if not recovered.start:
+            known.begun = 0  # power loss took the log that began there, and the next one may begin anywhere
+        elif synced is not None and recovered.start > synced.start and self._slave:
+            known.begun = recovered.start  # or it took the first file
+        self._check_promotion(known)
         mark_running(disk, self._directory)
         log = CommitLog(files, recovered.end, recovered.start, sidecar)
         queues = ConsumeQueues(
@@ -96,13 +100,15 @@ class Opening:
         )  # fmt: skip
         if trusted:
             dispatch_from = min(known.dispatched, log.end)
-            self._adopt(known, queues, index, log, dispatch_from)
+            dispatch_from = self._adopt(known, queues, index, log, dispatch_from)
         else:
             dispatch_from = self._read(known, queues, index, log, recovered, synced)
         self._promote(known, queues, log)
         reput = Reput(log, queues, index, self._events, dispatch_from)
         reput.deleted = dict(known.deleted)
         rebuild = self._rebuild(known, log, queues, index, reput)
+        if sidecar.value is not None and dispatch_from < sidecar.value.dispatched:  # first: see ``_is_trusted``
+            sidecar.note(dispatch_from, min(sidecar.value.border, dispatch_from))
         state_file.append(self._batch(known, queues, index, rebuild, log, dispatch_from))
         self._blank(state_file, queues)
         sidecar.note_queues(state_file.durable)
@@ -135,13 +141,17 @@ class Opening:
 
     def _adopt(
         self, known: QueueState, queues: ConsumeQueues, index: Index | None, log: CommitLog, dispatch_from: int
-    ) -> None:
+    ) -> int:
+        """From where records are to be dispatched."""
         # Nothing of a queue whose last message was deleted can be read any more.
         gone = [row for row in known.queues.values() if 0 <= row.last_physical < known.deleted.get(row.topic, 0)]
         known.forget(row.key for row in gone)
         queues.adopt(known.queues.values())
         for hole in known.holes:
             queues.of(hole.topic, hole.queue_id).open_hole(hole.next, hole.stop)
+        power_loss = not self._clean and known.epoch != self._disk.epoch()
+        for queue in queues if power_loss else ():
+            queue.distrust()
         interrupted = {(hole.topic, hole.queue_id) for hole in known.holes}
         for queue in queues:
             if (queue.topic, queue.queue_id) not in interrupted:  # else ``Rebuild`` asks the log
@@ -150,16 +160,16 @@ class Opening:
         for queue in queues:
             queue.forget_deleted(known.deleted.get(queue.topic, 0))  # noted, but not yet what it took
         lost = [queue for queue in queues if queue.last_physical >= log.end or queue.born > log.end]
-        for queue in lost:
-            queue.cut_behind(log.end)
-        unsettled = lost or (not self._clean and known.epoch != self._disk.epoch())
+        dispatch_from = max(log.first, min([dispatch_from, *[queue.cut_behind(log.end) for queue in lost]]))
+        unsettled = lost or power_loss
         known.epoch = "" if unsettled else self._disk.epoch()
         for queue in queues if log.first > known.log_first else lost:
-            queue.forget_before(log.first)
+            queue.forget_before(max(log.first, queue.born))
         if index is not None and known.index is not None:
             index.adopt(known.index, known.index_holes, dispatch_from)
         elif index is not None:
             index.load(dispatch_from, discard_after_ms=None)
+        return dispatch_from
 
     # By reading
 
@@ -233,7 +243,11 @@ class Opening:
                 starts.append(known.rebuilt if same else queue.hole_physical())
         starts += [file.lost.start for file in index.lost() if file.lost] if index is not None else []
         start = max(log.first, min(starts, default=reput.offset))
-        return Rebuild(log, queues, index, reput, self._events, start, reput.offset)
+        # Where reput begins earlier, units that are noted and lost are of later records, which it passes over.
+        lasts = [queue.last_physical for queue in queues if queue.has_hole]
+        lasts += [file.lost.stop - 1 for file in index.lost() if file.lost] if index is not None else []
+        stop = log.end if max(lasts, default=-1) >= reput.offset else reput.offset
+        return Rebuild(log, queues, index, reput, self._events, start, stop)
 
     def _blank(self, state_file: QueueStateFile, queues: ConsumeQueues) -> None:
         """What power loss left behind the ends of queues goes: nothing may take it for messages once the log has come

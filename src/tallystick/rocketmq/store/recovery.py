@@ -71,8 +71,9 @@ def recover_log(
         return _begin_anew(files, sidecar)
     dispatch_from = min(dispatch_from, end)
     start = known.start if known else 0
-    if end == files.first:  # of an original: it deleted all messages, and goes on here
-        start = end
+    if end == files.first or (known is not None and durable <= start < files.first):
+        # An original deleted all messages, and goes on here; or power loss took the first file, which was not synced.
+        start = files.first
     now = replace(
         known or Synced(), dispatched=dispatch_from, border=min(scan_from, dispatch_from), start=start,
         file_bytes=files.file_bytes,

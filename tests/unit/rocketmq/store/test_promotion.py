@@ -11,6 +11,7 @@ from tallystick.errors import UsageError
 from tallystick.rocketmq.store.values import GetStatus
 
 ENDS = {("Old", 0): 40, ("Topic", 0): 103}
+LOG = "/store/commitlog"
 
 
 def partial() -> tuple[Shelf, Shelf]:
@@ -237,3 +238,135 @@ def test_a_promoted_store_that_lost_the_end_of_tally_queues_goes_on_as_a_master(
     assert any(event.kind == "tally-queues damaged" for event in slave.events)
     assert slave.store.queue_range("Topic", 0)[1] == 103
     assert slave.send(b"newer", topic="Old")[0].queue_offset == 41
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_queue_that_began_anew_is_what_it_was_when_power_loss_takes_the_record_that_told_of_it(seed: int) -> None:
+    """Its files had the names of the old ones, and nothing was noted of them yet."""
+    master, slave = Shelf(), Shelf(seed=seed, slave=True)
+    old = [b"old%d" % number for number in range(21)]
+    master.send(*old)
+    end = master.store.end
+    master.store.delete_topics(["Topic"]).run()
+    master.send(*[b"new"] * 3)
+    slave.store.append_raw(0, bytes(master.store.slice(0, end)))
+    slave.settle()
+    slave.store.append_raw(end, bytes(master.store.slice(end, 4096)))
+    slave.store.reput()
+    assert slave.bodies() == [b"new"] * 3
+    slave.disk._inode(f"{LOG}/{0:020}").pending.clear()
+    slave.disk.power_loss()
+    slave.open()
+    while slave.store.rebuilding:
+        slave.store.rebuild()
+    assert (slave.store.end, slave.bodies()) == (end, old)
+    slave.store.append_raw(end, bytes(master.store.slice(end, 4096)))
+    slave.settle()
+    assert slave.bodies() == [b"new"] * 3
+
+
+@pytest.mark.parametrize(("lost", "seen"), [(320, 16), (0, 0)])
+def test_a_deletion_told_while_a_queue_is_built_again_hides_what_is_before_it(lost: int, seen: int) -> None:
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    master.send(*[b"old"] * 20)
+    master.store.delete_topics(["Topic"]).run()
+    master.store._queues.of("Topic", 0).advance(20)
+    master.store._appender.next_offsets["Topic", 0] = 20
+    master.send(*[b"new"] * 6)
+    slave.store.append_raw(0, bytes(master.store.slice(0, 4096)))
+    slave.settle()
+    slave.disk.kill()
+    slave.disk.unlink(f"/store/consumequeue/Topic/0/{lost:020}")
+    slave.open()
+    assert slave.bodies() == [b"old"] * seen
+    copy_deletions(master, slave)
+    assert slave.bodies() == []
+    while slave.store.rebuilding:
+        slave.store.rebuild()
+    assert (slave.bodies(), slave.store.queue_range("Topic", 0)) == ([b"new"] * 6, (20, 26))
+
+
+def test_a_deletion_told_late_holds_for_a_queue_whose_log_loses_its_end() -> None:
+    master, slave = made_anew(5)
+    copy_deletions(master, slave)
+    slave.settle()
+    end = slave.store.end
+    master.send(b"lost")
+    slave.store.append_raw(end, bytes(master.store.slice(end, 4096)))
+    slave.store.reput()
+    slave.store.maintain(slave.clock.ms)
+    slave.disk._inode(f"{LOG}/{0:020}").pending.clear()
+    slave.disk.power_loss()
+    slave.open()
+    assert (slave.store.end, slave.bodies()) == (end, [b"new"] * 6)
+
+
+def test_a_part_of_the_log_that_power_loss_took_as_a_whole_needs_no_ends() -> None:
+    master, slave = partial()
+    start = slave.store.first
+    lost = Shelf(seed=3, slave=True)
+    lost.store.append_raw(start, bytes(master.store.slice(start, 4096)))
+    lost.disk._inode(f"{LOG}/{start:020}").pending.clear()
+    lost.disk.power_loss()
+    lost.open()
+    assert (lost.store.first, lost.store.end) == (0, 0)
+    lost.store.append_raw(0, bytes(master.store.slice(0, 4096)))
+    promoted(lost)
+    assert lost.send(b"new", topic="Old")[0].queue_offset > 0
+
+
+def test_a_slave_that_lost_its_first_file_goes_on_behind_it_and_needs_the_ends() -> None:
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    numbers = [b"%03d" % number for number in range(100)]
+    master.send(*numbers)
+    for at in (0, 4096):
+        slave.store.append_raw(at, bytes(master.store.slice(at, 4096)))
+    slave.disk._inode(f"{LOG}/{0:020}").pending.clear()
+    slave.store._log.files.files[1].file.sync()
+    slave.disk.sync_dir(LOG)
+    slave.disk.unlink(f"{LOG}/{0:020}")
+    slave.disk.sync_dir(LOG)
+    slave.disk.power_loss()
+    slave.open()
+    assert (slave.store.first, slave.store.end, slave.store.reput_offset) == (4096, 8192, 8192)
+    messages = slave.read()
+    assert [message.stored_body for message in messages] == numbers[messages[0].queue_offset :][: len(messages)]
+    with pytest.raises(UsageError, match="never told where the master's queues end"):
+        promoted(slave)
+
+
+@pytest.mark.parametrize("lost", [("Topic", "Other"), ("Topic",)])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_queue_that_lost_a_file_and_then_its_logs_end_has_all_when_that_comes_again(
+    killed: bool, lost: tuple[str, ...]
+) -> None:
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    numbers = [b"%03d" % number for number in range(32)]
+    master.send(*numbers[:20])
+    master.send(b"other", topic="Other")
+    end = master.store.end
+    master.send(*numbers[20:])
+    slave.store.append_raw(0, bytes(master.store.slice(0, end)))
+    slave.settle()
+    slave.disk.kill()
+    for topic in lost:
+        slave.disk.unlink(f"/store/consumequeue/{topic}/0/{0:020}")
+    slave.open()
+    slave.store.append_raw(end, bytes(master.store.slice(end, 4096)))
+    slave.store.reput()
+    slave.store.maintain(slave.clock.ms)  # it notes more than power loss leaves of the log
+    slave.disk._inode(f"{LOG}/{0:020}").pending.clear()
+    slave.disk.power_loss()
+    slave.open()
+    assert slave.store.end == end
+    if killed:
+        slave.disk.kill()
+        slave.open()
+    slave.store.append_raw(end, bytes(master.store.slice(end, 4096)))
+    for _ in range(2):
+        slave.settle()
+        while slave.store.rebuilding:
+            slave.store.rebuild()
+        assert (slave.bodies(), slave.bodies("Other")) == (numbers, [b"other"])
+        slave.disk.kill()
+        slave.open()

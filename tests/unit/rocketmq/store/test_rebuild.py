@@ -395,6 +395,21 @@ def test_a_queue_of_which_nobody_knows_since_when_it_is_there_is_built_of_the_ne
     consistent(shelf)
 
 
+def test_a_queue_that_did_not_begin_anew_at_0_is_built_from_where_the_log_steps_back() -> None:
+    shelf = Shelf()
+    shelf.send(*FULL[:40])
+    shelf.store.delete_topics(["Topic"]).run()
+    shelf.store._appender.next_offsets["Topic", 0] = 7
+    shelf.send(*NEW)
+    shelf.store.close()
+    as_before(shelf)
+    remove(shelf.disk, f"{QUEUES}/Topic")
+    shelf.open()
+    rebuild(shelf)
+    assert (shelf.bodies(), shelf.read()[0].queue_offset) == (NEW, 7)
+    consistent(shelf)
+
+
 @pytest.mark.parametrize("reached", [0, 5])
 @pytest.mark.parametrize("lost", [f"{QUEUES}/Topic", f"{QUEUES}/Topic/0/{320:020}"])
 def test_a_hole_that_a_version_before_began_to_fill_with_old_messages_starts_over(lost: str, reached: int) -> None:
