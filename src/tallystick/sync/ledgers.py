@@ -101,8 +101,14 @@ class LedgerWriter:
 
     def __init__(self, loop: Loop, wrapped: writer.LedgerWriter) -> None:
         self._loop, self._writer = loop, wrapped
-        self.id = wrapped.id
-        self.max_payload_bytes = wrapped.max_payload_bytes
+
+    @property
+    def id(self) -> LedgerId:
+        return self._writer.id
+
+    @property
+    def max_payload_bytes(self) -> int:
+        return self._writer.max_payload_bytes
 
     @property
     def lac(self) -> EntryId:

@@ -50,7 +50,8 @@ class LedgerWriter:
 
     @property
     def _state(self) -> WriterState:
-        return self._session.state if self._session is not None else WriterState(*self._packed)
+        session = self._session  # looked at once: the blocking writer asks from other threads
+        return session.state if session is not None else WriterState(*self._packed)
 
     @property
     def id(self) -> LedgerId:
@@ -73,7 +74,8 @@ class LedgerWriter:
         Each confirmed entry is on an ack quorum all the same. The writer ends with NotEnoughBookies when its quorum
         could not be met for ``no_quorum_s``.
         """
-        return self._session.missing if self._session is not None else ()
+        session = self._session
+        return session.missing if session is not None else ()
 
     @property
     def metadata(self) -> LedgerMetadata:
@@ -167,7 +169,10 @@ class LedgerWriter:
         self._writers.ended(self)
 
     def __repr__(self) -> str:
-        state = "stopped" if self._failure is not None else "closed" if self._closing is not None else "open"
+        if self._state.failure is not None or (self._writers.closed and self._closing is None):
+            state = "stopped"
+        else:
+            state = "closed" if self._closing is not None else "open"
         return f"<LedgerWriter ledger={self.id} lac={self.lac} {state}>"
 
     async def __aenter__(self) -> Self:

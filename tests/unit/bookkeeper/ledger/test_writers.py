@@ -145,6 +145,7 @@ async def test_a_closed_client_stops_writers_without_a_session_too(cluster: Smal
     ids = [writer.id for writer in (first, second)]
     await client.close()
     for writer in (first, second):
+        assert "stopped" in repr(writer)
         with pytest.raises(BookieUnavailable, match="stopped"):
             await writer.append(b"y")
         with pytest.raises(BookieUnavailable, match="stopped"):
