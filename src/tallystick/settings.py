@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie.config import BookieSettings
-from tallystick.bookkeeper.metadata.uri import shared
+from tallystick.bookkeeper.metadata.uri import require_shared
 from tallystick.errors import UsageError
 from tallystick.runtime import keyfile
 from tallystick.runtime.keyfile import Key
@@ -36,7 +36,7 @@ def _one_folder(key: str, value: str) -> str:
 
 def _metadata_uri(key: str, value: str) -> str:
     try:
-        return shared(value)
+        return require_shared(value)
     except UsageError as error:
         raise UsageError(f"{key}: {error.message}", **error.fields) from error
 

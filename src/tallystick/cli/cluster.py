@@ -22,10 +22,10 @@ def init(
     import asyncio
 
     from tallystick.admin import cluster
-    from tallystick.bookkeeper.metadata.uri import shared
+    from tallystick.bookkeeper.metadata.uri import require_shared
     from tallystick.cli import output
 
-    instance = asyncio.run(cluster.init(shared(uri)))
+    instance = asyncio.run(cluster.init(require_shared(uri)))
     if json:
         output.json_line({"uri": uri, "instance_id": instance})
     else:

@@ -31,9 +31,9 @@ class Service:
     def resolve(self) -> str:
         """Raises UsageError when nothing says which cluster, and for one in memory."""
         from tallystick.admin.dev import find_uri
-        from tallystick.bookkeeper.metadata.uri import shared
+        from tallystick.bookkeeper.metadata.uri import require_shared
 
-        return shared(self.uri or find_uri())
+        return require_shared(self.uri or find_uri())
 
 
 @Parameter(name="*")

@@ -64,7 +64,7 @@ def parse(uri: str) -> MetadataUri:
     return SqliteUri(os.path.normpath(rest))
 
 
-def shared(uri: str) -> str:
+def require_shared(uri: str) -> str:
     """The URI itself, for a process that is not alone in its cluster. Raises UsageError for memory and for no URI."""
     if isinstance(parse(uri), MemoryUri):
         raise UsageError(f"memory:// lives in one process, and no other sees it: use {_SHARED}", uri=uri)

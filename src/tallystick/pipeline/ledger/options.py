@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tallystick.admin.dev import find_uri
-from tallystick.bookkeeper.metadata.uri import shared
+from tallystick.bookkeeper.metadata.uri import require_shared
 from tallystick.bookkeeper.wire.values import MAX_ID, LedgerId
 from tallystick.errors import UsageError
 from tallystick.pipeline.cuts import Limits
@@ -47,7 +47,7 @@ class LedgerOptions:
     def parse(cls, given: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> LedgerOptions:
         """From Spark's options. Raises UsageError."""
         values = OptionValues(given, OPTIONS).with_path("uri" if "://" in given.get("path", "") else "ledgers")
-        uri = shared(values.text("uri") or find_uri(environment))
+        uri = require_shared(values.text("uri") or find_uri(environment))
         first, last = values.integer("firstEntry", 0), values.integer("lastEntry", MAX_ID)
         return cls(
             uri=uri,

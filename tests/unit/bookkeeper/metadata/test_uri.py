@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tallystick.bookkeeper.metadata.open import open_driver
-from tallystick.bookkeeper.metadata.uri import MemoryUri, SqliteUri, ZooKeeperUri, parse, shared
+from tallystick.bookkeeper.metadata.uri import MemoryUri, SqliteUri, ZooKeeperUri, parse, require_shared
 from tallystick.errors import UsageError
 
 
@@ -29,13 +29,13 @@ def test_good_ones(uri, expected):
 
 @pytest.mark.parametrize("uri", ["sqlite:///m.db", "zk://one"])
 def test_what_other_processes_see_is_shared(uri):
-    assert shared(uri) == uri
+    assert require_shared(uri) == uri
 
 
 @pytest.mark.parametrize("uri", ["memory://x", "MEMORY://x", "memory:x", ""])
 def test_metadata_in_memory_is_not_shared(uri):
     with pytest.raises(UsageError, match="sqlite:///absolute/path"):
-        shared(uri)
+        require_shared(uri)
 
 
 def test_servers_as_kazoo_takes_them():
