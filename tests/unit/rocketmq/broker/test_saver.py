@@ -18,6 +18,7 @@ from tallystick.errors import DiskFull
 from tallystick.rocketmq.broker import saver as saver_module
 from tallystick.rocketmq.broker import slices
 from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, GROUPS, RESETS, TOPICS, ConfigFiles
+from tallystick.rocketmq.broker.resets import STRIDE
 from tallystick.rocketmq.broker.saver import Saver
 from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.wire import dialect
@@ -200,7 +201,7 @@ async def test_an_offset_that_is_set_on_purpose_is_on_the_disk_with_its_counter(
         broker._saver.when_saved(lambda error: done.set())
         await done.wait()
         assert on_disk(tmp_path, CONSUMER_OFFSETS)["offsetTable"] == {"T@G": {"0": 100}}
-        assert on_disk(tmp_path, RESETS)["counts"] == {"T@G": {"0": 1}}
+        assert on_disk(tmp_path, RESETS)["counts"] == {"T@G": {"0": STRIDE}}
 
 
 async def test_who_sets_an_offset_hears_when_the_offsets_cannot_be_saved(tmp_path: Path) -> None:
