@@ -66,6 +66,9 @@ class _Recovery:
         self._digest, self._key = Digest.of(began.value.digest_type, password), master_key(password)
         self._replicas = Replicas(context.bookies, ledger, self._core.striping, began.value.ensemble, self)
         self._found: dict[EntryId, tuple[EntryHeader, memoryview]] = {}
+        # Bookies that failed a write-back: of two that are listed and out of reach each would replace the other, again
+        # and again, in no time.
+        self._given_up: dict[BookieId, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._done: asyncio.Future[changes.Stored] = asyncio.get_running_loop().create_future()
 
@@ -147,8 +150,9 @@ class _Recovery:
     async def _change(self, wanted: add.Replace) -> None:
         for bookie in wanted.failed:
             self._placement.quarantine.add(bookie)
+            self._given_up[bookie] = None
         try:
-            ensemble = await self._placement.without(wanted.failed, self._core.write_ensemble)
+            ensemble = await self._placement.without(wanted.failed, self._core.write_ensemble, never=self._given_up)
         except NotEnoughBookies:
             self._emit("recovery goes on degraded", first=wanted.first, missing=wanted.failed)
             return self._perform(self._core.no_replacement())

@@ -42,14 +42,17 @@ class Placement:
         writable = sorted((await self._directory.current()).writable)
         return tuple(choose(self._random, writable, size, self.quarantine))
 
-    async def without(self, failed: Collection[BookieId], ensemble: Ensemble) -> Ensemble:
+    async def without(
+        self, failed: Collection[BookieId], ensemble: Ensemble, *, never: Collection[BookieId] = ()
+    ) -> Ensemble:
         """The ensemble with other bookies in the places of the failed ones, in as many as there are bookies for.
 
-        Raises NotEnoughBookies when there is not one, MetadataError.
+        ``never``: are not taken for that, though they are writable. Raises NotEnoughBookies when there is not one,
+        MetadataError.
         """
         places = [slot for slot, bookie in enumerate(ensemble) if bookie in failed]
         writable = sorted((await self._directory.current()).writable)
-        spare = [bookie for bookie in writable if bookie not in ensemble and bookie not in failed]
+        spare = [bookie for bookie in writable if bookie not in (*ensemble, *failed, *never)]
         if not spare:
             raise NotEnoughBookies("no other bookie can be had", failed=sorted(failed), available=len(writable))
         chosen = choose(self._random, spare, min(len(places), len(spare)), self.quarantine)

@@ -222,6 +222,19 @@ async def test_q14_a_write_back_without_quorum_stores_nothing(cluster: SmallClus
     assert (await cluster.driver.read_ledger(writer.id)).value.state is LedgerState.IN_RECOVERY
 
 
+@pytest.mark.rule("Q14", "P9")
+async def test_q14_a_bookie_that_failed_a_write_back_is_not_taken_again(cluster: SmallCluster) -> None:
+    writer = await left(cluster, 6, 3, 3, 3)
+    good = writer.metadata.ensemble[:2]
+    for name, bookie in cluster.bookies.items():
+        if name not in good:
+            bookie.misbehave = lambda request: v2.Code.IO_ERROR if isinstance(request, v2.Add) else None
+    async with asyncio.timeout(20):
+        with pytest.raises(RecoveryIncomplete, match="written back"):
+            await cluster.client().open_ledger(writer.id, recover=True)
+    assert cluster.kinds().count("recovery changed ensemble") == len(cluster.bookies) - 3, "once to each spare"
+
+
 @pytest.mark.rule("Q13")
 async def test_q13_an_empty_newest_fragment_does_not_reach_back(cluster: SmallCluster) -> None:
     """In the original's bug 2615 recovery read from entry 0 and stored a fragment below an existing one."""
