@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
+
 from tallystick.errors import BrokerError, RemoteProtocolError, RequestTimeout
 from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPage
 from tallystick.rocketmq.broker.offsets import Commit
@@ -88,7 +90,8 @@ class MasterTables:
             async for is_first, body in self.pages(OFFSETS):
                 page = dialect.read_as(bytes(body), OffsetPage, bounded=False)
                 if is_first:
-                    whole, resets = OffsetTable(page.version, {}), ResetTable(page.resets.floor, {})
+                    whole = OffsetTable(page.version, {})
+                    resets = msgspec.structs.replace(page.resets, counts={})
                 whole.offsets.update(page.offsets)
                 whole.pull_offsets.update(page.pull_offsets)
                 resets.counts.update(page.resets.counts)

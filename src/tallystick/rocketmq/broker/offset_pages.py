@@ -54,5 +54,5 @@ class OffsetPages:
         if first:
             page = OffsetPage(offsets.version, pull_offsets=entries)
         else:
-            page = OffsetPage(offsets.version, entries, resets=offsets.resets.of(entries))
+            page = OffsetPage(offsets.version, entries, resets=offsets.resets.of(entries, with_names=not start))
         return Page(dialect.write_strict(page), at)

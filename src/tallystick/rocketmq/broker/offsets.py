@@ -173,26 +173,29 @@ class Offsets:
         return sorted(self._committed.groups_of(topic))
 
     def forget_topic(self, topic: str) -> None:
-        self._forget([*self._committed.of_topic(topic), *self._others.of_topic(topic)])
+        if keys := self._forget([*self._committed.of_topic(topic), *self._others.of_topic(topic)]):
+            self.resets.forget_topic(topic, keys)
+            self._reset_done()
 
     def forget_group(self, group: str) -> None:
-        self._forget([*self._committed.of_group(group), *self._others.of_group(group)])
+        if keys := self._forget([*self._committed.of_group(group), *self._others.of_group(group)]):
+            self.resets.forget_group(group, keys)
+            self._reset_done()
 
-    def _forget(self, found: Iterable[str]) -> None:
-        keys = tuple(dict.fromkeys(found))
-        if not keys:
-            return
+    def _forget(self, twice: Iterable[str]) -> tuple[str, ...]:
+        """What there was of these keys."""
+        keys = tuple(dict.fromkeys(twice))
         for key in keys:
             self._count -= len(self._offsets.pop(key, ()))
             self._pulled_count -= len(self._pulled.pop(key, ()))
             self._own.pop(key, None)
             self._own_resets.pop(key, None)
-        self._committed.discard(keys)
-        self._others.discard(keys)
-        self.resets.forget(keys)
-        self.removals += 1
-        self.dirty = True
-        self._reset_done()
+        if keys:
+            self._committed.discard(keys)
+            self._others.discard(keys)
+            self.removals += 1
+            self.dirty = True
+        return keys
 
     def cut(self) -> list[Commit]:
         """When the log is recovered: no offset (of a slave: none of its own) is beyond its queue. What they were."""

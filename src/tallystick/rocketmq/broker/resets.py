@@ -10,8 +10,9 @@ later, so a master may lose a step that its slave has copied; what was committed
 the same, as its counter is the higher one. An operator's reset steps to the next multiple of ``STRIDE``: it is beyond
 any number of steps that were lost.
 
-Counters are kept in a file of ours, ``tallyResets.json``. Of topics and groups that are deleted they go too, and
-``floor``, below which no counter is, steps instead: so what comes again under the same name has other counters.
+Counters are kept in a file of ours, ``tallyResets.json``. Of a topic or group that is deleted they go too, and its name
+is kept with a counter beyond all of theirs: so what comes again under that name has other counters, and no other group
+is touched. Of very many names the older half goes, and ``floor``, below which no counter is, steps instead.
 """
 
 from __future__ import annotations
@@ -20,27 +21,42 @@ from collections.abc import Iterable
 
 import msgspec
 
+from tallystick.rocketmq.broker.offset_keys import split
 from tallystick.rocketmq.wire.values import Int32, Int64
 
 STRIDE = 1 << 20
+MAX_NAMES = 8192  # of deleted topics, and as many of deleted groups: a page of offsets has all of them
 
 
 class ResetTable(msgspec.Struct, frozen=True):
-    """tallyResets.json, and what of it a page of offsets needs: counters by ``topic@group`` and queue id."""
+    """tallyResets.json, and what of it a page of offsets needs: counters by ``topic@group`` and queue id.
+
+    ``topics`` and ``groups``: those that were deleted, the last one last, each with what no counter of it is below.
+    """
 
     floor: Int64 = 0
     counts: dict[str, dict[Int32, Int64]] = {}
+    topics: dict[str, Int64] = {}
+    groups: dict[str, Int64] = {}
 
 
 class Resets:
     """The counters. ``dirty`` tells the saver that they differ from what was last taken."""
 
     def __init__(self, saved: ResetTable | None = None) -> None:
-        self._floor, self._counts = (saved.floor, dict(saved.counts)) if saved is not None else (0, {})
+        saved = saved or ResetTable()
+        self._floor, self._counts = saved.floor, dict(saved.counts)
+        self._topics, self._groups = dict(saved.topics), dict(saved.groups)
         self.dirty = False
 
     def get(self, key: str, queue_id: int) -> int:
-        return max(self._floor, self._counts.get(key, {}).get(queue_id, 0))
+        topic, group = split(key)
+        return max(
+            self._floor,
+            self._topics.get(topic, 0),
+            self._groups.get(group, 0),
+            self._counts.get(key, {}).get(queue_id, 0),
+        )
 
     def stepped_since(self, key: str, queue_id: int, known: int) -> bool:
         """Whether the offset was set on purpose after the counter was ``known``."""
@@ -58,24 +74,38 @@ class Resets:
         self._counts.setdefault(key, {})[queue_id] = count
         self.dirty = True
 
-    def forget(self, keys: Iterable[str]) -> None:
-        """These are deleted; commits that were made to them count no more."""
-        gone = [self._counts.pop(key, {}) for key in keys]
-        self._floor = _beyond(max([self._floor, *(count for counts in gone for count in counts.values())]))
+    def forget_topic(self, topic: str, keys: Iterable[str]) -> None:
+        """It is deleted, and these keys of it; commits that were made to them count no more."""
+        self._forget(self._topics, topic, keys)
+
+    def forget_group(self, group: str, keys: Iterable[str]) -> None:
+        """As ``forget_topic``."""
+        self._forget(self._groups, group, keys)
+
+    def _forget(self, names: dict[str, int], name: str, keys: Iterable[str]) -> None:
+        highest = self._floor
+        for key in keys:
+            highest = max([highest, self.get(key, -1), *self._counts.pop(key, {}).values()])
+        highest = max(highest, names.pop(name, 0))
+        names[name] = _beyond(highest)  # the last one of them now
+        if len(names) > MAX_NAMES:
+            for old in list(names)[: MAX_NAMES // 2]:
+                self._floor = max(self._floor, names.pop(old))
         self.dirty = True
 
-    def of(self, keys: Iterable[str]) -> ResetTable:
-        """What a slave needs to know of some keys."""
-        return ResetTable(self._floor, {key: counts for key in keys if (counts := self._counts.get(key))})
+    def of(self, keys: Iterable[str], *, with_names: bool) -> ResetTable:
+        """What a slave needs to know of some keys, and once of the names of what was deleted."""
+        counts = {key: counts for key in keys if (counts := self._counts.get(key))}
+        return ResetTable(self._floor, counts, *((self._topics, self._groups) if with_names else ()))
 
     def table(self) -> ResetTable:
         """All, as it stands; not a copy."""
-        return ResetTable(self._floor, self._counts)
+        return ResetTable(self._floor, self._counts, self._topics, self._groups)
 
     def replace(self, table: ResetTable) -> None:
         """By the master's. The table is the slave's from now on."""
-        self.dirty = self.dirty or (table.floor, table.counts) != (self._floor, self._counts)
-        self._floor, self._counts = table.floor, table.counts
+        self.dirty = self.dirty or table != self.table()
+        self._floor, self._counts, self._topics, self._groups = table.floor, table.counts, table.topics, table.groups
 
 
 def _beyond(count: int) -> int:

@@ -306,6 +306,20 @@ def test_h13_what_was_deleted_and_made_again_has_no_commits_of_before(
     assert taken_from(at_slave, at_master) == []
 
 
+@pytest.mark.rule("H13")
+@pytest.mark.parametrize("forget", ["forget_topic", "forget_group"])
+def test_h13_a_deletion_at_the_master_leaves_the_commits_of_others_at_the_slave(
+    two: tuple[Offsets, Offsets], forget: str
+) -> None:
+    at_master, at_slave = two
+    at_master.commit("U", "other", 0, 5)
+    at_slave.replace(copy_of(at_master), at_master.resets.table())
+    at_slave.commit("T", "g", 0, 100)
+    getattr(at_master, forget)("U" if forget == "forget_topic" else "other")
+    assert taken_from(at_slave, at_master) == [True]
+    assert at_master.get("T", "g", 0) == 100
+
+
 def test_a_commit_of_a_slave_sets_nobody_back(two: tuple[Offsets, Offsets]) -> None:
     at_master, at_slave = two
     assert at_master.take(Commit("T", "g", 0, 40))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tallystick.rocketmq.broker.resets import STRIDE, Resets, ResetTable
+from tallystick.rocketmq.broker.resets import MAX_NAMES, STRIDE, Resets, ResetTable
 
 
 def test_counters_step_by_group_and_queue() -> None:
@@ -10,7 +10,7 @@ def test_counters_step_by_group_and_queue() -> None:
     resets.went_back("T@g", 0)
     assert (resets.get("T@g", 0), resets.get("T@g", 1), resets.get("U@g", 0)) == (2, 0, 0)
     assert resets.dirty
-    assert resets.of(["T@g", "U@g"]) == resets.table() == ResetTable(0, {"T@g": {0: 2}})
+    assert resets.of(["T@g", "U@g"], with_names=True) == resets.table() == ResetTable(0, {"T@g": {0: 2}})
 
 
 def test_an_operators_reset_is_beyond_all_steps_that_may_have_been_lost() -> None:
@@ -23,14 +23,29 @@ def test_an_operators_reset_is_beyond_all_steps_that_may_have_been_lost() -> Non
     assert resets.get("T@g", 0) == 2 * STRIDE
 
 
-def test_what_is_deleted_leaves_a_floor_that_no_counter_is_below() -> None:
-    resets = Resets(ResetTable(0, {"T@g": {0: 7}, "U@g": {0: 3, 1: 9}}))
-    resets.forget(["T@g", "never"])
-    assert (resets.get("T@g", 0), resets.get("U@g", 0), resets.get("U@g", 1)) == (STRIDE,) * 3
-    resets.went_back("U@g", 0)
-    assert resets.get("U@g", 0) == STRIDE + 1
-    resets.forget(["V@g"])
-    assert resets.get("T@g", 0) == 2 * STRIDE
+def test_what_is_deleted_has_counters_beyond_all_it_had_and_nothing_else_does() -> None:
+    resets = Resets(ResetTable(0, {"T@g": {0: 7, 1: STRIDE}, "U@g": {0: 3}, "U@h": {0: 4}}))
+    resets.forget_topic("T", ["T@g", "T@never"])
+    assert [resets.get(key, 0) for key in ("T@g", "T@new", "U@g", "U@h")] == [2 * STRIDE, 2 * STRIDE, 3, 4]
+    resets.went_back("T@g", 0)
+    assert (resets.get("T@g", 0), resets.get("T@g", 1)) == (2 * STRIDE + 1, 2 * STRIDE)
+    resets.forget_group("g", ["T@g", "U@g"])
+    assert [resets.get(key, 0) for key in ("T@g", "V@g", "U@h", "T@h")] == [3 * STRIDE, 3 * STRIDE, 4, 2 * STRIDE]
+    resets.forget_topic("T", ["T@h"])
+    assert resets.get("T@h", 0) == 3 * STRIDE
+
+
+def test_names_of_what_was_deleted_are_bounded_and_the_oldest_are_a_floor_for_all() -> None:
+    resets = Resets()
+    resets.forget_topic("first", ["first@g"])
+    for number in range(MAX_NAMES - 1):
+        resets.forget_topic(f"T{number}", [f"T{number}@g"])
+    assert (resets.get("first@g", 0), resets.get("other@g", 0)) == (STRIDE, 0)
+    resets.forget_topic("last", ["last@g"])
+    assert (resets.get("first@g", 0), resets.get("other@g", 0)) == (STRIDE, STRIDE)
+    assert len(resets.table().topics) == MAX_NAMES // 2 + 1 and "last" in resets.table().topics
+    resets.forget_topic("last", ["last@g"])
+    assert resets.get("last@g", 0) == 2 * STRIDE
 
 
 def test_a_slave_has_its_masters() -> None:
@@ -39,3 +54,5 @@ def test_a_slave_has_its_masters() -> None:
     assert not resets.dirty
     resets.replace(ResetTable(4, {"T@g": {0: 7}}))
     assert (resets.get("T@g", 0), resets.get("T@g", 1), resets.dirty) == (7, 4, True)
+    resets.replace(ResetTable(4, {"T@g": {0: 7}}, {"U": STRIDE}))
+    assert (resets.get("U@g", 0), resets.of(["T@g"], with_names=False)) == (STRIDE, ResetTable(4, {"T@g": {0: 7}}))
