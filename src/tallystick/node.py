@@ -24,7 +24,7 @@ from tallystick.runtime import open_files
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
 from tallystick.runtime.events import Event, Events
-from tallystick.runtime.log import log_listener, log_to_stderr
+from tallystick.runtime.log import log_listener, log_to_stderr, writable
 from tallystick.runtime.memory import keep_freed_memory
 from tallystick.runtime.network import TcpNetwork
 from tallystick.runtime.outside import Outside
@@ -135,7 +135,10 @@ async def _name_server(settings: NameServerSettings, outside: Outside) -> Server
 def _main(name: str, load: Callable[[], tuple[Start, Sequence[str]]], out: TextIO | None) -> int:
     try:
         start, ignored = load()
-        log_to_stderr(os.environ)  # standard output carries the ready line alone
+        log = log_to_stderr(os.environ)  # standard output carries the ready line alone
+    except TallyError as error:
+        return _explain(error)
+    try:
         if ignored:
             log_listener(name)(Event("settings change nothing here", {"keys": ", ".join(ignored)}))
         keep_freed_memory()
@@ -143,6 +146,8 @@ def _main(name: str, load: Callable[[], tuple[Start, Sequence[str]]], out: TextI
             return runner.run(_serve(name, start, out or sys.stdout))
     except TallyError as error:
         return _explain(error)
+    finally:
+        log.close()
 
 
 async def _serve(name: str, start: Start, out: TextIO) -> int:
@@ -171,8 +176,9 @@ def _shown(address: tuple[str, int]) -> str:
 
 
 def _explain(error: Exception) -> int:
-    """Say why the process ends; the exit code."""
-    print(f"error: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    """Say why the process ends, unless nobody reads that; the exit code."""
+    if writable(sys.stderr):
+        print(f"error: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
     return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 2)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -211,3 +213,27 @@ def test_a_wrong_level_is_a_wrong_setting(
     monkeypatch.setenv("TALLY_LOG_LEVEL", "loud")
     assert bookie_main(config, {}, io.StringIO()) == 1
     assert "TALLY_LOG_LEVEL" in capsys.readouterr().err
+
+
+def test_a_server_whose_lines_nobody_reads_serves_and_stops(config: str) -> None:
+    """Its stderr is a pipe that is full from the start."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(write, b"x" * 4096)
+    os.set_blocking(write, True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN, "bookie_main", config], stdout=subprocess.PIPE, stderr=write, text=True
+    )
+    os.close(write)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready bookie=b0")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()  # type: ignore[union-attr]  # it is a pipe
+        os.close(read)

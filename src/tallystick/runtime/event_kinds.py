@@ -123,6 +123,7 @@ _SERVERS = {
             "connection refused": "More connections than the bound; the newest is closed. Told once a while.",
             "disk full": "A write found no room: it waits or is refused until there is some.",
             "listening beyond this machine": "The server listens where others can reach it, without authentication.",
+            "log lines lost": "Nobody read this server's lines in time; so many were left out.",
             "not reached": "A server could not be connected to; it is tried again.",
             "peer broke the protocol": "The other side sent what the protocol does not allow.",
             "settings change nothing here": "Keys of the settings that this server does not know, or need not.",

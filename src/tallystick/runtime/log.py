@@ -6,8 +6,13 @@ event as text, its attribute ``event`` the ``Event``. As in every library nothin
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import queue
+import select
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TextIO
@@ -20,6 +25,8 @@ if TYPE_CHECKING:
     from structlog.typing import EventDict
 
 ROOT = "tallystick"
+MAX_WAITING = 10_000  # lines, a few megabytes
+CLOSE_S = 1.0
 LEVELS = ("debug", "info", "warning", "error")
 
 logging.getLogger(ROOT).addHandler(logging.NullHandler())
@@ -50,25 +57,99 @@ def log_listener(part: str = "") -> Callable[[Event], None]:
     logger = logging.getLogger(f"{ROOT}.{part}" if part else ROOT)
 
     def listen(event: Event) -> None:
-        logger.log(level_of(event.kind), "%s", event, extra={"event": event})
+        if logger.isEnabledFor(level_of(event.kind)):
+            logger.handle(_record(logger, event))
 
     return listen
 
 
-def log_to(stream: TextIO, settings: LogSettings, *, colors: bool) -> None:
-    """All of the process that is logged under ``tallystick``, as lines with their time (UTC)."""
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(_Rendered(settings.style, colors))
-    logger = logging.getLogger(ROOT)
-    logger.handlers = [handler]
-    logger.setLevel(settings.level.upper())
-    logger.propagate = False
+def _record(logger: logging.Logger, event: Event) -> logging.LogRecord:
+    return logger.makeRecord(logger.name, level_of(event.kind), "", 0, "%s", (event,), None, extra={"event": event})
 
 
-def log_to_stderr(environment: Mapping[str, str]) -> None:
+class Log:
+    """All that is logged under ``tallystick``, as lines with their time (UTC), by a thread: ``close`` it.
+
+    Whoever reads the lines may stop doing so. No event waits for that: lines beyond ``MAX_WAITING`` are lost, and
+    counted.
+    """
+
+    def __init__(self, write: Callable[[bytes], object], settings: LogSettings, *, colors: bool = False) -> None:
+        """``write`` may block, and is called on the thread alone."""
+        self._write = write
+        self._formatter = _Rendered(settings.style, colors)
+        self._waiting: queue.Queue[logging.LogRecord | None] = queue.Queue(MAX_WAITING)
+        self._lost = 0
+        self._ending = False
+        self._handler = _Handing(self._take)
+        logger = logging.getLogger(ROOT)
+        logger.handlers = [self._handler]
+        logger.setLevel(settings.level.upper())
+        logger.propagate = False
+        self._thread = threading.Thread(target=self._run, name="tallystick-log", daemon=True)
+        self._thread.start()
+
+    def close(self, within_s: float = CLOSE_S) -> None:
+        """Write what waits, as far as somebody reads it; take no more."""
+        logging.getLogger(ROOT).removeHandler(self._handler)
+        self._ending = True
+        with contextlib.suppress(queue.Full):  # then the thread sees for itself when nothing waits any more
+            self._waiting.put_nowait(None)
+        self._thread.join(within_s)
+
+    def _take(self, record: logging.LogRecord) -> None:
+        try:
+            self._waiting.put_nowait(record)
+        except queue.Full:
+            self._lost += 1
+
+    def _run(self) -> None:
+        while not (self._ending and self._waiting.empty()):
+            record = self._waiting.get()
+            if record is not None:
+                self._line(record)
+            if self._lost and self._waiting.qsize() < MAX_WAITING // 2:
+                lost, self._lost = self._lost, 0
+                event = Event("log lines lost", {"count": lost, "reason": "nobody read them in time"})
+                self._line(_record(logging.getLogger(ROOT), event))
+
+    def _line(self, record: logging.LogRecord) -> None:
+        try:
+            self._write(f"{self._formatter.format(record)}\n".encode(errors="backslashreplace"))
+        except Exception:  # the reader is gone, or a field cannot be shown: the lines after this one are tried
+            self._lost += 1
+
+
+class _Handing(logging.Handler):
+    """Hands records to another thread as they are."""
+
+    def __init__(self, take: Callable[[logging.LogRecord], None]) -> None:
+        super().__init__()
+        self._take = take
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._take(record)
+
+
+def log_to_stderr(environment: Mapping[str, str]) -> Log:
     """As ``TALLY_LOG_FORMAT`` and ``TALLY_LOG_LEVEL`` say; ``NO_COLOR`` is heard. Raises UsageError."""
     colors = sys.stderr.isatty() and not environment.get("NO_COLOR")
-    log_to(sys.stderr, LogSettings.of(environment), colors=colors)
+    return Log(_to_stderr, LogSettings.of(environment), colors=colors)
+
+
+def _to_stderr(line: bytes) -> None:
+    """Past Python's buffer, whose lock a writer that blocks would hold when the process ends."""
+    while line:
+        line = line[os.write(2, line) :]
+
+
+def writable(stream: TextIO, within_s: float = CLOSE_S) -> bool:
+    """Whether some lines can be written to it now without waiting for who reads them."""
+    try:
+        descriptor = stream.fileno()
+    except (OSError, ValueError):  # none: it is in memory
+        return True
+    return bool(select.select([], [descriptor], [], within_s)[1])
 
 
 class _Rendered(logging.Formatter):

@@ -6,24 +6,26 @@ import io
 import json
 import logging
 import re
+import threading
 
 import pytest
 
 from tallystick.errors import UsageError
 from tallystick.runtime.event_kinds import KINDS, level_of
 from tallystick.runtime.events import Event, Events
-from tallystick.runtime.log import LogSettings, log_listener, log_to
+from tallystick.runtime.log import MAX_WAITING, Log, LogSettings, log_listener
 
 pytestmark = pytest.mark.usefixtures("house_logger")
 
 
 def written(settings: LogSettings, *events: Event) -> str:
-    stream = io.StringIO()
-    log_to(stream, settings, colors=False)
+    lines = io.BytesIO()
+    log = Log(lines.write, settings)
     listen = log_listener("broker")
     for event in events:
         listen(event)
-    return stream.getvalue()
+    log.close(within_s=30)
+    return lines.getvalue().decode()
 
 
 CLOSED = Event("ledger closed", {"ledger": 3, "last_entry": 9})
@@ -74,10 +76,58 @@ def test_levels_leave_out_what_is_below(level: str, lines: int) -> None:
 
 
 def test_other_libraries_lines_go_their_own_way() -> None:
-    stream = io.StringIO()
-    log_to(stream, LogSettings(), colors=False)
+    lines = io.BytesIO()
+    log = Log(lines.write, LogSettings())
     logging.getLogger("kazoo").error("not ours")
-    assert stream.getvalue() == ""
+    log.close(within_s=30)
+    assert lines.getvalue() == b""
+
+
+class Reader:
+    """Of a pipe that is full, until it is ``read``."""
+
+    def __init__(self) -> None:
+        self.asked, self.go_on = threading.Event(), threading.Event()
+        self.lines: list[str] = []
+
+    def write(self, line: bytes) -> None:
+        self.asked.set()
+        self.go_on.wait(30)
+        self.lines.append(line.decode())
+
+
+def test_nobody_waits_for_a_reader_and_what_was_not_read_is_counted() -> None:
+    reader = Reader()
+    log = Log(reader.write, LogSettings(style="json"))
+    listen = log_listener()
+    listen(FAILED)
+    assert reader.asked.wait(30)
+    for _ in range(MAX_WAITING + 7):
+        listen(CLOSED)
+    log.close(within_s=0)  # as at the end of a process whose lines nobody reads: it does not wait
+    assert reader.lines == []
+    reader.go_on.set()
+    log.close(within_s=30)
+    kinds = [json.loads(line)["event"] for line in reader.lines]
+    assert kinds.count("ledger closed") == MAX_WAITING
+    lost = [json.loads(line) for line in reader.lines if "log lines lost" in line]
+    assert [line["count"] for line in lost] == [7]
+
+
+def test_a_line_that_cannot_be_written_stops_no_later_one() -> None:
+    lines: list[bytes] = []
+
+    def write(line: bytes) -> None:
+        if b"ledger=1" in line:
+            raise BrokenPipeError
+        lines.append(line)
+
+    log = Log(write, LogSettings())
+    listen = log_listener()
+    for ledger in (1, 2):
+        listen(Event("ledger closed", {"ledger": ledger}))
+    log.close(within_s=30)
+    assert [b"log lines lost" in line for line in lines] == [True, False]
 
 
 @pytest.mark.parametrize(
