@@ -30,7 +30,7 @@ from tallystick.sim.virtual.trace import Trace
 Program = Coroutine[Any, Any, None]
 
 CALM_S = 300.0  # in which all must come to its end
-MAX_TURNS = 400_000
+MAX_TURNS = 40_000
 
 
 def run(seed: int, *, keep_trace: bool = False) -> Outcome:

@@ -45,7 +45,7 @@ class Chaos:
             disk.crash_at = disk.operations + self._random.randint(1, MAX_OPERATIONS)
         elif what == "full disk":
             usage = disk.usage("/")
-            disk.capacity = usage.total - usage.free + self._random.choice((0, 4096, 16 * 1024))
+            disk.capacity = usage.total - usage.free + self._random.choice((0, 0, 4096))
         elif what == "stop":
             host.stop()
         elif what == "pause":

@@ -26,6 +26,7 @@ class BookPlan:
     begins: float
     pause_s: float  # between bursts, at most
     writer_end: str  # close | kill | idle
+    waits: bool  # for its last acknowledgement, before it closes
     tails: bool  # a reader follows it
     recoverers: tuple[float, ...]  # when each begins
     deleted: bool  # once it is closed
@@ -73,16 +74,19 @@ class ClusterPlan:
 
 
 def _book(rng: random.Random, storm_s: float) -> BookPlan:
+    begins = rng.random() * storm_s / 4
+    soon = begins + rng.random() * rng.choice((0.1, 1.0, storm_s))  # rivals are often there at the same time
     return BookPlan(
         shape=rng.choice(SHAPES),
         digest=rng.choice(("crc32c", "crc32", "mac", "dummy")),
         password=rng.choice((b"", b"secret")),
         entries=rng.choice((1, 3, 10, 30, 80)),
         largest=rng.choice((0, 20, 20, 200, 3000)),
-        begins=rng.random() * storm_s / 4,
+        begins=begins,
         pause_s=rng.choice((0.0, 0.02, storm_s / 10)),
         writer_end=rng.choice(("close", "close", "kill", "idle")),
+        waits=rng.random() < 0.5,
         tails=rng.random() < 0.5,
-        recoverers=tuple(rng.random() * storm_s for _ in range(rng.choice((0, 1, 1, 2)))),
+        recoverers=tuple(soon + rng.random() * rng.choice((0.05, 2.0)) for _ in range(rng.choice((0, 1, 1, 2)))),
         deleted=rng.random() < 0.25,
     )

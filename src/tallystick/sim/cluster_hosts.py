@@ -107,7 +107,8 @@ class BookieHost:
     def stop(self) -> None:
         """Ask the bookie to stop in order; it starts again a while later."""
         if self.process is not None and self.bookie is not None:
-            self.process.start(self._stop(self.process, self.bookie))
+            bookie, self.bookie = self.bookie, None
+            self.process.start(self._stop(self.process, bookie))
 
     async def _stop(self, process: Process, bookie: Bookie) -> None:
         await bookie.stop()
@@ -164,7 +165,7 @@ class ClientHost:
         world = self._world
         client = BookKeeper(
             world.service.connect(self.process), world.fabric.network(self.process), world.clock, world.chance(),
-            CLIENT, world.events(self.name),
+            CLIENT, world.events(self.name, world.judge.heard),
         )  # fmt: skip
         async with client:
             await work(client)
