@@ -14,6 +14,7 @@ import tallystick.errors
 from sim.mutants import MUTANTS, Mutant
 from sim.mutants_ha import HA_MUTANTS
 from sim.mutants_queues import QUEUE_MUTANTS
+from sim.mutants_shells import SHELL_MUTANTS
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(tallystick.errors.__file__).parent
@@ -22,8 +23,8 @@ SIM = (
     "sys.exit({2} if run_many(tier.run, range({1}), stop_at=1).failed else 0)"
 )
 FOUND = 3  # a broken promise; 1 would also be any exception
-TIERS = {"sim": "cores", "sim ha": "ha", "sim metadata": "metadata", "sim storage": "storage"}
-ALL = (*MUTANTS, *HA_MUTANTS, *QUEUE_MUTANTS)
+TIERS = {"sim": "cores", "sim cluster": "cluster", "sim ha": "ha", "sim metadata": "metadata", "sim storage": "storage"}
+ALL = (*MUTANTS, *HA_MUTANTS, *QUEUE_MUTANTS, *SHELL_MUTANTS)
 
 
 def killed(mutant: Mutant, folder: Path) -> bool:

@@ -1,0 +1,167 @@
+"""Bugs planted in shells: what the cores alone cannot show, whole clients and bookies must."""
+
+from __future__ import annotations
+
+from sim.mutants import BOOKIE, LEDGER, Mutant
+
+
+def _planted(name: str, module: str, old: str, new: str, schedules: int = 100) -> Mutant:
+    return Mutant(name, module, old, new, killer="sim cluster", schedules=schedules)
+
+
+SHELL_MUTANTS = (
+    _planted(
+        "what a rival closed is closed again (P3)",
+        LEDGER + "changes.py",
+        (
+            "        if stored.is_closed:\n"
+            "            return None\n"
+            "        if stored.state is not LedgerState.IN_RECOVERY or "
+        ),
+        "        if ",
+    ),
+    _planted(
+        "a writer closes a ledger that another client recovers (P2)",
+        LEDGER + "changes.py",
+        "        _require_open(ledger, stored)\n        return stored.closed(last_entry, length)",
+        "        return stored.closed(last_entry, length)",
+        schedules=300,
+    ),
+    _planted(
+        "a change whose answer was lost is taken for made (P3)",
+        LEDGER + "changes.py",
+        "if lost and _is_made(wanted, found.value):",
+        "if lost:",
+        schedules=300,
+    ),
+    _planted(
+        "the fragments of a recovery are not stored (P7)",
+        LEDGER + "changes.py",
+        "        for fragment in fragments:\n            stored =",
+        "        for fragment in ():\n            stored =",
+    ),
+    _planted(
+        "a new fragment begins one entry late (P8)",
+        LEDGER + "changes.py",
+        "return stored.with_fragment(first, await",
+        "return stored.with_fragment(first + 1, await",
+    ),
+    _planted(
+        "a new bookie in a place gets no channel of its own (P1)",
+        LEDGER + "replicas.py",
+        "*self._ensemble[slot + 1 :])\n                self.resume(slot)",
+        "*self._ensemble[slot + 1 :])",
+    ),
+    _planted(
+        "only what was sent last is sent again (P9)",
+        LEDGER + "replicas.py",
+        "        for kept in self._kept:\n            low, high",
+        "        for kept in list(self._kept)[-1:]:\n            low, high",
+    ),
+    _planted(
+        "frames are dropped with the first of them confirmed (P9)",
+        LEDGER + "replicas.py",
+        "if kept.first + len(kept.frames) - 1 > lac:",
+        "if kept.first > lac:",
+    ),
+    _planted(
+        "what a connection owes when it ends is nobody's (P9)",
+        LEDGER + "link.py",
+        "        self._fail(unanswered, lambda: BookieUnavailable(reason, bookie=self.bookie))",
+        "        unanswered.entries.clear()",
+    ),
+    _planted(
+        "the beginning of a frame is lost between two reads (P9)",
+        LEDGER + "link.py",
+        "        self._filled = rest\n",
+        "        self._filled = 0\n",
+    ),
+    _planted(
+        "a bookie that does not answer a recovery says no (Q15, P2)",
+        LEDGER + "open.py",
+        "return Answer.UNKNOWN, str(error), None, nothing",
+        "return Answer.NO, str(error), None, nothing",
+    ),
+    _planted(
+        "a recovery counts what it writes back twice (P3)",
+        LEDGER + "open.py",
+        "header.length - len(payload),",
+        "header.length,",
+    ),
+    _planted(
+        "a bookie that failed a write-back is taken again (P9)",
+        LEDGER + "open.py",
+        ", never=self._given_up",
+        "",
+        schedules=200,
+    ),
+    _planted(
+        "answers do not wait for their commit (P1)",
+        BOOKIE + "committer.py",
+        "        self._busy = True\n        commit =",
+        ("        self._deliver(held)\n        held = {}\n        self._busy = True\n        commit ="),
+    ),
+    _planted(
+        "a session answers what is not durable (P1)",
+        BOOKIE + "session.py",
+        "            self._around.committer.hold(self, served.when_durable)\n        for ledger",
+        "            self._write(served.when_durable, served.durable_size)\n        for ledger",
+    ),
+    _planted(
+        "a commit without space is taken for written (P1)",
+        BOOKIE + "committer.py",
+        "                self._retry = self._loop.call_later(RETRY_S, self._write, commit, held)\n",
+        "                self._finish(held)\n",
+        schedules=400,
+    ),
+    _planted(
+        "what came during a commit is never committed (P9)",
+        BOOKIE + "committer.py",
+        ("        if self._waiting or self._storage.staged:\n            self._start()\n"),
+        "",
+    ),
+    _planted(
+        "collection deletes what is stored, whatever was proven (P8)",
+        BOOKIE + "upkeep.py",
+        "begin_collect(gone(), again)",
+        "begin_collect(self._storage.ledger_ids(), again)",
+    ),
+    _planted(
+        "a listing that may have been changed is taken for unchanged (P9)",
+        BOOKIE + "upkeep.py",
+        "            self._shown = None\n",
+        "",
+        schedules=300,
+    ),
+    _planted(
+        "a reader goes as far as bookies have entries (Q6, P5)",
+        LEDGER + "lac.py",
+        "    return header.lac\n",
+        "    return header.entry\n",
+    ),
+    _planted(
+        "a ledger that is closed while it is opened stays open for its reader (P9)",
+        LEDGER + "reader.py",
+        "        reader._changed.set()  # what",
+        "        # what",
+        schedules=200,
+    ),
+    _planted(
+        "an entry is acknowledged with the one before it (P4)",
+        LEDGER + "pending.py",
+        "while waiting and waiting[0][0] <= lac:",
+        "while waiting and waiting[0][0] <= lac + 1:",
+    ),
+    _planted(
+        "a close waits for nothing that is under way (P2)",
+        LEDGER + "writer.py",
+        "                await session.confirmed()\n",
+        "                pass\n",
+    ),
+    _planted(
+        "an entry says that the one before it was confirmed (P5)",
+        LEDGER + "add_session.py",
+        "run.first, self._core.lac, self._sent_length",
+        "run.first, run.first - 1, self._sent_length",
+    ),
+)
