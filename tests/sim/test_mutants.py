@@ -61,4 +61,5 @@ def test_mutant_is_killed(mutant: Mutant, tmp_path: Path) -> None:
 
 def test_there_are_enough_mutants() -> None:
     assert len(MUTANTS) >= 12 and len(HA_MUTANTS) >= 10 and len(QUEUE_MUTANTS) >= 10
+    assert len(SHELL_MUTANTS) >= 20
     assert len({mutant.name for mutant in ALL}) == len(ALL)
