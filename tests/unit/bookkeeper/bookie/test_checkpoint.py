@@ -1,4 +1,5 @@
-"""What a checkpoint wrote goes into the index in parts, and is read from memory until all of it is there."""
+"""What a checkpoint wrote goes into the index in parts, and is read from memory until all of it is there; when one is
+due."""
 
 from __future__ import annotations
 
@@ -45,3 +46,11 @@ def test_a_checkpoint_that_was_left_before_all_was_in_the_index_is_done_again(mo
     for check in (lambda: None, store.restart):
         check()
         assert all(store.has(ledger, entry) for ledger in range(10) for entry in range(2))
+
+
+def test_a_commit_that_is_longer_than_the_journal_may_be_needs_one_checkpoint() -> None:
+    store = Store()
+    store.fill(5, range(4), bytes(store.settings.journal_bytes // 3))
+    assert store.storage.checkpoint_due
+    store.storage.checkpoint()
+    assert store.storage.stats().journal_bytes >= store.settings.journal_bytes and not store.storage.checkpoint_due
