@@ -18,7 +18,7 @@ from support.message_stores import SMALL, Shelf
 from tallystick.codec.records import scan_records
 from tallystick.errors import UsageError
 from tallystick.rocketmq.store.handles import LEAST
-from tallystick.sim.disk import Crashed, SimDisk, SimFile, _apply_write
+from tallystick.sim.disk import Crashed, SimDisk, _apply_write
 
 SETTINGS = replace(SMALL, max_open_files=LEAST, consume_queue_file_units=8)
 TOPICS, QUEUES = ("A", "B", "C"), (0, 1)
@@ -31,29 +31,12 @@ Queue = tuple[str, int]
 Message = tuple[int, int, bytes]  # queue offset, physical offset, body
 
 
-class CountingDisk(SimDisk):
-    """Knows which files are open. Power loss leaves no hole in the log: headers have no checksum."""
+class WholeHeaders(SimDisk):
+    """Power loss leaves no hole in the log: headers have no checksum."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)
         self.losses = random.Random(0)  # not the schedule's: a seed that failed before goes on as it did
-        self.open_files: set[SimFile] = set()
-
-    def open(self, path: str, *, create: bool = False, direct: bool = False, durable: bool = False) -> SimFile:
-        file = super().open(path, create=create, direct=direct, durable=durable)
-        self.open_files.add(file)
-        close = file.close
-
-        def closed() -> None:
-            self.open_files.discard(file)
-            close()
-
-        file.close = closed  # type: ignore[method-assign]  # of this one file
-        return file
-
-    def kill(self) -> None:
-        super().kill()
-        self.open_files.clear()
 
     def power_loss(self) -> None:
         for path, inode in self._names.items():
@@ -78,7 +61,7 @@ class Node(Shelf):
         self.told: dict[Queue, int] = {}
         self.ends_known = False
         self.unlinks: list[Callable[[], None]] = []
-        super().__init__(SETTINGS, rng.randrange(1 << 30), slave=slave, disk=CountingDisk(rng))
+        super().__init__(SETTINGS, rng.randrange(1 << 30), slave=slave, disk=WholeHeaders(rng))
 
     def again(self, *, slave: bool | None = None) -> None:
         """Open it after a crash; opening may crash too."""
@@ -148,7 +131,7 @@ class Node(Shelf):
 
     def budgets(self) -> None:
         disk, parts = self.disk, self.store._parts
-        assert isinstance(disk, CountingDisk)
+        assert isinstance(disk, WholeHeaders)
         assert len(disk.open_files) <= SETTINGS.max_open_files + BESIDE, [file._path for file in disk.open_files]
         held = [queue._files._held for queue in parts.queues]
         assert sum(len(run[1]) for run in held if run is not None) <= MOST_HELD * len(held)

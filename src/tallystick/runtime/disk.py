@@ -152,6 +152,9 @@ def _storage_error(action: str, path: str, error: OSError) -> StorageError:
     return kind(f"cannot {action}: {error.strerror}", path=path)
 
 
+_CLOSED = 2**31 - 1  # no process has it: every call refuses it
+
+
 class _OsFile:
     def __init__(self, path: str, fd: int) -> None:
         self._path, self._fd = path, fd
@@ -207,7 +210,10 @@ class _OsFile:
             return memoryview(mmap.mmap(self._fd, 0, prot=mmap.PROT_READ))
 
     def close(self) -> None:
-        os.close(self._fd)
+        """Once: a number that was closed may be somebody else's file by now."""
+        fd, self._fd = self._fd, _CLOSED
+        if fd != _CLOSED:
+            os.close(fd)
 
 
 class _Staging(threading.local):
@@ -247,7 +253,9 @@ class _DirectFile(_OsFile):
 
     def close(self) -> None:
         super().close()
-        os.close(self._direct_fd)
+        fd, self._direct_fd = self._direct_fd, _CLOSED
+        if fd != _CLOSED:
+            os.close(fd)
 
 
 class OsDisk:

@@ -82,16 +82,17 @@ def _apply_name(names: dict[str, _Node], change: _Link | _Unlink) -> None:
 
 
 class SimFile:
-    """A file opened before the last crash is dead: every use of it raises Crashed."""
+    """A file opened before the last crash is dead: every use of it raises Crashed. Using a closed one is a bug."""
 
     def __init__(self, disk: SimDisk, path: str, inode: _Inode, direct: bool, durable: bool) -> None:
         self._disk, self._path, self._inode, self._life = disk, path, inode, disk.life
         self._direct, self._durable = direct, durable
+        disk.open_files.add(self)
 
     def write(self, buffers: Sequence[Buffer], offset: int) -> int:
         data = b"".join(bytes(buffer) for buffer in buffers)
         assert not (self._direct and (offset % BLOCK_BYTES or len(data) % BLOCK_BYTES)), "a direct write of half blocks"
-        cut = self._disk.enter("write", self._path, self._life)
+        cut = self._enter("write")
         room = self._disk.room_for(self._inode, offset + len(data))
         kept = data[: len(data) - room] if room else data
         if cut:
@@ -108,13 +109,13 @@ class SimFile:
         return len(data)
 
     def read(self, size: int, offset: int) -> bytes:
-        if self._disk.enter("read", self._path, self._life):
+        if self._enter("read"):
             self._disk.stop()
         return bytes(self._inode.cached[offset : offset + size])
 
     def sync(self) -> None:
         try:
-            cut = self._disk.enter("sync", self._path, self._life)
+            cut = self._enter("sync")
         except StorageError:
             self._inode.pending.clear()  # the kernel calls the pages clean although the disk never had them
             raise
@@ -125,16 +126,17 @@ class SimFile:
         self._inode.pending.clear()
 
     def size(self) -> int:
+        self._require_open()
         return len(self._inode.cached)
 
     def truncate(self, size: int) -> None:
-        if self._disk.enter("truncate", self._path, self._life):
+        if self._enter("truncate"):
             self._disk.stop()
         _apply_write(self._inode.cached, _Truncate(size))
         self._inode.pending.append(_Truncate(size))
 
     def allocate(self, size: int) -> None:
-        if self._disk.enter("allocate", self._path, self._life):
+        if self._enter("allocate"):
             self._disk.stop()
         if self._disk.room_for(self._inode, size):
             raise DiskFull("cannot allocate: no space left on the simulated disk", path=self._path)
@@ -143,12 +145,22 @@ class SimFile:
             self._inode.pending.append(_Truncate(size))
 
     def map(self) -> memoryview:
-        if self._disk.enter("map", self._path, self._life):
+        if self._enter("map"):
             self._disk.stop()
         return memoryview(self._inode.cached).toreadonly()
 
     def close(self) -> None:
-        """Closing writes nothing."""
+        """Closing writes nothing. Of a closed file it does nothing."""
+        self._disk.open_files.discard(self)
+
+    def _enter(self, operation: str) -> bool:
+        cut = self._disk.enter(operation, self._path, self._life)
+        self._require_open()
+        return cut
+
+    def _require_open(self) -> None:
+        """The real one's descriptor may be another file's by now."""
+        assert self in self._disk.open_files or self._life != self._disk.life, f"{self._path} is used after its close"
 
 
 class _InTurn:
@@ -195,6 +207,7 @@ class SimDisk:
         self._pending: dict[str, list[_Link | _Unlink]] = {}
         self._inodes: list[_Inode] = []
         self._locks: dict[str, _FolderLock] = {}
+        self.open_files: set[SimFile] = set()
 
     # What happens to it.
 
@@ -203,6 +216,7 @@ class SimDisk:
         self.life += 1
         self._stopped, self.crash_at = False, None
         self._locks.clear()
+        self.open_files.clear()
         for inode in self._inodes:
             inode.cached = bytearray(inode.cached)  # what it mapped is its own no more
 
@@ -337,7 +351,9 @@ class SimDisk:
 
     def sync_all(self, path: str) -> None:
         for inode in self._inodes:
-            SimFile(self, path, inode, False, False).sync()
+            file = SimFile(self, path, inode, False, False)
+            file.sync()
+            file.close()
         for folder in tuple(self._pending):
             self.sync_dir(folder)
 

@@ -63,3 +63,16 @@ def test_a_durable_file_reads_as_it_was_written(tmp_path: Path, direct: bool) ->
     file.write([b"c" * BLOCK_BYTES], BLOCK_BYTES)
     assert file.read(3 * BLOCK_BYTES, 0) == b"a" * BLOCK_BYTES + b"c" * BLOCK_BYTES
     file.close()
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_a_second_close_closes_nobody_elses_file(tmp_path: Path, direct: bool) -> None:
+    file = OsDisk().open(str(tmp_path / "file"), create=True, direct=direct)
+    file.close()
+    theirs = [os.open(tmp_path / "theirs", os.O_RDWR | os.O_CREAT) for _ in range(2)]  # they get the free numbers
+    file.close()
+    with pytest.raises(StorageError, match="Bad file descriptor"):
+        file.sync()
+    for descriptor in theirs:
+        assert os.write(descriptor, b"x") == 1
+        os.close(descriptor)

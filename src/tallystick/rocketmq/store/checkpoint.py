@@ -70,10 +70,12 @@ def mark_running(disk: Disk, directory: str) -> None:
     """From now on a process that does not stop in order leaves a trace."""
     file = disk.open(os.path.join(directory, ABORT), create=True)
     pid = str(os.getpid()).encode()
-    file.write([pid], 0)
-    file.truncate(len(pid))
-    file.sync()
-    file.close()
+    try:
+        file.write([pid], 0)
+        file.truncate(len(pid))
+        file.sync()
+    finally:
+        file.close()
     disk.sync_dir(directory)
 
 

@@ -232,11 +232,15 @@ class QueueStateFile:
     def _replace(self, payload: bytes) -> None:
         temporary = self._path + ".new"
         file = self._disk.open(temporary, create=True)
-        file.truncate(0)
-        file.write([_frame(payload), payload], 0)
-        file.sync()
-        self._disk.rename(temporary, self._path)
-        self._disk.sync_dir(os.path.dirname(self._path))
+        try:
+            file.truncate(0)
+            file.write([_frame(payload), payload], 0)
+            file.sync()
+            self._disk.rename(temporary, self._path)
+            self._disk.sync_dir(os.path.dirname(self._path))
+        except BaseException:  # a full disk is tried again each second
+            file.close()
+            raise
         self.close()
         self._file, self._size = file, _FRAME.size + len(payload)
         self._whole_bytes = self._size

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from support.message_stores import ROOT, Shelf
+from tallystick.errors import DiskFull
 from tallystick.rocketmq.store.queue_state import Hole, QueueRow, QueueState, QueueStateFile, read_queue_state
 from tallystick.rocketmq.store.synced import read_synced
 from tallystick.sim.disk import SimDisk
@@ -162,3 +163,19 @@ def test_a_file_that_begins_as_the_one_before_is_another_one() -> None:
     again.append(state().whole())
     assert again.durable[1] < noted[1]
     assert QueueStateFile(disk, ROOT, noted).damage is None
+
+
+def test_a_file_that_cannot_be_replaced_for_lack_of_room_is_not_left_open() -> None:
+    disk = SimDisk(random.Random(1))
+    disk.makedirs("/store")
+    file = QueueStateFile(disk, "/store")
+    before = set(disk.open_files)
+
+    def full(operation: str, path: str) -> DiskFull | None:
+        return DiskFull("no space left", path=path) if operation in ("write", "sync", "rename") else None
+
+    disk.fault = full
+    for _ in range(3):
+        with pytest.raises(DiskFull):
+            file.append(state().whole())
+    assert disk.open_files == before
