@@ -16,9 +16,11 @@ older copy. They are *ahead*: not deleted, however long they lack, until an oper
 again, and known as that across restarts, since creations go on. Also when their id is given to another ledger.
 
 A run that would delete much at once (``large_count`` ledgers *and* ``large_share`` of all) waits: the same ledgers must
-lack for ``patience_s``, or an operator says so. Time counts from one proof to the next by the clock of the process, and
-what has passed is kept across restarts (``Waiting.encode``): a wall clock that jumps ends no wait, and a bookie that is
-restarted every day does not wait for ever. (The original's ScanAndCompareGarbageCollector believes one listing.)
+lack for ``patience_s``, or an operator says so. Ledgers without an entry count on neither side and do not wait: anybody
+can invent and fence them, and what is given up is remembered as deleted, so their adds are refused as before. Time
+counts from one proof to the next by the clock of the process, and what has passed is kept across restarts
+(``Waiting.encode``): a wall clock that jumps ends no wait, and a bookie that is restarted every day does not wait for
+ever. (The original's ScanAndCompareGarbageCollector believes one listing.)
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.metadata.driver import Creation, Moment, Record
@@ -151,9 +153,13 @@ class Waiting:
 class GarbageCore:
     """See the module. One run at a time: ``begin``, then what the actions say, up to Finish."""
 
-    def __init__(self, rules: GarbageRules, instance: str, waiting: Waiting | None = None) -> None:
-        """``instance``: of the bookie's cookie; ``waiting``: of an earlier process."""
-        self._rules, self._instance = rules, instance
+    def __init__(
+        self, rules: GarbageRules, instance: str, has_entries: Callable[[LedgerId], bool],
+        waiting: Waiting | None = None,
+    ) -> None:  # fmt: skip
+        """``instance``: of the bookie's cookie; ``has_entries``: an entry of the ledger is stored; ``waiting``: of an
+        earlier process."""
+        self._rules, self._instance, self._has_entries = rules, instance, has_entries
         known = waiting is not None and waiting.instance == instance
         self.waiting = waiting if waiting is not None and known else Waiting(instance)
         self._proven_at: float | None = None  # when a run of this process last ended with a proof
@@ -257,13 +263,20 @@ class GarbageCore:
             gone = array("q", [ledger for ledger in self._missing if ledger not in ahead])
         elapsed_s = 0.0 if self._proven_at is None else now - self._proven_at
         self._proven_at = now
-        large = len(gone) > self._rules.large_count and len(gone) > self._rules.large_share * len(self._stored)
-        if self._override or not large:
+        held = array("q", [ledger for ledger in gone if self._has_entries(ledger)])
+        if self._override or not self._large(len(held)):
             self.waiting.groups = []
             if self._override:
                 self.waiting.ahead = {}
             return Finish(tuple(gone), ahead=len(self.waiting.ahead))
-        self.waiting.proven(gone, elapsed_s)
-        delete = tuple(sorted(self.waiting.due(self._rules.patience_s)))
+        self.waiting.proven(held, elapsed_s)
+        bare = set(gone).difference(held)
+        delete = tuple(sorted(bare.union(self.waiting.due(self._rules.patience_s))))
         waits_s = max(0.0, self._rules.patience_s - self.waiting.longest_s) if self.waiting.groups else 0.0
         return Finish(delete, self.waiting.count, waits_s, ahead=len(ahead))
+
+    def _large(self, count: int) -> bool:
+        """Whether so many ledgers with entries are too many to be deleted at once."""
+        if count <= self._rules.large_count:
+            return False
+        return count > self._rules.large_share * sum(map(self._has_entries, self._stored))

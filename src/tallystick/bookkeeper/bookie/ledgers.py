@@ -287,12 +287,14 @@ class Ledgers:
         """The deleted ledgers to remember: none that exists again or that nobody asked for since ``oldest_ms``.
 
         But each whose adds a replay from ``mark`` would still find: they would come back in a new ledger with this id.
+        Of more than ``most`` those go first whose metadata nobody ever saw: anybody can invent and fence them.
         """
         due = {ledger: each for ledger, each in self.deleted.items() if self._last_commits.get(ledger, 0) <= mark}
         wanted = ((ledger, each) for ledger, each in due.items() if ledger not in live)
-        kept = sorted((each.accessed_ms, ledger) for ledger, each in wanted if each.accessed_ms >= oldest_ms)[-most:]
+        recent = ((ledger, each) for ledger, each in wanted if each.accessed_ms >= oldest_ms)
+        kept = sorted((each.creation != UNKNOWN, each.accessed_ms, ledger) for ledger, each in recent)[-most:]
         bound = {ledger: each for ledger, each in self.deleted.items() if ledger not in due}
-        return bound | {ledger: self.deleted[ledger] for _, ledger in kept}
+        return bound | {ledger: self.deleted[ledger] for *_, ledger in kept}
 
     def remember_deleted(self, remembered: Container[LedgerId]) -> None:
         """Forget the other deleted ledgers."""

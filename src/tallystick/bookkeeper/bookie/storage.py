@@ -227,6 +227,10 @@ class Storage:
         """The ledgers that are remembered as deleted."""
         return self._ledgers.deleted
 
+    def has_entries(self, ledger: LedgerId) -> bool:
+        """Whether an entry of a ledger is stored."""
+        return self.last_entry(ledger) != NO_ENTRY
+
     def last_entry(self, ledger: LedgerId) -> EntryId:
         """The highest entry stored of a ledger, NO_ENTRY when there is none."""
         found = self._ledgers.alive.get(ledger)

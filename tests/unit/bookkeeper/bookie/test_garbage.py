@@ -73,8 +73,11 @@ class Service:
         return action
 
 
+BARE = 10_000  # from this id on ledgers are fenced here and have no entry
+
+
 def core_of(waiting: Waiting | None = None, **rules: float) -> GarbageCore:
-    return GarbageCore(GarbageRules(**rules), "ours", waiting)
+    return GarbageCore(GarbageRules(**rules), "ours", lambda ledger: ledger < BARE, waiting)
 
 
 def test_what_lacks_twice_is_deleted():
@@ -88,6 +91,20 @@ def test_with_nothing_missing_one_listing_is_enough():
     service = Service(1, 2, 3)
     assert service.run(core_of(), [2, 3]) == Finish()
     assert service.seen == [List]
+
+
+def test_ledgers_without_an_entry_do_not_wait_however_many_they_are():
+    invented = range(BARE, BARE + 500)
+    service = Service(*range(100, 300))
+    core = core_of()
+    assert service.run(core, [*range(300), *invented]) == Finish((*range(100), *invented))
+    assert core.waiting.count == 0
+
+
+def test_nor_do_they_hide_how_much_else_is_gone():
+    invented = range(BARE, BARE + 5000)
+    found = Service(*range(100)).run(core_of(), [*range(250), *invented])
+    assert (found.delete, found.waiting) == (tuple(invented), 150)
 
 
 def test_a_listing_alone_proves_nothing():

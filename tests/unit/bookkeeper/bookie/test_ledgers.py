@@ -152,6 +152,18 @@ def test_a_deleted_ledger_is_remembered_while_the_journal_has_adds_to_it() -> No
     assert set(ledgers.remembered({1}, 1 << 60, 1, 8)) == set()
 
 
+def test_invented_ledgers_do_not_crowd_out_the_memory_of_deleted_ones() -> None:
+    """Of them no metadata was ever seen."""
+    ledgers = Ledgers(State())
+    ledgers.create(1, KEY)
+    ledgers.set_creation(1, 5)
+    ledgers.delete(1, 1000, 0)
+    for ledger in range(2, 10):
+        ledgers.fence(ledger, KEY, 0)
+        ledgers.delete(ledger, 2000 + ledger, 0)
+    assert set(ledgers.remembered((), 0, 3, 0)) == {1, 8, 9}
+
+
 def test_keys_are_not_shown() -> None:
     ledgers = Ledgers(STATE)
     for shown in (repr(ledgers.alive), repr(STATE)):
