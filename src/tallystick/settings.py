@@ -57,6 +57,7 @@ KEYS: Mapping[str, Key] = {
     "gcWaitTime": Key("gc_wait_s", keyfile.seconds),
     "gcLargeDeletionShare": Key("gc_large_share", keyfile.number),
     "gcLargeDeletionWaitTime": Key("gc_large_wait_s", keyfile.seconds),
+    "maxFencesWithoutEntries": Key("max_fences_without_entries", keyfile.integer),
     "diskUsageThreshold": Key("disk_usage_threshold", keyfile.number),
     "minUsableSizeForHighPriorityWrites": Key("high_priority_spare_bytes", keyfile.integer),
     "httpServerEnabled": Key("http_enabled", keyfile.flag),

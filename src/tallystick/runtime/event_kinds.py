@@ -81,6 +81,7 @@ _BOOKIE = {
         WARNING,
         {
             "adds refused": "By its metadata nobody writes the ledger: its writer is told that it is fenced.",
+            "fences refused": "More ledgers without an entry here are to be fenced than the bound. Told once a while.",
             "bookie is read-only": "The bookie takes no ordinary adds; it serves reads and recovery.",
             "checkpoint postponed": "A checkpoint failed for lack of space; the journal keeps everything.",
             "no checkpoint at stop": "The last checkpoint failed; the next start reads the journal.",

@@ -259,6 +259,9 @@ class Life:
     def look(self) -> None:
         ledger = self.random.choice(IDS)
         check_reads(self.storage, ledger, self.books[ledger], self.random)
+        bare = sum(not self.storage.has_entries(each) for each in self.storage.ledger_ids())
+        if self.storage.fences_without_entries != bare:
+            raise Violation(f"{bare} ledgers have no entry, not {self.storage.fences_without_entries}")
 
     # What goes wrong, and what must be true then.
 

@@ -22,6 +22,7 @@ from tallystick.bookkeeper.bookie.collection import GarbageCollection
 from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.config import BookieSettings, addresses_of
 from tallystick.bookkeeper.bookie.cookies import check_cookies, folder_of, stored_instance
+from tallystick.bookkeeper.bookie.fences import Fences
 from tallystick.bookkeeper.bookie.garbage import GarbageRules
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.looks import Looks
@@ -217,8 +218,12 @@ class Bookie:
             self._fail,
         )  # fmt: skip
         self._stack.push_async_callback(self.looks.close)
+        self.fences = Fences(
+            self.storage, self.counts, self._recent, settings.max_fences_without_entries,
+            looks=lambda: self.looks.has_room, tell=self._fences_refused,
+        )  # fmt: skip
         requests = Requests(
-            self.storage, self.guard, self.counts, self._recent, looks=lambda: self.looks.active,
+            self.storage, self.guard, self.fences, self.counts, self._recent, looks=lambda: self.looks.active,
             look_at=self.looks.look_at,
             max_frame_bytes=settings.max_frame_bytes, max_batch_bytes=settings.max_batch_read_bytes,
         )  # fmt: skip
@@ -237,6 +242,13 @@ class Bookie:
                 "listening beyond this machine", host=self.address[0], port=self.address[1],
                 reason="listeningInterface says so; whoever reaches the port can read and write",
             )  # fmt: skip
+
+    def _fences_refused(self) -> None:
+        self._outside.events.emit(
+            "fences refused", count=self.storage.fences_without_entries,
+            reason="so many ledgers without an entry here are fenced (maxFencesWithoutEntries); another is fenced when "
+            "the metadata has it",
+        )  # fmt: skip
 
     def _state(self) -> dict[str, object]:
         return {"healthy": not self.failure.done(), "bookie": self.id, "read_only": self.guard.read_only}

@@ -36,6 +36,7 @@ class BookieSettings:
     gc_wait_s: float = 600.0  # between two looks at which ledgers were deleted
     gc_large_share: float = 0.25  # more deletions at once (and more than 100) are not believed at once
     gc_large_wait_s: float = 24 * 3600.0  # but when the same ledgers were gone for so long
+    max_fences_without_entries: int = 20_000  # beyond it only ledgers that the metadata has are fenced (``fences.py``)
     disk_usage_threshold: float = 0.95  # a fuller disk makes the bookie read-only
     high_priority_spare_bytes: int | None = None  # recovery writes while so much is free; else a share of the disk
     http_enabled: bool = False
@@ -65,6 +66,7 @@ class BookieSettings:
             ("zkTimeout", self.session_timeout_s), ("gcWaitTime", self.gc_wait_s),
             ("gcLargeDeletionWaitTime", self.gc_large_wait_s),
             ("maxBatchReadSize", self.max_batch_read_bytes),
+            ("maxFencesWithoutEntries", self.max_fences_without_entries),
         ):  # fmt: skip
             if number <= 0:
                 raise UsageError(f"{name} must be above 0", value=number)

@@ -154,6 +154,7 @@ class Ledgers:
         self._records = dict(state.ledgers)
         records = ((ledger, LedgerRecord.of(packed)) for ledger, packed in self._records.items())
         self.alive = {ledger: Ledger(r.key, r.born, r.fenced, r.creation) for ledger, r in records}
+        self.without_entries = len(self.alive)  # those of which no entry is stored: fenced, and no more
         self.deleted = dict(state.deleted)
         self.ahead: set[LedgerId] = set()  # newer than the metadata
         self._last_commits: dict[LedgerId, int] = {}  # of deleted ledgers: those that the journal may still have
@@ -239,8 +240,14 @@ class Ledgers:
 
     def create(self, ledger: LedgerId, key: bytes) -> Ledger:
         found = self.alive[ledger] = Ledger(key, self.next_log)
+        self.without_entries += 1
         self._pack(ledger, found)
         return found
+
+    def extend(self, found: Ledger, last: EntryId) -> None:
+        """Entries up to ``last`` are stored of a ledger that is here."""
+        self.without_entries -= found.last < 0 <= last
+        found.last = max(found.last, last)
 
     def set_creation(self, ledger: LedgerId, creation: Creation) -> None:
         """Of a ledger that is here."""
@@ -256,9 +263,10 @@ class Ledgers:
 
         Of one that is ahead the creation is forgotten, too: it says nothing of who may have the id next.
         """
-        creation = self.alive.pop(ledger).creation
+        found = self.alive.pop(ledger)
+        self.without_entries -= found.last < 0
         del self._records[ledger]
-        self.deleted[ledger] = Deletion(now_ms, UNKNOWN if ledger in self.ahead else creation)
+        self.deleted[ledger] = Deletion(now_ms, UNKNOWN if ledger in self.ahead else found.creation)
         self._last_commits[ledger] = commit
 
     def skipped(self, ledger: LedgerId, commit: int) -> bool:
@@ -275,7 +283,7 @@ class Ledgers:
             if holds(self.alive, piece.ledger, log_id):
                 found = self.alive[piece.ledger]
                 index.put(found.pages, piece.page, piece.slot, piece.locations)
-                found.last = max(found.last, index.last_of(piece.page, piece.slot, piece.locations))
+                self.extend(found, index.last_of(piece.page, piece.slot, piece.locations))
 
     def records(self) -> dict[LedgerId, bytes]:
         """For the state file, packed; a copy."""

@@ -37,19 +37,24 @@ from tallystick.runtime.events import Events
 from tallystick.runtime.tasks import watch
 
 BATCH_LEDGERS = 512
+HELD_LEDGERS = 8 * BATCH_LEDGERS  # more that wait are no room for those that need not
 MAX_TRIES = 3  # of one batch, when the connection breaks in it
 ANSWER_S = 1.0  # a look that takes longer counts as unreadable: writers wait for their adds
 PAUSE_S = 10.0  # after such a look
 
 
 class Verdict(enum.Enum):
-    """ADMIT and REFUSE are of ordinary adds, which refuse as fenced; UNKNOWN and the others go on as if nobody had
-    looked. AMISS: nothing about this id can be answered here."""
+    """REFUSE and GONE refuse ordinary adds as fenced. All other requests, and all with ADMIT and UNKNOWN, go on as if
+    nobody had looked. AMISS: nothing about this id can be answered here."""
 
     ADMIT = "admit"
-    REFUSE = "refuse"
+    REFUSE = "refuse"  # the ledger is there, but is not open
+    GONE = "gone"  # no ledger has the id
     UNKNOWN = "unknown"
     AMISS = "amiss"
+
+
+NOT_WRITTEN = frozenset((Verdict.REFUSE, Verdict.GONE))
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class Judgement:
 def judge(record: Record | None, kept: Kept | None) -> Judgement:
     """What the metadata says of a ledger of which this is kept."""
     if record is None:
-        return Judgement(Verdict.REFUSE)
+        return Judgement(Verdict.GONE)
     said = Verdict.UNKNOWN if record.state is None else Verdict.REFUSE
     if record.state is LedgerState.OPEN:
         said = Verdict.ADMIT
@@ -154,14 +159,20 @@ class Looks:
         self._reserve, self._flush, self._counts, self._events = reserve, flush, counts, events
         self._failed = failed
         self._loop = asyncio.get_running_loop()
-        self._held: dict[LedgerId, list[tuple[GoOn, int]]] = {}
+        self._held: dict[LedgerId, list[tuple[GoOn, int, bool]]] = {}
         self._looking: asyncio.Task[None] | None = None
         self._resume: asyncio.TimerHandle | None = None
         self.active = True
 
-    def hold(self, ledger: LedgerId, size: int, go_on: GoOn) -> None:
-        """``go_on`` comes on the loop, in the order of ``hold``, also when nothing can be read."""
-        self._held.setdefault(ledger, []).append((go_on, size))
+    @property
+    def has_room(self) -> bool:
+        """Whether requests that can do without a look may wait for one, too."""
+        return self.active and len(self._held) < HELD_LEDGERS
+
+    def hold(self, ledger: LedgerId, size: int, go_on: GoOn, *, adds: bool = True) -> None:
+        """``go_on`` comes on the loop, in the order of ``hold``, also when nothing can be read; ``adds``: what waits is
+        not only reads."""
+        self._held.setdefault(ledger, []).append((go_on, size, adds))
         self._reserve(size)
         self.look_at(ledger)
 
@@ -235,16 +246,16 @@ class Looks:
     def _decide(self, judgements: dict[LedgerId, Judgement]) -> None:
         for ledger, found in judgements.items():
             held, said = self._held.pop(ledger, []), found.verdict
-            self._count(ledger, said, bool(held))
-            for go_on, size in held:
+            self._count(ledger, said, any(adds for *_, adds in held))
+            for go_on, size, _ in held:
                 self._reserve(-size)
                 go_on(said)
             if said is not Verdict.AMISS and self.active:  # else it is looked at when that can be done again
-                self._ledgers.looked(ledger, found.creation, written=said is not Verdict.REFUSE)
+                self._ledgers.looked(ledger, found.creation, written=said not in NOT_WRITTEN)
         self._flush()
 
-    def _count(self, ledger: LedgerId, said: Verdict, held: bool) -> None:
-        if said is Verdict.REFUSE and held:
+    def _count(self, ledger: LedgerId, said: Verdict, adds: bool) -> None:
+        if said in NOT_WRITTEN and adds:
             self._counts.looks_refused += 1
             self._events.emit("adds refused", ledger=ledger, reason="by its metadata nobody writes it")
         elif said is Verdict.UNKNOWN:

@@ -41,6 +41,7 @@ class Counts:
     batch_reads: int = 0
     batch_reads_failed: int = 0
     fences: int = 0
+    fences_refused: int = 0
     commits: int = 0
     commit_seconds: float = 0.0
     checkpoints: int = 0
@@ -120,6 +121,10 @@ def _connections(counts: Counts) -> Iterator[Metric]:
         yield CounterMetricFamily(name, text, count)
     yield CounterMetricFamily("bookie_fences_total", "Requests that fenced a ledger", counts.fences)
     yield CounterMetricFamily(
+        "bookie_fences_refused_total", "Such requests refused as one ledger without an entry too many",
+        counts.fences_refused,
+    )  # fmt: skip
+    yield CounterMetricFamily(
         "bookie_v3_refused_total", "Connections closed for speaking protocol v3", counts.v3_refused
     )
     yield CounterMetricFamily("bookie_malformed_total", "Connections closed for a malformed frame", counts.malformed)
@@ -139,6 +144,7 @@ def _storage(view: View) -> Iterator[Metric]:
         ("bookie_journal_bytes", "Journal bytes since the last checkpoint", stats.journal_bytes),
         ("bookie_entry_logs", "Entry log files", stats.entry_logs),
         ("bookie_entry_log_bytes", "Bytes of entry logs", stats.entry_log_bytes),
+        ("bookie_fences_without_entries", "Ledgers fenced and without an entry here", stats.fences_without_entries),
         ("bookie_damaged_entry_logs", "Entry logs that could not be read when they were rewritten", stats.damaged_logs),
     ):
         yield GaugeMetricFamily(name, text, value)

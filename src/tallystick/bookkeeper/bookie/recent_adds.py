@@ -27,6 +27,11 @@ class RecentAdds:
         if ledger in self.watched and entry <= last:
             self.touched.add(ledger)
 
+    def fenced(self, ledger: LedgerId) -> None:
+        """A ledger was fenced: whoever recovers one that was created since relies on it."""
+        if ledger in self.watched:
+            self.touched.add(ledger)
+
     def forget(self) -> None:
         self.watched.clear()
         self.touched.clear()

@@ -14,8 +14,9 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tallystick.bookkeeper.bookie.fences import Fences
 from tallystick.bookkeeper.bookie.limits import DiskGuard
-from tallystick.bookkeeper.bookie.looks import Verdict
+from tallystick.bookkeeper.bookie.looks import NOT_WRITTEN, Verdict
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.storage import Storage
@@ -79,10 +80,10 @@ class Requests:
     """
 
     def __init__(
-        self, storage: Storage, guard: DiskGuard, counts: Counts, recent: RecentAdds, *,
+        self, storage: Storage, guard: DiskGuard, fences: Fences, counts: Counts, recent: RecentAdds, *,
         looks: Callable[[], bool], look_at: Callable[[LedgerId], None], max_frame_bytes: int, max_batch_bytes: int,
     ) -> None:  # fmt: skip
-        self._storage, self._guard, self._counts, self._recent = storage, guard, counts, recent
+        self._storage, self._guard, self._fences, self._counts, self._recent = storage, guard, fences, counts, recent
         self._max_body, self._max_batch = max_frame_bytes - _LENGTH_BYTES, max_batch_bytes
         self.looks, self._look_at = looks, look_at
 
@@ -96,7 +97,7 @@ class Requests:
             run, stop = self._scan(data, start, end)
             if run.ledgers:
                 self._add_run(data, run, stop, served)
-            elif not reads and _reads(data, start, end):
+            elif not reads and _is_read(data, start, end):
                 served.read_is_next = True
                 break
             elif not (self._read_run(data, start, end, served) or self._one_frame(data, start, end, served)):
@@ -129,10 +130,10 @@ class Requests:
         ordinary = isinstance(request, v2.Add) and not request.flags & Flag.RECOVERY_ADD
         if said is Verdict.AMISS:
             self._refuse(request, Code.IO_ERROR, served)
-        elif said is Verdict.REFUSE and ordinary:  # as if it were fenced here
+        elif said in NOT_WRITTEN and ordinary:  # as if it were fenced here
             self._refuse(request, Code.FENCED, served)
         else:
-            self._serve_one(request, served)
+            self._serve_one(request, served, exists=said in (Verdict.ADMIT, Verdict.REFUSE))
 
     def _refuse(self, request: v2.Add | v2.Read | v2.BatchRead, code: Code, served: Served) -> None:
         if isinstance(request, v2.BatchRead):
@@ -286,19 +287,22 @@ class Requests:
         else:
             first = request.entry if isinstance(request, v2.Read) else request.first
             asks = first == NO_ENTRY or request.master_key is not None
+            if request.master_key is not None and self._fences.must_look(request.ledger):
+                return True
         return asks and self._storage.needs_comparison(request.ledger) and self.looks()
 
-    def _serve_one(self, request: v2.Add | v2.Read | v2.BatchRead, served: Served) -> None:
+    def _serve_one(self, request: v2.Add | v2.Read | v2.BatchRead, served: Served, *, exists: bool = False) -> None:
+        """``exists``: a look has just found the ledger in the metadata."""
         if isinstance(request, v2.Add):
             self._store_one(request, served)
         elif isinstance(request, v2.Read):
-            self._serve_read(request, served)
+            self._serve_read(request, served, exists)
         else:
-            self._batch(request, served)
+            self._batch(request, served, exists)
 
-    def _serve_read(self, request: v2.Read, served: Served) -> None:
+    def _serve_read(self, request: v2.Read, served: Served, exists: bool) -> None:
         served.reads = True
-        code, entry = self._open(request, request.entry)
+        code, entry = self._open(request, request.entry, exists)
         if code == Code.OK:
             code, entry = self._read(request.ledger, request.entry)
         self._counts.reads += 1
@@ -324,15 +328,14 @@ class Requests:
             self._recent.adding(request.ledger, request.entry, self._storage.last_entry(request.ledger))
         return self._storage.add(request)
 
-    def _open(self, request: v2.Read | v2.BatchRead, entry: int) -> tuple[int, bytes]:
+    def _open(self, request: v2.Read | v2.BatchRead, entry: int, exists: bool) -> tuple[int, bytes]:
         """Judge a read, and fence if it says so: before the entry is looked for, so that a "no" stays true."""
         if request.version > v2.VERSION:
             return Code.BAD_VERSION, b""
         if request.ledger < 0 or entry < -1:
             return Code.BAD_REQUEST, b""
         if request.master_key is not None:
-            self._counts.fences += 1
-            return self._storage.fence(request.ledger, request.master_key), b""
+            return self._fences.fence(request.ledger, request.master_key, exists=exists), b""
         return Code.OK, b""
 
     def _read(self, ledger: int, entry: int) -> tuple[int, bytes]:
@@ -341,11 +344,11 @@ class Requests:
         except StorageError:
             return Code.IO_ERROR, b""  # never a "no": the entry may be there (Q15)
 
-    def _batch(self, request: v2.BatchRead, served: Served) -> None:
+    def _batch(self, request: v2.BatchRead, served: Served, exists: bool) -> None:
         served.reads = True
         entries: list[bytes] = []
         most = min(self._max_batch, served.limit) if served.short else self._max_batch
-        code, _ = self._open(request, request.first)
+        code, _ = self._open(request, request.first, exists)
         if code == Code.OK:
             try:
                 code, entries = self._storage.batch(
@@ -359,7 +362,12 @@ class Requests:
         served.answer(v2.encode_batch_answer(request, code, entries), durable=request.master_key is not None)
 
 
-def _reads(data: bytes, start: int, end: int) -> bool:
+def is_read(frame: bytes) -> bool:
+    """Whether a whole frame is a read."""
+    return _is_read(frame, 0, len(frame))
+
+
+def _is_read(data: bytes, start: int, end: int) -> bool:
     """Whether a frame of which at least the head is here is a read."""
     if end - start < _LENGTH_BYTES + 4:
         return False

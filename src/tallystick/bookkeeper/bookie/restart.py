@@ -101,7 +101,7 @@ def _replay(journal: Journal, mark: int, ledgers: Ledgers, tables: Tables) -> tu
             else:
                 found = ledgers.alive.get(record.ledger) or ledgers.create(record.ledger, record.key)
                 # The fence is not asked: the entry was accepted.
-                found.last = max(found.last, tables.active.add(record.ledger, record.run))
+                ledgers.extend(found, tables.active.add(record.ledger, record.run))
         last = number
         replayed.commits += 1
         replayed.bytes += len(payload)

@@ -14,7 +14,7 @@ from typing import Protocol, cast
 
 from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.looks import Looks, Verdict
-from tallystick.bookkeeper.bookie.requests import ADD_ANSWER_BYTES, Requests
+from tallystick.bookkeeper.bookie.requests import ADD_ANSWER_BYTES, Requests, is_read
 from tallystick.bookkeeper.bookie.turns import Kind, Turns
 from tallystick.errors import RemoteProtocolError
 from tallystick.runtime.network import no_delay
@@ -241,7 +241,7 @@ class Session(asyncio.BufferedProtocol):
             if served.at_once:
                 self.deliver(served.at_once)
 
-        self._around.looks.hold(ledger, len(frames), go_on)
+        self._around.looks.hold(ledger, len(frames), go_on, adds=not all(is_read(frame) for frame in requests))
 
     def _watch_flow(self) -> None:
         wanted = not self._blocked

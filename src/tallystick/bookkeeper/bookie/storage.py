@@ -55,6 +55,7 @@ class StorageStats:
     entry_logs: int
     entry_log_bytes: int
     damaged_logs: int  # entry logs that could not be read when they were to be rewritten
+    fences_without_entries: int = 0  # ledgers that are fenced and of which no entry is stored
     deletion_bytes: int = 0  # given back since the start: by logs without a live ledger
     compaction_bytes: int = 0  # and by rewriting
     compactions: int = 0  # checkpoints that rewrote logs
@@ -174,7 +175,7 @@ class Storage:
 
     def _take_in(self, ledger: LedgerId, run: Run) -> None:
         found = self._ledgers.alive[ledger]
-        found.last = max(found.last, self._tables.active.add(ledger, run))
+        self._ledgers.extend(found, self._tables.active.add(ledger, run))
         start, stop = run.bounds[0], run.bounds[-1]
         self._stage(run.data if stop - start == len(run.data) else memoryview(run.data)[start:stop])
 
@@ -231,6 +232,11 @@ class Storage:
         """Whether an entry of a ledger is stored."""
         return self.last_entry(ledger) != NO_ENTRY
 
+    @property
+    def fences_without_entries(self) -> int:
+        """The number of ledgers that are fenced here and of which no entry is stored."""
+        return self._ledgers.without_entries
+
     def last_entry(self, ledger: LedgerId) -> EntryId:
         """The highest entry stored of a ledger, NO_ENTRY when there is none."""
         found = self._ledgers.alive.get(ledger)
@@ -246,6 +252,7 @@ class Storage:
             entry_logs=len(logs),
             entry_log_bytes=sum(log.size for log in logs),
             damaged_logs=len(self._damaged),
+            fences_without_entries=self.fences_without_entries,
             deletion_bytes=self._reclaimed.deletion,
             compaction_bytes=self._reclaimed.compaction,
             compactions=self._reclaimed.compactions,

@@ -89,7 +89,10 @@ def test_what_a_checkpoint_stores_of_each_ledger_follows_all_changes() -> None:
                 ledgers.set_creation(ledger, step)
             elif ledger in ledgers.alive and change == 3:
                 ledgers.delete(ledger, 0, step)
+            elif ledger in ledgers.alive:
+                ledgers.extend(ledgers.alive[ledger], rng.randrange(3))
             ledgers.next_log += change
+            assert ledgers.without_entries == sum(found.last < 0 for found in ledgers.alive.values()), seed
             assert ledgers.records() == {
                 number: LedgerRecord(found.key, found.born, found.fenced, found.creation).packed(number)
                 for number, found in ledgers.alive.items()

@@ -28,7 +28,7 @@ OPEN = Record(LedgerState.OPEN, 1)
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        (None, Verdict.REFUSE),
+        (None, Verdict.GONE),
         (Record(LedgerState.IN_RECOVERY, 1), Verdict.REFUSE),
         (Record(LedgerState.CLOSED, 1), Verdict.REFUSE),
         (OPEN, Verdict.ADMIT),
@@ -56,7 +56,7 @@ def test_which_ledger_of_that_id_it_is(kept: Kept, said: Verdict, renew: bool) -
     assert judge(Record(LedgerState.OPEN, 5), kept) == Judgement(said, 5, renew)
     closed = judge(Record(LedgerState.CLOSED, 5), kept)
     assert closed == Judgement(Verdict.REFUSE if said is Verdict.ADMIT else said, 5, renew)
-    assert judge(None, kept) == Judgement(Verdict.REFUSE)
+    assert judge(None, kept) == Judgement(Verdict.GONE)
 
 
 def new_core() -> LookCore:

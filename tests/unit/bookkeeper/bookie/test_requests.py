@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.bookies import KEY, OTHER_KEY, SMALL, adds, codes, read
+from tallystick.bookkeeper.bookie.fences import Fences
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
@@ -46,12 +47,13 @@ class Room:
 
 def make_room(path: Path, max_batch_bytes: int = 4096) -> Room:
     storage = Storage.open(OsDisk(), str(path / "journal"), str(path / "ledgers"), SMALL)
-    guard, counts = DiskGuard(0.95), Counts()
+    guard, counts, recent = DiskGuard(0.95), Counts(), RecentAdds()
     requests = Requests(
         storage,
         guard,
+        Fences(storage, counts, recent, 1000, looks=lambda: False, tell=lambda: None),
         counts,
-        RecentAdds(),
+        recent,
         looks=lambda: False,
         look_at=lambda ledger: None,
         max_frame_bytes=MAX_FRAME,

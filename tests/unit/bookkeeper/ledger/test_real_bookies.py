@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import tallystick
-from support.bookies import SMALL
+from support.bookies import KEY, SMALL, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
@@ -20,6 +20,7 @@ from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.memory import MemoryDriver
 from tallystick.bookkeeper.metadata.sqlite import SqliteDriver
+from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.errors import LedgerExists, LedgerFenced, NotEnoughBookies
 from tallystick.node import real_world
 
@@ -32,9 +33,9 @@ class RealCluster:
     folder: Path
     running: dict[str, Bookie]
 
-    async def start(self, name: str) -> None:
+    async def start(self, name: str, **changes: int) -> None:
         home = str(self.folder / name)
-        settings = BookieSettings(self.uri, home, home, port=0, bookie_id=name)
+        settings = BookieSettings(self.uri, home, home, port=0, bookie_id=name, **changes)  # type: ignore[arg-type]
         self.running[name] = await start_bookie(settings, real_world(), SMALL)
 
     async def collect(self) -> None:
@@ -93,6 +94,26 @@ async def test_a_running_writer_is_taken_over_and_nothing_acknowledged_is_lost(c
         with pytest.raises(LedgerFenced):
             await writer.close()
         assert [entry.id async for entry in reader.read(0, reader.last_entry)] == list(range(reader.last_entry + 1))
+
+
+@pytest.mark.rule("Q12", "Q15")
+@pytest.mark.parametrize("written", [0, 1, 20])
+async def test_recovery_gets_through_bookies_that_strangers_have_filled_with_fences(
+    cluster: RealCluster, written: int
+) -> None:
+    for name in tuple(cluster.running):
+        await cluster.stop(name)
+        await cluster.start(name, max_fences_without_entries=1)
+        async with talking(cluster.running[name]) as stranger:
+            assert await stranger.code(read(12345, 0, KEY)) == Code.NO_ENTRY
+            assert await stranger.code(read(54321, 0, KEY)) == Code.TOO_MANY_REQUESTS
+    async with tallystick.connect(cluster.uri) as bk, tallystick.connect(cluster.uri) as rival:
+        writer = await bk.create_ledger(3, write_quorum=2, ack_quorum=2)
+        acked = await writer.append_batch([b"x"] * written) if written else []
+        reader = await rival.open_ledger(writer.id, recover=True)
+        assert reader.is_closed and reader.last_entry == len(acked) - 1
+        with pytest.raises(LedgerFenced):
+            await writer.append(b"y")
 
 
 @pytest.mark.rule("Q11")
