@@ -67,6 +67,7 @@ class Life:
         self._name = f"sim-{seed}"
         self._programs: list[asyncio.Task[None]] = []  # that must come to their end
         self._books: list[programs.Shared] = []
+        self._undisturbed: list[tuple[asyncio.Task[None], programs.Shared]] = []  # who writes, and nobody recovers
         self._clients: list[ClientHost] = []
 
     async def live(self) -> None:
@@ -125,6 +126,8 @@ class Life:
         writing = writer.run(lambda client: programs.write(shared, client))
         if book.writer_end == "close":
             self._programs.append(writing)
+            if not book.recoverers:
+                self._undisturbed.append((writing, shared))
         if book.tails:
             self._start("follower", shared, programs.follow)
         if book.deleted:
@@ -160,6 +163,10 @@ class Life:
         """Whatever became of its writer, somebody recovers each ledger now; then all programs end."""
         for shared in self._books:
             if shared.plan.writer_end != "close" or shared.plan.recoverers:
+                self._start("heir", shared, programs.recover)
+        for writing, shared in self._undisturbed:  # which may have closed its ledger, or have no answer to that
+            await asyncio.wait([writing])
+            if shared.ledger.done():
                 self._start("heir", shared, programs.recover)
         await self._end_programs()
 
