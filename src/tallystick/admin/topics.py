@@ -10,8 +10,6 @@ from tallystick.admin.brokers import Operator, Process, list_processes
 from tallystick.errors import NoSuchTopic, NotFound, Unavailable, UsageError
 from tallystick.rocketmq.broker.topics import (
     DEFAULT_TOPIC,
-    DLQ_PREFIX,
-    RETRY_PREFIX,
     TopicDefaults,
     refusal_of_topic,
     system_topics,
@@ -19,7 +17,7 @@ from tallystick.rocketmq.broker.topics import (
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import TopicNames
 from tallystick.rocketmq.wire.headers import CreateTopicHeader, RouteHeader
-from tallystick.rocketmq.wire.values import MASTER_ID, Perm, RequestCode, TopicRoute
+from tallystick.rocketmq.wire.values import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX, Perm, RequestCode, TopicRoute
 
 ROUTES_AT_ONCE = 32
 SHOWN_S = 5.0  # until the name server tells of a new topic

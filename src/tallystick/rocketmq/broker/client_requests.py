@@ -10,7 +10,6 @@ from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker.answers import Later
 from tallystick.rocketmq.broker.clients import Changed, Member
 from tallystick.rocketmq.broker.parts import Parts
-from tallystick.rocketmq.broker.topics import RETRY_PREFIX
 from tallystick.rocketmq.remoting.backlog import FULL_S
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.questions import Questions
@@ -27,7 +26,7 @@ from tallystick.rocketmq.wire.bodies import (
 )
 from tallystick.rocketmq.wire.operator_headers import RunningInfoHeader
 from tallystick.rocketmq.wire.remoting import Command, request
-from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, RequestCode, ResponseCode
+from tallystick.rocketmq.wire.values import RETRY_PREFIX, ConsumerGroup, Heartbeat, RequestCode, ResponseCode
 
 SCAN_S = 10.0  # how often silent clients are looked for
 CALL_S = 10.0  # for a client to answer what an operator wants to know of it

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tallystick.errors import QueueRebuilding
 from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.broker.parts import Parts
-from tallystick.rocketmq.broker.topics import RETRY_PREFIX
+from tallystick.rocketmq.wire.values import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

@@ -13,7 +13,7 @@ from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.locks import QueueLocks
 from tallystick.rocketmq.broker.refusals import FAQ, Refusal
 from tallystick.rocketmq.broker.settings import BrokerSettings
-from tallystick.rocketmq.broker.topics import DLQ_PREFIX, NOT_FOR_CLIENTS, RETRY_PREFIX, Topics, refusal_of_topic
+from tallystick.rocketmq.broker.topics import NOT_FOR_CLIENTS, Topics, refusal_of_topic
 from tallystick.rocketmq.store.appender import most_members
 from tallystick.rocketmq.store.values import Draft
 from tallystick.rocketmq.wire.headers import SendHeader, read_send
@@ -22,6 +22,8 @@ from tallystick.rocketmq.wire.record import UNIQ_KEY, WAIT, decode_batch, decode
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import (
     COMPRESSION_MASK,
+    DLQ_PREFIX,
+    RETRY_PREFIX,
     TRANSACTION_MASK,
     Perm,
     ResponseCode,

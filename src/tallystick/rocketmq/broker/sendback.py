@@ -11,15 +11,23 @@ from tallystick.rocketmq.broker.drafts import DELAY, FIRST_MAX_RECONSUME_VERSION
 from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.refusals import FAQ, Refusal
 from tallystick.rocketmq.broker.settings import BrokerSettings
-from tallystick.rocketmq.broker.topics import DLQ_PREFIX, RETRY_PREFIX, Topics
+from tallystick.rocketmq.broker.topics import Topics
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.store.values import Draft
 from tallystick.rocketmq.wire.headers import SendBackHeader
-from tallystick.rocketmq.wire.record import WAIT, StoredMessage, decode_message, encode_properties
+from tallystick.rocketmq.wire.record import RETRY_TOPIC, WAIT, StoredMessage, decode_message, encode_properties
 from tallystick.rocketmq.wire.remoting import Command
-from tallystick.rocketmq.wire.values import COMPRESSION_MASK, GroupConfig, Perm, ResponseCode, SysFlag
+from tallystick.rocketmq.wire.values import (
+    COMPRESSION_MASK,
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    GroupConfig,
+    Perm,
+    ResponseCode,
+    SysFlag,
+)
 
-_RETRY_TOPIC, _ORIGIN = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
+_ORIGIN = "ORIGIN_MESSAGE_ID"
 _KEPT_FLAGS = int(SysFlag.COMPRESSED | SysFlag.MULTI_TAGS) | COMPRESSION_MASK
 
 
@@ -72,7 +80,7 @@ def _most(group: GroupConfig, header: SendBackHeader, version: int) -> int:
 
 def _again(message: StoredMessage, topic: str, queue_id: int) -> Drafted:
     properties = {name: value for name, value in message.properties.items() if name != DELAY}
-    properties.setdefault(_RETRY_TOPIC, message.topic)
+    properties.setdefault(RETRY_TOPIC, message.topic)
     properties.setdefault(_ORIGIN, message.offset_id)
     properties[WAIT] = "false"
     content = message.flag, message.stored_body, encode_properties(properties)

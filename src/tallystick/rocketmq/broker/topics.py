@@ -8,11 +8,9 @@ from dataclasses import dataclass
 
 from tallystick.rocketmq.broker.config_table import ConfigTable
 from tallystick.rocketmq.wire.bodies import TopicTable
-from tallystick.rocketmq.wire.values import Perm, TopicConfig
+from tallystick.rocketmq.wire.values import DLQ_PREFIX, RETRY_PREFIX, Perm, TopicConfig
 from tallystick.runtime.clock import Clock
 
-RETRY_PREFIX = "%RETRY%"
-DLQ_PREFIX = "%DLQ%"
 MAX_TOPIC_CHARS = 127
 MAX_INNER_TOPIC_CHARS = 255  # of retry and dead-letter topics
 MAX_GROUP_CHARS = 120

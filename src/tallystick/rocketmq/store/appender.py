@@ -15,9 +15,8 @@ from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.values import Draft, Put
 from tallystick.rocketmq.wire.record import MAX_PROPERTIES_BYTES
-from tallystick.rocketmq.wire.values import PutStatus
+from tallystick.rocketmq.wire.values import RETRY_PREFIX, PutStatus
 
-RETRY_PREFIX = "%RETRY%"
 MAX_RETRY_TOPIC_BYTES = 255
 _ENVELOPE_BYTES = 64 * 1024  # how much a record may be longer than the longest body
 _OK, _ILLEGAL = PutStatus.PUT_OK, PutStatus.MESSAGE_ILLEGAL  # an enum's attribute costs more than a name

@@ -24,6 +24,7 @@ from tallystick.errors import RemoteProtocolError, UsageError
 from tallystick.rocketmq.wire.message_ids import encode_message_id
 
 KEYS, TAGS, UNIQ_KEY, WAIT = "KEYS", "TAGS", "UNIQ_KEY", "WAIT"
+RETRY_TOPIC = "RETRY_TOPIC"  # of a message given back: where it was sent
 KEY_SEPARATOR = " "
 _IS, _END = "\x01", "\x02"
 MAX_PROPERTIES_BYTES = 32767  # their length is a signed short

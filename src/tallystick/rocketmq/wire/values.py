@@ -30,6 +30,8 @@ else:
 
 MASTER_ID = 0  # the broker id of a master; a slave has a greater one
 VERSION = 513  # what 5.5.0 says of itself; to peers an opaque number, except for the two below
+RETRY_PREFIX = "%RETRY%"  # before a group: the topic of what its consumers gave back
+DLQ_PREFIX = "%DLQ%"  # before a group: the topic of what was given back too often
 FIRST_STANDARD_JSON_VERSION = 401  # from here on route answers quote their integer keys
 FIRST_MAPPING_VERSION = 413  # from here on a compressed registration ends with queue mappings
 
