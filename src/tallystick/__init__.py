@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tallystick.bookkeeper.wire.values import LedgerMetadata, LedgerState
     from tallystick.errors import TallyError
     from tallystick.rocketmq.client.client import RocketMQ, topics
-    from tallystick.rocketmq.client.consumer import Consumer
+    from tallystick.rocketmq.client.consumer import Consumer, ConsumerLag
     from tallystick.rocketmq.client.producer import Producer
     from tallystick.rocketmq.client.received import ReceivedMessage
     from tallystick.rocketmq.client.sending import SendResult, SendStatus
@@ -44,6 +44,7 @@ __all__ = [
     "BrokerClientSettings",
     "ClientSettings",
     "Consumer",
+    "ConsumerLag",
     "Entry",
     "Event",
     "Events",
@@ -69,6 +70,7 @@ _HOMES = {
     "BrokerClientSettings": "tallystick.rocketmq.client.settings",
     "ClientSettings": "tallystick.bookkeeper.ledger.settings",
     "Consumer": "tallystick.rocketmq.client.consumer",
+    "ConsumerLag": "tallystick.rocketmq.client.consumer",
     "Entry": "tallystick.bookkeeper.ledger.read",
     "Event": "tallystick.runtime.events",
     "Events": "tallystick.runtime.events",

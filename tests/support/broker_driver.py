@@ -104,6 +104,7 @@ class BrokerDriver:
                 async with asyncio.timeout(float(given["seconds"])):
                     async for each in consumer:
                         found.append(each)
+                        consumer.ack(each)
                         if len(found) == int(given["count"]):
                             break
             except TimeoutError:

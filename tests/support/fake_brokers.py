@@ -46,6 +46,7 @@ class FakeBroker:
         self._answers: dict[int, React] = {
             RequestCode.SEND_MESSAGE_V2: self._send,
             RequestCode.SEND_BATCH_MESSAGE: self._send,
+            RequestCode.CONSUMER_SEND_MSG_BACK: lambda link, command: command.answer(0),
             RequestCode.PULL_MESSAGE: self._pull,
             RequestCode.QUERY_CONSUMER_OFFSET: self._query_offset,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._update_offset,

@@ -226,6 +226,7 @@ _BROKER_CLIENT = {
         {
             "queues shared out": "The group's members have shared the queues out; these are ours.",
             "offset moved": "The messages at an offset are gone: the consumer goes on at the next ones.",
+            "waits for acknowledgements": "All that may be unacknowledged is: no more is pulled before some are.",
         },
     ),
     **_kinds(
@@ -238,6 +239,8 @@ _BROKER_CLIENT = {
             "queues not shared out": "The members of the group could not be found out; the old share stays.",
             "broker did not take part": "A broker did not take the heartbeat.",
             "not committed": "Offsets were not taken: messages may be delivered again.",
+            "not sent back": "A broker did not take a message that was given back: it is delivered here again.",
+            "acknowledgement ignored": "Its queue was taken away or sought, or the message is done with already.",
             "route not found": "No name server answered where a topic is; what was known stays.",
         },
     ),

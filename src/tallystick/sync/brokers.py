@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from tallystick.codec.payload import payload_bytes
 from tallystick.codec.records import Buffer
-from tallystick.rocketmq.client import client, consumer, producer
+from tallystick.rocketmq.client import client, consumer, producer, rebalancing
+from tallystick.rocketmq.client.consumer import ConsumerLag
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.sending import SendResult
 from tallystick.rocketmq.client.settings import BrokerClientSettings
@@ -21,6 +23,16 @@ from tallystick.sync.connection import Connection
 from tallystick.sync.loop import Loop, alone
 
 CHUNK_BYTES = 256 * 1024
+
+
+QueueListener = Callable[[list[MessageQueue]], None]
+
+
+def _on_thread(listener: QueueListener | None) -> rebalancing.QueueListener | None:
+    """It may use the blocking client, which waits for the loop."""
+    if listener is None:
+        return None
+    return lambda queues: asyncio.to_thread(listener, queues)
 
 
 def _share_of_chunk(message: ReceivedMessage) -> float:
@@ -37,15 +49,33 @@ class RocketMQ(Connection[client.RocketMQ]):
     def consumer(
         self,
         group: str,
-        topic: str,
+        topic: str | Sequence[str] | Mapping[str, str],
         *,
         tags: str = "*",
         start: str | int = "last",
         queues: Sequence[MessageQueue] | None = None,
         alone: bool = False,
+        ordered: bool = False,
+        auto_ack: bool = True,
+        on_assigned: QueueListener | None = None,
+        on_revoked: QueueListener | None = None,
     ) -> Consumer:
+        """See ``tallystick.RocketMQ.consumer``. Listeners are called on threads of their own."""
         loop, mq = self._client()
-        made = loop.call(lambda: mq.consumer(group, topic, tags=tags, start=start, queues=queues, alone=alone))
+        made = loop.call(
+            lambda: mq.consumer(
+                group,
+                topic,
+                tags=tags,
+                start=start,
+                queues=queues,
+                alone=alone,
+                ordered=ordered,
+                auto_ack=auto_ack,
+                on_assigned=_on_thread(on_assigned),
+                on_revoked=_on_thread(on_revoked),
+            )
+        )
         return Consumer(loop, made)
 
     def read(
@@ -156,22 +186,65 @@ class Consumer:
 
     def __init__(self, loop: Loop, wrapped: consumer.Consumer) -> None:
         self._loop, self._consumer = loop, wrapped
+        self.group, self.topics = wrapped.group, wrapped.topics
 
     @property
     def queues(self) -> list[MessageQueue]:
-        return self._consumer.queues
+        """Those of its topics that this member reads now."""
+        return self._loop.call(lambda: self._consumer.queues)
+
+    def __repr__(self) -> str:
+        return repr(self._consumer)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         return self._loop.iterate(lambda: self._consumer, alone)
+
+    def batches(self, max_messages: int = 500, *, max_wait_s: float = 1.0) -> Iterator[list[ReceivedMessage]]:
+        """Lists of messages, each committed when the loop's body has finished it. Raises as the asynchronous one."""
+        return self._loop.iterate(lambda: self._consumer.batches(max_messages, max_wait_s=max_wait_s), alone)
 
     def start(self) -> None:
         """Join the group and begin to read. Raises NoSuchTopic (after ``topic_wait_s``), Unavailable, UsageError."""
         self._loop.run(self._consumer.start())
 
+    def ack(self, message: ReceivedMessage) -> None:
+        """Its processing is done, whatever becomes of the loop."""
+        self._loop.call(lambda: self._consumer.ack(message))
+
+    def nack(self, message: ReceivedMessage, *, delay_s: float | None = None) -> None:
+        """Its processing failed: it is to be delivered again. Raises UsageError."""
+        self._loop.call(lambda: self._consumer.nack(message, delay_s=delay_s))
+
     def commit(self) -> None:
+        """Return when the brokers have what was acknowledged. Raises BrokerError, Unavailable (ambiguous)."""
         self._loop.run(self._consumer.commit())
 
+    def position(self, queue: MessageQueue) -> int:
+        """The offset of the next message that it will hand out. Raises UsageError for a queue that it does not read."""
+        return self._loop.call(lambda: self._consumer.position(queue))
+
+    def lag(self) -> ConsumerLag:
+        """How many messages each queue has from its lowest unacknowledged one on. Raises BrokerError, Unavailable."""
+        return self._loop.run(self._consumer.lag())
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at this offset. What was handed out of the queue before counts no more. Raises UsageError."""
+        self._loop.call(lambda: self._consumer.seek(queue, offset))
+
+    def seek_to(self, where: str | int, *, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Go on at the ``first`` message, behind the ``last``, or at a time in ms. Raises as the asynchronous one."""
+        self._loop.run(self._consumer.seek_to(where, queues=queues))
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Pull and hand out nothing more of these, or of all that it reads now, until ``resume``. Raises UsageError."""
+        self._loop.call(lambda: self._consumer.pause(queues))
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Raises UsageError for a queue that it does not read."""
+        self._loop.call(lambda: self._consumer.resume(queues))
+
     def close(self) -> None:
+        """Stop reading, commit what was acknowledged, leave the group."""
         self._loop.run(self._consumer.close())
 
     def __enter__(self) -> Self:

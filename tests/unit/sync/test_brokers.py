@@ -51,9 +51,11 @@ def test_send_and_read(address: str) -> None:
             assert len(consumer.queues) == 2
             for message in consumer:
                 bodies.add(int(message.body))
+                consumer.ack(message)
                 if len(bodies) == 51:
                     break
             consumer.commit()
+            assert consumer.lag().total == 0
         assert bodies == set(range(51))
         assert sum(mq.queue_limits(MessageQueue("T", "b", n))[1] for n in range(2)) == 51
         assert mq.offset_at(MessageQueue("T", "b", 0), 42) == 42
@@ -78,6 +80,48 @@ def test_a_message_whose_processing_failed_comes_again(address: str, kind: type[
         consumer = mq.consumer("g", "T", queues=[queue])
         seen = [next(iter(consumer)).offset, next(iter(consumer)).offset]  # two loops, each left at once
         assert seen == [4, 4]
+
+
+def test_a_consumer_is_steered(address: str) -> None:
+    queues = [MessageQueue("T", "b", number) for number in range(2)]
+    settings = sync.brokers.BrokerClientSettings(nack_delays_s=(0.01,))
+    heard: list[tuple[str, list[MessageQueue]]] = []
+    with sync.topics(address, settings=settings) as mq:
+        mq.producer("p").send_batch("T", [b"%d" % number for number in range(10)], queue=queues[0])
+
+        def revoked(gone: list[MessageQueue]) -> None:
+            consumer.commit()  # listeners may wait for the client, as they are not on its loop
+            heard.append(("revoked", gone))
+
+        consumer = mq.consumer(
+            "g",
+            ["T"],
+            start="first",
+            alone=True,
+            on_assigned=lambda new: heard.append(("assigned", new)),
+            on_revoked=revoked,
+        )
+        with consumer:
+            assert (consumer.group, consumer.topics) == ("g", ("T",))
+            assert heard == [("assigned", queues)]
+            messages = iter(consumer)
+            first = next(messages)
+            consumer.nack(first)
+            rest = [next(messages) for _ in range(10)]
+            assert sorted(message.offset for message in rest) == list(range(10))
+            consumer.seek(queues[0], 7)
+            assert consumer.position(queues[0]) == 7
+            consumer.seek_to("last", queues=[queues[1]])
+            consumer.pause()
+            consumer.resume(queues)
+            assert [message.offset for message in next(consumer.batches(3))] == [7, 8, 9]
+            consumer.seek_to("first")
+            for batch in consumer.batches(4):
+                if batch[-1].offset == 9:
+                    break
+            assert consumer.lag().by_queue == {queues[0]: 2, queues[1]: 0}
+            assert repr(consumer) == "<Consumer g of T: 2 queues>"
+        assert heard[1:] == [("revoked", queues)]
 
 
 def test_errors_come_through_and_a_closed_client_says_so(address: str) -> None:

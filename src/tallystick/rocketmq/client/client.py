@@ -6,7 +6,7 @@ import asyncio
 import os
 import platform
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 from weakref import WeakSet
@@ -19,10 +19,12 @@ from tallystick.rocketmq.client.membership import Membership
 from tallystick.rocketmq.client.name_servers import addresses_of
 from tallystick.rocketmq.client.producer import Producer
 from tallystick.rocketmq.client.reading import read_queue
+from tallystick.rocketmq.client.rebalancing import QueueListener
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.routes import TopicRoutes
 from tallystick.rocketmq.client.settings import BrokerClientSettings
-from tallystick.rocketmq.client.subscription import TagFilter
+from tallystick.rocketmq.client.sharing import Wanted
+from tallystick.rocketmq.client.subscription import TagFilter, filters_of
 from tallystick.rocketmq.client.topic import BrokerChoice, Topic
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.link import Link
@@ -47,6 +49,7 @@ class RocketMQ:
     def __init__(
         self,
         name_servers: Sequence[str],
+        *,
         network: Network,
         clock: Clock,
         random: Random,
@@ -86,22 +89,42 @@ class RocketMQ:
     def consumer(
         self,
         group: str,
-        topic: str,
+        topic: str | Sequence[str] | Mapping[str, str],
         *,
         tags: str = "*",
         start: str | int = "last",
         queues: Sequence[MessageQueue] | None = None,
         alone: bool = False,
+        ordered: bool = False,
+        auto_ack: bool = True,
+        on_assigned: QueueListener | None = None,
+        on_revoked: QueueListener | None = None,
     ) -> Consumer:
-        """Reads a topic for a group; begins when it is iterated over.
+        """Reads a topic, or several, for a group; begins when it is iterated over.
 
+        ``topic``: one, several, or a mapping from topic to tags. All members of a group read the same.
         ``tags``: only messages with one of these, ``A || B``. ``start``: where a group begins that has never been here,
         at the ``first`` message, after the ``last``, or at a time in ms; a broker that still has all of a queue lets a
-        new group begin at its first message whatever it wants. ``queues``: these; ``alone``: all of the topic's;
-        else the group's members share them out.
+        new group begin at its first message whatever it wants. ``queues``: these; ``alone``: all of the topics';
+        else the group's members share them out. ``ordered``: of each queue, a message is handed out when the one before
+        it is acknowledged. ``auto_ack``: what a loop's body has finished is acknowledged; without it only ``ack`` does.
+        ``on_revoked(queues)`` is called, and awaited, before queues are given up: what was handed out can still be
+        acknowledged and is committed then. ``on_assigned(queues)`` after queues were taken on. Raises UsageError.
         """
         self._require_open()
-        consumer = Consumer(self._context, self._membership, _named(group), topic, tags, start, queues, alone)
+        filters = filters_of(topic, tags)
+        consumer = Consumer(
+            self._context,
+            membership=self._membership,
+            group=_named(group),
+            filters=filters,
+            start=start,
+            wanted=Wanted(tuple(filters), queues, alone),
+            auto_ack=auto_ack,
+            ordered=ordered,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+        )
         self._consumers.add(consumer)
         return consumer
 
@@ -202,11 +225,11 @@ def topics(
     async def start() -> RocketMQ:
         return RocketMQ(
             addresses,
-            TcpNetwork(),
-            SystemClock(),
-            system_random(),
-            settings or BrokerClientSettings(),
-            events or Events(log_listener()),
+            network=TcpNetwork(),
+            clock=SystemClock(),
+            random=system_random(),
+            settings=settings or BrokerClientSettings(),
+            events=events or Events(log_listener()),
         )
 
     return Opening(start, "topics(…)")

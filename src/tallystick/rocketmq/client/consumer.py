@@ -1,41 +1,47 @@
-"""Reads a topic for a group: its queues, or this member's share of them, in order within each queue.
+"""Reads topics for a group: their queues, or this member's share of them.
 
-A message counts as consumed when the loop asks for the next one, or when ``commit`` is called while it is at hand. A
-loop that is left, by an error, by cancelling or by ``break``, has not finished its last message: that one is not
-committed, and comes again. Positions are committed every few seconds and at the end: after a crash, messages since the
-last commit come again.
+A message that was handed out is *unacknowledged* until the loop asks for the next one, or ``ack`` says that it is done,
+or ``nack`` gave it back and its broker has stored it once more. What is committed for a queue, every few seconds, by
+``commit`` and at the end, is the offset of its lowest unacknowledged message: after a crash that one comes again, and
+whatever was acknowledged behind it. A loop that is left, by an error, by cancelling or by ``break``, has not finished
+what it had at hand.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import Coroutine, Sequence
-from itertools import repeat
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from tallystick.errors import BrokerError, TallyError, Unavailable, UsageError
+from tallystick.errors import UsageError
 from tallystick.rocketmq.client import offsets
-from tallystick.rocketmq.client.answers import checked
+from tallystick.rocketmq.client.assignment import Assignment
 from tallystick.rocketmq.client.context import BrokerContext
+from tallystick.rocketmq.client.delivery import DeliveryCore
 from tallystick.rocketmq.client.membership import Membership
-from tallystick.rocketmq.client.pulling import Pull, QueueReader
+from tallystick.rocketmq.client.rebalancing import QueueListener, Rebalancing
 from tallystick.rocketmq.client.received import ReceivedMessage
-from tallystick.rocketmq.client.subscription import TagFilter
-from tallystick.rocketmq.client.topic import Topic, share
-from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.bodies import ConsumerIds
-from tallystick.rocketmq.wire.headers import ConsumerGroupHeader
-from tallystick.rocketmq.wire.remoting import Command
-from tallystick.rocketmq.wire.values import ConsumerGroup, MessageQueue, RequestCode
+from tallystick.rocketmq.client.sharing import Sharing, Wanted
+from tallystick.rocketmq.client.subscription import ALL_TAGS, TagFilter
+from tallystick.rocketmq.client.unacked import UnackedBounds
+from tallystick.rocketmq.wire.values import ConsumerGroup, MessageQueue
 from tallystick.runtime.tasks import watch
 
-UNSHARED_S = 1.0  # before queues are shared out again when that failed: a time-out, a heartbeat that was lost
-REFUSED_S = 15.0  # from its start, by all brokers: then a consumer raises that; a heartbeat that was lost is made good
-
 _FROM_WHERE = {"first": "CONSUME_FROM_FIRST_OFFSET", "last": "CONSUME_FROM_LAST_OFFSET"}
+
+
+@dataclass(frozen=True)
+class ConsumerLag:
+    """Messages that are stored and that the group has not acknowledged, by queue; what tags leave out is counted."""
+
+    by_queue: Mapping[MessageQueue, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_queue.values())
 
 
 class Consumer:
@@ -44,39 +50,50 @@ class Consumer:
     def __init__(
         self,
         context: BrokerContext,
+        *,
         membership: Membership,
         group: str,
-        topic: str,
-        tags: str,
+        filters: Mapping[str, TagFilter],
         start: str | int,
-        queues: Sequence[MessageQueue] | None,
-        alone: bool,
+        wanted: Wanted,
+        auto_ack: bool,
+        ordered: bool,
+        on_assigned: QueueListener | None,
+        on_revoked: QueueListener | None,
     ) -> None:
         if isinstance(start, str) and start not in _FROM_WHERE:
             raise UsageError("a consumer starts at first, last, or a time in ms", start=start)
-        self.group, self.topic = group, topic
-        self._context, self._membership, self._from = context, membership, start
-        self._filter = TagFilter.parse(tags)
-        self._fixed = list(queues) if queues is not None else None
-        self._alone = alone
-        self._readers: dict[MessageQueue, tuple[QueueReader, asyncio.Task[None]]] = {}
-        self._ready: deque[tuple[QueueReader, ReceivedMessage]] = deque()
-        self._ready_bytes = 0
-        self._crowded = False  # readers wait for room
-        self._arrived, self._room, self._rebalance = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._at_hand: tuple[QueueReader, ReceivedMessage] | None = None  # taken, and perhaps being worked on
-        self._committed: dict[MessageQueue, int] = {}
+        self.group, self.topics = group, tuple(filters)
+        self._context, self._membership, self._filters, self._from = context, membership, filters, start
+        self._auto_ack, self._ordered = auto_ack, ordered
+        settings = context.settings
+        bounds = UnackedBounds.of(settings)
+        self._core = DeliveryCore(bounds, settings.nack_delays_s, auto_ack=auto_ack, ordered=ordered)
+        self._assignment = Assignment(context, group, self._core, self.fail)
+        self._sharing = Sharing(context, group, wanted, self.fail)
+        self._rebalancing = Rebalancing(
+            context,
+            group=group,
+            filters=filters,
+            sharing=self._sharing,
+            assignment=self._assignment,
+            start=start,
+            gives_back=wanted.is_shared and not ordered,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+        )
         self._failure: Exception | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._entered = self._closed = False
-        self._shared = self._member = True
-        self._admitted = False  # a broker knew the group, or its offsets
-        self._refused_since: float | None = None  # by all brokers, with nothing else between
+        self._entered = self._closed = self._stall_is_told = False
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """Those that this member reads now."""
-        return sorted(self._readers)
+        """Those of its topics that this member reads now; those of the group's retry topic are not among them."""
+        return [queue for queue in self._assignment if queue.topic in self._filters]
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self.queues)} queues" if self._tasks else "not started"
+        return f"<Consumer {self.group} of {', '.join(self.topics)}: {state}>"
 
     async def start(self) -> None:
         """Join the group and begin to read.
@@ -86,52 +103,45 @@ class Consumer:
         if self._tasks or self._closed:
             return
         self._begin(self._keep_committing())
+        self._begin(self._assignment.keep_sending_back())
         try:
-            await self._context.routes.await_known(self.topic)
+            for topic in self.topics:
+                await self._context.routes.await_known(topic)
             if self._membership.has_consumer(self.group):
                 raise UsageError("this client has a consumer of this group already", group=self.group)
-            start = _FROM_WHERE.get(str(self._from), "CONSUME_FROM_TIMESTAMP")
-            subscription = self._filter.subscription(self.topic, self._context.clock.wall_ms())
             self._entered = True
-            group = ConsumerGroup(self.group, consume_from=start, subscriptions=(subscription,))
-            await self._membership.enter(group, self._rebalance.set)
-            await self._share_out()
+            await self._membership.enter(self._as_member(), self._rebalancing.changed.set)
+            await self._rebalancing.share_out()
         except BaseException:
             await self.close()
             raise
-        self._begin(self._keep_sharing())
+        self._begin(self._rebalancing.keep_sharing())
 
     def fail(self, error: Exception) -> None:
         """Whoever iterates gets the error, behind the messages that are here."""
         if self._failure is None:
             self._failure = error
-        self._arrived.set()
-
-    async def commit(self) -> None:
-        """Store where the group stands, the message at hand included. Raises BrokerError, Unavailable."""
-        self._deal_with_the_one_at_hand()
-        await self._commit_all(tuple(reader for reader, _ in self._readers.values()))
+        self._assignment.arrived.set()
 
     async def close(self) -> None:
-        """Stop reading, commit what was finished, leave the group. What cannot be committed is an event.
+        """Stop reading, commit what was acknowledged, leave the group. What cannot be committed is an event.
 
-        The message at hand is not committed: whoever closes may be an error that its processing raised.
+        What is at hand is not acknowledged: whoever closes may be an error that its processing raised. What waits to be
+        given back is given back now.
         """
         if self._closed:
             return
         self._closed = True
-        self._arrived.set()
-        tasks = [*self._tasks, *(task for _, task in self._readers.values())]
+        self._assignment.arrived.set()
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         try:
-            await self._commit_all(tuple(reader for reader, _ in self._readers.values()))
-        except TallyError as error:
-            self._tell_uncommitted(error)
-        self._readers.clear()
-        if self._entered:
-            await self._membership.leave(self.group)
+            await self._rebalancing.give_up_all()
+        finally:
+            if self._entered:
+                await self._membership.leave(self.group)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -142,198 +152,177 @@ class Consumer:
     ) -> None:
         await self.close()
 
+    # Messages
+
     def __aiter__(self) -> Self:
-        """Begin a loop. The message at hand, which an earlier loop did not finish, is delivered again first."""
-        if self._at_hand is not None:
-            self._ready.appendleft(self._at_hand)
-            self._ready_bytes += self._at_hand[1].stored.size
-            self._at_hand = None
+        """Begin a loop. What an earlier loop had at hand and did not finish is delivered again first."""
+        self._core.begin_loop()
         return self
 
     async def __anext__(self) -> ReceivedMessage:
         """The next message, sooner or later. Ends when the consumer is closed; raises why it cannot go on: BrokerError
         too when all brokers of the topic refuse it from its start on, as a group that is not there."""
-        self._deal_with_the_one_at_hand()
+        core = self._core
+        core.finish()
+        if core.room_made:
+            self._make_room()
+        if (not core.ready or self._closed or not self._tasks) and not await self._await_ready():
+            raise StopAsyncIteration
+        return core.take()
+
+    async def batches(
+        self, max_messages: int = 500, *, max_wait_s: float = 1.0
+    ) -> AsyncGenerator[list[ReceivedMessage], None]:
+        """Lists of messages: ``max_messages``, or what has come ``max_wait_s`` after the first, one at least.
+
+        When the loop's body has finished a list it is acknowledged, but for what was given back, and committed. Ends
+        and raises as the loop over single messages does. Raises UsageError for an ordered consumer.
+        """
+        if max_messages < 1 or max_wait_s < 0:
+            raise UsageError("a batch has 1 message at least", max_messages=max_messages, max_wait_s=max_wait_s)
+        if self._ordered:
+            raise UsageError("an ordered consumer hands out one message of a queue at a time", group=self.group)
+        self._core.begin_loop()
+        while await self._await_ready():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max_wait_s):
+                    await self._await_more(max_messages)
+            if not self._core.ready or self._closed:
+                continue
+            yield self._core.take_batch(max_messages)
+            if self._auto_ack:
+                self._core.finish()
+                self._make_room()
+                await self._assignment.commit_or_tell()
+
+    def ack(self, message: ReceivedMessage) -> None:
+        """Its processing is done, whatever becomes of the loop. In any order; the next commit tells the broker.
+
+        For a message that this consumer does not have any more, as its queue was taken away or sought, it is an event.
+        """
+        self._done(self._core.ack(message), message)
+
+    def nack(self, message: ReceivedMessage, *, delay_s: float | None = None) -> None:
+        """Its processing failed: it is to be delivered again, after ``delay_s``, by default ``nack_delays_s``.
+
+        It goes to the retry topic of the group, and to its dead letters after too many times. The offset passes over it
+        when the broker has stored it there. In ordered and unshared reading, or when no broker takes it, this consumer
+        delivers it again itself. Raises UsageError.
+        """
+        if delay_s is not None and delay_s < 0:
+            raise UsageError("a delay is not below 0", delay_s=delay_s)
+        self._done(self._core.nack(message, self._context.clock.now(), delay_s), message)
+        self._assignment.nacked()
+
+    async def commit(self) -> None:
+        """Return when the brokers have the offset of the lowest unacknowledged message of each queue.
+
+        What is at hand and not acknowledged is not committed. Raises BrokerError, Unavailable (ambiguous).
+        """
+        await self._assignment.commit()
+
+    # Where it stands
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset of the next message that it will hand out. Raises UsageError for a queue that it does not read."""
+        return self._core.position(self._assignment[queue])
+
+    async def lag(self) -> ConsumerLag:
+        """How many messages each queue has from its lowest unacknowledged one on. Raises BrokerError, Unavailable."""
+        queues = list(self._assignment)
+        ends = await asyncio.gather(*(offsets.end_offset(self._context, queue) for queue in queues))
+        there = [(queue, end) for queue, end in zip(queues, ends, strict=True) if queue in self._assignment]
+        return ConsumerLag({queue: max(0, end - self._assignment[queue].committable) for queue, end in there})
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at this offset. What was handed out of the queue before counts no more, nor does its acknowledgement.
+
+        Brokers hear of it with the next commit. Raises UsageError.
+        """
+        self._assignment.seek(queue, offset)
+
+    async def seek_to(self, where: str | int, *, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Go on at the ``first`` message, behind the ``last``, or at a time in ms: in these queues, or all ``queues``.
+
+        Raises BrokerError, Unavailable, UsageError.
+        """
+        if isinstance(where, str) and where not in _FROM_WHERE:
+            raise UsageError("a place is first, last, or a time in ms", where=where)
+        chosen = self.queues if queues is None else list(queues)
+        for queue in chosen:
+            self._assignment[queue]  # or it raises
+        found = await asyncio.gather(*(offsets.offset_of(self._context, queue, where) for queue in chosen))
+        for queue, offset in zip(chosen, found, strict=True):
+            if queue in self._assignment:
+                self._assignment.seek(queue, offset)
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Pull and hand out nothing more of these, or of all that it reads now, until ``resume``. Raises UsageError."""
+        for queue in self._assignment if queues is None else queues:
+            self._core.pause(self._assignment[queue])
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Raises UsageError for a queue that it does not read."""
+        for queue in self._assignment if queues is None else queues:
+            self._core.resume(self._assignment[queue])
+        self._assignment.let_readers_go_on()
+        self._assignment.arrived.set()
+
+    # Inside
+
+    def _make_room(self) -> None:
+        self._stall_is_told = False
+        self._assignment.let_readers_go_on()
+
+    def _done(self, is_ours: bool, message: ReceivedMessage) -> None:
+        if not is_ours:
+            fields = {"group": self.group, "queue": message.queue, "offset": message.offset}
+            self._context.events.emit("acknowledgement ignored", **fields)
+        if self._core.room_made:
+            self._make_room()
+        if self._core.ready:
+            self._assignment.arrived.set()
+
+    async def _await_ready(self) -> bool:
+        """Returns False when the consumer is closed. Raises why it cannot go on."""
         if not self._tasks:
             await self.start()
-        while not self._ready or self._closed:
+        while not self._core.ready or self._closed:
             if self._failure is not None:
                 raise self._failure
             if self._closed:
-                raise StopAsyncIteration
-            self._arrived.clear()
-            await self._arrived.wait()
-        _, message = self._at_hand = self._ready.popleft()
-        self._ready_bytes -= message.stored.size
-        if self._crowded and self._ready_bytes < self._context.settings.prefetch_bytes:
-            self._make_room()
-        return message
+                return False
+            if self._core.is_stalled and not self._stall_is_told:
+                self._stall_is_told = True
+                self._context.events.emit("waits for acknowledgements", group=self.group)
+            self._assignment.arrived.clear()
+            await self._assignment.arrived.wait()
+        return True
 
-    def _deal_with_the_one_at_hand(self) -> None:
-        if self._at_hand is not None:
-            reader, message = self._at_hand
-            self._at_hand = None
-            reader.undelivered -= 1
-            reader.done = message.offset + 1
-
-    # From the readers
-
-    async def _deliver(self, reader: QueueReader, messages: list[ReceivedMessage]) -> None:
-        self._ready.extend(zip(repeat(reader), messages, strict=False))
-        self._ready_bytes += sum([message.stored.size for message in messages])
-        self._arrived.set()
-        while self._ready_bytes >= self._context.settings.prefetch_bytes:
-            self._crowded = True
-            self._room.clear()
-            await self._room.wait()
-
-    def _make_room(self) -> None:
-        self._crowded = False
-        self._room.set()
+    async def _await_more(self, count: int) -> None:
+        """Until ``count`` messages are ready, or no more can come before some are acknowledged."""
+        while len(self._core.ready) < count and not (self._core.is_stalled or self._closed or self._failure):
+            self._assignment.arrived.clear()
+            await self._assignment.arrived.wait()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.append(task)
         watch([task], self.fail)
 
-    # Which queues
-
-    async def _keep_sharing(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                settings = self._context.settings
-                async with asyncio.timeout(
-                    settings.rebalance_s if self._shared else min(UNSHARED_S, settings.rebalance_s)
-                ):
-                    await self._rebalance.wait()
-            self._rebalance.clear()
-            self._shared = False
-            try:
-                await self._share_out()
-            except BrokerError as error:
-                self._refused(error)
-            except TallyError as error:
-                self._refused_since = None
-                self._context.events.emit("queues not shared out", group=self.group, reason=str(error))
-
-    def _refused(self, refusal: BrokerError, *, by_all: bool = True) -> None:
-        """A broker that restarted has not heard the group's heartbeats yet; but one that never lets it in is told."""
-        self._context.events.emit("queues not shared out", group=self.group, reason=str(refusal))
-        now = self._context.clock.now()
-        if self._admitted or not by_all:
-            self._refused_since = None
-        elif self._refused_since is None:
-            self._refused_since = now
-        elif now - self._refused_since >= REFUSED_S:
-            self.fail(refusal)
-
-    async def _share_out(self) -> None:
-        """``_shared`` says whether it found everything as it is to be; else it is done again soon."""
-        self._shared = False
-        mine = await self._my_queues()
-        if mine is None:
-            return
-        lost = [reader for queue, (reader, _) in self._readers.items() if queue not in mine]
-        if lost:
-            await self._give_up(lost)
-        gained = [queue for queue in mine if queue not in self._readers]
-        failure: Unavailable | None = None
-        for queue in gained:
-            try:
-                await self._take_on(queue)
-            except Unavailable as error:  # the rest of the topic can be read; this one is tried again
-                failure = error
-        if lost or gained:
-            self._context.events.emit("queues shared out", group=self.group, queues=len(self._readers))
-        self._shared = self._member and failure is None
-        if failure is not None:
-            if not self._readers:
-                raise failure
-            self._context.events.emit("queue not reached", group=self.group, reason=str(failure))
-
-    async def _take_on(self, queue: MessageQueue) -> None:
-        first = await offsets.first_offset(self._context, self.group, queue, self._from)
-        self._admitted = True
-        reader = QueueReader(self._context, self.group, Pull(queue, self._filter, first), self._deliver)
-        task = asyncio.create_task(reader.run())
-        watch([task], self.fail)
-        self._readers[queue] = (reader, task)
-        self._committed[queue] = first
-
-    async def _my_queues(self) -> list[MessageQueue] | None:
-        """None: nobody can say now; all stays as it is."""
-        self._member = True
-        if self._fixed is not None:
-            return self._fixed
-        topic = await self._context.routes.find(self.topic)
-        if self._alone or not topic.readable:
-            return list(topic.readable)
-        answer = await self._ask_for_members(topic)
-        if answer is None:
-            return None
-        ids = dialect.read_as(bytes(answer.body), ConsumerIds).ids
-        self._member = self._context.client_id in ids  # else a heartbeat was lost, and the next one is on its way
-        return share(topic.readable, ids, self._context.client_id)
-
-    async def _ask_for_members(self, topic: Topic) -> Command | None:
-        """Any broker of the topic that heard the group's heartbeats knows it. Returns None if none does."""
-        refusal: BrokerError | None = None
-        failure: Unavailable | None = None
-        for queue in {queue.broker: queue for queue in reversed(topic.readable)}.values():
-            try:
-                return checked(
-                    await offsets.ask_broker(
-                        self._context, queue, RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupHeader(self.group)
-                    ),
-                    group=self.group,
-                )
-            except BrokerError as error:
-                refusal = error
-            except Unavailable as error:
-                failure = error
-        if refusal is not None:
-            self._refused(refusal, by_all=failure is None)
-            return None
-        assert failure is not None, "the topic has a queue"
-        raise failure
-
-    async def _give_up(self, lost: Sequence[QueueReader]) -> None:
-        """Commit what was done, and forget what was not: whoever has the queue next gets it."""
-        if self._at_hand is not None and self._at_hand[0] in lost:
-            self._at_hand = None
-        for reader in lost:
-            _, task = self._readers.pop(reader.queue)
-            task.cancel()
-        self._ready = deque((reader, message) for reader, message in self._ready if reader not in lost)
-        self._ready_bytes = sum(message.stored.size for _, message in self._ready)
-        self._make_room()
-        try:
-            await self._commit_all(lost)
-        except TallyError as error:
-            self._tell_uncommitted(error)
-
-    # Where the group stands
-
     async def _keep_committing(self) -> None:
         while True:
             await asyncio.sleep(self._context.settings.commit_interval_s)
-            try:
-                await self._commit_all([reader for reader, _ in self._readers.values()])
-            except TallyError as error:
-                self._tell_uncommitted(error)
+            await self._assignment.commit_or_tell()
 
-    async def _commit_all(self, readers: Sequence[QueueReader]) -> None:
-        """All at once, each by itself: their brokers may differ."""
-        results = await asyncio.gather(*(self._commit_one(reader) for reader in readers), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-
-    async def _commit_one(self, reader: QueueReader) -> None:
-        position = reader.position
-        if self._committed.get(reader.queue) != position:
-            await offsets.commit(self._context, self.group, reader.queue, position)
-            self._committed[reader.queue] = position
-
-    def _tell_uncommitted(self, error: TallyError) -> None:
-        self._context.events.emit("not committed", group=self.group, topic=self.topic, reason=str(error))
+    def _as_member(self) -> ConsumerGroup:
+        """As heartbeats say it."""
+        now_ms = self._context.clock.wall_ms()
+        filters = dict(self._filters)
+        if self._sharing.retry_topic is not None:
+            filters[self._sharing.retry_topic] = ALL_TAGS
+        return ConsumerGroup(
+            self.group,
+            consume_from=_FROM_WHERE.get(str(self._from), "CONSUME_FROM_TIMESTAMP"),
+            subscriptions=tuple(tags.subscription(topic, now_ms) for topic, tags in filters.items()),
+        )

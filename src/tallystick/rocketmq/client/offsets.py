@@ -68,8 +68,14 @@ async def queue_limits(context: BrokerContext, queue: MessageQueue) -> tuple[int
     """The offset of the first message that is still there, and that of the next one to come."""
     header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id, broker=queue.broker)
     first = await ask_broker(context, queue, RequestCode.GET_MIN_OFFSET, header)
-    end = await ask_broker(context, queue, RequestCode.GET_MAX_OFFSET, header)
-    return OffsetAnswer.of(checked(first, queue=queue)).offset, OffsetAnswer.of(checked(end, queue=queue)).offset
+    return OffsetAnswer.of(checked(first, queue=queue)).offset, await end_offset(context, queue)
+
+
+async def end_offset(context: BrokerContext, queue: MessageQueue) -> int:
+    """Of the next message to come."""
+    header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id, broker=queue.broker)
+    answer = await ask_broker(context, queue, RequestCode.GET_MAX_OFFSET, header)
+    return OffsetAnswer.of(checked(answer, queue=queue)).offset
 
 
 async def offset_at(context: BrokerContext, queue: MessageQueue, timestamp_ms: int) -> int:
@@ -82,11 +88,14 @@ async def offset_at(context: BrokerContext, queue: MessageQueue, timestamp_ms: i
 
 
 async def first_offset(context: BrokerContext, group: str, queue: MessageQueue, start: str | int) -> int:
-    """Where a group goes on, or begins: at the ``first`` or ``last`` message, or a time in ms."""
+    """Where a group goes on, or begins: see ``offset_of``."""
     known = await committed(context, group, queue)
-    if known is not None:
-        return known
-    if isinstance(start, int):
-        return await offset_at(context, queue, start)
+    return known if known is not None else await offset_of(context, queue, start)
+
+
+async def offset_of(context: BrokerContext, queue: MessageQueue, where: str | int) -> int:
+    """Of the ``first`` message, behind the ``last``, or at a time in ms."""
+    if isinstance(where, int):
+        return await offset_at(context, queue, where)
     first, end = await queue_limits(context, queue)
-    return first if start == "first" else end
+    return first if where == "first" else end

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass
+from typing import Protocol
 
 from tallystick.errors import BrokerError, NoSuchTopic, Unavailable
 from tallystick.rocketmq.client.answers import refusal
@@ -68,33 +69,33 @@ class Pull:
         ]
 
 
+class Receiver(Protocol):
+    """Whom a reader pulls for; it knows where to go on."""
+
+    def next_pull(self) -> Awaitable[Pull]:
+        """Returns the next pull, when there is room for its messages."""
+        ...
+
+    def answered(self, pull: Pull, answer: Command) -> bool:
+        """Take an answer. Returns whether it had messages. Raises BrokerError, RemoteProtocolError."""
+        ...
+
+
 class QueueReader:
-    """Pulls until its ``run`` is cancelled. ``deliver`` takes messages and waits while its buffers are full."""
+    """Pulls one queue until its ``run`` is cancelled."""
 
-    def __init__(
-        self,
-        context: BrokerContext,
-        group: str,
-        pull: Pull,
-        deliver: Callable[[QueueReader, list[ReceivedMessage]], Awaitable[None]],
-    ) -> None:
-        self.queue = pull.queue
-        self.undelivered = 0  # messages that the application has not taken
-        self.done = pull.next_offset  # all before it were taken and are dealt with
-        self._context, self._group, self._pull, self._deliver = context, group, pull, deliver
-
-    @property
-    def position(self) -> int:
-        """What to commit. With nothing left to take that is also past what the tags left out."""
-        return self.done if self.undelivered else max(self.done, self._pull.next_offset)
+    def __init__(self, context: BrokerContext, group: str, queue: MessageQueue, receiver: Receiver) -> None:
+        self.queue = queue
+        self._context, self._group, self._receiver = context, group, receiver
 
     async def run(self) -> None:
         """Raises BrokerError, NoSuchTopic, RemoteProtocolError when waiting would not help."""
         context = self._context
         while True:
-            asked, before = context.clock.now(), self._pull.next_offset
+            pull = await self._receiver.next_pull()
+            asked, before = context.clock.now(), pull.next_offset
             try:
-                messages = self._pull.answered(await ask(context, self._group, self._pull))
+                has_messages = self._receiver.answered(pull, await ask(context, self._group, pull))
             except Unavailable as error:
                 self._tell("pull failed", error)
                 context.routes.refresh_soon(self.queue.topic)
@@ -102,13 +103,9 @@ class QueueReader:
             except BrokerError as error:
                 await self._refused(error)
             else:
-                if self._pull.corrected:
-                    self.done = self._pull.next_offset
-                    context.events.emit("offset moved", queue=self.queue, offset=before, to=self.done)
-                if messages:
-                    self.undelivered += len(messages)
-                    await self._deliver(self, messages)
-                elif self._pull.next_offset == before and context.clock.now() - asked < EMPTY_PAUSE_S:
+                if pull.corrected:
+                    context.events.emit("offset moved", queue=self.queue, offset=before, to=pull.next_offset)
+                elif not has_messages and pull.next_offset == before and context.clock.now() - asked < EMPTY_PAUSE_S:
                     await asyncio.sleep(EMPTY_PAUSE_S)  # a broker that does not hold pulls
 
     async def _refused(self, error: BrokerError) -> None:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import msgspec
 
-from tallystick.rocketmq.wire.record import StoredMessage
-from tallystick.rocketmq.wire.values import MessageQueue
+from tallystick.rocketmq.wire.record import RETRY_TOPIC, StoredMessage
+from tallystick.rocketmq.wire.values import RETRY_PREFIX, MessageQueue
 
 
-class ReceivedMessage(msgspec.Struct, frozen=True):
+class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
     """``queue`` and ``offset`` are its place; ``stored`` has what else its record says."""
 
     queue: MessageQueue
     stored: StoredMessage
+    repeats: int = 0  # how often this consumer delivered it again by itself
 
     @property
     def topic(self) -> str:
-        return self.stored.topic
+        """Where it was sent, also when it comes again from the retry topic of the group."""
+        topic = self.stored.topic
+        return self.properties.get(RETRY_TOPIC, topic) if topic.startswith(RETRY_PREFIX) else topic
 
     @property
     def offset(self) -> int:
@@ -44,6 +47,15 @@ class ReceivedMessage(msgspec.Struct, frozen=True):
     def message_id(self) -> str:
         """The unique key that its producer gave it; the place where it is stored if it has none."""
         return self.stored.unique_key or self.stored.offset_id
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it was given back before this delivery."""
+        return self.stored.reconsume_times + self.repeats
+
+    def repeated(self, times: int = 1) -> ReceivedMessage:
+        """The same message for its next delivery by this consumer: what it acknowledges is that one alone."""
+        return ReceivedMessage(self.queue, self.stored, self.repeats + times)
 
     @property
     def born_timestamp(self) -> int:

@@ -64,15 +64,16 @@ class TopicRoutes:
                 await asyncio.sleep(min(pause_s, left))
                 pause_s = min(2 * pause_s, PAUSE_S)
 
-    async def refresh(self, name: str) -> Topic:
-        """As a name server knows it now; those who ask meanwhile share the answer.
+    async def refresh(self, name: str, *, may_be_missing: bool = False) -> Topic:
+        """As a name server knows it now; those who ask meanwhile share the answer. A failure is an event too,
+        but for an unknown topic that ``may_be_missing``.
 
         Raises NoSuchTopic, BrokerError, Unavailable (no name server answers), RemoteProtocolError.
         """
         task = self._asking.get(name)
         if task is None:
             task = self._asking[name] = asyncio.create_task(self._ask(name))
-            task.add_done_callback(lambda task: self._asked(name, task))
+            task.add_done_callback(lambda task: self._asked(name, task, may_be_missing=may_be_missing))
         return await asyncio.shield(task)
 
     def refresh_soon(self, name: str) -> None:
@@ -100,9 +101,10 @@ class TopicRoutes:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _asked(self, name: str, task: asyncio.Task[Topic]) -> None:
+    def _asked(self, name: str, task: asyncio.Task[Topic], *, may_be_missing: bool = False) -> None:
         del self._asking[name]
-        if not task.cancelled() and (error := task.exception()) is not None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not (may_be_missing and isinstance(error, NoSuchTopic)):
             self._events.emit("route not found", topic=name, reason=str(error))
 
     async def _ask(self, name: str) -> Topic:

@@ -27,13 +27,20 @@ class BrokerClientSettings:
     pull_bytes: int = 256 * 1024  # of one pull (pullThreshold… maxMsgBytes)
     pull_hold_s: float = 15.0  # how long a broker may hold a pull that finds nothing (brokerSuspendMaxTimeMillis)
     pull_timeout_s: float = 30.0  # (consumerTimeoutMillisWhenSuspend)
-    prefetch_bytes: int = 8 * 1024 * 1024  # pulled by one consumer and not yet taken
+    max_unacked_bytes: int = 8 * 1024 * 1024  # pulled by one consumer and not acknowledged; beyond it pulls no more
+    queue_max_unacked: int = 1000  # messages of one queue, likewise (pullThresholdForQueue)
+    queue_max_span: int = 2000  # offsets from the lowest unacknowledged on, likewise (consumeConcurrentlyMaxSpan)
+    nack_delays_s: tuple[float, ...] = (1.0, 5.0, 10.0, 30.0, 60.0)  # of a message's first, second, … delivery again
     commit_interval_s: float = 5.0  # (autoCommitIntervalMillis)
     rebalance_s: float = 20.0  # how often a group's members share out the queues even when nobody tells them to
     down_s: float = 3.0  # a broker that failed is asked again after this, while another one has the same queues
 
     def __post_init__(self) -> None:
+        if not self.nack_delays_s or min(self.nack_delays_s) < 0:
+            raise UsageError("nack_delays_s has one delay at least, none below 0", value=self.nack_delays_s)
         for field in fields(self):
+            if field.name == "nack_delays_s":
+                continue
             value, least_is_zero = getattr(self, field.name), field.name in _MAY_BE_ZERO
             if value < 0 or (value == 0 and not least_is_zero):
                 raise UsageError(f"{field.name} is too small", value=value)

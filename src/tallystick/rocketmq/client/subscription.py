@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tallystick.codec.records import java_hash
@@ -35,3 +36,19 @@ class TagFilter:
         """As a heartbeat says it."""
         tags = tuple(sorted(self.tags))
         return Subscription(topic, self.expression, tags, tuple(java_hash(tag) for tag in tags), version)
+
+
+ALL_TAGS = TagFilter(EVERYTHING, frozenset())
+
+
+def filters_of(topic: str | Sequence[str] | Mapping[str, str], tags: str) -> dict[str, TagFilter]:
+    """By topic: of one, of several with the same tags, or of a mapping from topic to tags. Raises UsageError."""
+    if isinstance(topic, Mapping):
+        if tags != EVERYTHING:
+            raise UsageError("a mapping of topics says itself which tags each has", tags=tags)
+        wanted = dict(topic)
+    else:
+        wanted = dict.fromkeys([topic] if isinstance(topic, str) else topic, tags)
+    if not wanted:
+        raise UsageError("a consumer reads one topic at least")
+    return {name: TagFilter.parse(expression) for name, expression in wanted.items()}

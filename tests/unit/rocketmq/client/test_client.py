@@ -90,7 +90,7 @@ async def test_a_background_task_that_dies_fails_whatever_depends_on_it(
                 use()
 
 
-@pytest.mark.parametrize("task", ["_share_out", "_commit_all"])
+@pytest.mark.parametrize("task", ["_rebalancing.share_out", "_assignment.commit"])
 async def test_a_task_of_a_consumer_that_dies_fails_it(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, task: str
 ) -> None:
@@ -104,7 +104,8 @@ async def test_a_task_of_a_consumer_that_dies_fails_it(
             raise ZeroDivisionError("a bug")
 
         with monkeypatch.context() as patch:
-            patch.setattr(consumer, task, bug)
+            owner, _, name = task.partition(".")
+            patch.setattr(getattr(consumer, owner), name, bug)
             with pytest.raises(ZeroDivisionError):
                 async with asyncio.timeout(10):
                     await anext(consumer)

@@ -8,8 +8,9 @@ import pytest
 
 from support.fake_brokers import FakeCluster
 from support.waiting import until
-from tallystick.rocketmq.client import consumer
+from tallystick.rocketmq.client import sharing
 from tallystick.rocketmq.client.client import RocketMQ
+from tallystick.rocketmq.client.consumer import Consumer
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import ConsumerIds
@@ -19,7 +20,7 @@ from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
 QUEUE = ("T", 0)
 
 
-async def first(joining: consumer.Consumer) -> bytes:
+async def first(joining: Consumer) -> bytes:
     async with asyncio.timeout(10):
         return bytes((await anext(joining)).body)
 
@@ -28,7 +29,7 @@ async def test_a_member_whose_heartbeat_was_lost_joins_a_moment_later(
     cluster: FakeCluster, mq: RocketMQ, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a busy machine it got nothing for 20 s, until the next turn of sharing out."""
-    monkeypatch.setattr(consumer, "UNSHARED_S", 0.05)
+    monkeypatch.setattr(sharing, "UNSHARED_S", 0.05)
     fake = await cluster.add(queues=1)
     fake.queues[QUEUE] = [(0, b"0", b"")]
     beats = 0
@@ -48,7 +49,7 @@ async def test_a_member_whose_heartbeat_was_lost_joins_a_moment_later(
 async def test_a_member_that_is_not_told_who_is_in_the_group_asks_again_soon(
     cluster: FakeCluster, mq: RocketMQ, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumer, "UNSHARED_S", 0.05)
+    monkeypatch.setattr(sharing, "UNSHARED_S", 0.05)
     fake = await cluster.add(queues=1)
     fake.queues[QUEUE] = [(0, b"0", b"")]
     asked = 0

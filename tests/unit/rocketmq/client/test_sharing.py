@@ -10,7 +10,7 @@ import pytest
 from support.fake_brokers import FakeCluster
 from support.waiting import until
 from tallystick.errors import BrokerError
-from tallystick.rocketmq.client import consumer as consumer_module
+from tallystick.rocketmq.client import sharing
 from tallystick.rocketmq.client.client import RocketMQ
 from tallystick.rocketmq.client.consumer import Consumer
 from tallystick.rocketmq.client.received import ReceivedMessage
@@ -30,8 +30,8 @@ def _no_group(link: Any, command: Any) -> Any:
 async def test_a_consumer_that_no_broker_lets_in_is_told_why(
     cluster: FakeCluster, mq: RocketMQ, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumer_module, "REFUSED_S", 0.1)
-    monkeypatch.setattr(consumer_module, "UNSHARED_S", 0.02)
+    monkeypatch.setattr(sharing, "REFUSED_S", 0.1)
+    monkeypatch.setattr(sharing, "UNSHARED_S", 0.02)
     fakes = [await cluster.add("b", queues=1), await cluster.add("c", queues=1)]
     for fake in fakes:
         fake.react[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = _no_group
@@ -52,12 +52,12 @@ async def test_one_broker_that_knows_the_group_is_enough(cluster: FakeCluster, m
 async def test_a_broker_that_restarts_does_not_fail_a_consumer(
     cluster: FakeCluster, mq: RocketMQ, told: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumer_module, "REFUSED_S", 0.0)  # at its second refusal
-    monkeypatch.setattr(consumer_module, "UNSHARED_S", 0.02)
+    monkeypatch.setattr(sharing, "REFUSED_S", 0.0)  # at its second refusal
+    monkeypatch.setattr(sharing, "UNSHARED_S", 0.02)
     fake = await cluster.add(queues=1)
     async with mq.consumer("g", "T", start="first") as consumer:
         fake.react[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = _no_group  # it has not heard the heartbeats
-        consumer._rebalance.set()
+        consumer._rebalancing.changed.set()
         await until(lambda: [event.kind for event in told].count("queues not shared out") > 5)
         del fake.react[RequestCode.GET_CONSUMER_LIST_BY_GROUP]
         fake.queues["T", 0] = [(0, b"0", b"")]
@@ -68,11 +68,11 @@ async def test_a_broker_that_restarts_does_not_fail_a_consumer(
 async def test_refusals_before_and_after_a_silence_are_not_one_series(
     cluster: FakeCluster, mq: RocketMQ, told: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumer_module, "UNSHARED_S", 0.02)
+    monkeypatch.setattr(sharing, "UNSHARED_S", 0.02)
     fake = await cluster.add(queues=1)
     fake.react[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = _no_group
     async with mq.consumer("g", "T", start="first") as consumer:
-        await until(lambda: consumer._refused_since is not None)
+        await until(lambda: consumer._sharing.refused_since is not None)
         await fake.stop()
-        await until(lambda: consumer._refused_since is None)
+        await until(lambda: consumer._sharing.refused_since is None)
         assert consumer._failure is None

@@ -1,0 +1,186 @@
+"""The queues that a consumer reads now, as its shell: each pulled by a task, committed, and what was given back sent.
+
+What to hand out, what to commit and when something is due is decided by ``DeliveryCore``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Iterator
+from itertools import islice
+
+from tallystick.errors import TallyError, UsageError
+from tallystick.rocketmq.client import offsets
+from tallystick.rocketmq.client.context import BrokerContext
+from tallystick.rocketmq.client.delivery import DeliveryCore, GiveBack
+from tallystick.rocketmq.client.pulling import Pull, QueueReader
+from tallystick.rocketmq.client.sendback import send_back
+from tallystick.rocketmq.client.subscription import TagFilter
+from tallystick.rocketmq.client.unacked import QueueCore
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import MessageQueue
+from tallystick.runtime.tasks import watch
+
+SENT_BACK_AT_ONCE = 64
+
+
+class Assignment:
+    """``arrived`` is set when messages are ready, or none can come. ``fail`` gets the error that ends a reader."""
+
+    def __init__(
+        self, context: BrokerContext, group: str, core: DeliveryCore, fail: Callable[[Exception], None]
+    ) -> None:
+        self.arrived = asyncio.Event()
+        self._context, self._group, self._core, self._fail = context, group, core, fail
+        self._assigned: dict[MessageQueue, _AssignedQueue] = {}
+        self._room, self._nacked = asyncio.Event(), asyncio.Event()
+        self._sending: asyncio.Task[None] | None = None  # never cut off: nobody would know what the broker stored
+
+    def __contains__(self, queue: MessageQueue) -> bool:
+        return queue in self._assigned
+
+    def __iter__(self) -> Iterator[MessageQueue]:
+        return iter(sorted(self._assigned))
+
+    def __getitem__(self, queue: MessageQueue) -> QueueCore:
+        """Raises UsageError for one that is not read."""
+        if queue not in self._assigned:
+            raise UsageError("this consumer does not read the queue now", queue=queue)
+        return self._assigned[queue].core
+
+    async def take_on(self, queue: MessageQueue, tags: TagFilter, start: str | int, *, gives_back: bool) -> None:
+        """Begin to pull where the group stands, or at ``start``. Raises BrokerError, Unavailable."""
+        first = await offsets.first_offset(self._context, self._group, queue, start)
+        core = self._core.assigned(Pull(queue, tags, first), gives_back=gives_back)
+        self._assigned[queue] = _AssignedQueue(self, core, first)
+        self._begin(self._assigned[queue])
+
+    async def stop(self, queues: Collection[MessageQueue]) -> None:
+        """Pull and hand out no more of these; what was handed out can still be acknowledged. Then ``give_up``."""
+        leaving = [self._assigned[queue] for queue in queues]
+        tasks = [assigned.task for assigned in leaving if assigned.task is not None]
+        for task in tasks:
+            task.cancel()
+        self._core.revoking([assigned.core for assigned in leaving])
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def give_up(self, queues: Collection[MessageQueue]) -> None:
+        """Commit what was done, and forget what was not: whoever has the queue next gets it."""
+        cores = [self._assigned[queue].core for queue in queues]
+        if self._sending is not None:
+            await asyncio.wait([self._sending])
+        await self._send_back(self._core.give_back_now(cores, self._context.clock.now()))
+        await self.commit_or_tell(queues)
+        self._core.revoked(cores)
+        for queue in queues:
+            del self._assigned[queue]
+        self.let_readers_go_on()
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Raises UsageError."""
+        core = self[queue]
+        self._core.seek(core, offset)
+        assigned = self._assigned[queue]
+        if assigned.task is not None:
+            assigned.task.cancel()  # its pull may be held by the broker
+        self._begin(assigned)
+        self.let_readers_go_on()
+
+    def let_readers_go_on(self) -> None:
+        self._core.room_made = False
+        self._room.set()
+
+    # Where the group stands
+
+    async def commit(self, queues: Collection[MessageQueue] | None = None) -> None:
+        """All at once, each by itself: their brokers may differ. Raises BrokerError, Unavailable."""
+        chosen = [self._assigned[queue] for queue in (self._assigned if queues is None else queues)]
+        results = await asyncio.gather(*(self._commit(assigned) for assigned in chosen), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def commit_or_tell(self, queues: Collection[MessageQueue] | None = None) -> None:
+        try:
+            await self.commit(queues)
+        except TallyError as error:
+            self._context.events.emit("not committed", group=self._group, reason=str(error))
+
+    async def _commit(self, assigned: _AssignedQueue) -> None:
+        async with assigned.committing:
+            offset = assigned.core.committable
+            if assigned.committed != offset:
+                await offsets.commit(self._context, self._group, assigned.core.queue, offset)
+                assigned.committed = offset
+
+    # What was given back
+
+    def nacked(self) -> None:
+        self._nacked.set()
+
+    async def keep_sending_back(self) -> None:
+        """For ever."""
+        while True:
+            wake_at = self._core.wake_at()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if wake_at is None else wake_at - self._context.clock.now()):
+                    await self._nacked.wait()
+            self._nacked.clear()
+            self._sending = asyncio.create_task(self._send_back(self._core.due(self._context.clock.now())))
+            await asyncio.shield(self._sending)
+            self.arrived.set()
+
+    async def _send_back(self, actions: Collection[GiveBack]) -> None:
+        left = iter(actions)
+        while some := list(islice(left, SENT_BACK_AT_ONCE)):
+            await asyncio.gather(*(self._send_one_back(action) for action in some))
+        if self._core.room_made:
+            self.let_readers_go_on()
+
+    async def _send_one_back(self, action: GiveBack) -> None:
+        try:
+            await send_back(self._context, self._group, action.message, action.delay_s)
+        except TallyError as error:
+            message = action.message
+            self._context.events.emit("not sent back", queue=message.queue, offset=message.offset, reason=str(error))
+            self._core.not_given_back(action)
+        else:
+            self._core.given_back(action)
+
+    # For the readers
+
+    def _begin(self, assigned: _AssignedQueue) -> None:
+        reader = QueueReader(self._context, self._group, assigned.core.queue, assigned)
+        assigned.task = asyncio.create_task(reader.run())
+        watch([assigned.task], self._fail)
+
+    async def await_room(self, queue: QueueCore) -> None:
+        """Return when ``queue`` may be pulled."""
+        while not self._core.may_pull(queue):
+            self.arrived.set()  # whoever waits for a whole batch waits no longer
+            self._room.clear()
+            await self._room.wait()
+
+    def answered(self, pull: Pull, answer: Command) -> bool:
+        has_messages = self._core.answered(pull, answer)
+        if has_messages:
+            self.arrived.set()
+        return has_messages
+
+
+class _AssignedQueue:
+    """One queue with its reader and the offset that its broker has."""
+
+    def __init__(self, assignment: Assignment, core: QueueCore, committed: int) -> None:
+        self.core, self.committed = core, committed
+        self.committing = asyncio.Lock()  # a later offset is never overtaken by an earlier one
+        self.task: asyncio.Task[None] | None = None
+        self._assignment = assignment
+
+    async def next_pull(self) -> Pull:
+        await self._assignment.await_room(self.core)
+        return self.core.pull
+
+    def answered(self, pull: Pull, answer: Command) -> bool:
+        return self._assignment.answered(pull, answer)

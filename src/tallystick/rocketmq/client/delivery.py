@@ -1,0 +1,258 @@
+"""What one consumer has pulled: what it hands out next, what was acknowledged, and what is given back.
+
+A core: time is an argument, and ``wake_at`` says when to call ``due``. A message is pulled (``answered``), ready or
+held, handed out (``take``), and then acknowledged (``ack``; ``finish`` for what a loop's body has done) or given back
+(``nack``). What was given back waits here and stays unacknowledged, so that it is never lost:
+
+    nack ── waits ──▶ due ──▶ GiveBack ── the broker stored it ──▶ given_back: acknowledged here
+                       │                └ it did not ──▶ not_given_back ─┐
+                       └ of a queue that gives nothing back ─────────────┴▶ ready again, before all others
+
+An ordered consumer has one message of a queue under way: the next is ready when that one is acknowledged.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import count, repeat
+
+from tallystick.rocketmq.client.pulling import Pull
+from tallystick.rocketmq.client.received import ReceivedMessage
+from tallystick.rocketmq.client.unacked import QueueCore, UnackedBounds
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import MessageQueue
+
+
+@dataclass(frozen=True)
+class GiveBack:
+    """Send the message to its broker, to be delivered again not before ``delay_s``."""
+
+    queue: QueueCore
+    message: ReceivedMessage
+    delay_s: float
+
+
+class DeliveryCore:
+    """See the module. ``room_made`` tells the shell that readers which wait may look again; it resets that."""
+
+    def __init__(self, bounds: UnackedBounds, nack_delays_s: Sequence[float], *, auto_ack: bool, ordered: bool) -> None:
+        self.queues: dict[MessageQueue, QueueCore] = {}
+        self.ready: deque[tuple[QueueCore, ReceivedMessage]] = deque()
+        self.unacked_bytes = 0
+        self.room_made = False
+        self._bounds, self._delays_s, self._auto_ack, self._ordered = bounds, nack_delays_s, auto_ack, ordered
+        self._at_hand: Sequence[tuple[QueueCore, ReceivedMessage]] = ()  # handed out to a loop's body
+        self._waiting: list[tuple[float, int, QueueCore, ReceivedMessage]] = []  # given back, by when they are due
+        self._numbers = count()
+        self._is_crowded = False  # a reader waits because of the bytes of all queues
+
+    # Queues come and go
+
+    def assigned(self, pull: Pull, *, gives_back: bool) -> QueueCore:
+        queue = self.queues[pull.queue] = QueueCore(pull, gives_back=gives_back)
+        return queue
+
+    def revoking(self, queues: Collection[QueueCore]) -> None:
+        """Hand out nothing more of these; what was handed out can still be acknowledged."""
+        self.ready = deque(pair for pair in self.ready if pair[0] not in queues)
+        for queue in queues:
+            queue.held.clear()
+            queue.is_paused = True
+
+    def revoked(self, queues: Collection[QueueCore]) -> None:
+        """Forget these; acknowledgements from now on are ignored."""
+        for queue in queues:
+            self._drop(queue, 0)
+            del self.queues[queue.queue]
+
+    def seek(self, queue: QueueCore, offset: int) -> None:
+        """Go on at this offset. What was pulled and handed out before counts no more. Raises UsageError."""
+        queue.seek(offset)
+        self._drop(queue, 0)
+
+    def pause(self, queue: QueueCore) -> None:
+        """Pull and hand out nothing more of it."""
+        if not queue.is_paused:
+            queue.is_paused = True
+            queue.held.extendleft(message for owner, message in reversed(self.ready) if owner is queue)
+            self.ready = deque(pair for pair in self.ready if pair[0] is not queue)
+
+    def resume(self, queue: QueueCore) -> None:
+        queue.is_paused = False
+        held, queue.held = queue.held, deque()
+        self._make_ready(queue, held)
+        self.room_made = True
+
+    def position(self, queue: QueueCore) -> int:
+        """The offset of the next message that will be handed out, as far as is known."""
+        ready = [message.offset for owner, message in self.ready if owner is queue]
+        return min(ready + [message.offset for message in queue.held], default=queue.pull.next_offset)
+
+    # Messages come
+
+    def may_pull(self, queue: QueueCore) -> bool:
+        """Whether there is room; else the reader waits until ``room_made``."""
+        self._is_crowded = self.unacked_bytes >= self._bounds.bytes
+        queue.is_stalled = queue.is_paused or self._is_crowded or queue.is_full(self._bounds)
+        return not queue.is_stalled
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether a queue waits for acknowledgements: nothing more of it comes before."""
+        return any(queue.is_stalled and not queue.is_paused for queue in self.queues.values())
+
+    def answered(self, pull: Pull, answer: Command) -> bool:
+        """Take the answer to a pull. Returns whether it had messages, False for a queue that was taken away or sought.
+
+        Raises BrokerError for a refusal, RemoteProtocolError.
+        """
+        queue = self.queues.get(pull.queue)
+        if queue is None or queue.pull is not pull:
+            return False
+        messages = pull.answered(answer)
+        if pull.corrected:  # backwards: from there on it is another queue, or will be pulled again
+            self._drop(queue, pull.next_offset)
+        if not messages:
+            return False
+        unacked = queue.unacked
+        for message in messages:
+            stored = message.stored
+            unacked[stored.queue_offset] = message
+            self.unacked_bytes += stored.size
+        self._make_ready(queue, messages)
+        return True
+
+    # Messages go
+
+    def take(self) -> ReceivedMessage:
+        """The next one; ``ready`` has it."""
+        pair = self.ready.popleft()
+        if self._auto_ack:
+            self._at_hand = (pair,)
+        return pair[1]
+
+    def take_batch(self, most: int) -> list[ReceivedMessage]:
+        pairs = [self.ready.popleft() for _ in range(min(most, len(self.ready)))]
+        if self._auto_ack:
+            self._at_hand = pairs
+        return [message for _, message in pairs]
+
+    def finish(self) -> None:
+        """The loop's body is done with what it had at hand: acknowledge what it neither acknowledged nor gave back."""
+        for queue, message in self._at_hand:
+            stored = message.stored
+            if queue.unacked.get(stored.queue_offset) is message:  # as in _acknowledge: this is done for each message
+                del queue.unacked[stored.queue_offset]
+                self.unacked_bytes -= stored.size
+                if queue.is_stalled or self._is_crowded or self._ordered:
+                    self._acknowledged(queue)
+        self._at_hand = ()
+
+    def begin_loop(self) -> None:
+        """What an earlier loop had at hand and did not finish is handed out again first."""
+        for queue, message in reversed(self._at_hand):
+            if queue.has(message):
+                again = queue.unacked[message.offset] = message.repeated(0)
+                self._repeat(queue, again)
+        self._at_hand = ()
+
+    def ack(self, message: ReceivedMessage) -> bool:
+        """Returns False for one that is not outstanding: its queue was taken away or sought, or it is done with."""
+        queue = self.queues.get(message.queue)
+        return queue is not None and self._acknowledge(queue, message)
+
+    def nack(self, message: ReceivedMessage, now: float, delay_s: float | None = None) -> bool:
+        """Deliver it again, not before ``delay_s``; by default the more often it was tried, the later.
+
+        Returns False as ``ack`` does.
+        """
+        queue = self.queues.get(message.queue)
+        if queue is None or not queue.has(message):
+            return False
+        if delay_s is None:
+            delay_s = self._delays_s[min(message.reconsume_times, len(self._delays_s) - 1)]
+        again = queue.unacked[message.offset] = message.repeated()
+        heapq.heappush(self._waiting, (now + delay_s, next(self._numbers), queue, again))
+        return True
+
+    # What was given back
+
+    def wake_at(self) -> float | None:
+        """When to call ``due``. Returns None while nothing waits."""
+        return self._waiting[0][0] if self._waiting else None
+
+    def due(self, now: float) -> list[GiveBack]:
+        """What is to be sent to brokers. What is repeated here is ready."""
+        actions = []
+        while self._waiting and self._waiting[0][0] <= now:
+            _, _, queue, message = heapq.heappop(self._waiting)
+            if not queue.has(message):
+                continue
+            if queue.gives_back:
+                actions.append(GiveBack(queue, message, 0.0))
+            else:
+                self._repeat(queue, message)
+        return actions
+
+    def give_back_now(self, queues: Collection[QueueCore], now: float) -> list[GiveBack]:
+        """What waits, of queues that are about to go: left here it would hold their offsets back."""
+        leaving = sorted(one for one in self._waiting if one[2] in queues and one[2].gives_back)
+        self._waiting = sorted(one for one in self._waiting if one[2] not in queues)
+        return [
+            GiveBack(queue, message, max(0.0, due - now)) for due, _, queue, message in leaving if queue.has(message)
+        ]
+
+    def given_back(self, action: GiveBack) -> None:
+        """The broker has stored it: the offset may pass over it."""
+        self._acknowledge(action.queue, action.message)
+
+    def not_given_back(self, action: GiveBack) -> None:
+        """The broker has not, or perhaps not: it is repeated here."""
+        if action.queue.has(action.message):
+            self._repeat(action.queue, action.message)
+
+    # Inside
+
+    def _acknowledge(self, queue: QueueCore, message: ReceivedMessage) -> bool:
+        stored = message.stored
+        if queue.unacked.get(stored.queue_offset) is not message:
+            return False
+        del queue.unacked[stored.queue_offset]
+        self.unacked_bytes -= stored.size
+        if queue.is_stalled or self._is_crowded or self._ordered:
+            self._acknowledged(queue)
+        return True
+
+    def _acknowledged(self, queue: QueueCore) -> None:
+        if self._is_crowded and self.unacked_bytes < self._bounds.bytes:
+            self._is_crowded = False
+            self.room_made = True
+        elif queue.is_stalled and not queue.is_full(self._bounds):
+            self.room_made = True
+        if self._ordered:
+            self._make_ready(queue, ())
+
+    def _make_ready(self, queue: QueueCore, messages: Collection[ReceivedMessage]) -> None:
+        """Behind what is ready; or hold them."""
+        if not self._ordered and not queue.is_paused:
+            self.ready.extend(zip(repeat(queue), messages, strict=False))
+            return
+        queue.held.extend(messages)
+        if not queue.is_paused and not queue.is_busy and queue.held:
+            self.ready.append((queue, queue.held.popleft()))
+
+    def _repeat(self, queue: QueueCore, message: ReceivedMessage) -> None:
+        """Before all others."""
+        if queue.is_paused:
+            queue.held.appendleft(message)
+        else:
+            self.ready.appendleft((queue, message))
+
+    def _drop(self, queue: QueueCore, offset: int) -> None:
+        dropped = queue.drop_from(offset)
+        self.unacked_bytes -= sum(message.stored.size for message in dropped)
+        self.ready = deque(pair for pair in self.ready if pair[0] is not queue or queue.has(pair[1]))
+        self.room_made = True

@@ -1,0 +1,106 @@
+"""A consumer's queues follow its share: those that it lost are given up first, those that it gained are taken on then.
+
+Listeners hear of both while they can still do something: of lost queues before their last commit, of gained ones before
+anything more of them than their offsets is known to the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+
+from tallystick.errors import BrokerError, TallyError, Unavailable
+from tallystick.rocketmq.client.assignment import Assignment
+from tallystick.rocketmq.client.context import BrokerContext
+from tallystick.rocketmq.client.sharing import Sharing
+from tallystick.rocketmq.client.subscription import ALL_TAGS, TagFilter
+from tallystick.rocketmq.wire.values import MessageQueue
+
+# Told which queues come or go; what it returns is awaited.
+QueueListener = Callable[[list[MessageQueue]], Awaitable[None] | None]
+
+
+class Rebalancing:
+    """``changed`` is set when the group's members are not the same any more. ``start``: where a new group begins."""
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        *,
+        group: str,
+        filters: Mapping[str, TagFilter],
+        sharing: Sharing,
+        assignment: Assignment,
+        start: str | int,
+        gives_back: bool,
+        on_assigned: QueueListener | None,
+        on_revoked: QueueListener | None,
+    ) -> None:
+        self.changed = asyncio.Event()
+        self._context, self._group, self._filters, self._start = context, group, filters, start
+        self._sharing, self._assignment, self._gives_back = sharing, assignment, gives_back
+        self._on_assigned, self._on_revoked = on_assigned, on_revoked
+
+    async def keep_sharing(self) -> None:
+        """For ever."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._sharing.pause_s):
+                    await self.changed.wait()
+            self.changed.clear()
+            try:
+                await self.share_out()
+            except BrokerError as error:
+                self._sharing.refused(error)
+            except TallyError as error:
+                self._sharing.not_reached(error)
+
+    async def share_out(self) -> None:
+        """Raises NoSuchTopic, BrokerError, Unavailable, and what a listener raises."""
+        self._sharing.begin()
+        mine = await self._sharing.my_queues()
+        if mine is None:
+            return
+        lost = [queue for queue in self._assignment if queue not in mine]
+        await self._give_up(lost)
+        gained = [queue for queue in mine if queue not in self._assignment]
+        failure: Unavailable | None = None
+        for queue in gained:
+            try:
+                await self._take_on(queue)
+            except Unavailable as error:  # the rest can be read; this one is tried again
+                failure = error
+        queues = list(self._assignment)
+        if lost or gained:
+            self._context.events.emit("queues shared out", group=self._group, queues=len(queues))
+        await self._tell(self._on_assigned, [queue for queue in gained if queue in self._assignment])
+        self._sharing.end(all_reached=failure is None)
+        if failure is not None:
+            if not queues:
+                raise failure
+            self._context.events.emit("queue not reached", group=self._group, reason=str(failure))
+
+    async def give_up_all(self) -> None:
+        """Raises what a listener raises, when all is given up."""
+        await self._give_up(list(self._assignment))
+
+    async def _take_on(self, queue: MessageQueue) -> None:
+        tags = self._filters.get(queue.topic, ALL_TAGS)
+        start = "first" if queue.topic == self._sharing.retry_topic else self._start
+        await self._assignment.take_on(queue, tags, start, gives_back=self._gives_back)
+        self._sharing.admitted()
+
+    async def _give_up(self, lost: Collection[MessageQueue]) -> None:
+        if lost:
+            await self._assignment.stop(lost)
+            try:
+                await self._tell(self._on_revoked, lost)
+            finally:
+                await self._assignment.give_up(lost)
+
+    async def _tell(self, listener: QueueListener | None, queues: Iterable[MessageQueue]) -> None:
+        told = sorted(queue for queue in queues if queue.topic in self._filters)
+        if listener is not None and told and inspect.isawaitable(result := listener(told)):
+            await result

@@ -1,0 +1,46 @@
+"""A message given back to its broker: stored once more, in the retry topic of the group, to be delivered again.
+
+The group's consumers read that topic too. A broker that has delays keeps it back for the shortest of them; one of ours
+has none, and so the consumer itself waited before. After too many times (``retryMaxTimes`` of the group, 16) the broker
+puts the message aside into ``%DLQ%<group>``, which nobody reads by itself.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from tallystick.errors import BrokerUnavailable
+from tallystick.rocketmq.client.answers import checked
+from tallystick.rocketmq.client.context import BrokerContext
+from tallystick.rocketmq.client.received import ReceivedMessage
+from tallystick.rocketmq.wire.headers import SendBackHeader
+from tallystick.rocketmq.wire.remoting import request
+from tallystick.rocketmq.wire.values import RequestCode
+
+# The original's delay levels from 1 on; level 0 would let the broker choose.
+LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+
+
+def delay_level(delay_s: float) -> int:
+    """The shortest delay that is not below this one; the longest for what is above all."""
+    return min(bisect_left(LEVELS_S, delay_s) + 1, len(LEVELS_S))
+
+
+async def send_back(context: BrokerContext, group: str, message: ReceivedMessage, delay_s: float) -> None:
+    """Returns when the broker has stored it. Raises BrokerError, Unavailable (ambiguous), NoSuchTopic."""
+    queue = message.queue
+    topic = await context.routes.find(queue.topic)
+    address = topic.master(queue.broker)
+    if address is None:
+        context.routes.refresh_soon(queue.topic)
+        raise BrokerUnavailable("this queue's broker has no master now", queue=queue)
+    header = SendBackHeader(
+        offset=message.stored.physical_offset,
+        group=group,
+        delay_level=delay_level(delay_s),
+        origin_msg_id=message.message_id,
+        origin_topic=message.topic,
+        broker=queue.broker,
+    )
+    command = request(RequestCode.CONSUMER_SEND_MSG_BACK, header.to_fields())
+    checked(await context.remoting.ask(address, command, context.settings.request_timeout_s), queue=queue)

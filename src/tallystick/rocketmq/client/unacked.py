@@ -1,0 +1,79 @@
+"""One queue as its consumer has it: how far it was pulled, and what of that is not acknowledged.
+
+A core. Messages are acknowledged in any order; what a group stores is the offset of the lowest that is not, so that
+after a crash each of them comes again, and perhaps some behind it. A message is known by its object: what was handed
+out before a seek, or before it was given back, acknowledges nothing, though its offset is there again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from tallystick.errors import UsageError
+from tallystick.rocketmq.client.pulling import Pull
+from tallystick.rocketmq.client.received import ReceivedMessage
+from tallystick.rocketmq.client.settings import BrokerClientSettings
+from tallystick.rocketmq.wire.values import MessageQueue
+
+
+@dataclass(frozen=True)
+class UnackedBounds:
+    """Beyond one of them no more is pulled: messages and offsets of one queue, bytes of one consumer."""
+
+    count: int
+    span: int
+    bytes: int
+
+    @classmethod
+    def of(cls, settings: BrokerClientSettings) -> UnackedBounds:
+        return cls(settings.queue_max_unacked, settings.queue_max_span, settings.max_unacked_bytes)
+
+
+class QueueCore:
+    """``unacked`` is in the order of offsets. ``pull`` is replaced by a seek: answers to the old one count for nothing.
+
+    ``gives_back`` tells whether a message that is given back goes to the broker; else it is delivered here again.
+    """
+
+    def __init__(self, pull: Pull, *, gives_back: bool) -> None:
+        self.pull, self.gives_back = pull, gives_back
+        self.unacked: dict[int, ReceivedMessage] = {}
+        self.held: deque[ReceivedMessage] = deque()  # pulled and not to be handed out now
+        self.is_paused = False
+        self.is_stalled = False  # its reader waits for room
+
+    @property
+    def queue(self) -> MessageQueue:
+        return self.pull.queue
+
+    @property
+    def committable(self) -> int:
+        """The offset to commit: of the lowest unacknowledged message; without one, past what the tags left out too."""
+        return next(iter(self.unacked), self.pull.next_offset)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a message is ready, handed out, or waits to be repeated."""
+        return len(self.unacked) > len(self.held)
+
+    def has(self, message: ReceivedMessage) -> bool:
+        """Whether this very delivery of the message is unacknowledged."""
+        return self.unacked.get(message.stored.queue_offset) is message
+
+    def is_full(self, bounds: UnackedBounds) -> bool:
+        return len(self.unacked) >= bounds.count or self.pull.next_offset - self.committable >= bounds.span
+
+    def drop_from(self, offset: int) -> list[ReceivedMessage]:
+        """Forget the messages from this offset on; returns them."""
+        dropped = [message for at, message in self.unacked.items() if at >= offset]
+        for message in dropped:
+            del self.unacked[message.offset]
+        self.held = deque(message for message in self.held if self.has(message))
+        return dropped
+
+    def seek(self, offset: int) -> None:
+        """Pull from here on. Call ``drop_from(0)`` before. Raises UsageError."""
+        if offset < 0:
+            raise UsageError("an offset is not below 0", offset=offset)
+        self.pull = Pull(self.queue, self.pull.filter, offset, self.pull.broker_id)

@@ -1,0 +1,434 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from tallystick.codec.records import encode_records, topic_field
+from tallystick.errors import BrokerError, UsageError
+from tallystick.rocketmq.client.delivery import DeliveryCore, GiveBack
+from tallystick.rocketmq.client.pulling import Pull
+from tallystick.rocketmq.client.received import ReceivedMessage
+from tallystick.rocketmq.client.subscription import ALL_TAGS
+from tallystick.rocketmq.client.unacked import QueueCore, UnackedBounds
+from tallystick.rocketmq.wire.headers import PullAnswer
+from tallystick.rocketmq.wire.message_ids import encode_host
+from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.values import MessageQueue, ResponseCode
+
+HOST = encode_host("127.0.0.1", 1)
+QUEUES = [MessageQueue("T", "b", number) for number in range(2)]
+DELAYS_S = (1.0, 5.0, 10.0)
+
+
+def found(queue: MessageQueue, first: int, end: int) -> Command:
+    header = PullAnswer(suggest_which_broker_id=0, next_begin_offset=end, max_offset=end, min_offset=0)
+    rows = [(topic_field("T"), queue.queue_id, n, 0, 1, HOST, 0, [(0, b"%d" % n, b"")]) for n in range(first, end)]
+    return request(11).answer(0, None, header.to_fields(), encode_records(rows, 0, 1, HOST))
+
+
+def moved(to: int) -> Command:
+    header = PullAnswer(suggest_which_broker_id=0, next_begin_offset=to, max_offset=to, min_offset=0)
+    return request(11).answer(ResponseCode.PULL_OFFSET_MOVED, None, header.to_fields())
+
+
+def core(
+    count: int = 1000, span: int = 2000, size: int = 1 << 20, *, auto_ack: bool = True, ordered: bool = False
+) -> DeliveryCore:
+    return DeliveryCore(UnackedBounds(count, span, size), DELAYS_S, auto_ack=auto_ack, ordered=ordered)
+
+
+def assign(to: DeliveryCore, number: int = 0, *, messages: int = 0, gives_back: bool = True) -> QueueCore:
+    queue = to.assigned(Pull(QUEUES[number], ALL_TAGS, 0), gives_back=gives_back)
+    if messages:
+        assert to.answered(queue.pull, found(queue.queue, 0, messages))
+    return queue
+
+
+def take(of: DeliveryCore, count: int) -> list[ReceivedMessage]:
+    return [of.take() for _ in range(count)]
+
+
+def offsets(of: DeliveryCore) -> list[int]:
+    return [message.offset for _, message in of.ready]
+
+
+def test_the_lowest_unacknowledged_message_is_committed_whatever_is_done_behind_it() -> None:
+    one = core(auto_ack=False)
+    queue = assign(one, messages=6)
+    messages = take(one, 5)
+    for number, committable in ((3, 0), (0, 1), (2, 1), (1, 4)):
+        assert one.ack(messages[number])
+        assert queue.committable == committable
+    assert one.ack(messages[4])
+    assert queue.committable == 5  # pulled, and not handed out
+    assert one.ack(one.take())
+    assert (queue.committable, one.unacked_bytes) == (6, 0)
+    assert not one.ack(messages[0])  # twice
+
+
+def test_what_a_loop_has_finished_is_acknowledged_and_what_it_was_left_with_comes_again() -> None:
+    one = core()
+    queue = assign(one, messages=4)
+    for _ in range(3):
+        one.finish()
+        one.take()
+    assert queue.committable == 2
+    left = one._at_hand[0][1]
+    one.begin_loop()
+    assert offsets(one) == [2, 3]
+    assert not one.ack(left)  # it is delivered again
+    message = one.take()
+    assert one.ack(message)
+    one.begin_loop()  # it was left, but the message was acknowledged
+    assert offsets(one) == [3]
+    assert queue.committable == 3
+
+
+def test_a_batch_is_finished_as_a_whole_but_for_what_was_given_back() -> None:
+    one = core()
+    queue = assign(one, messages=5)
+    batch = one.take_batch(3)
+    assert [message.offset for message in batch] == [0, 1, 2]
+    assert queue.committable == 0
+    assert one.nack(batch[1], 0.0)
+    one.finish()
+    assert queue.committable == 1
+    assert [message.offset for message in one.take_batch(100)] == [3, 4]
+    one.begin_loop()
+    assert offsets(one) == [3, 4]
+
+
+def test_without_automatic_acknowledgements_a_loop_acknowledges_nothing() -> None:
+    one = core(auto_ack=False)
+    queue = assign(one, messages=2)
+    one.take()
+    one.finish()
+    one.begin_loop()
+    assert (queue.committable, offsets(one)) == (0, [1])
+
+
+def test_a_message_given_back_holds_the_offset_until_its_broker_has_it() -> None:
+    one = core()
+    queue = assign(one, messages=3)
+    failed, *rest = take(one, 3)
+    assert one.wake_at() is None
+    assert one.nack(failed, 100.0)
+    for message in rest:
+        one.ack(message)
+    assert not one.ack(failed)  # it was given back
+    assert one.wake_at() == 101.0
+    assert one.due(100.9) == []
+    [action] = one.due(101.0)
+    assert isinstance(action, GiveBack)
+    assert (action.message.offset, action.delay_s, queue.committable) == (0, 0.0, 0)
+    assert one.wake_at() is None
+    one.given_back(action)
+    assert queue.committable == 3
+
+
+def test_what_no_broker_takes_is_delivered_here_again_before_all_others() -> None:
+    one = core()
+    queue = assign(one, messages=3)
+    one.nack(one.take(), 0.0)
+    one.finish()
+    [action] = one.due(1.0)
+    one.not_given_back(action)
+    assert (offsets(one), queue.committable) == ([0, 1, 2], 0)
+    again = one.take()
+    assert (again.offset, again.reconsume_times) == (0, 1)
+    one.finish()
+    assert queue.committable == 1
+
+
+def test_a_queue_that_gives_nothing_back_repeats_here_later_each_time() -> None:
+    one = core()
+    queue = assign(one, messages=1, gives_back=False)
+    now = 0.0
+    for delay_s in (1.0, 5.0, 10.0, 10.0):
+        one.nack(one.take(), now)
+        assert one.wake_at() == now + delay_s
+        now += delay_s
+        assert one.due(now) == []
+        assert offsets(one) == [0]
+    assert one.nack(one.take(), now, 0.5)  # as the caller wants it
+    assert one.wake_at() == now + 0.5
+    assert queue.committable == 0
+
+
+def test_messages_given_back_are_due_one_after_the_other() -> None:
+    one = core(auto_ack=False)
+    assign(one, messages=3)
+    messages = take(one, 3)
+    for message, delay_s in zip(messages, (3.0, 1.0, 2.0), strict=True):
+        one.nack(message, 0.0, delay_s)
+    assert [action.message.offset for action in one.due(2.0)] == [1, 2]
+    assert [action.message.offset for action in one.due(9.0)] == [0]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_seek_leaves_nothing_of_before(ordered: bool) -> None:
+    one = core(auto_ack=False, ordered=ordered)
+    queue, other = assign(one, messages=6), assign(one, 1, messages=1)
+    before = queue.pull
+    at_hand = one.take()
+    one.seek(queue, 3)
+    assert (queue.committable, one.position(queue)) == (3, 3)
+    assert not one.answered(before, found(queue.queue, 6, 9))  # it was asked for before the seek
+    assert not one.ack(at_hand)
+    assert not one.nack(at_hand, 0.0)
+    assert one.answered(queue.pull, found(queue.queue, 3, 6))
+    assert queue.committable == 3
+    assert {message.queue for _, message in one.ready} == {queue.queue, other.queue}
+    with pytest.raises(UsageError):
+        one.seek(queue, -1)
+
+
+def test_an_acknowledgement_of_before_a_seek_does_not_acknowledge_the_delivery_behind_it() -> None:
+    one = core(auto_ack=False)
+    queue = assign(one, messages=2)
+    before = one.take()
+    one.nack(one.take(), 0.0)
+    one.seek(queue, 0)
+    one.answered(queue.pull, found(queue.queue, 0, 2))
+    assert not one.ack(before)
+    assert one.due(99.0) == []  # nor is it given back
+    assert queue.committable == 0
+    assert one.ack(one.take())
+    assert queue.committable == 1
+
+
+def test_a_queue_that_is_taken_away_is_committed_and_then_forgotten() -> None:
+    one = core(auto_ack=False)
+    queue, other = assign(one, messages=3), assign(one, 1, messages=2)
+    first, second = take(one, 2)
+    one.revoking([queue])
+    assert {message.queue for _, message in one.ready} == {other.queue}
+    assert one.ack(first)  # while its listener is told
+    assert queue.committable == 1
+    one.revoked([queue])
+    assert not one.ack(second)
+    assert not one.answered(queue.pull, found(queue.queue, 3, 4))
+    assert one.unacked_bytes == sum(message.stored.size for message in other.unacked.values())
+
+
+def test_what_waits_of_a_queue_that_goes_is_given_back_at_once() -> None:
+    one = core(auto_ack=False)
+    queue, other = assign(one, messages=2), assign(one, 1, messages=1)
+    for message in take(one, 3):
+        one.nack(message, 0.0, 8.0)
+    actions = one.give_back_now([queue], 3.0)
+    assert [(action.message.offset, action.delay_s) for action in actions] == [(0, 5.0), (1, 5.0)]
+    for action in actions:
+        one.given_back(action)
+    assert (queue.committable, other.committable) == (2, 0)
+    assert [action.queue for action in one.due(8.0)] == [other]
+
+
+def test_what_is_paused_is_neither_pulled_nor_handed_out() -> None:
+    one = core()
+    queue, other = assign(one, messages=3), assign(one, 1, messages=2)
+    one.take()
+    one.pause(queue)
+    one.pause(queue)
+    assert not one.may_pull(queue)
+    assert one.may_pull(other)
+    assert not one.is_stalled  # nobody waits for acknowledgements
+    assert {message.queue for _, message in one.ready} == {other.queue}
+    one.answered(queue.pull, found(queue.queue, 3, 5))  # asked for before
+    assert one.position(queue) == 1
+    one.nack(ReceivedMessage(queue.queue, queue.unacked[0].stored), 0.0)  # not the delivery that it has
+    one.begin_loop()  # what was at hand waits too
+    assert one.position(queue) == 0
+    one.room_made = False
+    one.resume(queue)
+    assert one.room_made
+    assert one.may_pull(queue)
+    assert offsets(one) == [0, 1, 0, 1, 2, 3, 4]
+
+
+def test_an_ordered_consumer_has_one_message_of_a_queue_under_way() -> None:
+    one = core(auto_ack=False, ordered=True)
+    queue, other = assign(one, messages=3, gives_back=False), assign(one, 1, messages=2, gives_back=False)
+    assert offsets(one) == [0, 0]
+    first = one.take()
+    assert one.ack(one.take())
+    assert [owner for owner, _ in one.ready] == [other]
+    one.nack(first, 0.0)
+    assert [owner for owner, _ in one.ready] == [other]  # nothing overtakes what was given back
+    one.due(1.0)
+    assert one.take().repeats == 1
+    one.pause(queue)
+    one.pause(other)
+    assert not one.ready
+    one.resume(other)
+    assert offsets(one) == [1]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_an_offset_that_the_broker_moved_back_is_pulled_again_and_one_moved_on_keeps_what_is_here(
+    ordered: bool,
+) -> None:
+    one = core(auto_ack=False, ordered=ordered)
+    queue = assign(one, messages=6)
+    at_hand = one.take()
+    one.answered(queue.pull, moved(4))
+    assert [message.offset for message in queue.unacked.values()] == [0, 1, 2, 3]
+    one.answered(queue.pull, moved(9))
+    assert (queue.committable, queue.pull.next_offset) == (0, 9)
+    one.answered(queue.pull, moved(0))
+    assert (queue.committable, one.unacked_bytes, len(one.ready)) == (0, 0, 0)
+    assert not one.ack(at_hand)
+    one.answered(queue.pull, found(queue.queue, 0, 2))
+    assert one.take().offset == 0
+
+
+def test_messages_and_offsets_of_a_queue_and_bytes_of_all_are_bounded() -> None:
+    one = core(count=4, span=8, auto_ack=False)
+    queue = assign(one, messages=4)
+    assert not one.may_pull(queue)
+    assert one.is_stalled
+    first, *rest = take(one, 4)
+    one.room_made = False
+    one.ack(rest[0])
+    assert one.room_made
+    assert one.may_pull(queue)
+    for message in rest[1:]:
+        one.ack(message)
+    one.answered(queue.pull, found(queue.queue, 4, 8))
+    for _ in range(4):
+        one.ack(one.take())
+    assert not one.may_pull(queue)  # one message, and 8 offsets from it on
+    one.room_made = False
+    one.ack(first)
+    assert one.room_made
+    assert one.may_pull(queue)
+
+    size = first.stored.size
+    one = core(size=3 * size, auto_ack=False)
+    queue, other = assign(one, messages=2), assign(one, 1, messages=1)
+    assert not one.may_pull(other)
+    assert not one.may_pull(queue)
+    one.room_made = False
+    one.ack(one.take())
+    assert one.room_made  # for both
+    assert one.may_pull(queue)
+    assert one.may_pull(other)
+
+
+def test_a_refusal_changes_nothing() -> None:
+    one = core()
+    queue = assign(one, messages=1)
+    with pytest.raises(BrokerError):
+        one.answered(queue.pull, request(11).answer(ResponseCode.NO_PERMISSION, "no"))
+    assert (queue.committable, queue.pull.next_offset) == (0, 1)
+
+
+class Consuming(RuleBasedStateMachine):
+    """Whatever happens: below what may be committed all was done, and all else is somewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = core(count=12, span=20)
+        self.now = 0.0
+        self.end = 0
+        self.done: set[int] = set()
+        self.stored: set[int] = set()  # at the broker, for the retry topic
+        self.queue = self.one.assigned(Pull(QUEUES[0], ALL_TAGS, 0), gives_back=True)
+        self.out: list[ReceivedMessage] = []
+        self.at_hand: ReceivedMessage | None = None
+
+    @rule(count=st.integers(1, 5))
+    def answered(self, count: int) -> None:
+        if self.one.may_pull(self.queue):
+            at = self.queue.pull.next_offset
+            self.one.answered(self.queue.pull, found(self.queue.queue, at, at + count))
+            self.end = max(self.end, at + count)
+
+    @precondition(lambda self: self.one.ready)
+    @rule()
+    def next(self) -> None:
+        if self.at_hand is not None and self.queue.has(self.at_hand):
+            self.done.add(self.at_hand.offset)
+        self.one.finish()
+        self.at_hand = self.one.take()
+        self.out.append(self.at_hand)
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data())
+    def ack(self, data: st.DataObject) -> None:
+        message = data.draw(st.sampled_from(self.out))
+        expected = self.queue.has(message)
+        assert self.one.ack(message) is expected
+        if expected:
+            self.done.add(message.offset)
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data())
+    def nack(self, data: st.DataObject) -> None:
+        message = data.draw(st.sampled_from(self.out))
+        expected = self.queue.has(message)
+        assert self.one.nack(message, self.now) is expected
+
+    @rule(pass_s=st.sampled_from([0.5, 1.0, 10.0]), is_taken=st.booleans())
+    def due(self, pass_s: float, is_taken: bool) -> None:
+        self.now += pass_s
+        for action in self.one.due(self.now):
+            if is_taken:
+                self.stored.add(action.message.offset)
+                self.one.given_back(action)
+            else:
+                self.one.not_given_back(action)
+
+    @rule()
+    def leave_the_loop(self) -> None:
+        self.one.begin_loop()
+        self.at_hand = None
+
+    @rule(is_paused=st.booleans())
+    def pause(self, is_paused: bool) -> None:
+        if is_paused:
+            self.one.pause(self.queue)
+        else:
+            self.one.resume(self.queue)
+
+    @rule(data=st.data())
+    def seek(self, data: st.DataObject) -> None:
+        offset = data.draw(st.integers(0, self.queue.committable))
+        self.one.seek(self.queue, offset)
+        self.at_hand = None
+
+    @invariant()
+    def nothing_below_the_offset_is_undone(self) -> None:
+        assert set(range(self.queue.committable)) <= self.done | self.stored
+
+    @invariant()
+    def all_else_is_somewhere(self) -> None:
+        here = [message for _, message in self.one.ready] + list(self.queue.held)
+        assert len(here) == len({message.offset for message in here})
+        assert self.one.unacked_bytes == sum(message.stored.size for message in self.queue.unacked.values())
+        waiting = {id(message) for message in self.queue.unacked.values()}
+        assert {id(message) for message in here} <= waiting
+        known = {id(one) for one in [*here, *self.out]} | {id(one[3]) for one in self.one._waiting}
+        assert waiting <= known
+
+    @invariant()
+    def bounds_hold(self) -> None:
+        assert len(self.queue.unacked) < 12 + 5
+        assert self.queue.pull.next_offset - self.queue.committable < 20 + 5
+
+
+TestConsuming = Consuming.TestCase
+
+
+@given(st.permutations(range(8)))
+def test_any_order_of_acknowledgements_ends_at_the_end(order: list[int]) -> None:
+    one = core(auto_ack=False)
+    queue = assign(one, messages=8)
+    messages = take(one, 8)
+    left = set(range(8))
+    for number in order:
+        assert one.ack(messages[number])
+        left.discard(number)
+        assert queue.committable == min(left, default=8)
