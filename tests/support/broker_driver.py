@@ -6,6 +6,7 @@ Usage: ``python broker_driver.py``. Each request names its name server.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import time
 from collections import Counter
@@ -25,6 +26,7 @@ from support.messages import message, received
 
 BATCH = 20
 PAYLOADS = 64
+QUIET_S = 3.0  # a message that was given back comes after a second where brokers have delays
 SETTINGS = tallystick.BrokerClientSettings(route_refresh_s=1.0, send_timeout_s=15.0, max_message_bytes=8 << 20)
 
 
@@ -112,6 +114,27 @@ class BrokerDriver:
             await consumer.commit()
         return received(found)
 
+    async def give_back(self, given: Arguments) -> Answer:
+        """Give each message back once. What comes again, and how many in all until nothing comes."""
+        client = await self._client(given)
+        again: list[ReceivedMessage] = []
+        first, count = 0, int(given["count"])
+        async with client.consumer(given["group"], given["topic"], start="first") as consumer:
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    async with asyncio.timeout(float(given["seconds"]) if len(again) < count else QUIET_S):
+                        each = await anext(consumer)
+                    if each.reconsume_times == 0:
+                        first += 1
+                        consumer.nack(each, delay_s=0)
+                    else:
+                        assert each.topic == given["topic"] and each.queue.topic == f"%RETRY%{given['group']}"
+                        again.append(each)
+                        consumer.ack(each)
+            await consumer.commit()
+            lag = (await consumer.lag()).total
+        return {**received(again), "first": first, "lag": lag}
+
     async def load_sends(self, given: Arguments) -> Answer:
         """Send for some seconds, ``window`` without answer, one by one or in batches of ``batch``."""
         producer = (await self._client(given)).producer("interop_producer")
@@ -183,6 +206,7 @@ class BrokerDriver:
         plain = (self.send, self.pull, self.poll, self.forget)
         return {
             **{verb.__name__: verb for verb in plain},
+            "give-back": self.give_back,
             "load-sends": self.load_sends,
             "load-pulls": self.load_pulls,
         }

@@ -132,6 +132,16 @@ async def test_consumers_of_both_kinds_share_a_group(place: Place, topic: str) -
     assert int(theirs["count"]) >= number - 40
 
 
+async def test_what_our_consumer_gives_back_comes_again_once(place: Place, topic: str) -> None:
+    await place.house.make_topic(topic)
+    await place.send("java", topic, first=0, count=20, how="sync")
+    group = f"{topic}-back"
+    found = await place.client("tally").ask(
+        "give-back", ns=place.house.ns, topic=topic, group=group, count=20, seconds=60
+    )
+    assert unordered(found) == unordered(expected(7, 0, 19, SIZE)) | {"first": "20", "lag": "0"}
+
+
 @pytest.mark.parametrize("reader", KINDS)
 async def test_tags_are_filtered(place: Place, topic: str, reader: str) -> None:
     await place.house.make_topic(topic)
