@@ -12,11 +12,11 @@ from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.server import RemotingServer
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire import dialect, headers
-from tallystick.rocketmq.wire.bodies import ConsumerIds
+from tallystick.rocketmq.wire.bodies import ConsumerIds, LockAnswer, LockRequest
 from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.record import decode_batch, decode_properties, tags_code
 from tallystick.rocketmq.wire.remoting import Command, request
-from tallystick.rocketmq.wire.values import Heartbeat, PullFlag, RequestCode, ResponseCode, TopicConfig
+from tallystick.rocketmq.wire.values import Heartbeat, MessageQueue, PullFlag, RequestCode, ResponseCode, TopicConfig
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
 from tallystick.runtime.events import Events
@@ -41,12 +41,15 @@ class FakeBroker:
         self.asked: list[Command] = []
         self.react: dict[int, React] = {}
         self.suggests = 0
+        self.not_locked: set[MessageQueue] = set()  # others have them
         self.pull_count = 1 << 30  # messages of one pull at most
         self._held: list[tuple[Link, Command]] = []
         self._answers: dict[int, React] = {
             RequestCode.SEND_MESSAGE_V2: self._send,
             RequestCode.SEND_BATCH_MESSAGE: self._send,
             RequestCode.CONSUMER_SEND_MSG_BACK: lambda link, command: command.answer(0),
+            RequestCode.LOCK_BATCH_MQ: self._lock,
+            RequestCode.UNLOCK_BATCH_MQ: lambda link, command: command.answer(0),
             RequestCode.PULL_MESSAGE: self._pull,
             RequestCode.QUERY_CONSUMER_OFFSET: self._query_offset,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._update_offset,
@@ -187,6 +190,11 @@ class FakeBroker:
     def _notify(self, group: str) -> None:
         for link in self.members.get(group, {}).values():
             link.send(request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}, one_way=True))
+
+    def _lock(self, link: Link, command: Command) -> Command:
+        asked = dialect.read_as(bytes(command.body), LockRequest)
+        taken = [queue for queue in asked.queues if queue not in self.not_locked]
+        return command.answer(0, body=dialect.write(LockAnswer(taken)))
 
     def _ids(self, link: Link, command: Command) -> Command:
         members = self.members.get(headers.ConsumerGroupHeader.of(command).consumer_group)

@@ -21,6 +21,7 @@ from tallystick.rocketmq.client import offsets
 from tallystick.rocketmq.client.assignment import Assignment
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.delivery import DeliveryCore
+from tallystick.rocketmq.client.locking import QueueLocks
 from tallystick.rocketmq.client.membership import Membership
 from tallystick.rocketmq.client.rebalancing import QueueListener, Rebalancing
 from tallystick.rocketmq.client.received import ReceivedMessage
@@ -77,6 +78,7 @@ class Consumer:
             filters=filters,
             sharing=self._sharing,
             assignment=self._assignment,
+            locks=QueueLocks(context, group) if ordered and wanted.is_shared else None,
             start=start,
             gives_back=wanted.is_shared and not ordered,
             on_assigned=on_assigned,

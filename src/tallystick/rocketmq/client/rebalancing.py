@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from tallystick.errors import BrokerError, TallyError, Unavailable
 from tallystick.rocketmq.client.assignment import Assignment
 from tallystick.rocketmq.client.context import BrokerContext
+from tallystick.rocketmq.client.locking import RENEW_S, QueueLocks
 from tallystick.rocketmq.client.sharing import Sharing
 from tallystick.rocketmq.client.subscription import ALL_TAGS, TagFilter
 from tallystick.rocketmq.wire.values import MessageQueue
@@ -33,6 +34,7 @@ class Rebalancing:
         filters: Mapping[str, TagFilter],
         sharing: Sharing,
         assignment: Assignment,
+        locks: QueueLocks | None,
         start: str | int,
         gives_back: bool,
         on_assigned: QueueListener | None,
@@ -41,13 +43,15 @@ class Rebalancing:
         self.changed = asyncio.Event()
         self._context, self._group, self._filters, self._start = context, group, filters, start
         self._sharing, self._assignment, self._gives_back = sharing, assignment, gives_back
+        self._locks = locks
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
 
     async def keep_sharing(self) -> None:
         """For ever."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._sharing.pause_s):
+                pause_s = self._sharing.pause_s
+                async with asyncio.timeout(pause_s if self._locks is None else min(pause_s, RENEW_S)):
                     await self.changed.wait()
             self.changed.clear()
             try:
@@ -60,11 +64,12 @@ class Rebalancing:
     async def share_out(self) -> None:
         """Raises NoSuchTopic, BrokerError, Unavailable, and what a listener raises."""
         self._sharing.begin()
-        mine = await self._sharing.my_queues()
-        if mine is None:
-            return
+        wanted = await self._sharing.my_queues()
+        mine = await self._locked(list(self._assignment) if wanted is None else wanted)
         lost = [queue for queue in self._assignment if queue not in mine]
         await self._give_up(lost)
+        if wanted is None:
+            return
         gained = [queue for queue in mine if queue not in self._assignment]
         failure: Unavailable | None = None
         for queue in gained:
@@ -76,7 +81,7 @@ class Rebalancing:
         if lost or gained:
             self._context.events.emit("queues shared out", group=self._group, queues=len(queues))
         await self._tell(self._on_assigned, [queue for queue in gained if queue in self._assignment])
-        self._sharing.end(all_reached=failure is None)
+        self._sharing.end(all_reached=failure is None and len(mine) == len(wanted))
         if failure is not None:
             if not queues:
                 raise failure
@@ -85,6 +90,10 @@ class Rebalancing:
     async def give_up_all(self) -> None:
         """Raises what a listener raises, when all is given up."""
         await self._give_up(list(self._assignment))
+
+    async def _locked(self, queues: Collection[MessageQueue]) -> Collection[MessageQueue]:
+        """Those of them that nobody else of the group reads."""
+        return queues if self._locks is None else await self._locks.lock(queues, list(self._assignment))
 
     async def _take_on(self, queue: MessageQueue) -> None:
         tags = self._filters.get(queue.topic, ALL_TAGS)
@@ -99,6 +108,8 @@ class Rebalancing:
                 await self._tell(self._on_revoked, lost)
             finally:
                 await self._assignment.give_up(lost)
+                if self._locks is not None:
+                    await self._locks.unlock(lost)
 
     async def _tell(self, listener: QueueListener | None, queues: Iterable[MessageQueue]) -> None:
         told = sorted(queue for queue in queues if queue.topic in self._filters)

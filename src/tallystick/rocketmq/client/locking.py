@@ -1,0 +1,69 @@
+"""Locks of queues at their masters, for consumption in order: no two members of a group have one queue.
+
+Members share queues out each by itself, so for a moment two may think that a queue is theirs. A master gives a lock to
+one of them, for 60 s from when it was last asked for (``ConsumerManageProcessor``, ``RebalanceLockManager``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+
+from tallystick.errors import BrokerUnavailable, TallyError
+from tallystick.rocketmq.client.answers import checked
+from tallystick.rocketmq.client.context import BrokerContext
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import LockAnswer, LockRequest
+from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.values import MessageQueue, RequestCode
+
+RENEW_S = 20.0  # how often a lock is asked for again
+
+
+class QueueLocks:
+    """Those of one group's member."""
+
+    def __init__(self, context: BrokerContext, group: str) -> None:
+        self._context, self._group = context, group
+
+    async def lock(self, queues: Iterable[MessageQueue], held: Collection[MessageQueue]) -> list[MessageQueue]:
+        """Take or keep these; returns those that this member has now.
+
+        Of a master that does not answer it has those that it ``held``: nobody else can get them there.
+        """
+        by_broker = _by_broker(queues)
+        asks = [self._lock(broker, some, held) for broker, some in by_broker.items()]
+        return [queue for locked in await asyncio.gather(*asks) for queue in locked]
+
+    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        """Let others have them. Where no master hears of it they wait until the locks end."""
+        asks = [self._ask(broker, RequestCode.UNLOCK_BATCH_MQ, some) for broker, some in _by_broker(queues).items()]
+        for result in await asyncio.gather(*asks, return_exceptions=True):
+            if isinstance(result, BaseException) and not isinstance(result, TallyError):
+                raise result
+
+    async def _lock(
+        self, broker: str, queues: list[MessageQueue], held: Collection[MessageQueue]
+    ) -> list[MessageQueue]:
+        try:
+            answer = await self._ask(broker, RequestCode.LOCK_BATCH_MQ, queues)
+            locked = set(dialect.read_as(bytes(answer.body), LockAnswer).queues)
+        except TallyError as error:
+            self._context.events.emit("queues not locked", group=self._group, broker=broker, reason=str(error))
+            return [queue for queue in queues if queue in held]
+        return [queue for queue in queues if queue in locked]
+
+    async def _ask(self, broker: str, code: RequestCode, queues: list[MessageQueue]) -> Command:
+        address = (await self._context.routes.find(queues[0].topic)).master(broker)
+        if address is None:
+            raise BrokerUnavailable("this broker has no master now", broker=broker)
+        body = dialect.write(LockRequest(self._context.client_id, self._group, queues), quoted=True)
+        timeout_s = self._context.settings.request_timeout_s
+        return checked(await self._context.remoting.ask(address, request(code, {}, body), timeout_s), broker=broker)
+
+
+def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    chosen: dict[str, list[MessageQueue]] = {}
+    for queue in queues:
+        chosen.setdefault(queue.broker, []).append(queue)
+    return chosen

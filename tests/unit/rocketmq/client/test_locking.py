@@ -1,0 +1,76 @@
+"""Ordered members of a group, at a broker of ours."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from support.consuming import fill, take
+from support.fake_brokers import FakeCluster
+from support.live_brokers import live_cluster
+from support.waiting import until
+from tallystick.rocketmq.client import sharing
+from tallystick.rocketmq.client.client import RocketMQ, topics
+from tallystick.rocketmq.client.settings import BrokerClientSettings
+from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode
+from tallystick.runtime.events import Event
+
+SOON = BrokerClientSettings(rebalance_s=0.1)
+LOCK, UNLOCK = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
+
+
+async def test_a_queue_is_never_with_two_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "UNSHARED_S", 0.02)
+    async with (
+        live_cluster(tmp_path, "broker-a") as cluster,
+        topics(cluster.name_server, settings=SOON) as mine,
+        topics(cluster.name_server, settings=SOON) as theirs,
+    ):
+        await mine.producer("p").send("T", b"0")
+        going, gone = asyncio.Event(), asyncio.Event()
+
+        async def revoked(queues: list[MessageQueue]) -> None:
+            going.set()
+            await gone.wait()
+
+        first = mine.consumer("g", "T", ordered=True, on_revoked=revoked)
+        await first.start()
+        assert len(first.queues) == 4
+        second = theirs.consumer("g", "T", ordered=True)
+        await second.start()
+        async with asyncio.timeout(20):
+            await going.wait()
+        await until(lambda: second._sharing.is_settled is False)
+        assert second.queues == []
+        gone.set()
+        await until(lambda: len(second.queues) == 2)
+        assert not set(first.queues) & set(second.queues)
+        await first.close()
+        await until(lambda: len(second.queues) == 4)
+
+
+async def test_a_lock_that_is_lost_takes_the_queue_and_a_master_that_is_silent_does_not(
+    cluster: FakeCluster, mq: RocketMQ, told: list[Event]
+) -> None:
+    fake = await cluster.add(queues=2)
+    fill(fake, 3, 0)
+    async with mq.consumer("g", "T", start="first", ordered=True) as consumer:
+        assert len(consumer.queues) == 2
+        [message] = await take(consumer, 1)
+        consumer.ack(message)
+        fake.react[LOCK] = lambda link, command: command.answer(ResponseCode.SYSTEM_BUSY, "busy")
+        consumer._rebalancing.changed.set()
+        await until(lambda: [event for event in told if event.kind == "queues not locked"])
+        assert len(consumer.queues) == 2
+        del fake.react[LOCK]
+        fake.not_locked.add(consumer.queues[0])
+        consumer._rebalancing.changed.set()
+        await until(lambda: [queue.queue_id for queue in consumer.queues] == [1])
+        assert fake.offsets["g", "T", 0] == 1
+        fake.not_locked.clear()
+        consumer._rebalancing.changed.set()
+        await until(lambda: len(consumer.queues) == 2)
+        assert (await take(consumer, 1))[0].offset == 1
+    assert fake.count(UNLOCK) == 2
