@@ -407,7 +407,7 @@ class Storage:
         if clean:
             if self.staged:
                 self.commit(self.take())
-            if self._tables.entries:
+            if not self.checkpointed:
                 self.checkpoint()
         self._journal.close()
         self._logs.close()
