@@ -21,7 +21,7 @@ from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.memory import MemoryDriver
 from tallystick.bookkeeper.metadata.sqlite import SqliteDriver
 from tallystick.bookkeeper.wire.v2 import Code
-from tallystick.errors import LedgerExists, LedgerFenced, NotEnoughBookies
+from tallystick.errors import LedgerExists, LedgerFenced, NotEnoughBookies, RecoveryIncomplete
 from tallystick.node import real_world
 
 
@@ -96,17 +96,22 @@ async def test_a_running_writer_is_taken_over_and_nothing_acknowledged_is_lost(c
         assert [entry.id async for entry in reader.read(0, reader.last_entry)] == list(range(reader.last_entry + 1))
 
 
-@pytest.mark.rule("Q12", "Q15")
-@pytest.mark.parametrize("written", [0, 1, 20])
-async def test_recovery_gets_through_bookies_that_strangers_have_filled_with_fences(
-    cluster: RealCluster, written: int
-) -> None:
+async def fill_with_fences(cluster: RealCluster) -> None:
+    """Of ledgers that do not exist, up to their bound."""
     for name in tuple(cluster.running):
         await cluster.stop(name)
         await cluster.start(name, max_fences_without_entries=1)
         async with talking(cluster.running[name]) as stranger:
             assert await stranger.code(read(12345, 0, KEY)) == Code.NO_ENTRY
             assert await stranger.code(read(54321, 0, KEY)) == Code.TOO_MANY_REQUESTS
+
+
+@pytest.mark.rule("Q12", "Q15")
+@pytest.mark.parametrize("written", [0, 1, 20])
+async def test_recovery_gets_through_bookies_that_strangers_have_filled_with_fences(
+    cluster: RealCluster, written: int
+) -> None:
+    await fill_with_fences(cluster)
     async with tallystick.connect(cluster.uri) as bk, tallystick.connect(cluster.uri) as rival:
         writer = await bk.create_ledger(3, write_quorum=2, ack_quorum=2)
         acked = await writer.append_batch([b"x"] * written) if written else []
@@ -114,6 +119,25 @@ async def test_recovery_gets_through_bookies_that_strangers_have_filled_with_fen
         assert reader.is_closed and reader.last_entry == len(acked) - 1
         with pytest.raises(LedgerFenced):
             await writer.append(b"y")
+
+
+@pytest.mark.rule("Q12", "Q15")
+async def test_a_bookie_that_refuses_a_fence_is_no_answer_to_recovery_which_others_finish(
+    cluster: RealCluster,
+) -> None:
+    """It is full of fences, has no entry of the ledger, and cannot read the metadata."""
+    await fill_with_fences(cluster)
+    async with tallystick.connect(cluster.uri) as bk, tallystick.connect(cluster.uri) as rival:
+        writer = await bk.create_ledger(3, write_quorum=3, ack_quorum=2)
+        ensemble = [cluster.running[name] for name in writer.metadata.ensemble]
+        for bookie in ensemble[1:]:
+            bookie.looks.active = False
+        with pytest.raises(RecoveryIncomplete):
+            await rival.open_ledger(writer.id, recover=True)
+        ensemble[1].looks.active = True
+        reader = await rival.open_ledger(writer.id, recover=True)
+        assert reader.is_closed and reader.last_entry == -1
+        assert ensemble[2].counts.fences_refused > 1 and writer.id not in ensemble[2].storage.ledger_ids()
 
 
 @pytest.mark.rule("Q11")
