@@ -49,6 +49,15 @@ def check_is_master(parts: Parts) -> None:
         raise refusal(ResponseCode.SYSTEM_ERROR, remark)
 
 
+def left_to_master(command: Command) -> Command:
+    """What a slave says to a deletion; nothing is changed here.
+
+    The original's tools ask each broker in turn, so it is no refusal. Only the master knows which records are from
+    before a deletion: what it tells of comes with the next copy of the tables, and of nothing else.
+    """
+    return command.answer(OK, "This is a slave: it deletes what its master deletes.")
+
+
 def check_deletions(parts: Parts) -> None:
     """Raises BrokerError while too many deletions wait for the disk. Call it before a topic is deleted."""
     if parts.deletions.waiting >= MAX_DELETIONS:

@@ -8,7 +8,7 @@ import msgspec
 
 from tallystick.errors import BrokerError
 from tallystick.rocketmq.broker import attributes
-from tallystick.rocketmq.broker.answers import OK, Answer, check_is_master, page, refusal
+from tallystick.rocketmq.broker.answers import OK, Answer, check_is_master, left_to_master, page, refusal
 from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.topics import refusal_of_group
@@ -66,8 +66,9 @@ class GroupRequests:
         return command.answer(OK)
 
     def _delete(self, peer: str, command: Command) -> Command:
-        """Also on a slave, as with topics."""
         header = headers.DeleteGroupHeader.of(command)
+        if self._parts.settings.is_slave:
+            return left_to_master(command)
         if self._parts.groups.delete(header.group):
             self._parts.events.emit("group deleted", group=header.group, peer=peer)
         if header.clean_offset:

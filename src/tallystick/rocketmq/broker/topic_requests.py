@@ -16,6 +16,7 @@ from tallystick.rocketmq.broker.answers import (
     answer_in_slices,
     check_deletions,
     check_is_master,
+    left_to_master,
     page,
     refusal,
 )
@@ -118,7 +119,6 @@ class TopicRequests:
         return msgspec.structs.replace(asked, attributes=after)
 
     def _delete(self, peer: str, command: Command) -> Command | Later:
-        """Also on a slave: the original's tools ask each broker. The master's table brings back what it still has."""
         topic = headers.TopicHeader.of(command).topic
         if not topic.strip():
             raise refusal(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
@@ -126,6 +126,8 @@ class TopicRequests:
         if parts.topics.is_system(topic):
             remark = f"The topic[{topic}] is conflict with system topic."
             raise refusal(ResponseCode.INVALID_PARAMETER, remark)
+        if parts.settings.is_slave:
+            return left_to_master(command)
         check_deletions(parts)
         was_known = parts.topics.delete(topic)
         if was_known:
