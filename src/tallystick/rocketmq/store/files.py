@@ -70,14 +70,19 @@ class FileQueue:
         """The offset after the last file."""
         return self.files[-1].start + self.file_bytes if self.files else 0
 
-    def load(self, *, tail: int | None) -> None:
+    def load(self, *, tail: int | None, begin: int = 0) -> None:
         """Find what is there. From the offset ``tail`` on files may be short or missing, as a crash leaves them.
 
+        The log begins at ``begin``: a file that is short and wholly before it goes, a crash has brought its name back.
         With ``tail`` None all must be whole. Raises UsageError when the files have another size, CorruptRecord when one
-        is missing.
+        is missing or shorter than it was: then nothing was changed.
         """
         sizes = self._disk.sizes(self.directory)
         names = [name for name in sizes if name.isdecimal() and len(name) == NAME_DIGITS]
+        for name in [name for name in names if int(name) + self.file_bytes <= begin and sizes[name] < self.file_bytes]:
+            self._disk.unlink(os.path.join(self.directory, name))
+            names.remove(name)
+        self._check_sizes({name: sizes[name] for name in names}, tail)
         for number, name in enumerate(names):
             path, start, size = os.path.join(self.directory, name), int(name), sizes[name]
             if start % self.file_bytes or (self.files and start != self.limit):
@@ -89,14 +94,27 @@ class FileQueue:
             file = self._handles.open(path)
             if size < self.file_bytes and tail is not None:
                 file.truncate(self.file_bytes)
-            elif not size and name == names[-1]:  # made, and not yet given its length: as if it were not there
+            elif not size:  # the last one: made, and not yet given its length, as if it were not there
                 return
-            elif size != self.file_bytes:
+            self.files.append(StoreFile(start, path, file))
+
+    def _check_sizes(self, sizes: dict[str, int], tail: int | None) -> None:
+        """Files that were whole when they were synced are so now. ``sizes``: by name, in order."""
+        for name, size in sizes.items():
+            may_be_short = tail is not None and int(name) + self.file_bytes > tail
+            is_blank = tail is None and not size and name == next(reversed(sizes))
+            if size == self.file_bytes or is_blank or (size < self.file_bytes and may_be_short):
+                continue
+            path = os.path.join(self.directory, name)
+            if self.file_bytes not in sizes.values():
                 raise UsageError(
                     "a file of the store has another size than the settings say; set the size that it was made with",
                     path=path, size=size, expected=self.file_bytes,
                 )  # fmt: skip
-            self.files.append(StoreFile(start, path, file))
+            raise CorruptRecord(
+                "a file of the store has another length than it was made with; restore it from a copy",
+                path=path, size=size, expected=self.file_bytes,
+            )  # fmt: skip
 
     def adopt(self, first: int, end: int) -> None:
         """Take the files from the offset ``first`` up to ``end`` for there, without a look at the disk."""

@@ -78,9 +78,10 @@ class Opening:
                 "tally-queues damaged", directory=self._directory, reason=state_file.damage,
                 deletions_kept=len(known.deleted), effect="all queues are read; a deletion noted last may be forgotten",
             )  # fmt: skip
+        self._check_settings(synced, known)
         trusted = state_file.damage is None and self._is_trusted(known, sidecar.value)
         files = FileQueue(disk, self._roots[COMMIT_LOG], settings.commit_log_file_bytes, self._handles, mapped=True)
-        files.load(tail=sidecar.value.synced if sidecar.value else None)
+        files.load(tail=synced.synced if synced else None, begin=synced.start if synced else 0)
         index = Index(disk, self._roots[INDEX], settings, self._handles) if settings.index else None
         self._discard = None if self._clean or sidecar.value is not None else checkpoint.value.index_ms
         lost_from = index.lost_from(self._discard) if index is not None and self._discard is not None else None
@@ -118,6 +119,27 @@ class Opening:
             dispatched_again=log.end - dispatch_from, queues_read=not trusted,
         )  # fmt: skip
         return Opened(log, queues, index, reput, rebuild, checkpoint, sidecar, state_file)
+
+    def _check_settings(self, synced: Synced | None, known: QueueState) -> None:
+        """Before any file is touched: those of another size would be cut, or filled up with zeros.
+
+        Raises UsageError.
+        """
+        log_bytes, queue_bytes = (
+            self._settings.commit_log_file_bytes,
+            self._settings.consume_queue_file_units * UNIT.size,
+        )
+        if synced is not None and synced.file_bytes != log_bytes:
+            raise UsageError(
+                "the store was made with another size of CommitLog files: set mappedFileSizeCommitLog",
+                expected=synced.file_bytes, size=log_bytes,
+            )  # fmt: skip
+        made_with = known.file_units * UNIT.size
+        if known.queues and made_with and made_with != queue_bytes:
+            raise UsageError(
+                "the store was made with another size of queue files: set mappedFileSizeConsumeQueue",
+                expected=made_with, size=queue_bytes,
+            )  # fmt: skip
 
     def _dispatch(self, reput: Reput, end: int) -> None:
         """Records that no batch noted. Their units are on the disk with the first checkpoint: to write to each of very

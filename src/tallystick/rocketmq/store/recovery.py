@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from tallystick.codec.checksum import crc32c
 from tallystick.codec.records import SMALLEST, Stop
-from tallystick.errors import CorruptRecord, UsageError
+from tallystick.errors import CorruptRecord
 from tallystick.rocketmq.store.checkpoint import Checkpoint
 from tallystick.rocketmq.store.consume_queue import FILLER_SIZE, UNIT
 from tallystick.rocketmq.store.consume_queues import list_queues
@@ -51,11 +51,6 @@ def recover_log(
     durable = durable_end(files, known) if known else 0
     first = max(files.first, known.start if known else 0)
     if known is not None:
-        if known.file_bytes != files.file_bytes:
-            raise UsageError(
-                "the store was made with another size of CommitLog files; set that size",
-                expected=known.file_bytes, size=files.file_bytes,
-            )  # fmt: skip
         scan_from, dispatch_from = max(min(known.border, known.dispatched), first), max(known.dispatched, first)
         if not files.files and known.synced > known.start:
             raise _damage(files, known.start, f"there are no files, and the log was durable up to {known.synced}")

@@ -65,7 +65,7 @@ def test_synced_files_keep_their_names(disk: SimDisk) -> None:
 def test_short_and_missing_files_are_a_tail_only_where_nothing_was_durable(disk: SimDisk) -> None:
     filled(disk, 4)
     disk.open(f"/log/{3000:020}").truncate(10)
-    with pytest.raises(UsageError):
+    with pytest.raises(CorruptRecord):
         files_on(disk)
     assert files_on(disk, tail=3000).limit == 4000
     disk.unlink(f"/log/{2000:020}")
@@ -151,3 +151,41 @@ def test_files_that_are_closed_or_cleared_hold_nothing_any_more(disk: SimDisk) -
     files.clear()
     files.flush()
     assert disk.listdir("/log") == []
+
+
+@pytest.mark.parametrize("tail", [None, 2500])
+@pytest.mark.parametrize("file_bytes", [500, 2000])
+def test_another_size_is_told_before_anything_is_changed(disk: SimDisk, tail: int | None, file_bytes: int) -> None:
+    filled(disk, 3)
+    before = disk.sizes("/log")
+    with pytest.raises(UsageError, match="set the size that it was made with") as raised:
+        FileQueue(disk, "/log", file_bytes).load(tail=tail)
+    assert raised.value.fields["size"] == SIZE
+    assert disk.sizes("/log") == before
+
+
+@pytest.mark.parametrize("tail", [None, 1000, 2500])
+def test_a_file_that_became_shorter_is_damage_and_is_left_as_it_is(disk: SimDisk, tail: int | None) -> None:
+    """Filled up with zeros it would be served, and nobody could see any more what had happened to it."""
+    filled(disk, 3)
+    disk.open(f"/log/{0:020}").truncate(300)
+    with pytest.raises(CorruptRecord, match="restore it from a copy") as raised:
+        files_on(disk, tail)
+    assert raised.value.path == f"/log/{0:020}" and raised.value.fields["size"] == 300
+    assert disk.size(f"/log/{0:020}") == 300
+
+
+def test_a_file_that_was_not_durable_yet_may_be_short(disk: SimDisk) -> None:
+    filled(disk, 3)
+    disk.open(f"/log/{2000:020}").truncate(300)
+    assert files_on(disk, 2999).limit == 3000
+    assert disk.size(f"/log/{2000:020}") == 1000
+
+
+def test_a_file_before_the_logs_begin_that_a_crash_brought_back_goes(disk: SimDisk) -> None:
+    """A slave's first copy of it failed, and the log began anew farther on."""
+    disk.open(f"/log/{0:020}", create=True).truncate(10)
+    disk.open(f"/log/{3000:020}", create=True).truncate(1000)
+    files = FileQueue(disk, "/log", SIZE)
+    files.load(tail=2000, begin=2000)
+    assert (files.first, disk.listdir("/log")) == (3000, [f"{3000:020}"])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from support.message_stores import ROOT, Shelf
-from tallystick.errors import CorruptRecord
+from support.message_stores import ROOT, SMALL, Shelf
+from tallystick.errors import CorruptRecord, UsageError
 from tallystick.rocketmq.store import opening
 from tallystick.rocketmq.store.check import check_store
 
@@ -71,3 +73,32 @@ def test_a_start_that_is_refused_leaves_a_store_stopped_in_order() -> None:
     shelf.open()
     assert [event.fields["clean"] for event in shelf.events if event.kind == "store opened"] == [True, True]
     assert len(shelf.bodies()) == 100
+
+
+@pytest.mark.parametrize("ended", ["stopped", "killed"])
+@pytest.mark.parametrize(
+    ("wrong", "key"),
+    [
+        ({"commit_log_file_bytes": 2 * SMALL.commit_log_file_bytes}, "mappedFileSizeCommitLog"),
+        ({"commit_log_file_bytes": SMALL.commit_log_file_bytes // 2}, "mappedFileSizeCommitLog"),
+        ({"consume_queue_file_units": 2 * SMALL.consume_queue_file_units}, "mappedFileSizeConsumeQueue"),
+    ],
+)
+def test_a_start_with_another_size_changes_nothing_and_names_the_key(
+    ended: str, wrong: dict[str, int], key: str
+) -> None:
+    shelf, sent = Shelf(), [b"%03d" % number for number in range(100)]
+    shelf.send(*sent)
+    shelf.settle()
+    if ended == "stopped":
+        shelf.store.close()
+    else:
+        shelf.disk.kill()
+    before = {folder: shelf.disk.sizes(f"{ROOT}/{folder}") for folder in ("commitlog", "consumequeue/Topic/0")}
+    shelf.settings = replace(SMALL, **wrong)
+    with pytest.raises(UsageError, match=key):
+        shelf.open()
+    assert {folder: shelf.disk.sizes(f"{ROOT}/{folder}") for folder in before} == before
+    shelf.settings = SMALL
+    shelf.open()
+    assert shelf.bodies() == sent
