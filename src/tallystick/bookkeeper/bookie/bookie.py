@@ -220,7 +220,7 @@ class Bookie:
         self._stack.push_async_callback(self.looks.close)
         self.fences = Fences(
             self.storage, self.counts, self._recent, settings.max_fences_without_entries,
-            looks=lambda: self.looks.has_room, tell=self._fences_refused,
+            looks=self.looks.has_room, tell=self._fences_refused,
         )  # fmt: skip
         requests = Requests(
             self.storage, self.guard, self.fences, self.counts, self._recent, looks=lambda: self.looks.active,

@@ -23,17 +23,17 @@ class Fences:
 
     def __init__(
         self, storage: Storage, counts: Counts, recent: RecentAdds, most: int, *,
-        looks: Callable[[], bool], tell: Callable[[], None],
+        looks: Callable[[int], bool], tell: Callable[[], None],
     ) -> None:  # fmt: skip
-        """``looks()``: whether one more request may wait for a look; ``tell()``: fences are refused, called once until
-        half of the room is free again."""
+        """``looks(more)``: whether a request may wait for a look behind so many more; ``tell()``: fences are refused,
+        called once until half of the room is free again."""
         self._storage, self._counts, self._recent, self._most = storage, counts, recent, most
         self._looks, self._tell = looks, tell
         self._told = False
 
-    def must_look(self, ledger: LedgerId) -> bool:
-        """Whether a look at the metadata comes before the fence."""
-        return self._beyond(ledger) and self._looks()
+    def must_look(self, ledger: LedgerId, waiting: int) -> bool:
+        """Whether a look at the metadata comes before the fence; ``waiting`` more will wait for theirs."""
+        return self._beyond(ledger) and self._looks(waiting)
 
     def fence(self, ledger: LedgerId, master_key: bytes, *, exists: bool) -> int:
         """``Storage.fence``, or TOO_MANY_REQUESTS; ``exists``: a look has just found the ledger in the metadata."""

@@ -164,10 +164,9 @@ class Looks:
         self._resume: asyncio.TimerHandle | None = None
         self.active = True
 
-    @property
-    def has_room(self) -> bool:
-        """Whether requests that can do without a look may wait for one, too."""
-        return self.active and len(self._held) < HELD_LEDGERS
+    def has_room(self, more: int) -> bool:
+        """Whether a request that can do without a look may wait for one, behind so many ``more`` than are held."""
+        return self.active and len(self._held) + more < HELD_LEDGERS
 
     def hold(self, ledger: LedgerId, size: int, go_on: GoOn, *, adds: bool = True) -> None:
         """``go_on`` comes on the loop, in the order of ``hold``, also when nothing can be read; ``adds``: what waits is

@@ -268,15 +268,15 @@ class Requests:
     def _answer(self, request: v2.Request, served: Served) -> None:
         if isinstance(request, v2.Auth):
             served.answer(v2.Auth(_NO_AUTH).encode())
-        elif self._must_wait(request):
+        elif self._must_wait(request, len(served.to_look)):
             served.wait(request.ledger, request.encode())
         else:
             self._serve_one(request, served)
             if isinstance(request, v2.Add):
                 self._look_behind(request.ledger)
 
-    def _must_wait(self, request: v2.Add | v2.Read | v2.BatchRead) -> bool:
-        """Whether a look comes before the answer."""
+    def _must_wait(self, request: v2.Add | v2.Read | v2.BatchRead, waiting: int = 0) -> bool:
+        """Whether a look comes before the answer; ``waiting`` others of this call wait for one."""
         if isinstance(request, v2.Add) and not request.flags & Flag.RECOVERY_ADD:
             if not self._storage.needs_look(request.ledger, request.entry):
                 return False
@@ -287,7 +287,7 @@ class Requests:
         else:
             first = request.entry if isinstance(request, v2.Read) else request.first
             asks = first == NO_ENTRY or request.master_key is not None
-            if request.master_key is not None and self._fences.must_look(request.ledger):
+            if request.master_key is not None and self._fences.must_look(request.ledger, waiting):
                 return True
         return asks and self._storage.needs_comparison(request.ledger) and self.looks()
 

@@ -24,6 +24,7 @@ from tallystick.runtime.disk import OsDisk, Usage
 
 MAX_FRAME = 64 * 1024
 GIB = 1024**3
+LOOKS = 5  # so many requests may wait
 
 
 @dataclass
@@ -45,13 +46,13 @@ class Room:
         return [code for _, code, _, _ in codes(b"".join([*served.at_once, *served.when_durable]))]
 
 
-def make_room(path: Path, max_batch_bytes: int = 4096) -> Room:
+def make_room(path: Path, max_batch_bytes: int = 4096, fences: int = 1000) -> Room:
     storage = Storage.open(OsDisk(), str(path / "journal"), str(path / "ledgers"), SMALL)
     guard, counts, recent = DiskGuard(0.95), Counts(), RecentAdds()
     requests = Requests(
         storage,
         guard,
-        Fences(storage, counts, recent, 1000, looks=lambda: False, tell=lambda: None),
+        Fences(storage, counts, recent, fences, looks=lambda more: more < LOOKS, tell=lambda: None),
         counts,
         recent,
         looks=lambda: False,
@@ -283,4 +284,13 @@ def test_short_answers_leave_the_rest_for_later_and_always_have_an_entry(tmp_pat
     room.ask(adds(2, [0], bytes(MAX_FRAME - 100)))
     (answer,) = room.requests.serve(v2.BatchRead(2, 0, 1, 10, 1 << 20).encode(), short=True).at_once
     assert len(answer) > MAX_FRAME - 100
+    room.storage.close(clean=False)
+
+
+def test_fences_of_one_buffer_that_wait_for_looks_are_counted(tmp_path: Path) -> None:
+    room = make_room(tmp_path, fences=1)
+    assert room.codes(read(1, 0, KEY)) == [Code.NO_ENTRY]
+    served = room.ask(b"".join(read(ledger, 0, KEY) for ledger in range(2, 12)))
+    assert len(served.to_look) == LOOKS
+    assert [code for _, code, _, _ in codes(b"".join(served.when_durable))] == [Code.TOO_MANY_REQUESTS] * (10 - LOOKS)
     room.storage.close(clean=False)
