@@ -7,7 +7,7 @@
 
 A slave of ours that has waited too long for the greeting goes on as with an original master, and reports. It is not fed
 for that: the greeting is on its way, and its hello will come. Whoever does not get to FED within ``greeting_ms`` is
-closed, whatever else it sends meanwhile.
+closed, whatever else it sends meanwhile, and who reports more than ``MAX_REPORTS`` times without a hello at once.
 
 Where the original sends heartbeats for ever, to a slave that is ahead of the master or asks for what was deleted,
 this one closes the link and says why. An original slave connects again after 5 s and is closed again; had it
@@ -74,6 +74,9 @@ class Close:
 Action = Greet | Verify | Start | Acked | Heartbeat | Close
 
 
+MAX_REPORTS = 64  # between the greeting and the hello: a slave that waits for the greeting reports each heartbeat_ms
+
+
 class _Stage(Enum):
     NEW = auto()
     GREETED = auto()
@@ -91,6 +94,7 @@ class Feed:
         self.acked = -1
         self._stage = _Stage.NEW
         self._received = b""  # what is not yet a whole unit, or a whole hello
+        self._skipped = 0  # reports between the greeting and the hello
         self._last_read = self._last_write = now
         self._greeting_ends = now + settings.greeting_ms / 1000
 
@@ -171,9 +175,20 @@ class Feed:
             return None
         return int(REPORT.unpack_from(self._received, start)[0])
 
+    def _skip_reports(self) -> bool:
+        """Cut off all that stands before a hello, once a read. Returns False if there are too many."""
+        before = 0
+        while self._unit(before) not in (TELL, None):
+            before += 1
+            if self._skipped + before > MAX_REPORTS:
+                return False
+        self._skipped += before
+        self._received = self._received[before * REPORT.size :]
+        return True
+
     def _hello(self) -> list[Action]:
-        while self._unit(0) not in (TELL, None):
-            self._received = self._received[REPORT.size :]
+        if not self._skip_reports():
+            return self._close(f"more than {MAX_REPORTS} reports before its hello")
         size = self._unit(1)
         if size is None:
             return []

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.rocketmq.ha.feed import Acked, Action, Close, Feed, Greet, Heartbeat, Start, Verify
+from tallystick.rocketmq.ha.feed import MAX_REPORTS, Acked, Action, Close, Feed, Greet, Heartbeat, Start, Verify
 from tallystick.rocketmq.ha.log import LogRange
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.wire.ha import ASK, HEAD, MAX_HELLO_BYTES, REPORT, SlaveHello, Span
@@ -60,6 +60,28 @@ def test_who_only_greets_is_closed_whatever_it_sends() -> None:
     assert greeting.received(report(0), LOG, 9.0) == []
     assert greeting.wake_at() == 10.0
     assert "did not say in time" in reason(greeting.tick(LOG, 10.0, writable=True))
+
+
+@pytest.mark.parametrize("reads", [1, 2, 65])
+def test_who_greets_and_only_reports_is_closed_and_costs_nothing(reads: int) -> None:
+    """Each report was cut off by a copy of all behind it: a read of 256 KiB took half a second."""
+    greeting = feed()
+    data = report(*[0] * MAX_REPORTS, 0)
+    greeting.received(report(ASK), LOG, 0.0)
+    step = -(-len(data) // reads)
+    actions = [
+        action
+        for start in range(0, len(data), step)
+        for action in greeting.received(data[start : start + step], LOG, 0.0)
+    ]
+    assert reason(actions) == f"more than {MAX_REPORTS} reports before its hello"
+    assert greeting.received(HELLO.encode(), LOG, 0.0) == []
+
+
+def test_a_slave_may_report_while_its_hello_is_on_its_way() -> None:
+    greeting = feed()
+    greeting.received(report(ASK, *[7] * MAX_REPORTS), LOG, 0.0)
+    assert greeting.received(HELLO.encode(), LOG, 0.0) == [Verify(HELLO)]
 
 
 @pytest.mark.rule("H6")
