@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 
 import pytest
 
 import tallystick
+from tallystick.runtime.events import Event, Events
 
 
 def test_every_public_name_is_there_and_documented() -> None:
@@ -20,6 +22,23 @@ def test_every_public_name_is_there_and_documented() -> None:
 def test_other_names_are_not_there() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = tallystick.nothing
+
+
+async def test_what_clients_have_to_say_goes_to_logging_unless_somebody_else_listens(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    heard: list[Event] = []
+    with caplog.at_level(logging.INFO, "tallystick"):
+        for events in (None, Events(heard.append)):
+            async with tallystick.connect("memory://said", events=events) as bk:
+                bk.context.events.emit("ledger closed", ledger=1)
+            async with tallystick.topics("127.0.0.1:1", events=events) as mq:
+                mq._context.events.emit("not committed", group="g")
+    assert [(record.name, record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("tallystick", "INFO", "ledger closed ledger=1"),
+        ("tallystick", "WARNING", "not committed group=g"),
+    ]
+    assert [event.kind for event in heard] == ["ledger closed", "not committed"]
 
 
 def test_the_modules_are_there_without_an_import_of_their_own() -> None:

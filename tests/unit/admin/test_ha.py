@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 import tallystick
 from support.live_brokers import LiveCluster, live_cluster
 from support.waiting import until
-from tallystick.admin.ha import Replication, ha_status, pair_links
+from tallystick.admin import ha
+from tallystick.admin.ha import Replication, _Answer, ha_status, pair_links
 from tallystick.cli.ha import is_well
-from tallystick.rocketmq.wire.bodies import SlaveLink
+from tallystick.rocketmq.wire.bodies import HaStatus, MasterLink, SlaveLink
+
+if TYPE_CHECKING:
+    from tallystick.admin.brokers import Process
 
 
 @pytest.fixture
@@ -35,6 +41,36 @@ async def send(cluster: LiveCluster, count: int) -> None:
     async with tallystick.topics(cluster.name_server) as mq:
         for _ in range(count):
             await mq.producer("P").send("T", b"x")
+
+
+@pytest.mark.parametrize(
+    ("in_sync", "tables", "ends", "well"),
+    [
+        (True, True, True, True), (True, True, None, True), (True, True, False, False), (True, False, True, False),
+        (False, True, True, False),
+    ],
+)  # fmt: skip
+def test_what_an_original_slave_does_not_say_is_nothing_amiss(
+    in_sync: bool, tables: bool, ends: bool | None, well: bool
+) -> None:
+    found = Replication("b", "s", "h:1", in_sync, 0, 0, 0.0, 1.0, "", tables, ends)
+    assert is_well(found) is well
+    assert is_well(replace(found, slave=None))
+
+
+@pytest.mark.parametrize(
+    ("own", "why"),
+    [
+        (MasterLink(), "it has everything"),
+        (MasterLink(ends_known=True), "it has everything"),
+        (MasterLink(ends_known=False), "queueEndsMayBeUnknown"),
+        (MasterLink(ends_known=False, tables_why="cut off"), "its tables are not copied: cut off"),
+    ],
+)
+def test_ends_are_unknown_where_a_slave_says_so(own: MasterLink, why: str) -> None:
+    process = cast("Process", None)
+    master, slave = _Answer(process, HaStatus(True), ""), _Answer(process, HaStatus(False, link=own), "")
+    assert why in ha._why(master, slave, SlaveLink("h:1", 0, 0, True, why="it has everything"))
 
 
 async def test_a_master_without_slaves_says_so(cluster: LiveCluster) -> None:

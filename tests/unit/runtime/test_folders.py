@@ -42,6 +42,16 @@ def test_a_folder_higher_up_need_not_be_readable() -> None:
         make_folder(disk, "/srv/data/other/journal")
 
 
+def test_the_folder_that_has_the_name_is_ours_to_sync_also_where_the_name_is_there() -> None:
+    disk = SimDisk(random.Random(1))
+    disk.makedirs(FOLDER)
+    disk.fault = lambda operation, path: (
+        StorageError("broken") if (operation, path) == ("sync_dir", "/srv/bookie/journal") else None
+    )
+    with pytest.raises(StorageError, match="broken"):
+        make_folder(disk, FOLDER)
+
+
 def test_on_a_real_disk(tmp_path: Path) -> None:
     make_folder(OsDisk(), str(tmp_path / "a" / "b"))
     make_folder(OsDisk(), str(tmp_path / "a" / "b"))

@@ -6,14 +6,16 @@ import io
 import json
 import logging
 import re
+import sys
 import threading
 
 import pytest
 
 from tallystick.errors import UsageError
+from tallystick.runtime import log as log_module
 from tallystick.runtime.event_kinds import KINDS, level_of
 from tallystick.runtime.events import Event, Events
-from tallystick.runtime.log import MAX_WAITING, Log, LogSettings, log_listener
+from tallystick.runtime.log import MAX_WAITING, Log, LogSettings, log_listener, log_to_stderr
 
 pytestmark = pytest.mark.usefixtures("house_logger")
 
@@ -128,6 +130,44 @@ def test_a_line_that_cannot_be_written_stops_no_later_one() -> None:
         listen(Event("ledger closed", {"ledger": ledger}))
     log.close(within_s=30)
     assert [b"log lines lost" in line for line in lines] == [True, False]
+
+
+def test_lines_are_written_once_whatever_the_host_and_a_call_before_listen_to(caplog: pytest.LogCaptureFixture) -> None:
+    before, lines = io.BytesIO(), io.BytesIO()
+    logs = [Log(one.write, LogSettings()) for one in (before, lines)]
+    log_listener("broker")(FAILED)
+    for log in logs:
+        log.close(within_s=30)
+    assert (before.getvalue(), lines.getvalue().count(b"\n"), caplog.records) == (b"", 1, [])
+
+
+def test_a_fault_is_in_its_line_of_json() -> None:
+    lines = io.BytesIO()
+    log = Log(lines.write, LogSettings(style="json"))
+    try:
+        raise ZeroDivisionError("ours")
+    except ZeroDivisionError:
+        logging.getLogger("tallystick.broker").exception("a fault")
+    log.close(within_s=30)
+    line = json.loads(lines.getvalue())
+    assert (line["event"], line["level"], "exc_info" in line) == ("a fault", "error", False)
+    assert "Traceback" in line["exception"] and line["exception"].endswith("ZeroDivisionError: ours")
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "environment", "colored"),
+    [(True, {}, True), (True, {"NO_COLOR": "1"}, False), (True, {"NO_COLOR": ""}, True), (False, {}, False)],
+)
+def test_colors_are_for_terminals_of_who_wants_them(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool, environment: dict[str, str], colored: bool
+) -> None:
+    lines = io.BytesIO()
+    monkeypatch.setattr(log_module, "_to_stderr", lines.write)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    log = log_to_stderr(environment)
+    log_listener("broker")(FAILED)
+    log.close(within_s=30)
+    assert (b"\x1b[" in lines.getvalue()) is colored
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from types import TracebackType
 from typing import Any, Self
@@ -59,6 +60,25 @@ async def test_a_second_entry_is_refused_and_opens_nothing() -> None:
         assert Handle.opened == before and entered.left == []
     with pytest.raises(UsageError, match="a second time"):
         await once.__aenter__()
+
+
+async def test_of_two_that_enter_at_once_one_is_refused() -> None:
+    may_open = asyncio.Event()
+
+    async def open_() -> Handle:
+        await may_open.wait()
+        return Handle()
+
+    once, before = Opening(open_, "bk.create_ledger(…)"), Handle.opened
+    first = asyncio.create_task(once.__aenter__())
+    await asyncio.sleep(0)
+    second = asyncio.create_task(once.__aenter__())
+    await asyncio.sleep(0)
+    may_open.set()
+    with pytest.raises(UsageError, match="a second time"):
+        await second
+    await first
+    assert Handle.opened == before + 1, "nobody would close the other one"
 
 
 def test_use_before_it_is_open_says_how_to_open_it() -> None:

@@ -69,6 +69,10 @@ def test_arrow_batches(bk: sync.BookKeeper) -> None:
         writer.append_batch([b"x" * number for number in range(100)])
     with bk.open_ledger(writer.id) as reader:
         batches = list(reader.read_arrow(0, 99, columns=["entry", "payload"], batch_rows=40))
+        short = list(reader.read_arrow(0, 99, batch_bytes=1000))
+    assert [batch.schema.names for batch in batches] == [["entry", "payload"]] * len(batches)
+    assert max(batch.num_rows for batch in batches) == 40
+    assert len(short) > 4 and sum(batch.num_rows for batch in short) == 100
     assert [row for batch in batches for row in batch.column("entry").to_pylist()] == list(range(100))
 
 

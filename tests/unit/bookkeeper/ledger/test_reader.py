@@ -302,6 +302,37 @@ async def test_a_ledger_that_is_closed_before_it_is_watched_has_its_end(cluster:
         assert await ids(reader.tail(0)) == list(range(10))
 
 
+async def _nothing() -> None:
+    """Happens meanwhile."""
+
+
+async def test_what_is_stored_while_the_metadata_are_read_again_is_read_as_well(cluster: Cluster) -> None:
+    await cluster.create()
+    cluster.append(0, 9)
+    context = cluster.context()
+
+    async def close() -> None:
+        await cluster.close(9)
+        await asyncio.sleep(0.01)  # whoever watches has heard of it
+
+    slow = _SlowReads(context.driver, close)
+    slow._meanwhile.append(_nothing)  # of the first read; the ledger is closed in the second one
+    known = replace(context, driver=cast("MetadataDriver", slow))
+    async with asyncio.timeout(10), await LedgerReader.open(known, cluster.ledger) as reader:
+        assert not reader.is_closed
+        await reader.refresh()
+        assert reader.is_closed
+
+
+@pytest.mark.parametrize("last", [-1, 0, 9])
+async def test_a_reader_iterates_over_all_that_there_is(cluster: Cluster, last: int) -> None:
+    await cluster.create()
+    cluster.append(0, last)
+    await cluster.close(last)
+    async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:
+        assert [entry.id async for entry in reader] == list(range(last + 1))
+
+
 async def test_a_tail_loses_nothing_to_a_refresh_beside_it(cluster: Cluster) -> None:
     await cluster.create()
     cluster.append(0, 9)

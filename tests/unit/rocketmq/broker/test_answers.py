@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from tallystick.errors import RemoteProtocolError
+from tallystick.rocketmq.broker import answers
 from tallystick.rocketmq.broker.answers import PAGE_ENTRIES, answer_in_slices, page
 from tallystick.rocketmq.broker.slices import at_once
 from tallystick.rocketmq.wire import dialect
@@ -38,6 +39,15 @@ def test_an_answer_that_nobody_waits_for_any_more_is_not_made() -> None:
     asker.alive, later = True, answer_in_slices(parts, answer, [b"a", b"b"], "too long")
     later.when(lambda: sent.append(bytes(answer.body)), lambda: asker.alive)
     assert sent == [b"ab"]
+
+
+@pytest.mark.parametrize(("last", "code"), [(b"bc", 0), (b"bcd", 1)])
+def test_an_answer_may_fill_a_frame_and_not_more(monkeypatch: pytest.MonkeyPatch, last: bytes, code: int) -> None:
+    monkeypatch.setattr(answers, "MAX_BODY_BYTES", 3)
+    parts, sent, refused = cast("Parts", SimpleNamespace(sliced=at_once)), list[bytes](), list[str]()
+    later = answer_in_slices(parts, answer := request(1, {}).answer(0), [b"a", last], "too long", refused.append)
+    later.when(lambda: sent.append(bytes(answer.body)), lambda: True)
+    assert (sent, answer.code, len(refused)) == ([b"" if code else b"abc"], code, code)
 
 
 def test_pages_are_in_the_order_of_the_names() -> None:

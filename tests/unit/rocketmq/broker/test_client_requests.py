@@ -185,6 +185,19 @@ async def test_a_consumer_is_asked_how_it_runs(tmp_path: Path) -> None:
         assert away.remark == "The Consumer <G> <c2> not online"
 
 
+async def test_a_consumer_is_not_asked_how_it_runs_where_nobody_waits_for_that(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        consumer, tool = await bench.peer(broker), await bench.peer(broker)
+        await beat(consumer, "c1")
+        fields = {"consumerGroup": "G", "clientId": "c1"}
+        tool.send(request(RequestCode.GET_CONSUMER_RUNNING_INFO, fields, one_way=True))
+        await tool.code(RequestCode.GET_BROKER_RUNTIME_INFO)
+        await beat(consumer, "c1")
+        assert broker._questions._waiting == {}
+        assert RequestCode.GET_CONSUMER_RUNNING_INFO not in [each.code for each in consumer.pushed]
+
+
 async def test_a_consumer_that_does_not_say_how_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_requests, "CALL_S", 0.05)
     async with benched(tmp_path) as bench:

@@ -183,6 +183,7 @@ async def test_h13_only_for_a_group_that_the_master_lacks_it_is_made_by_a_pull(
     slave.tables.offsets.commit("T", "g", 0, 7)
     await slave.copy(master)
     assert [one for one in master.asked if one in (11, 15)] == asked
+    assert (slave.tables.offsets.to_save().own is None) is (code != 1), "what was taken is told no more"
 
 
 @pytest.mark.rule("H13")

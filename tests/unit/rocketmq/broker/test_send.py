@@ -111,6 +111,17 @@ def test_all_sends_of_a_tick_are_one_append_and_one_wait() -> None:
     assert (desk.counts.messages_in, desk.counts.bytes_in, desk.counts.sends_refused) == (4, 400, 0)
 
 
+def test_what_was_stored_is_counted_by_messages_and_bytes_over_many_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    batch, refused = Put(PutStatus.PUT_OK, [0, 40], 100, 0, 2), Put(PutStatus.UNKNOWN_ERROR, [], 0, 0, 0)
+    monkeypatch.setattr(desk.log, "put", lambda drafts: [batch, refused, batch])
+    for _ in range(2):
+        desk.handle(b"a", b"b", b"c")
+    counts = desk.counts
+    assert (counts.messages_in, counts.bytes_in, counts.sends_refused) == (8, 400, 2)
+    assert counts.bytes_by_topic == {"T": 400}
+
+
 @pytest.mark.rule("H9", "H10")
 @pytest.mark.parametrize(
     ("status", "code"),
@@ -194,6 +205,10 @@ def test_answers_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     desk.sends.settled([Settle(1, PutStatus.PUT_OK)])
     desk.handle(b"d")
     assert desk.log.puts == [2, 1]
+    desk.handle(b"e")
+    assert desk.log.puts == [2, 1, 1], "all that were answered have left room"
+    desk.handle(b"f")
+    assert desk.log.puts == [2, 1, 1] and desk.link.codes[-1] == 2
 
 
 def test_a_message_in_a_topic_that_is_not_saved_yet_is_acknowledged_when_it_is() -> None:

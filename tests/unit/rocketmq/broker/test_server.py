@@ -87,6 +87,32 @@ async def test_a_deletion_that_wants_no_answer_is_durable_too(tmp_path: Path) ->
         await until(lambda: TOPIC in read_queue_state(OsDisk(), folder).deleted)
 
 
+async def test_a_request_that_wants_no_answer_gets_none_whenever_that_would_be_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer, looked = await bench.peer(broker), list[int]()
+        await peer.ask(send_command())
+        broker.parts.topics.put(TopicConfig("Wide", 5000, 5000))
+        ranges = broker.parts.store.queue_range
+        monkeypatch.setattr(
+            broker.parts.store, "queue_range", lambda topic, queue: looked.append(queue) or ranges(topic, queue)
+        )
+        peer.order.clear()
+        peer.send(request(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "Wide"}, one_way=True))
+        peer.send(request(RequestCode.GET_TOPIC_STATS_INFO, {"topic": TOPIC}, one_way=True))
+        peer.send(request(RequestCode.GET_BROKER_RUNTIME_INFO, {}, one_way=True))
+        for _ in range(2):  # the second changes no table that would have to be saved first
+            peer.send(request(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": TOPIC}, one_way=True))
+        await until(lambda: TOPIC in read_queue_state(OsDisk(), broker.settings.store_dir).deleted)
+        await until(lambda: not broker.parts.deletions.waiting)
+        answer = await peer.ask(request(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T0"}))
+        assert peer.order == [answer]
+        assert len(looked) < 10, "statistics that nobody waits for are not made"
+
+
 async def test_random_bytes(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)

@@ -9,6 +9,7 @@ import pytest
 from support.message_stores import SMALL, Shelf
 from tallystick.errors import UsageError
 from tallystick.rocketmq.store.values import GetStatus
+from tallystick.sim.disk import Crashed
 
 ENDS = {("Old", 0): 40, ("Topic", 0): 103}
 LOG = "/store/commitlog"
@@ -370,3 +371,79 @@ def test_a_queue_that_lost_a_file_and_then_its_logs_end_has_all_when_that_comes_
         assert (slave.bodies(), slave.bodies("Other")) == (numbers, [b"other"])
         slave.disk.kill()
         slave.open()
+
+
+def test_a_promotion_that_is_refused_leaves_a_store_stopped_in_order() -> None:
+    """Else its start as the slave that it is would take it for one that was killed."""
+    _, slave = partial()
+    slave.settle()
+    slave.store.close()
+    with pytest.raises(UsageError, match="never told"):
+        slave.open(slave=False)
+    slave.open()
+    assert [event.fields["clean"] for event in slave.events if event.kind == "store opened"][-1]
+
+
+def test_a_part_of_the_log_that_power_loss_took_as_a_whole_needs_no_ends_of_who_is_started_as_a_master() -> None:
+    master, slave = partial()
+    start = slave.store.first
+    lost = Shelf(seed=3, slave=True)
+    lost.store.append_raw(start, bytes(master.store.slice(start, 4096)))
+    lost.disk._inode(f"{LOG}/{start:020}").pending.clear()
+    lost.disk.power_loss()
+    lost.open(slave=False)
+    assert lost.send(b"new", topic="Old")[0].queue_offset == 0
+
+
+def lose_first_file(shelf: Shelf) -> None:
+    """Power loss, after which the second file of the log is there: nothing was synced."""
+    shelf.disk._inode(f"{LOG}/{0:020}").pending.clear()
+    shelf.store._log.files.files[1].file.sync()
+    shelf.disk.sync_dir(LOG)
+    shelf.disk.unlink(f"{LOG}/{0:020}")
+    shelf.disk.sync_dir(LOG)
+    shelf.disk.power_loss()
+
+
+def test_a_master_that_lost_its_first_file_is_a_master_as_before() -> None:
+    """There is nobody who could tell it where its queues ended."""
+    master = Shelf()
+    master.send(*[b"%03d" % number for number in range(60)])
+    lose_first_file(master)
+    master.open()
+    assert master.store.first == 4096
+    first, end = master.store.queue_range("Topic", 0)
+    assert 0 < first < end == master.send(b"new")[0].queue_offset
+
+
+def test_a_queue_that_lost_a_file_and_then_its_logs_end_is_read_by_no_start_wherever_one_was_killed() -> None:
+    """What ``tally-synced`` has of the queues goes back with them, and first: else the last batch is not believed."""
+    master, whole, step = Shelf(), False, 0
+    numbers = [b"%03d" % number for number in range(32)]
+    master.send(*numbers[:20])
+    end = master.store.end
+    master.send(*numbers[20:])
+    while not whole:
+        slave = Shelf(seed=2, slave=True)
+        slave.store.append_raw(0, bytes(master.store.slice(0, end)))
+        slave.settle()
+        slave.store.append_raw(end, bytes(master.store.slice(end, 4096)))
+        slave.store.reput()
+        slave.store.maintain(slave.clock.ms)  # it notes more than power loss leaves of the log
+        slave.disk._inode(f"{LOG}/{0:020}").pending.clear()
+        slave.disk.unlink(f"/store/consumequeue/Topic/0/{0:020}")
+        slave.disk.power_loss()
+        slave.events.clear()
+        step += 1
+        slave.disk.crash_at = slave.disk.operations + step
+        try:
+            slave.open()
+            whole = True
+        except Crashed:
+            pass
+        slave.disk.kill()
+        slave.open()
+        slave.disk.kill()
+        opened = [event.fields["queues_read"] for event in slave.events if event.kind == "store opened"]
+        assert opened == [False] * len(opened), f"killed at step {step}"
+    assert step > 10
