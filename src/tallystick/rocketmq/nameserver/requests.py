@@ -12,7 +12,7 @@ import msgspec
 from tallystick.errors import RemoteProtocolError, UsageError
 from tallystick.rocketmq.nameserver import keys
 from tallystick.rocketmq.nameserver.kv import MAX_BYTES, ORDER_TOPICS, KvConfig
-from tallystick.rocketmq.nameserver.routes import Announcement, Routes
+from tallystick.rocketmq.nameserver.routes import MAX_NAME_CHARS, Announcement, Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import (
@@ -23,7 +23,7 @@ from tallystick.rocketmq.wire.bodies import (
     TopicTableAnswer,
 )
 from tallystick.rocketmq.wire.registration import Registration, body_crc, decode_registration
-from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.remoting import MAX_FRAME_BYTES, Command
 from tallystick.rocketmq.wire.values import (
     FIRST_STANDARD_JSON_VERSION,
     DataVersion,
@@ -44,6 +44,8 @@ CHANGEABLE = frozenset(
         "enableAllTopicList",
     )
 )  # settings that only answers depend on
+
+MAX_BODY_BYTES = MAX_FRAME_BYTES - 1024  # the header takes some of a frame
 
 OK, FAILED = ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR
 NO_ROUTE = (
@@ -138,6 +140,7 @@ class NameRequests:
             registration.table.version,
             registration.table.topics,
         )
+        _check_names(announced)
         is_new = self._routes.data_version(announced.cluster, announced.address) is None
         registered = self._routes.register(announced, link, self._clock.now())
         if registered is None:
@@ -208,7 +211,12 @@ class NameRequests:
 
     def _clusters(self, link: Hashable, command: Command) -> Command:
         info = ClusterInfo(self._routes.broker_sets(), self._routes.clusters())
-        return command.answer(OK, body=dialect.write(info))
+        texts = (
+            text
+            for name, brokers in info.brokers.items()
+            for text in (name, name, name, brokers.cluster, *brokers.addresses.values())
+        )
+        return _listed(command, sum(map(len, texts)), lambda: dialect.write(info))
 
     def _all_topics(self, link: Hashable, command: Command) -> Command:
         return self._topic_names(command, self._settings.list_all_topics, lambda: TopicNames(self._routes.topics()))
@@ -227,7 +235,10 @@ class NameRequests:
         return self._topic_names(command, True, lambda: TopicNames(list(names), next(addresses, None)))
 
     def _topic_names(self, command: Command, allowed: bool, names: Callable[[], TopicNames]) -> Command:
-        return command.answer(OK, body=dialect.write(names())) if allowed else command.answer(FAILED, "disable")
+        if not allowed:
+            return command.answer(FAILED, "disable")
+        found = names()
+        return _listed(command, sum(map(len, found.topics)), lambda: dialect.write_strict(found))
 
     def _delete_topic(self, link: Hashable, command: Command) -> Command:
         topic, cluster = headers.TopicHeader.of(command).topic, command.fields.get("clusterName")
@@ -263,3 +274,25 @@ class NameRequests:
         if body is None:
             return command.answer(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
         return command.answer(OK, body=body)
+
+
+def _check_names(announced: Announcement) -> None:
+    """Raises RemoteProtocolError for names that no broker has."""
+    texts = {
+        "clusterName": announced.cluster,
+        "brokerName": announced.name,
+        "brokerAddr": announced.address,
+        "haServerAddr": announced.ha_address,
+        "topicName": max(announced.topics, key=len, default=""),
+    }
+    for name, text in texts.items():
+        if len(text) > MAX_NAME_CHARS:
+            raise RemoteProtocolError(f"{name} has at most {MAX_NAME_CHARS} characters", chars=len(text))
+
+
+def _listed(command: Command, least_bytes: int, write: Callable[[], bytes]) -> Command:
+    """The answer with a list of what brokers registered, of at least so many bytes. What fits no frame is not made."""
+    body = write() if least_bytes <= MAX_BODY_BYTES else b""
+    if max(least_bytes, len(body)) > MAX_BODY_BYTES:
+        return command.answer(FAILED, f"more than the {MAX_BODY_BYTES} bytes of a frame: ask for routes by topic")
+    return command.answer(OK, body=body)

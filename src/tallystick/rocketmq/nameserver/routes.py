@@ -8,11 +8,13 @@ A core: connections are opaque keys, time is an argument. The order of steps in 
 3. a broker new to its set that brings exactly one topic is refused: that is an update that came before the first table;
 4. only the master, or the slave with the lowest id of a set that knows acting masters, says what the topics are.
 
-Strangers can register whatever they like: brokers and topics are bounded, and a broker that goes costs what it had.
+Strangers can register whatever they like: brokers, topics and the length of names are bounded, a broker that goes costs
+what it had, and ``held_bytes`` says what is kept for who came over one connection.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -31,6 +33,7 @@ from tallystick.rocketmq.wire.values import (
 READ, WRITE = int(Perm.READ), int(Perm.WRITE)
 MAX_BROKERS = 10_000  # that are registered at once
 MAX_LINK_BROKERS = 100  # over one connection: a process hosts a few
+MAX_NAME_CHARS = 512  # of a cluster, broker, address or topic: brokers have at most half of it
 MAX_ROUTES = 1_000_000  # topics of broker sets: more topics than that are not taken in
 SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"  # topics by which brokers find each other: shown as they are
 
@@ -74,6 +77,7 @@ class _BrokerSet:
     addresses: dict[int, str]
     acting_master: bool
     topics: dict[str, None] = field(default_factory=dict)
+    topic_bytes: int = 0  # of their names
 
     def route(self) -> BrokerRoute:
         return BrokerRoute(self.cluster, self.name, dict(sorted(self.addresses.items())), self.acting_master)
@@ -94,8 +98,14 @@ class Routes:
     # Brokers come
 
     def register(self, announced: Announcement, link: Hashable, now: float) -> Registered | None:
-        """Returns None if it is refused: step 3 of the module's list, or there are too many brokers."""
+        """Returns None if it is refused: step 3 of the module's list, or there are too many brokers.
+
+        Names are at most ``MAX_NAME_CHARS`` long. A broker that has another name now leaves the set of its old one.
+        """
         key = (announced.cluster, announced.address)
+        live = self._live.get(key)
+        if live is not None and live.announced.name != announced.name:
+            self.unregister(announced.cluster, live.announced.name, announced.address)
         full = len(self._live) >= MAX_BROKERS or len(self._links.get(link, ())) >= MAX_LINK_BROKERS
         if full and key not in self._live:
             return None
@@ -172,6 +182,7 @@ class Routes:
                     continue
                 self._route_count += 1
                 brokers.topics[topic] = None
+                brokers.topic_bytes += sys.getsizeof(topic)
                 self._topics[topic] = queues
             if changed or name not in queues:
                 perm = config.perm & allowed
@@ -186,6 +197,17 @@ class Routes:
         """What the broker at an address registered last."""
         live = self._live.get((cluster, address))
         return live.announced.version if live is not None else None
+
+    def held_bytes(self, link: Hashable) -> int:
+        """About what names take of the brokers that came over a connection; a set's topics are its first broker's."""
+        held = 0
+        for key in self._links.get(link, ()):
+            announced = self._live[key].announced
+            held += sum(map(sys.getsizeof, (*key, announced.name, announced.ha_address)))
+            brokers = self._sets.get(announced.name)
+            if brokers is not None and announced.broker_id == min(brokers.addresses, default=None):
+                held += brokers.topic_bytes
+        return held
 
     # Brokers go
 
@@ -223,6 +245,7 @@ class Routes:
 
     def _drop(self, topic: str, brokers: _BrokerSet) -> None:
         del brokers.topics[topic]
+        brokers.topic_bytes -= sys.getsizeof(topic)
         queues = self._topics[topic]
         del queues[brokers.name]
         self._route_count -= 1

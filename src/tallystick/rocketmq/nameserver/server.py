@@ -45,6 +45,7 @@ class NameServer:
         self._server = RemotingServer(network, clock, events, self, RemotingSettings(max_connections=room))
         self._refused = Refused(events)
         self._scanner: asyncio.TimerHandle | None = None
+        self._kept: dict[Link, int] = {}  # what its memory was told of its brokers
         self._counts: dict[int, int] = {}  # of requests, by code; 0: unknown ones
         self._http: Listener | None = None
         self.http_address: tuple[str, int] | None = None
@@ -76,6 +77,11 @@ class NameServer:
             self._scanner = None
             self._events.emit("name server stopped", reason="asked to; brokers register again with the next one")
 
+    @property
+    def kept_bytes(self) -> int:
+        """About what names of brokers and topics, and requests that wait, take in memory."""
+        return self._server.memory.kept_bytes
+
     def received(self, requests: list[tuple[Link, Command]]) -> None:
         self._backlog.received(requests)
 
@@ -83,11 +89,22 @@ class NameServer:
         answer = self._requests.answer(link, command)
         code = command.code if command.code in _CODES else 0
         self._counts[code] = self._counts.get(code, 0) + 1
+        if code == RequestCode.REGISTER_BROKER:
+            self._tell_kept(link)
         self._refused.answered(link.peer, command, answer)
         if not command.is_one_way:
             link.send(answer)
 
+    def _tell_kept(self, link: Link) -> None:
+        """Whoever makes it keep most is closed first when it is too much."""
+        size, told = self.routes.held_bytes(link), self._kept.pop(link, 0)
+        if size:
+            self._kept[link] = size
+        if size != told:
+            link.keep(size - told)
+
     def closed(self, link: Link) -> None:
+        self._kept.pop(link, None)
         self._tell_gone(self.routes.closed(link), "its connection ended")
 
     def _state(self) -> dict[str, object]:
@@ -97,6 +114,8 @@ class NameServer:
     def _scan(self) -> None:
         self._scanner = asyncio.get_running_loop().call_later(self._settings.scan_interval_s, self._scan)
         self._tell_gone(self.routes.expire(self._clock.now()), "it was silent for too long")
+        for link in tuple(self._kept):  # topics may be another connection's now
+            self._tell_kept(link)
 
     def _tell_gone(self, gone: list[Announcement], reason: str) -> None:
         for announced in gone:

@@ -267,7 +267,7 @@ class GroupNames(msgspec.Struct, frozen=True):
     groups: list[str] = field(name="groupList")
 
 
-class TopicNames(msgspec.Struct, frozen=True):
+class TopicNames(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer to GET_ALL_TOPIC_LIST_FROM_NAMESERVER and its like."""
 
     topics: list[str] = field(name="topicList")

@@ -42,7 +42,7 @@ def read_as(data: bytes | memoryview | str, kind: type[T], *, bounded: bool = Tr
     """
     raw = data.encode() if isinstance(data, str) else bytes(data)
     if bounded:
-        _check_bounds(raw, MAX_VALUES)
+        check_bounds(raw, MAX_VALUES)
     wanted: Any = kind
     decode: Callable[[bytes], T] = _decoder(wanted)
     with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -70,7 +70,7 @@ def read(data: bytes | str, *, bounded: bool = True) -> Any:
     """
     raw = data.encode() if isinstance(data, str) else data
     if bounded:
-        _check_bounds(raw, MAX_LOOSE_VALUES)
+        check_bounds(raw, MAX_LOOSE_VALUES)
     try:
         parser = _Parser(raw.decode())
     except UnicodeDecodeError as error:
@@ -81,7 +81,8 @@ def read(data: bytes | str, *, bounded: bool = True) -> Any:
     return value
 
 
-def _check_bounds(raw: bytes, most: int) -> None:
+def check_bounds(raw: bytes, most: int) -> None:
+    """Raises RemoteProtocolError for a text, or several, of too many bytes or of more than so many values."""
     # Before each value stands a comma, a colon or an opening bracket: this many there are at most.
     if len(raw) > MAX_BYTES or sum(map(raw.count, (b",", b":", b"[", b"{"))) > most:
         raise RemoteProtocolError("a text is too large", bytes=len(raw))

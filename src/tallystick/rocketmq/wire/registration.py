@@ -20,6 +20,7 @@ from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import TopicTableAnswer
 from tallystick.rocketmq.wire.values import FIRST_MAPPING_VERSION, DataVersion, TopicConfig
 
+MAX_ENTRIES = 100_000  # topics of a compressed body, and as many mappings: each costs some microseconds
 MAX_PLAIN_BYTES = dialect.MAX_BYTES  # of a compressed body: a small one can stand for any number of bytes
 _INT = struct.Struct(">i")
 
@@ -58,6 +59,7 @@ def decode_registration(body: bytes, *, compressed: bool, version: int) -> Regis
         raise RemoteProtocolError(f"a compressed registration is broken: {error}") from error
     if inflater.unconsumed_tail:
         raise RemoteProtocolError("a compressed registration is too large", bytes=len(body))
+    dialect.check_bounds(plain, dialect.MAX_LOOSE_VALUES)
     try:
         return _Plain(plain).registration(version)
     except (struct.error, UnicodeDecodeError, ValueError) as error:
@@ -76,7 +78,16 @@ def _topic_text(topic: TopicConfig) -> str:
 def _read_topic(text: str) -> TopicConfig:
     name, read_queues, write_queues, perm, filter_type, *rest = text.split(" ", 5)
     attributes = dialect.read_as(rest[0], dict[str, str]) if rest and rest[0] else {}
-    return TopicConfig(name, int(read_queues), int(write_queues), int(perm), filter_type, attributes=attributes)
+    return TopicConfig(
+        name, _int32(read_queues), _int32(write_queues), _int32(perm), filter_type, attributes=attributes
+    )
+
+
+def _int32(text: str) -> int:
+    number = int(text)
+    if not -(2**31) <= number < 2**31:
+        raise ValueError("a number of more than 32 bits")
+    return number
 
 
 class _Plain:
@@ -87,9 +98,9 @@ class _Plain:
 
     def registration(self, version: int) -> Registration:
         data_version = dialect.read_as(self.text(), DataVersion)
-        topics = [_read_topic(self.text().decode()) for _ in range(self.number())]
+        topics = [_read_topic(self.text().decode()) for _ in range(self.entries())]
         filter_servers = dialect.read_as(self.text(), list[str])
-        count = self.number() if version >= FIRST_MAPPING_VERSION else 0
+        count = self.entries() if version >= FIRST_MAPPING_VERSION else 0
         infos = [dialect.read(self.text()) for _ in range(count)]
         table = TopicTableAnswer(
             version=data_version,
@@ -104,6 +115,12 @@ class _Plain:
         if not 0 <= number <= len(self.data) - self.at:  # whatever is counted takes a byte at least
             raise RemoteProtocolError("an impossible count in a registration", count=number)
         return int(number)
+
+    def entries(self) -> int:
+        count = self.number()
+        if count > MAX_ENTRIES:
+            raise RemoteProtocolError(f"a registration has at most {MAX_ENTRIES} topics", count=count)
+        return count
 
     def text(self) -> bytes:
         size = self.number()

@@ -8,7 +8,7 @@ import pytest
 from support.announcing import announcement
 from tallystick.rocketmq.nameserver.kv import MAX_BYTES, ORDER_TOPICS, KvConfig
 from tallystick.rocketmq.nameserver.requests import NameRequests
-from tallystick.rocketmq.nameserver.routes import Routes
+from tallystick.rocketmq.nameserver.routes import MAX_NAME_CHARS, Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import KvTable, TopicNames, TopicTableAnswer
@@ -186,3 +186,48 @@ def test_what_fits_into_the_table_fits_into_the_answer_to_a_registration() -> No
         number += 1
     assert len(encode(requests.answer("link", registration(False)))) > MAX_BYTES - 70_000
     assert number < 20
+
+
+@pytest.mark.parametrize("named", ["broker_name", "broker_addr", "cluster_name", "ha_server_addr"])
+def test_names_that_no_broker_has_are_refused_with_the_bound(named: str) -> None:
+    names = {"broker_name": "n", "broker_addr": "n:1", "cluster_name": "c", "ha_server_addr": "n:2"}
+    requests = server()
+    for length, code in ((MAX_NAME_CHARS, 0), (MAX_NAME_CHARS + 1, 1)):
+        header = RegisterBrokerHeader(broker_id=0, **{**names, named: "x" * length})
+        answer = ask(requests, RequestCode.REGISTER_BROKER, **header.to_fields())
+        assert answer.code == code, answer.remark
+    assert f"has at most {MAX_NAME_CHARS} characters" in (answer.remark or "")
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_topic_with_a_name_that_no_broker_has_is_refused_with_its_registration(compressed: bool) -> None:
+    requests, command = server(), registration(compressed)
+    topics = {name: TopicConfig(name) for name in ("T" * (MAX_NAME_CHARS + 1), "short")}
+    body = encode_registration(Registration(TopicTableAnswer(DataVersion(), topics)), compressed=compressed)
+    command.body, command.fields["bodyCrc32"] = body, "0"
+    assert "topicName has at most" in (requests.answer("link", command).remark or "")
+    assert b"short" not in ask(requests, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).body
+
+
+def test_lists_that_fit_no_frame_are_refused_and_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[object] = []
+    monkeypatch.setattr(dialect, "write", written.append)
+    monkeypatch.setattr(dialect, "write_strict", written.append)
+    routes = Routes()
+    name = "{:0512}".format
+    for number in range(9_000):
+        routes.register(announcement(0, cluster=name(number), name=name(number)), number // 100, 0)
+    routes.register(announcement(0, [name(number) for number in range(33_000)]), "topics", 0)
+    requests = NameRequests(routes, KvConfig(OsDisk(), ""), NameServerSettings(), SystemClock(), Events())
+    for code in (RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER):
+        answer = ask(requests, code)
+        assert (answer.code, bytes(answer.body)) == (1, b"")
+        assert "bytes of a frame: ask for routes by topic" in (answer.remark or "")
+    assert not written
+
+
+def test_a_list_that_grows_too_long_when_it_is_written_is_refused() -> None:
+    routes = Routes()
+    routes.register(announcement(0, [f"{number:06}" + "\x01" * 500 for number in range(6_000)]), "topics", 0)
+    requests = NameRequests(routes, KvConfig(OsDisk(), ""), NameServerSettings(), SystemClock(), Events())
+    assert ask(requests, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).code == 1

@@ -207,3 +207,28 @@ def test_a_set_is_in_the_cluster_of_its_last_registration() -> None:
     assert routes.clusters() == {"c2": ["b"]}
     routes.unregister("whichever", "b", announcement(0).address)
     assert routes.clusters() == {} and routes.topics() == []
+
+
+def test_what_is_kept_for_a_connection_is_counted_until_it_goes() -> None:
+    routes = Routes()
+    routes.register(announcement(0, ["T" * 500, "S" * 500]), "master", 0)
+    routes.register(announcement(1), "slave", 0)
+    assert 1000 < routes.held_bytes("master") < 2000  # the topics of a set are counted once
+    assert 0 < routes.held_bytes("slave") < 500
+    routes.closed("master")
+    assert routes.held_bytes("master") == 0
+    assert 1000 < routes.held_bytes("slave") < 2000  # they live on with the slave
+    routes.delete_topic("T" * 500)
+    assert 500 < routes.held_bytes("slave") < 1000
+    routes.closed("slave")
+    assert routes.held_bytes("slave") == 0
+
+
+def test_a_broker_that_changes_its_name_leaves_no_set_behind() -> None:
+    """Names without end over one connection were kept for ever: each was the same broker."""
+    routes = Routes()
+    for number in range(3):
+        routes.register(announcement(0, name=f"b{number}", address="b:10911"), "link", 0)
+    assert list(routes.broker_sets()) == ["b2"]
+    routes.closed("link")
+    assert not routes.broker_sets() and not routes.topics() and not routes.clusters()

@@ -133,3 +133,24 @@ async def test_metrics_and_health() -> None:
     assert '{"healthy": true, "brokers": [], "topics": 0}' in pages[1]
     await client.close()
     await server.close()
+
+
+async def test_what_registrations_make_it_keep_counts_for_their_connection(bench: Bench) -> None:
+    await bench.register(bench.client, 0)
+    held = bench.server.kept_bytes
+    assert held > 0
+    other = bench.new_client()
+    await bench.register(other, 1)
+    assert bench.server.kept_bytes > held
+    await bench.client.close()
+
+    async def only_the_others() -> bool:  # with the topics, of which it is the first broker now
+        return held // 2 < bench.server.kept_bytes <= held
+
+    await until(only_the_others)
+    await other.close()
+
+    async def nothing() -> bool:
+        return bench.server.kept_bytes == 0
+
+    await until(nothing)

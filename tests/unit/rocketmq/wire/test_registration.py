@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.wire.bodies import TopicTableAnswer
 from tallystick.rocketmq.wire.registration import (
+    MAX_ENTRIES,
     MAX_PLAIN_BYTES,
     Registration,
     body_crc,
@@ -99,3 +100,29 @@ def test_impossible_counts_are_refused(count: int) -> None:
 def test_the_check_sum_has_no_sign() -> None:
     assert body_crc(b"") == 0
     assert 0 <= body_crc(b"\x00" * 9) == zlib.crc32(b"\x00" * 9) & 0x7FFFFFFF
+
+
+def plain_body(count: int, topic: bytes, infos: bytes = bytes(4)) -> bytes:
+    parts = [struct.pack(">i", 2), b"{}", struct.pack(">i", count), (struct.pack(">i", len(topic)) + topic) * count]
+    return zlib.compress(b"".join([*parts, struct.pack(">i", 2), b"[]", infos]))
+
+
+def test_a_small_body_that_stands_for_very_many_topics_is_refused() -> None:
+    """Sixteen KB took the name server seconds."""
+    body = plain_body(MAX_ENTRIES + 1, b"T 1 1 6 SINGLE_TAG ")
+    assert len(body) < 16 * 1024
+    with pytest.raises(RemoteProtocolError, match=f"at most {MAX_ENTRIES} topics"):
+        decode_registration(body, compressed=True, version=VERSION)
+
+
+def test_a_small_body_that_stands_for_very_many_values_is_refused() -> None:
+    infos = struct.pack(">i", 10) + (struct.pack(">i", 50_001) + b"[" + b"1," * 25_000) * 10
+    for body in (plain_body(2000, b'T 1 1 6 SINGLE_TAG {%s"b":"c"}' % (b'"a":"b",' * 100)), plain_body(0, b"", infos)):
+        with pytest.raises(RemoteProtocolError, match="a text is too large"):
+            decode_registration(body, compressed=True, version=VERSION)
+
+
+@pytest.mark.parametrize("number", ["9" * 4000, str(2**31), "x"])
+def test_a_number_of_queues_that_is_none_is_refused(number: str) -> None:
+    with pytest.raises(RemoteProtocolError, match="a compressed registration is broken"):
+        decode_registration(plain_body(1, f"T {number} 1 6 SINGLE_TAG ".encode()), compressed=True, version=VERSION)
