@@ -123,9 +123,11 @@ class Home:
         await driver.init_cluster()
         return driver
 
+    def outside(self) -> Outside:
+        return Outside(TcpNetwork(), self.disk, SystemClock(), Events(self.events.append))
+
     async def start(self, **changes: Any) -> Bookie:
-        outside = Outside(TcpNetwork(), self.disk, SystemClock(), Events(self.events.append))
-        bookie = await start_bookie(replace(self.settings, **changes), outside, self.storage)
+        bookie = await start_bookie(replace(self.settings, **changes), self.outside(), self.storage)
         bookie.looks.active = self.looks
         return bookie
 

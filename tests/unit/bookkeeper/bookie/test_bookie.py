@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from support.bookies import KEY, Home, SpyDisk, adds, codes, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie import committer, upkeep
-from tallystick.bookkeeper.bookie.bookie import Bookie
+from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.metadata.memory import MemoryDriver
 from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.bookkeeper.wire.values import BookieInfo
@@ -82,6 +84,32 @@ async def test_a_bookie_that_nobody_keeps_in_the_list_stops_and_says_why(home: H
         registration.failure = ZeroDivisionError("a bug")
         registration.lost.set()
         assert await asyncio.wait_for(asyncio.shield(bookie.failure), 10) is registration.failure
+
+
+async def test_a_registration_outlives_its_bookie_for_as_long_as_the_settings_say(home: Home) -> None:
+    asked: list[tuple[str, float]] = []
+
+    async def connect(uri: str, *, session_timeout_s: float) -> MemoryDriver:
+        asked.append((uri, session_timeout_s))
+        return MemoryDriver(home.cluster, session_timeout_s=session_timeout_s)
+
+    settings = replace(home.settings, session_timeout_s=3.5)
+    bookie = await start_bookie(settings, home.outside(), home.storage, connect)
+    await bookie.stop()
+    assert asked == [(settings.metadata_uri, 3.5)]
+
+
+async def test_chance_comes_from_outside(tmp_path: Path) -> None:
+    """A schedule of the simulator that is run again writes the same bytes."""
+    journals = []
+    for name in ("one", "two", "other"):
+        home = Home(tmp_path / name)
+        await home.found()
+        outside = replace(home.outside(), random=random.Random(name == "other"))
+        bookie = await start_bookie(home.settings, outside, home.storage)
+        await kill(bookie)
+        journals.append([path.read_bytes() for path in sorted((tmp_path / name).rglob("*.segment"))])
+    assert journals[0] == journals[1] != journals[2]
 
 
 @pytest.mark.rule("P1")

@@ -290,6 +290,34 @@ async def test_a_bookie_that_is_replaced_after_it_took_a_place_over_is_not_belie
     await cluster.close()
 
 
+async def test_a_bookie_that_is_replaced_after_the_ledger_was_stored_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A ledger that is stored may be found, recovered and closed by anybody: its bookies are asked for before."""
+    cluster = await SmallCluster().start(4)
+    for name in cluster.bookies:
+        await cluster.driver.write_cookie(name, b"cookie", None)
+    client = cluster.client()
+    create_ledger = client.context.driver.create_ledger
+
+    async def then_replaced(metadata: LedgerMetadata, ledger: int | None = None) -> Any:
+        created = await create_ledger(metadata, ledger)
+        cookie = await cluster.driver.read_cookie(metadata.ensemble[0])
+        assert cookie is not None
+        await cluster.driver.delete_cookie(metadata.ensemble[0], cookie.version)
+        await cluster.driver.write_cookie(metadata.ensemble[0], b"another", None)
+        return created
+
+    monkeypatch.setattr(client.context.driver, "create_ledger", then_replaced)
+    writer = await client.create_ledger(3, write_quorum=3, ack_quorum=3)
+    replaced = writer.metadata.ensemble[0]
+    async with asyncio.timeout(30):
+        assert await writer.append(b"x") == 0
+    [event] = [event for event in cluster.events if event.kind == "bookie not believed"]
+    assert event.fields["bookie"] == replaced and replaced not in writer.metadata.ensemble
+    await cluster.close()
+
+
 # -- the whole story (bookkeeper#4812) --------------------------------------------------------------------------------
 
 

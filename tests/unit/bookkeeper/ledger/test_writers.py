@@ -171,6 +171,36 @@ async def test_a_closed_or_stopped_writer_has_no_session_to_drop(cluster: SmallC
     assert len(shared._with_session) == len(shared._idle) == 1
 
 
+class Owner:
+    """A writer that counts how often it is told to drop its session."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+
+    def drop_session(self) -> None:
+        self.dropped += 1
+
+    def abort(self) -> None:
+        """The client was closed."""
+
+
+@pytest.mark.parametrize("left", ["ended", "ended, told late", "busy"])
+async def test_who_is_not_idle_takes_no_place_of_those_that_are(cluster: SmallCluster, left: str) -> None:
+    writers = cluster.client()._writers
+    gone, idle, later = Owner(), Owner(), Owner()
+    writers.began(gone)
+    writers.idle(gone)
+    writers.busy(gone) if left == "busy" else writers.ended(gone)
+    if left == "ended, told late":
+        writers.idle(gone)
+    writers.began(idle)
+    writers.idle(idle)
+    assert (gone.dropped, idle.dropped) == (0, 0)
+    writers.began(later)
+    writers.idle(later)
+    assert (gone.dropped, idle.dropped, later.dropped) == (0, 1, 0)
+
+
 async def test_waiting_for_room_outlasts_the_close(cluster: SmallCluster) -> None:
     """All who wait are woken, not only the first of them."""
     writer = await cluster.client(max_inflight_bytes=100).create_ledger(3, write_quorum=3, ack_quorum=3)
