@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from json.encoder import encode_basestring
@@ -63,8 +64,8 @@ def _decoder(kind: Any) -> Callable[[bytes], Any]:
     return msgspec.json.Decoder(kind, strict=False).decode
 
 
-def read(data: bytes | str, *, bounded: bool = True) -> Any:
-    """A text as dicts, lists, strings, numbers, booleans. Raises RemoteProtocolError.
+def read(data: bytes | str, *, bounded: bool = True, max_values: int | None = None) -> Any:
+    """A text as dicts, lists, strings, numbers, booleans. Raises RemoteProtocolError, also above ``max_values``.
 
     Keys are strings, bare numbers too; an object as key becomes a tuple of its (name, value) pairs.
     """
@@ -72,7 +73,7 @@ def read(data: bytes | str, *, bounded: bool = True) -> Any:
     if bounded:
         check_bounds(raw, MAX_LOOSE_VALUES)
     try:
-        parser = _Parser(raw.decode())
+        parser = _Parser(raw.decode(), max_values)
     except UnicodeDecodeError as error:
         raise RemoteProtocolError(f"a text is not UTF-8: {error}") from error
     value = parser.value(parser.token(), 0)
@@ -102,8 +103,9 @@ _WORDS = {"true": True, "false": False, "null": None}
 class _Parser:
     """A recursive descent over one text; MAX_DEPTH bounds the recursion."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, max_values: int | None = None) -> None:
         self.text, self.at = text, 0
+        self.values_left = sys.maxsize if max_values is None else max_values
         self.kind = 0  # of the last token: its group in _TOKEN, 0 at the end
 
     def token(self) -> str:
@@ -114,6 +116,9 @@ class _Parser:
         return found[self.kind] if self.kind else ""
 
     def value(self, token: str, depth: int) -> Any:
+        self.values_left -= 1
+        if self.values_left < 0:
+            raise RemoteProtocolError("a text has too many values", at=self.at)
         if self.kind == 1 and token in "{[":
             if depth >= MAX_DEPTH:
                 raise RemoteProtocolError("a text is nested too deeply", at=self.at)

@@ -10,13 +10,16 @@ Values of ``extFields`` are strings. They stay undecoded until somebody asks: ``
 typed header. Whatever the kind of a request, its answer has a JSON header, as the original's has.
 
 What breaks the format raises RemoteProtocolError, and the connection is to be closed. The original lets a header be as
-long as the frame; ours stops at MAX_HEADER_BYTES, which no client comes near (properties end at 32,767 bytes).
+long as the frame; ours stops at MAX_HEADER_BYTES, which no client comes near (properties end at 32,767 bytes), and
+sooner where each field costs steps of Python: at MAX_LOOSE_BYTES of JSON that is not strict, and at MAX_FIELDS there
+and in kind 1.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -29,6 +32,8 @@ Buffer = bytes | bytearray | memoryview
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024  # the length field included
 MAX_HEADER_BYTES = 1024 * 1024
+MAX_LOOSE_BYTES = 64 * 1024
+MAX_FIELDS = 1024  # the largest requests have some thirty
 
 # Plain numbers and names: an IntFlag, and an enum's attribute, are slow per command.
 _ANSWER, _ONE_WAY = int(Flag.ANSWER), int(Flag.ONE_WAY)
@@ -257,13 +262,21 @@ def _decode(kind: int, header: bytes, body: bytes) -> Command:
 
 def _decode_loosely(header: bytes) -> _Head:
     """A header in the dialect that is no strict JSON."""
-    found = dialect.read(header)
+    found = _read_loosely(header)
     try:
         if isinstance(found.get("language"), int):
             found["language"] = Language.of_number(found["language"]).value
         return _decode_head(msgspec.json.encode(found))
     except (msgspec.DecodeError, TypeError, AttributeError) as error:
         raise RemoteProtocolError(f"a header is not one: {error}") from error
+
+
+def _read_loosely(text: bytes) -> Any:
+    if len(text) > MAX_LOOSE_BYTES:
+        raise RemoteProtocolError(
+            f"a header that is not strict JSON of strings has at most {MAX_LOOSE_BYTES} bytes", bytes=len(text)
+        )
+    return dialect.read(text, max_values=2 * MAX_FIELDS)  # a name and a value
 
 
 def _decode_binary(header: bytes, body: bytes) -> Command:
@@ -276,7 +289,11 @@ def _decode_binary(header: bytes, body: bytes) -> Command:
     if end > len(header):
         raise RemoteProtocolError("fields of a binary header that end outside of it", bytes=size)
     fields: dict[str, str] = {}
+    count = 0
     while at < end:
+        count += 1
+        if count > MAX_FIELDS:
+            raise RemoteProtocolError(f"a binary header has at most {MAX_FIELDS} fields")
         name, at = _text(header, at, _SHORT)
         value, at = _text(header, at, _INT)
         if value:  # the original reads an empty one as null, which is the same as none
@@ -302,7 +319,7 @@ def _read_fields(raw: Raw) -> dict[str, str]:
     try:
         return _decode_fields(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        found = dialect.read(bytes(raw))
+        found = _read_loosely(bytes(raw))
     if found is None:
         return {}
     if not isinstance(found, dict):

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from tallystick.errors import LocalProtocolError, RemoteProtocolError
 from tallystick.rocketmq.wire.remoting import (
+    MAX_FIELDS,
     MAX_FRAME_BYTES,
     MAX_HEADER_BYTES,
+    MAX_LOOSE_BYTES,
     Command,
     FrameReader,
     HeaderError,
@@ -258,3 +260,40 @@ def test_commands_do_not_change_with_the_memory_that_they_were_read_from() -> No
 @pytest.mark.parametrize(("number", "language"), [(1, Language.CPP), (12, Language.RUST), (99, Language.OTHER)])
 def test_a_language_may_come_as_its_number(number: int, language: Language) -> None:
     assert decode(frame(b'{"code":34,"language":%d,"opaque":1}' % number)).language is language
+
+
+def loose(fields: int, *, size: int = 1, quote: bytes = b"'") -> bytes:
+    pairs = [quote + b"%d" % number + quote + b":" + quote + b"x" * size + quote for number in range(fields)]
+    return b'{"code":10,"extFields":{' + b",".join(pairs) + b"}}"
+
+
+def test_a_header_that_is_no_strict_json_has_a_bound_of_its_own() -> None:
+    """One of 1 MiB took a fifth of a second of the loop, and each connection may send one."""
+    assert len(decode(frame(loose(MAX_FIELDS - 3))).fields) == MAX_FIELDS - 3  # others are of the header itself
+    assert len(decode(frame(loose(30, size=2_000))).fields) == 30
+    for header in (loose(MAX_FIELDS), loose(1, size=MAX_LOOSE_BYTES), loose(70_000)):
+        with pytest.raises(RemoteProtocolError):
+            decode(frame(header))
+
+
+def test_a_long_header_of_strict_json_is_read() -> None:
+    assert len(decode(frame(loose(70_000, quote=b'"'))).fields) == 70_000
+
+
+def test_fields_that_are_no_strings_have_the_same_bound() -> None:
+    text = b'{"code":10,"extFields":{%s}}'
+    for pairs in (
+        b",".join(b'"%d":1' % number for number in range(MAX_FIELDS)),
+        b'"a":1,"b":"%s"' % bytes(b"x" * 70_000),
+    ):
+        command = decode(frame(text % pairs))
+        with pytest.raises(RemoteProtocolError):
+            _ = command.fields
+
+
+def test_a_binary_header_has_a_bounded_number_of_fields() -> None:
+    fields = {str(number): "x" for number in range(MAX_FIELDS + 1)}
+    with pytest.raises(RemoteProtocolError, match=f"at most {MAX_FIELDS} fields"):
+        decode(encode(request(10, fields, serialization=Serialization.BINARY)))
+    del fields["0"]
+    assert decode(encode(request(10, fields, serialization=Serialization.BINARY))).fields == fields
