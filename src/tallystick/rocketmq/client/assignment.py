@@ -155,6 +155,9 @@ class Assignment:
         assigned.task = asyncio.create_task(reader.run())
         watch([assigned.task], self._fail)
 
+    def has_room(self, queue: QueueCore) -> bool:
+        return self._core.may_pull(queue)
+
     async def await_room(self, queue: QueueCore) -> None:
         """Return when ``queue`` may be pulled."""
         while not self._core.may_pull(queue):
@@ -179,7 +182,8 @@ class _AssignedQueue:
         self._assignment = assignment
 
     async def next_pull(self) -> Pull:
-        await self._assignment.await_room(self.core)
+        if not self._assignment.has_room(self.core):
+            await self._assignment.await_room(self.core)
         return self.core.pull
 
     def answered(self, pull: Pull, answer: Command) -> bool:
