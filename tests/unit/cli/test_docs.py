@@ -9,6 +9,7 @@ import pytest
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.cli.app import app
 from tallystick.rocketmq.broker import keys as broker_keys
+from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.nameserver import keys as name_server_keys
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -43,14 +44,18 @@ def test_no_command_is_documented_that_is_not_there():
         assert command in known or command.startswith("completion "), f"no such command: tally {command}"
 
 
-def test_every_setting_of_a_ledger_client_is_documented_with_its_default():
+def shown(default):
+    if isinstance(default, tuple):
+        return ",".join(map(shown, default))
+    return f"{default:g}" if isinstance(default, float) else str(default).lower()
+
+
+@pytest.mark.parametrize(("client", "settings"), [("ledger", ClientSettings), ("broker", BrokerClientSettings)])
+def test_every_setting_of_a_client_is_documented_with_its_default(client, settings):
     text = (DOCS / "configuration.md").read_text(encoding="utf-8")
-    section = text.partition("## Settings of a ledger client\n")[2].partition("\n## ")[0]
+    section = text.partition(f"## Settings of a {client} client\n")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", section, re.MULTILINE))
-    assert rows == {
-        field.name: f"{field.default:g}" if isinstance(field.default, float) else str(field.default).lower()
-        for field in dataclasses.fields(ClientSettings)
-    }
+    assert rows == {field.name: shown(field.default) for field in dataclasses.fields(settings)}
 
 
 SETTINGS = {

@@ -113,6 +113,9 @@ class RocketMQ:
         """
         self._require_open()
         filters = filters_of(topic, tags)
+        for queue in queues or ():
+            if queue.topic not in filters:
+                raise UsageError("a queue is of a topic that the consumer does not read", queue=queue)
         consumer = Consumer(
             self._context,
             membership=self._membership,

@@ -436,8 +436,17 @@ async def test_closing_ends_the_iteration(cluster: FakeCluster, mq: RocketMQ) ->
     assert await waiting is None
 
 
-@pytest.mark.parametrize("wrong", [{"start": "middle"}, {"tags": "A || || B"}, {"group": ""}, {"group": "a b"}])
-async def test_arguments_that_cannot_work(mq: RocketMQ, wrong: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"start": "middle"},
+        {"tags": "A || || B"},
+        {"group": ""},
+        {"group": "a b"},
+        {"queues": [MessageQueue("X", "b", 0)]},
+    ],
+)
+async def test_arguments_that_cannot_work(mq: RocketMQ, wrong: dict[str, Any]) -> None:
     arguments = {"group": "g", "topic": "T"} | wrong
     with pytest.raises(UsageError):
-        mq.consumer(**arguments)  # type: ignore[arg-type]
+        mq.consumer(**arguments)
