@@ -127,9 +127,10 @@ class Assignment:
                 async with asyncio.timeout(None if wake_at is None else wake_at - self._context.clock.now()):
                     await self._nacked.wait()
             self._nacked.clear()
-            self._sending = asyncio.create_task(self._send_back(self._core.due(self._context.clock.now())))
+            actions = self._core.due(self._context.clock.now())
+            self.arrived.set()  # what is repeated here is ready
+            self._sending = asyncio.create_task(self._send_back(actions))
             await asyncio.shield(self._sending)
-            self.arrived.set()
 
     async def _send_back(self, actions: Collection[GiveBack]) -> None:
         left = iter(actions)
@@ -145,6 +146,7 @@ class Assignment:
             message = action.message
             self._context.events.emit("not sent back", queue=message.queue, offset=message.offset, reason=str(error))
             self._core.not_given_back(action)
+            self.arrived.set()
         else:
             self._core.given_back(action)
 

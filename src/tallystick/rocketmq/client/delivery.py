@@ -230,7 +230,7 @@ class DeliveryCore:
         if self._is_crowded and self.unacked_bytes < self._bounds.bytes:
             self._is_crowded = False
             self.room_made = True
-        elif queue.is_stalled and not queue.is_paused and not queue.is_full(self._bounds):
+        elif queue.is_stalled and not (self._is_crowded or queue.is_paused or queue.is_full(self._bounds)):
             queue.is_stalled = False  # its reader is woken once, and looks for itself
             self.room_made = True
         if self._ordered:

@@ -25,6 +25,7 @@ class QueueLocks:
 
     def __init__(self, context: BrokerContext, group: str) -> None:
         self._context, self._group = context, group
+        self._taken: set[MessageQueue] = set()  # asked for and not unlocked
 
     async def lock(self, queues: Iterable[MessageQueue], held: Collection[MessageQueue]) -> list[MessageQueue]:
         """Take or keep these; returns those that this member has now.
@@ -32,15 +33,21 @@ class QueueLocks:
         Of a master that does not answer it has those that it ``held``: nobody else can get them there.
         """
         by_broker = _by_broker(queues)
+        self._taken.update(queue for some in by_broker.values() for queue in some)
         asks = [self._lock(broker, some, held) for broker, some in by_broker.items()]
         return [queue for locked in await asyncio.gather(*asks) for queue in locked]
 
-    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+    async def unlock_all(self) -> None:
+        """As ``unlock``: also what was cut off between lock and unlock."""
+        await self.unlock(sorted(self._taken))
+
+    async def unlock(self, queues: Collection[MessageQueue]) -> None:
         """Let others have them. Where no master hears of it they wait until the locks end."""
         asks = [self._ask(broker, RequestCode.UNLOCK_BATCH_MQ, some) for broker, some in _by_broker(queues).items()]
         for result in await asyncio.gather(*asks, return_exceptions=True):
             if isinstance(result, BaseException) and not isinstance(result, TallyError):
                 raise result
+        self._taken.difference_update(queues)
 
     async def _lock(
         self, broker: str, queues: list[MessageQueue], held: Collection[MessageQueue]

@@ -89,7 +89,11 @@ class Rebalancing:
 
     async def give_up_all(self) -> None:
         """Raises what a listener raises, when all is given up."""
-        await self._give_up(list(self._assignment))
+        try:
+            await self._give_up(list(self._assignment))
+        finally:
+            if self._locks is not None:
+                await self._locks.unlock_all()
 
     async def _locked(self, queues: Collection[MessageQueue]) -> Collection[MessageQueue]:
         """Those of them that nobody else of the group reads."""

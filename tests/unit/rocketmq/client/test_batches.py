@@ -48,6 +48,19 @@ async def test_the_batch_of_a_loop_that_was_left_comes_again_but_for_what_was_ac
     assert fake.offsets[COMMITTED] == 1
 
 
+async def test_without_automatic_acknowledgements_a_batch_is_committed_as_far_as_it_was_acknowledged(
+    cluster: FakeCluster, mq: RocketMQ
+) -> None:
+    fake = await cluster.add(queues=1)
+    fill(fake, 6)
+    async with asyncio.timeout(20), mq.consumer("g", "T", start="first", auto_ack=False) as consumer:
+        async for batch in consumer.batches(3):
+            if batch[0].offset == 3:
+                break
+            consumer.ack(batch[0])
+    assert fake.offsets[COMMITTED] == 1
+
+
 async def test_a_batch_waits_for_more_but_not_when_no_more_can_come(cluster: FakeCluster) -> None:
     fake = await cluster.add(queues=1)
     fill(fake, 30)

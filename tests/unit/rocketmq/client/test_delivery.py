@@ -213,6 +213,18 @@ def test_a_queue_that_is_taken_away_is_committed_and_then_forgotten() -> None:
     assert one.unacked_bytes == sum(message.stored.size for message in other.unacked.values())
 
 
+def test_nothing_is_handed_out_of_a_queue_that_is_about_to_go() -> None:
+    one = core()
+    queue = assign(one, messages=2, gives_back=False)
+    one.nack(one.take(), 0.0)
+    one.finish()
+    one.take()
+    one.revoking([queue])
+    assert one.due(1.0) == []
+    one.begin_loop()
+    assert not one.ready
+
+
 def test_what_waits_of_a_queue_that_goes_is_given_back_at_once() -> None:
     one = core(auto_ack=False)
     queue, other = assign(one, messages=2), assign(one, 1, messages=1)
@@ -220,10 +232,10 @@ def test_what_waits_of_a_queue_that_goes_is_given_back_at_once() -> None:
         one.nack(message, 0.0, 8.0)
     actions = one.give_back_now([queue], 3.0)
     assert [(action.message.offset, action.delay_s) for action in actions] == [(0, 5.0), (1, 5.0)]
+    assert [action.queue for action in one.due(8.0)] == [other]  # not a second time while they are being sent
     for action in actions:
         one.given_back(action)
     assert (queue.committable, other.committable) == (2, 0)
-    assert [action.queue for action in one.due(8.0)] == [other]
 
 
 def test_what_is_paused_is_neither_pulled_nor_handed_out() -> None:

@@ -11,6 +11,7 @@ from support.consuming import fill, take
 from support.fake_brokers import FakeCluster
 from support.live_brokers import live_cluster
 from support.waiting import until
+from tallystick.errors import BrokerError
 from tallystick.rocketmq.client import sharing
 from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.settings import BrokerClientSettings
@@ -74,3 +75,11 @@ async def test_a_lock_that_is_lost_takes_the_queue_and_a_master_that_is_silent_d
         await until(lambda: len(consumer.queues) == 2)
         assert (await take(consumer, 1))[0].offset == 1
     assert fake.count(UNLOCK) == 2
+
+
+async def test_a_consumer_that_cannot_take_on_what_it_locked_unlocks_it(cluster: FakeCluster, mq: RocketMQ) -> None:
+    fake = await cluster.add(queues=1)
+    fake.react[RequestCode.QUERY_CONSUMER_OFFSET] = lambda link, command: command.answer(ResponseCode.SYSTEM_BUSY, "no")
+    with pytest.raises(BrokerError):
+        await mq.consumer("g", "T", ordered=True).start()
+    assert fake.count(UNLOCK) == 1

@@ -117,6 +117,15 @@ async def test_unshared_and_ordered_reading_repeats_here(live: LiveCluster, how:
         await consumer.close()
 
 
+async def test_a_new_group_reads_its_retry_topic_from_the_first_message(cluster: FakeCluster) -> None:
+    fake = await cluster.add(queues=1, topics=("T", RETRY.topic))
+    fake.queues[RETRY.topic, 0] = [(0, b"%d" % number, b"RETRY_TOPIC\x01T\x02") for number in range(2)]
+    async with topics(cluster.address, settings=SOON) as mq, mq.consumer("g", "T", start="last") as consumer:
+        messages = [await next_of(consumer) for _ in range(2)]
+        assert [(message.topic, message.body) for message in messages] == [("T", b"0"), ("T", b"1")]
+        assert [queue.topic for queue in consumer.queues] == ["T"]
+
+
 async def test_nothing_is_passed_over_while_no_broker_takes_what_was_given_back(cluster: FakeCluster) -> None:
     told: list[Event] = []
     fake = await cluster.add(queues=1)
@@ -150,7 +159,7 @@ async def test_a_close_waits_for_what_is_being_given_back(cluster: FakeCluster) 
         consumer.ack(await next_of(consumer))
         await until(lambda: asked)
         closing = asyncio.create_task(consumer.close())
-        await asyncio.sleep(0)
+        await until(lambda: all(task.done() for task in consumer._tasks))
         [(link, command)] = asked
         link.send(command.answer(0))
         await closing

@@ -14,6 +14,8 @@ from tallystick.rocketmq.client import sharing
 from tallystick.rocketmq.client.client import RocketMQ
 from tallystick.rocketmq.client.consumer import Consumer
 from tallystick.rocketmq.client.received import ReceivedMessage
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import ConsumerIds
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
 from tallystick.runtime.events import Event
 
@@ -47,6 +49,19 @@ async def test_one_broker_that_knows_the_group_is_enough(cluster: FakeCluster, m
     knowing.queues["T", 0] = [(0, b"0", b"")]
     async with mq.consumer("g", "T", start="first") as consumer:
         assert (await _next(consumer)).body == b"0"
+
+
+async def test_a_member_that_one_of_the_brokers_has_not_heard_of_asks_again_soon(
+    cluster: FakeCluster, mq: RocketMQ
+) -> None:
+    late = await cluster.add("b", queues=1, topics=("T", "Y"))
+    await cluster.add("c", queues=1, topics=("X", "Z"))
+    others = dialect.write(ConsumerIds(["other"]))
+    late.react[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda link, command: command.answer(0, body=others)
+    async with mq.consumer("g", ["T", "X"]) as consumer:
+        assert [queue.topic for queue in consumer.queues] == ["X"]
+        assert not consumer._sharing.is_settled
+        assert consumer._sharing.pause_s == sharing.UNSHARED_S
 
 
 async def test_a_broker_that_restarts_does_not_fail_a_consumer(
