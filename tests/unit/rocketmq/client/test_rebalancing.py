@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from support.consuming import fill, take
 from support.fake_brokers import FakeBroker, FakeCluster
 from support.waiting import until
-from tallystick.rocketmq.client.client import RocketMQ
+from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.consumer import Consumer
-from tallystick.rocketmq.wire.values import MessageQueue
-from tallystick.runtime.events import Event
+from tallystick.rocketmq.client.settings import BrokerClientSettings
+from tallystick.rocketmq.wire.values import MessageQueue, RequestCode
+from tallystick.runtime.events import Event, Events
 
 QUEUES = [MessageQueue("T", "b", number) for number in range(2)]
 
@@ -140,3 +142,68 @@ async def test_a_listener_that_raises_at_the_end_leaves_nothing_behind(cluster: 
     assert fake.offsets["g", "T", 0] == 1
     assert not mq._membership.has_consumer("g")
     assert consumer.queues == []
+
+
+async def test_members_of_a_group_share_the_queues(cluster: FakeCluster, mq: RocketMQ) -> None:
+    fake = await cluster.add(queues=4)
+    for queue in range(4):
+        fill(fake, 5, queue)
+    first = mq.consumer("g", "T", start="first")
+    await first.start()
+    assert len(first.queues) == 4
+    async with topics(cluster.address) as other:
+        second = other.consumer("g", "T", start="first")
+        await second.start()
+        await until(lambda: len(first.queues) == 2)
+        assert sorted([*first.queues, *second.queues]) == [MessageQueue("T", "b", n) for n in range(4)]
+        await take(second, 10)
+        await second.close()
+        await until(lambda: len(first.queues) == 4)
+    taken = await take(first, 10)
+    assert {message.queue for message in taken}.isdisjoint(second.queues)
+    assert len({(message.queue, message.offset) for message in taken}) == 10
+
+
+async def test_a_broker_that_is_down_does_not_keep_the_others_from_being_read(
+    cluster: FakeCluster, told: list[Any]
+) -> None:
+    dead, alive = await cluster.add("b1", queues=1), await cluster.add("b2", queues=1)
+    fill(alive, 3)
+    fill(dead, 3)
+    await dead.stop()
+    settings = BrokerClientSettings(rebalance_s=0.05, down_s=0.05)
+    async with topics(cluster.address, settings=settings, events=Events(told.append)) as mq:
+        consumer = mq.consumer("g", "T", start="first")
+        assert {message.queue.broker for message in await take(consumer, 3)} == {"b2"}
+        assert "queue not reached" in [event.kind for event in told]
+        back = FakeBroker("b1")
+        back.queues = dead.queues
+        await back.start()
+        cluster.brokers.append(back)
+        cluster.register(back, queues=1)
+        await mq.topic("T")
+        assert {message.queue.broker for message in await take(consumer, 3)} == {"b1"}
+
+
+async def test_a_queue_given_up_is_forgotten(cluster: FakeCluster, mq: RocketMQ) -> None:
+    fake = await cluster.add(queues=2)
+    fill(fake, 5, 0)
+    fill(fake, 5, 1)
+    consumer = mq.consumer("g", "T", start="first")
+    await take(consumer, 1)
+    await until(lambda: len(consumer._core.ready) == 9)
+    fake.members["g"]["~somebody"] = next(iter(fake.members["g"].values()))
+    fake._notify("g")
+    await until(lambda: len(consumer.queues) == 1)
+    (kept,) = consumer.queues
+    assert {message.queue for message in await take(consumer, len(consumer._core.ready))} <= {kept}
+
+
+async def test_alone_and_given_queues_need_no_group(cluster: FakeCluster, mq: RocketMQ) -> None:
+    fake = await cluster.add(queues=3)
+    fake.react[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda link, command: command.answer(1, "never asked")
+    async with mq.consumer("g", "T", alone=True) as consumer:
+        assert len(consumer.queues) == 3
+    queue = MessageQueue("T", "b", 1)
+    async with mq.consumer("h", "T", queues=[queue]) as consumer:
+        assert consumer.queues == [queue]
