@@ -24,8 +24,8 @@ QUEUE_MUTANTS = (
     Mutant(
         "a start does not know what was deleted",
         STORE + "opening.py",
-        "reput.deleted = dict(known.deleted)",
-        "reput.deleted = {}",
+        "reput.deleted = DeletedTopics(known.deleted, known.forgotten)",
+        "reput.deleted = DeletedTopics({})",
         "tests/sim/test_store.py",
     ),
     Mutant(

@@ -115,6 +115,10 @@ class Disk(Protocol):
 
     def unlink(self, path: str) -> None: ...
 
+    def remove_folder(self, path: str) -> None:
+        """One that has something in it, or that is missing, stays as it is."""
+        ...
+
     def sync_dir(self, path: str) -> None: ...
 
     def sync_all(self, path: str) -> None:
@@ -305,6 +309,14 @@ class OsDisk:
     def unlink(self, path: str) -> None:
         with _mapped("delete", path):
             os.unlink(path)
+
+    def remove_folder(self, path: str) -> None:
+        with _mapped("delete folder", path):
+            try:
+                os.rmdir(path)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                    raise
 
     def sync_dir(self, path: str) -> None:
         with _mapped("sync folder", path):

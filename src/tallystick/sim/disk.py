@@ -342,6 +342,12 @@ class SimDisk:
         self._inode(path)
         self._change(_Unlink(path))
 
+    def remove_folder(self, path: str) -> None:
+        self._step("remove_folder", path)
+        if path in self._names and not any(os.path.dirname(name) == path for name in self._names):
+            self._pending.pop(path, None)  # what is not durable in it goes with it, or comes back
+            self._change(_Unlink(path))
+
     def sync_dir(self, path: str) -> None:
         self._step("sync_dir", path)
         if path not in self._names:

@@ -60,8 +60,8 @@ def left_to_master(command: Command) -> Command:
 
 def check_deletions(parts: Parts) -> None:
     """Raises BrokerError while too many deletions wait for the disk. Call it before a topic is deleted."""
-    if parts.deletions.waiting >= MAX_DELETIONS:
-        remark = f"{MAX_DELETIONS} deletions wait for the disk: ask again later"
+    if parts.deletions.waiting >= MAX_DELETIONS or parts.store.remembers_no_more:
+        remark = "too many deletions wait for the disk: ask again later"
         raise refusal(ResponseCode.SYSTEM_BUSY, remark)
 
 

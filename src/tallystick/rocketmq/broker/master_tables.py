@@ -130,7 +130,8 @@ class MasterTables:
             async for is_first, body in self.pages(QUEUE_ENDS):
                 page = dialect.read_as(bytes(body), QueueEndsPage, bounded=False)
                 if is_first:
-                    told = QueueEnds(page.at, {}, page.deleted)
+                    told = QueueEnds(page.at, {}, {})
+                told.deleted.update(page.deleted)
                 told.ends.update({(topic, queue_id): end for topic, queue_id, end in page.ends})
             return told
         except BrokerError as error:

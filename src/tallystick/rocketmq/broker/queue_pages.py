@@ -16,7 +16,7 @@ from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.values import Int32, Int64
 
 QUEUE_ENDS = "queueEnds"
-PAGE_QUEUES = 4096
+PAGE_ENTRIES = 4096
 
 
 class QueueEndsPage(msgspec.Struct, frozen=True):
@@ -24,11 +24,11 @@ class QueueEndsPage(msgspec.Struct, frozen=True):
 
     at: Int64
     ends: list[tuple[str, Int32, Int64]]
-    deleted: dict[str, Int64] = {}  # in the first page: all that are known
+    deleted: dict[str, Int64] = {}
 
 
 class QueuePages:
-    """In the order in which the queues came."""
+    """Queues in the order in which they came, and behind them deletions."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -39,8 +39,9 @@ class QueuePages:
 
     def page(self, start: int) -> Page:
         store = self._store
-        some = islice(store.next_offsets.items(), start, start + PAGE_QUEUES)
+        some = islice(store.next_offsets.items(), start, start + PAGE_ENTRIES)
         ends = [(topic, queue_id, end) for (topic, queue_id), end in some]
-        body = QueueEndsPage(store.end, ends, {} if start else dict(store.deleted))
-        behind = start + len(ends)
-        return Page(dialect.write_strict(body), behind if behind < len(store.next_offsets) else None)
+        queues, behind = len(store.next_offsets), start + PAGE_ENTRIES
+        deleted = islice(store.deleted.items(), max(0, start - queues), max(0, behind - queues))
+        body = QueueEndsPage(store.end, ends, dict(deleted))
+        return Page(dialect.write_strict(body), behind if behind < queues + len(store.deleted) else None)

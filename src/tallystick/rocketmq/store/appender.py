@@ -6,7 +6,7 @@ statuses: ``CommitLog.asyncPutMessage``, ``HookUtils.checkBeforePutMessage``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 
 from tallystick.codec.records import BLANK_BYTES, FIXED_BYTES, SMALLEST, Content, Row, encode_records, topic_field
@@ -36,8 +36,25 @@ class Appender:
     def __init__(self, log: CommitLog, settings: StoreSettings) -> None:
         self._log, self._settings = log, settings
         self.next_offsets: dict[Queue, int] = {}
+        self._queue_ids: dict[str, set[int]] = {}  # of these, by topic
         self._topics: dict[str, bytes] = {}
         self._stamp = 0
+
+    def learn(self, ends: Mapping[Queue, int]) -> None:
+        """The next queue offsets of some queues."""
+        before = len(self.next_offsets)
+        self.next_offsets.update(ends)
+        if len(self.next_offsets) > before:
+            for topic, queue_id in ends:
+                self._queue_ids.setdefault(topic, set()).add(queue_id)
+
+    def forget(self, topic: str, kept: Collection[int]) -> None:
+        """The topic was deleted: all its queues but those ``kept`` begin at 0 again."""
+        known = self._queue_ids.pop(topic, set())
+        for queue_id in known.difference(kept):
+            del self.next_offsets[topic, queue_id]
+        if left := known.intersection(kept):
+            self._queue_ids[topic] = left
 
     def put(self, drafts: Sequence[Draft], now_ms: int) -> list[Put]:
         """Append all drafts that are allowed and fit the disk; what became of each, in their order."""
@@ -90,7 +107,7 @@ class Appender:
 
     def _write(self, batch: _Batch, taken: dict[Queue, int]) -> None:
         if batch.write():
-            self.next_offsets.update(taken)
+            self.learn(taken)
         taken.clear()
 
     def _end_file(self, batch: _Batch) -> None:

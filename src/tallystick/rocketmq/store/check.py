@@ -87,6 +87,7 @@ class _Check:
         self._hashes = KeyHashes()
         self._queues: dict[tuple[str, int], _QueueState] = {}
         noted = read_queue_state(disk, directory)
+        self._forgotten = noted.forgotten
         self._deleted, self._born = noted.deleted, {key: row.born for key, row in noted.queues.items()}
         self.report = Report()
 
@@ -157,6 +158,8 @@ class _Check:
             if physical < max(self._deleted.get(keys.name, 0), self._born.get(queue, 0)):
                 continue
             state = self._queues.get(queue)
+            if state is None and physical < self._forgotten:
+                continue  # of one of very many deleted topics
             at = run.queue_offsets[number] * UNIT.size
             stored = state.files.read(at, UNIT.size) if state else b""
             if state is None or len(stored) < UNIT.size or not any(stored):

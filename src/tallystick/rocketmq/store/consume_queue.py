@@ -397,10 +397,10 @@ class ConsumeQueue:
                 self._files.sync(*rewritten)
                 self._rewritten = None if whole else self._rewritten
             self._synced = end
-        if not self._named and self._files.files and not self._files.absent:
-            self._disk.sync_dir(os.path.join(self._root, self.topic))
-            self._disk.sync_dir(self._root)
-            self._named = True
+            if not self._named and self._files.files and not self._files.absent:
+                self._disk.sync_dir(os.path.join(self._root, self.topic))
+                self._disk.sync_dir(self._root)
+                self._named = True
 
     def flush(self) -> None:
         """Write what is held. On a thread."""
@@ -414,7 +414,7 @@ class ConsumeQueue:
                 self._synced, self._named = max(self._synced, filled * UNIT.size), True
 
     def delete(self) -> None:
-        """Remove the queue from the disk; the folders stay."""
+        """Remove the queue's files from the disk."""
         with self._removing:
             self._files.clear()
             self.first = self.end = self.filled = self._synced = self.hole_next = self.hole_stop = 0

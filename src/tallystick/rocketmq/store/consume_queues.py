@@ -6,6 +6,7 @@ Source: ``ConsumeQueueStore``.
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -24,6 +25,8 @@ class ConsumeQueues:
     def __init__(self, disk: Disk, root: str, file_units: int, handles: Handles | None = None) -> None:
         self._disk, self._root, self._file_units, self._handles = disk, root, file_units, handles
         self._queues: dict[Queue, ConsumeQueue] = {}
+        self._topics: dict[str, dict[int, ConsumeQueue]] = {}  # the same ones
+        self._naming = threading.Lock()  # a queue is entered, or its folders go because there is none
         self._dirty: deque[ConsumeQueue] = deque()
         self._leaving: dict[Queue, ConsumeQueue] = {}  # detached, and their files may still be there
 
@@ -32,7 +35,7 @@ class ConsumeQueues:
         for topic, queue_id in list_queues(self._disk, self._root):
             queue = ConsumeQueue(self._disk, self._root, topic, queue_id, self._file_units, self._handles)
             queue.load(dispatched, log, repair=repair)
-            self._queues[topic, queue_id] = queue
+            self._enter(queue)
 
     def adopt(self, rows: Iterable[QueueRow]) -> None:
         """Those that a checkpoint noted, and no others; see ``ConsumeQueue.adopt``."""
@@ -44,6 +47,10 @@ class ConsumeQueues:
         for topic, queue_id in list_queues(self._disk, self._root):
             if (topic, queue_id) not in self._queues:
                 remove_files(self._disk, self._root, topic, queue_id)
+                self._remove_folders(topic, queue_id)
+        for topic in self._disk.listdir(self._root):
+            if topic not in self._topics:
+                self._disk.remove_folder(os.path.join(self._root, topic))
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(tuple(self._queues.values()))
@@ -55,11 +62,23 @@ class ConsumeQueues:
         """The queue, made if it is missing."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            if (old := self._leaving.get((topic, queue_id))) is not None:
-                self.delete(old)  # its files have the same names
+            if (old := self._leaving.pop((topic, queue_id), None)) is not None:
+                old.delete()  # its files have the same names
             queue = ConsumeQueue(self._disk, self._root, topic, queue_id, self._file_units, self._handles)
-            self._queues[topic, queue_id] = queue
+            self._enter(queue)
         return queue
+
+    def _enter(self, queue: ConsumeQueue) -> None:
+        with self._naming:
+            self._queues[queue.topic, queue.queue_id] = queue
+            self._topics.setdefault(queue.topic, {})[queue.queue_id] = queue
+
+    def has_topic(self, topic: str) -> bool:
+        return topic in self._topics
+
+    def of_topic(self, topic: str) -> Mapping[int, ConsumeQueue]:
+        """Its queues, by number."""
+        return self._topics.get(topic, {})
 
     def mark(self, queue: ConsumeQueue) -> None:
         """It has units that are not synced."""
@@ -93,21 +112,37 @@ class ConsumeQueues:
 
         ``deleted``: by topic its physical offset.
         """
-        gone = [key for key, queue in self._queues.items() if queue.last_physical < deleted.get(key[0], -1)]
-        for queue in self._queues.values():
-            # A slave hears of it after it dispatched what came then.
-            if queue.last_physical >= (at := deleted.get(queue.topic, 0)) and queue.forget_deleted(at):
-                self.mark(queue)
-        detached = [self._queues.pop(key) for key in gone]
-        self._leaving.update(zip(gone, detached, strict=True))
+        detached: list[ConsumeQueue] = []
+        for topic, at in deleted.items():
+            queues = self._topics.pop(topic, {})
+            kept = {number: queue for number, queue in queues.items() if queue.last_physical >= at}
+            for queue in kept.values():
+                if queue.forget_deleted(at):  # a slave hears of it after it dispatched what came then
+                    self.mark(queue)
+            if kept:
+                self._topics[topic] = kept
+            detached += [queue for number, queue in queues.items() if number not in kept]
+        for queue in detached:
+            key = queue.topic, queue.queue_id
+            self._leaving[key] = self._queues.pop(key)
         return detached
 
     def delete(self, detached: ConsumeQueue) -> None:
-        """Unlink its files. On any thread, and more than once."""
+        """Unlink its files and, unless the queue is there anew, its folder. On any thread, and more than once."""
         detached.delete()
         key = detached.topic, detached.queue_id
         if self._leaving.get(key) is detached:
             self._leaving.pop(key, None)
+        self._remove_folders(*key)
+
+    def _remove_folders(self, topic: str, queue_id: int) -> None:
+        """Those that nobody needs."""
+        folder = os.path.join(self._root, topic)
+        with self._naming:  # whoever makes a folder has entered its queue
+            if (topic, queue_id) not in self._queues:
+                self._disk.remove_folder(os.path.join(folder, str(queue_id)))
+            if topic not in self._topics:
+                self._disk.remove_folder(folder)
 
     def close(self) -> None:
         for queue in self:

@@ -7,7 +7,7 @@ the next start. A topic of the same name may be made between any two of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tallystick.rocketmq.store.consume_queue import ConsumeQueue
 from tallystick.rocketmq.store.consume_queues import ConsumeQueues
@@ -17,13 +17,15 @@ from tallystick.rocketmq.store.upkeep import Upkeep
 class Deletion:
     """``note`` it, then ``unlink`` the files, on one thread."""
 
-    def __init__(self, upkeep: Upkeep, queues: ConsumeQueues, gone: Sequence[ConsumeQueue]) -> None:
-        """``gone``: as ``detach_topics`` returned them. Reput knows of the deletion."""
-        self._upkeep, self._queues, self._gone = upkeep, queues, gone
+    def __init__(
+        self, upkeep: Upkeep, queues: ConsumeQueues, deleted: Mapping[str, int], gone: Sequence[ConsumeQueue]
+    ) -> None:
+        """``gone``: as ``detach_topics`` returned them for ``deleted``. Reput knows of the deletion."""
+        self._upkeep, self._queues, self._deleted, self._gone = upkeep, queues, deleted, gone
 
     def note(self) -> None:
         """THREAD. Durable when it returns. Raises StorageError: then a crash may bring them back."""
-        self._upkeep.note_deleted(self._gone)
+        self._upkeep.note_deleted(self._deleted, self._gone)
 
     def unlink(self) -> None:
         """THREAD. Also when it could not be noted. Raises StorageError: then they stay until the next start."""

@@ -19,6 +19,7 @@ from tallystick.rocketmq.store.checkpoint import CheckpointFile, mark_running, s
 from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.consume_queue import UNIT
 from tallystick.rocketmq.store.consume_queues import ConsumeQueues, list_queues, remove_files
+from tallystick.rocketmq.store.deleted_topics import DeletedTopics
 from tallystick.rocketmq.store.files import FileQueue
 from tallystick.rocketmq.store.handles import Handles
 from tallystick.rocketmq.store.index import Index
@@ -76,7 +77,7 @@ class Opening:
         if state_file.damage is not None:
             self._events.emit(
                 "tally-queues damaged", directory=self._directory, reason=state_file.damage,
-                deletions_kept=len(known.deleted), effect="all queues are read; a deletion noted last may be forgotten",
+                deletions_kept=len(known.deleted), effect="all queues are read; deletions noted there may be forgotten",
             )  # fmt: skip
         self._check_settings(synced, known)
         trusted = state_file.damage is None and self._is_trusted(known, sidecar.value)
@@ -106,7 +107,8 @@ class Opening:
             dispatch_from = self._read(known, queues, index, log, recovered, synced)
         self._promote(known, queues, log)
         reput = Reput(log, queues, index, self._events, dispatch_from)
-        reput.deleted = dict(known.deleted)
+        known.forgotten = min(known.forgotten, log.end)
+        reput.deleted = DeletedTopics(known.deleted, known.forgotten)
         rebuild = self._rebuild(known, log, queues, index, reput)
         if sidecar.value is not None and dispatch_from < sidecar.value.dispatched:  # first: see ``_is_trusted``
             sidecar.note(dispatch_from, min(sidecar.value.border, dispatch_from))

@@ -89,6 +89,8 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
     index_holes: list[str] = []  # names of files that are built again
     rebuilt: int = 0  # holes are filled from the records before this physical offset
     number: int = 0  # of a whole batch: no two files begin with the same bytes
+    deleted_too: dict[str, int] = {}  # as ``deleted``, beside those that were
+    forgotten: int = 0  # deletions up to this physical offset may be missing
 
 
 @dataclass
@@ -109,6 +111,7 @@ class QueueState:
     index_holes: list[str] = field(default_factory=list)
     rebuilt: int = 0
     number: int = 0
+    forgotten: int = 0
 
     @property
     def ends_known(self) -> bool:
@@ -122,12 +125,14 @@ class QueueState:
             self.number = max(self.number, batch.number)
         self.epoch, self.file_units, self.dispatched = batch.epoch, batch.file_units, batch.dispatched
         self.log_first, self.begun, self.ends_at = batch.log_first, batch.begun, batch.ends_at
-        self.index_holes, self.rebuilt = batch.index_holes, batch.rebuilt
+        self.index_holes, self.rebuilt, self.forgotten = batch.index_holes, batch.rebuilt, batch.forgotten
         self.forget(batch.gone)
         self.queues.update({row.key: row for row in batch.queues})
         self.holes = [hole for hole in batch.holes if self._has(hole)]
         if batch.deleted is not None:
             self.deleted = dict(batch.deleted)
+        for topic, offset in batch.deleted_too.items():
+            self.deleted[topic] = max(offset, self.deleted.get(topic, 0))
         if batch.ends is not None:
             self.ends = {(topic, queue_id): end for topic, queue_id, end in batch.ends}
         if batch.index is None:
@@ -152,7 +157,7 @@ class QueueState:
         nothing = Batch(
             False, self.epoch, self.file_units, self.dispatched, self.log_first, self.begun, ends_at=self.ends_at,
             index=None if self.index is None else [], holes=self.holes, index_holes=self.index_holes,
-            rebuilt=self.rebuilt,
+            rebuilt=self.rebuilt, forgotten=self.forgotten,
         )  # fmt: skip
         return msgspec.structs.replace(nothing, **fields)
 
@@ -162,7 +167,7 @@ class QueueState:
             True, self.epoch, self.file_units, self.dispatched, self.log_first, self.begun, list(self.queues.values()),
             [], self.deleted, [(*queue, end) for queue, end in self.ends.items()], self.ends_at,
             None if self.index is None else list(self.index.values()), [], self.holes, self.index_holes, self.rebuilt,
-            self.number,
+            self.number, forgotten=self.forgotten,
         )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from tallystick.errors import DiskFull
 from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.consume_queue import Unit
 from tallystick.rocketmq.store.consume_queues import ConsumeQueues
+from tallystick.rocketmq.store.deleted_topics import DeletedTopics
 from tallystick.rocketmq.store.index import Index
 from tallystick.rocketmq.store.keys import KeyHashes, RunKeys, TopicKeys
 from tallystick.rocketmq.store.values import Arrival
@@ -52,7 +53,7 @@ class Reput:
         self.last_ms = 0  # the store time of the last one
         self.hold = False  # settable: files of queues get their units with the next checkpoint, for somebody waits
         self.stuck: str | None = None  # why it cannot go on
-        self.deleted: dict[str, int] = {}  # by topic: records before this physical offset get no units any more
+        self.deleted = DeletedTopics({})
         self.lock = threading.Lock()  # held while queues and ``offset`` do not fit each other
         self._hashes = KeyHashes()
 
@@ -106,11 +107,11 @@ class Reput:
         physicals = [self.offset + position for position in run.positions]
         units = list(zip(physicals, run.sizes, keys.tags_codes, strict=True))
         transactions = any(sys_flag & TRANSACTION for sys_flag in set(run.sys_flags))
-        gone = {name.encode(): end for name, end in self.deleted.items() if end > physicals[0]}
+        some_are_gone = self.deleted.last > physicals[0]
         for start, end in _stretches(run):
             topic, queue_id, offsets = run.topics[start], run.queue_ids[start], run.queue_offsets[start:end]
-            if topic in gone:
-                start = bisect_left(physicals, gone[topic], start, end)
+            if some_are_gone and (gone := self.deleted.get(self._hashes.of_topic(topic).name)) > physicals[start]:
+                start = bisect_left(physicals, gone, start, end)
                 offsets = run.queue_offsets[start:end]
                 if not offsets:
                     continue

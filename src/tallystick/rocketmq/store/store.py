@@ -52,7 +52,7 @@ class MessageStore:
         self._parts, self._rebuild = parts, parts.rebuild
         self._log, self._queues, self._index, self._reput = parts.log, parts.queues, parts.index, parts.reput
         self._appender = Appender(parts.log, settings)
-        self._appender.next_offsets.update({(q.topic, q.queue_id): q.end for q in parts.queues if q.end})
+        self._appender.learn({(q.topic, q.queue_id): q.end for q in parts.queues if q.end})
         self._reads = Reads(parts.log, parts.queues, parts.index, settings)
         self._borders = deque([parts.reput.offset])  # where records begin, about a step apart
         self._upkeep = Upkeep(disk, directory, settings, events, parts, self._borders)
@@ -171,10 +171,8 @@ class MessageStore:
         arrivals = self._reput.run(limit, limit_bytes, self._clock.wall_ms())
         self._log.parsed(self._reput.offset)
         known = self._appender.next_offsets
-        for arrival in arrivals:
-            queue = arrival.topic, arrival.queue_id
-            if known.get(queue, 0) < arrival.next_offset:
-                known[queue] = arrival.next_offset
+        ends = {(arrival.topic, arrival.queue_id): arrival.next_offset for arrival in arrivals}
+        self._appender.learn({queue: end for queue, end in ends.items() if known.get(queue, 0) < end})
         if self._reput.offset >= self._borders[-1] + _BORDER_STEP_BYTES:
             self._borders.append(self._reput.offset)
         return arrivals
@@ -188,8 +186,9 @@ class MessageStore:
 
     def learn_deletions(self, deleted: Mapping[str, int]) -> Deletion | None:
         """As a slave: which topics the master deleted, and where in the log. Returns None when all were known."""
-        known, first = self._reput.deleted, self.first
-        new = {topic: offset for topic, offset in deleted.items() if offset > max(first, known.get(topic, 0))}
+        known = self._reput.deleted
+        first = max(self.first, known.forgotten)
+        new = {topic: offset for topic, offset in deleted.items() if offset > max(first, known.get(topic))}
         if not new:
             return None
         self._events.emit("deletions copied", topics=len(new))
@@ -214,24 +213,36 @@ class MessageStore:
     def may_hold(self, topic: str) -> bool:
         """Whether there is a queue of a topic, a deletion of it, or the log has records that are not dispatched."""
         is_behind = self._reput.offset < self.end
-        return is_behind or topic in self._reput.deleted or any(queue.topic == topic for queue in self._queues)
+        return is_behind or topic in self._reput.deleted.offsets or self._queues.has_topic(topic)
 
     @property
     def deleted(self) -> Mapping[str, int]:
-        """By deleted topic the physical offset of the deletion."""
-        return self._reput.deleted
+        """By deleted topic the physical offset of the deletion, rising; ``deletions`` says when some went."""
+        return self._reput.deleted.offsets
+
+    @property
+    def remembers_no_more(self) -> bool:
+        """Whether so many topics were deleted that the next deletion waits for a checkpoint."""
+        return self._reput.deleted.is_full(self._dispatched_for_good)
+
+    @property
+    def _dispatched_for_good(self) -> int:
+        """No start dispatches what is before this physical offset again; 0 while lost queues are built again."""
+        noted = self._parts.sidecar.value
+        return 0 if noted is None or self.rebuilding else noted.dispatched
 
     def _delete(self, deleted: Mapping[str, int]) -> Deletion:
         """By topic the physical offset of the deletion."""
         self.deletions += 1
-        known = {topic: offset for topic, offset in self._reput.deleted.items() if offset > self.first}
-        self._reput.deleted = known | dict(deleted)  # in one step: a thread notes it
+        known = self._reput.deleted
+        known.forget_before(self.first)
+        known.bound(self._dispatched_for_good)
+        known.add(deleted)
         with self._reput.lock:
             gone = self._queues.detach_topics(deleted)
-        ends = self._appender.next_offsets
-        for key in [key for key in ends if key[0] in deleted and self._queues.find(*key) is None]:
-            del ends[key]
-        return Deletion(self._upkeep, self._queues, gone)
+        for topic in deleted:
+            self._appender.forget(topic, self._queues.of_topic(topic))
+        return Deletion(self._upkeep, self._queues, deleted, gone)
 
     # What was lost.
 

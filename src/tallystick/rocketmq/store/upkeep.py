@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tallystick.errors import DiskFull, StorageError
 from tallystick.rocketmq.store.checkpoint import Checkpoint
@@ -23,6 +23,7 @@ from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events
 
 _BORDER_MARGIN_BYTES = 16 * 1024 * 1024  # how much of what is durable is checked after a start
+_FORGET_AT_ONCE = 1024  # deletions
 
 
 class Upkeep:
@@ -81,8 +82,11 @@ class Upkeep:
             if not self._closed:
                 self._append(**fields)
 
-    def note_deleted(self, queues: Sequence[ConsumeQueue]) -> None:
-        """Which topics were deleted, and that these queues went; durably. On a thread. Raises StorageError."""
+    def note_deleted(self, deleted: Mapping[str, int], queues: Sequence[ConsumeQueue]) -> None:
+        """Which topics were deleted, where in the log, and that these queues went; durably. On a thread.
+
+        Raises StorageError.
+        """
         with self._noting:
             state = self._parts.state.state
             if self._closed or state is None:
@@ -90,7 +94,12 @@ class Upkeep:
             # A checkpoint may have the queue of a topic of the same name already, which was made meanwhile.
             rows = [(queue, state.queues.get((queue.topic, queue.queue_id))) for queue in queues]
             gone = [row.key for queue, row in rows if row is not None and row.last_physical <= queue.last_physical]
-            self._append(gone=gone, deleted=dict(self._parts.reput.deleted))
+            known = self._parts.reput.deleted
+            many = len(state.deleted) > 2 * len(known.offsets) + _FORGET_AT_ONCE
+            self._append(
+                gone=gone, deleted=dict(known.offsets) if many else None, deleted_too=dict(deleted),
+                forgotten=known.forgotten,
+            )  # fmt: skip
             self._parts.sidecar.note_queues(self._parts.state.durable)
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 from support.stores import SteppingClock
 from support.table_peers import PROVEN, Master, Slave
 from tallystick.rocketmq.broker import queue_pages
+from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.values import RequestCode, TopicConfig
 
 RUNTIME = b'{"table":{"commitLogMaxOffset":"500","dispatchBehindBytes":"0"}}'
@@ -24,7 +25,7 @@ def told(slave: Slave) -> dict[tuple[str, int], int]:
 async def test_a_slave_learns_ends_and_deletions_in_pages(
     master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_pages, "PAGE_QUEUES", 2)
+    monkeypatch.setattr(queue_pages, "PAGE_ENTRIES", 2)
     slave.copy_queues()
     for number in range(5):
         master.shelf.send(*[b"m"] * (number + 1), topic=f"Topic{number}")
@@ -36,6 +37,31 @@ async def test_a_slave_learns_ends_and_deletions_in_pages(
     assert slave.shelf.store.queue_range("Topic1", 0) == (0, 0)
     assert slave.shelf.bodies("Topic2") == [b"m"] * 3
     assert master.asked.count(RequestCode.GET_TABLE_PAGE) >= 2
+
+
+@pytest.mark.rule("H12")
+async def test_no_page_has_more_than_its_share_of_deletions(
+    master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of 140,000 in the first page fit no frame: slaves heard of none for days."""
+    monkeypatch.setattr(queue_pages, "PAGE_ENTRIES", 2)
+    slave.copy_queues()
+    for number in range(8):
+        master.shelf.send(b"m", topic=f"Topic{number}")
+    slave.shelf.store.append_raw(0, bytes(master.shelf.store.slice(0, 4096)))
+    for shelf in (master.shelf, slave.shelf):
+        shelf.store.reput()
+    gone = [f"Topic{number}" for number in range(5)]
+    for topic in gone:
+        master.shelf.store.delete_topics([topic]).run()
+    pages, start = [], 0
+    while (page := queue_pages.QueuePages(master.shelf.store).page(start)).next is not None:
+        pages.append(dialect.read_as(page.body, queue_pages.QueueEndsPage))
+        start = page.next
+    assert all(len(page.ends) + len(page.deleted) <= 2 for page in pages)
+    assert await slave.copy(master) == {}
+    assert list(slave.shelf.store.deleted) == gone
+    assert not any(slave.shelf.bodies(topic) for topic in gone) and slave.shelf.bodies("Topic5") == [b"m"]
 
 
 @pytest.mark.rule("H12")

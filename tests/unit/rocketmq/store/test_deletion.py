@@ -89,6 +89,27 @@ def test_without_the_note_a_crash_brings_it_back_whole_or_not_at_all(kind: str, 
     consistent(shelf)
 
 
+def test_folders_go_with_the_last_queue_and_stay_for_the_next_of_the_name() -> None:
+    shelf = shelf_with_topic()
+    shelf.send(b"x", queue_id=1)
+    shelf.settle()
+    deletion = shelf.store.delete_topics(["Topic"])
+    deletion.note()
+    shelf.send(b"new", queue_id=1)
+    shelf.store.reput()
+    deletion.unlink()
+    assert shelf.disk.listdir(f"{ROOT}/consumequeue/Topic") == ["1"]
+    shelf.settle()
+    shelf.store.delete_topics(["Topic"]).run()
+    assert shelf.disk.listdir(f"{ROOT}/consumequeue") == ["Other"]
+    shelf.disk.makedirs(f"{ROOT}/consumequeue/Empty/0")  # of a version before
+    shelf.settle()
+    shelf.disk.power_loss()
+    shelf.open()
+    assert shelf.disk.listdir(f"{ROOT}/consumequeue") == ["Other"]
+    consistent(shelf)
+
+
 def test_two_deletions_noted_in_the_other_order_are_both_noted() -> None:
     shelf = shelf_with_topic()
     first = shelf.store.delete_topics(["Topic"])
