@@ -119,6 +119,17 @@ class FoundCluster:
         """For ``tallystick.topics``. Raises UsageError when there is none."""
         return find_name_server(self._environment)
 
+    def __repr__(self) -> str:
+        uri, name_servers = (_or_none(find, self._environment) for find in (find_uri, find_name_server))
+        return f"<FoundCluster uri={uri} name_servers={name_servers}>"
+
+
+def _or_none(find: Callable[[Mapping[str, str]], str], environment: Mapping[str, str]) -> str | None:
+    try:
+        return find(environment)
+    except UsageError:
+        return None
+
 
 def find_cluster(environment: Mapping[str, str] = os.environ) -> FoundCluster:
     """What ``TALLY_URI`` and ``TALLY_NAMESRV`` name, else the development cluster that runs here (``tally dev up``)."""

@@ -72,7 +72,8 @@ def _chosen(processes: Sequence[Process], cluster: str | None, broker: str | Non
     chosen = [one for one in masters if cluster in (None, one.cluster) and broker in (None, one.broker)]
     if not chosen:
         known = ", ".join(f"{one.broker} of {one.cluster}" for one in masters) or "none"
-        raise NotFound(f"no such master; the name server knows {known}")
+        given = {name: value for name, value in (("cluster", cluster), ("broker", broker)) if value is not None}
+        raise NotFound(f"no such master; the name server knows {known}", **given)
     return chosen
 
 

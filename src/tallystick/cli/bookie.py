@@ -121,5 +121,5 @@ def collect(
     order_collection(folder, now=now)
     print(
         f"ordered: the bookie on {folder} begins within seconds, or when it is started within the hour; "
-        "it deletes what is proven gone twice, 60 s apart"
+        "it deletes what is proven gone twice, 60 s apart" + (", however many that are" if now else "")
     )

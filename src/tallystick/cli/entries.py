@@ -85,11 +85,15 @@ async def append(
             # What was confirmed stays readable; the first failure is the one to tell of.
             with contextlib.suppress(TallyError):
                 await writer.close()
+                _print_end(writer, "closed")
             raise
         if not ending.keep_open:
             await writer.close()
-        state = "left open" if ending.keep_open else "closed"
-        print(f"ledger {writer.id} {state}: {_entries(writer.lac)}, {_bytes(writer.length)}", file=sys.stderr)
+        _print_end(writer, "left open" if ending.keep_open else "closed")
+
+
+def _print_end(writer: LedgerWriter, state: str) -> None:
+    print(f"ledger {writer.id} {state}: {_entries(writer.lac)}, {_bytes(writer.length)}", file=sys.stderr)
 
 
 async def _given(payloads: Sequence[str]) -> AsyncIterator[list[bytes]]:

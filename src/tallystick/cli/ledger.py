@@ -175,18 +175,24 @@ def delete(
     One that has a password is deleted only with it: a terminal is asked for it where it is not given.
     """
     import asyncio
+    import getpass
     import sys
 
     from tallystick.cli import ledgers, output
     from tallystick.errors import UsageError
 
-    uri = service.resolve()
-    if not yes:
-        if not sys.stdin.isatty():
-            raise UsageError("deleting cannot be undone: give --yes", ledger=ledger)
-        if input(f"Delete ledger {ledger} of {uri} for good? [y/N] ").strip().lower() not in ("y", "yes"):
-            raise UsageError("not deleted", ledger=ledger)
-    asyncio.run(ledgers.delete(uri, ledger, password.read()))
+    uri, given = service.resolve(), password.read()
+    try:  # to ask while an event loop runs would keep Ctrl-C from ending it
+        if not yes:
+            if not sys.stdin.isatty():
+                raise UsageError("deleting cannot be undone: give --yes", ledger=ledger)
+            if input(f"Delete ledger {ledger} of {uri} for good? [y/N] ").strip().lower() not in ("y", "yes"):
+                raise UsageError("not deleted", ledger=ledger)
+        if not given and sys.stdin.isatty() and asyncio.run(ledgers.has_password(uri, ledger)):
+            given = getpass.getpass(f"Password of ledger {ledger}: ").encode()
+    except EOFError:
+        raise UsageError("not deleted", ledger=ledger) from None
+    asyncio.run(ledgers.delete(uri, ledger, given))
     if json:
         output.json_line({"ledger": ledger, "deleted": True})
     else:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import hmac
-import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -34,15 +32,19 @@ async def find_all(uri: str) -> list[Ledger]:
     return found
 
 
+async def has_password(uri: str, ledger: LedgerId) -> bool:
+    """Whether deleting it needs one."""
+    async with tallystick.connect(uri) as bk:
+        return bool((await bk.ledger_metadata(ledger)).password)
+
+
 async def delete(uri: str, ledger: LedgerId, password: bytes) -> None:
-    """Raises Unauthorized for another password than the ledger's, which a terminal is asked for when none is given.
+    """Raises Unauthorized for another password than the ledger's.
 
     The original's client asks for none. Ours does here, since whoever names a wrong ledger loses it.
     """
     async with tallystick.connect(uri) as bk:
         wanted = (await bk.ledger_metadata(ledger)).password
-        if wanted and not password and sys.stdin.isatty():
-            password = getpass.getpass(f"Password of ledger {ledger}: ").encode()
         if wanted and not hmac.compare_digest(wanted, password):
             given = "the password given is not its own" if password else "none is given"
             raise Unauthorized(f"deleting this ledger needs its password, and {given}", ledger=ledger)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from tallystick.errors import UsageError
+from tallystick.errors import TallyError, UsageError
 
 BLOCK_BYTES = 256 * 1024
 
@@ -13,7 +13,8 @@ BLOCK_BYTES = 256 * 1024
 async def lines(fd: int, max_bytes: int) -> AsyncIterator[list[bytes]]:
     """Lists of lines without their line breaks; a last line without one counts.
 
-    Raises UsageError for a line of more than ``max_bytes`` before it is read to its end, which need not exist.
+    Raises UsageError for a first line of more than ``max_bytes``, and TallyError for a later one, since lines were
+    taken; before it is read to its end, which need not exist.
     """
     rest, given = b"", 0
     async for block in _blocks(fd):
@@ -22,7 +23,9 @@ async def lines(fd: int, max_bytes: int) -> AsyncIterator[list[bytes]]:
         if whole:
             yield whole
         if len(rest) > max_bytes:
-            raise UsageError(f"line {given + 1} is too long; those before it were taken", max_bytes=max_bytes)
+            if not given:
+                raise UsageError("the first line is too long", max_bytes=max_bytes)
+            raise TallyError(f"line {given + 1} is too long; those before it were taken", max_bytes=max_bytes)
     if rest:
         yield [rest]
 

@@ -16,6 +16,7 @@ from tallystick.cli import output
 from tallystick.cli.lines import lines
 from tallystick.errors import NotFound, TallyError, UsageError
 from tallystick.rocketmq.client.client import RocketMQ
+from tallystick.rocketmq.client.producer import Producer
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.sending import SendResult, SendStatus
 from tallystick.rocketmq.client.settings import BrokerClientSettings
@@ -60,34 +61,43 @@ async def send(servers: str, template: Template, bodies: Sequence[str], *, quiet
     async with tallystick.topics(servers, settings=settings) as mq:
         producer = mq.producer(template.group)
         with output.progress("messages", shown=quiet) as count:
-            before = 0
             given = _given(bodies) if bodies else lines(sys.stdin.fileno(), settings.max_message_bytes)
-            async for some in given:
-                sends = (
-                    producer.send(
-                        template.topic, body, tags=template.tags, keys=template.keys, properties=template.properties
-                    )
-                    for body in some
-                )
-                results = await asyncio.gather(*sends, return_exceptions=True)
-                stored = [result for result in results if isinstance(result, SendResult)]
-                statuses.update(result.status for result in stored)
-                count(len(stored))
-                if not quiet:
-                    _print_places(stored, json=json)
-                for number, result in enumerate(results, 1):
-                    if isinstance(result, BaseException):
-                        raise _failed(result, before + number, statuses)
-                before += len(results)
+            try:
+                await _send_all(producer, template, given, statuses, count, quiet=quiet, json=json)
+            except BaseException:
+                if statuses:
+                    print(_summary(statuses), file=sys.stderr)
+                raise
     print(_summary(statuses), file=sys.stderr)
     return statuses.keys() <= {SendStatus.SEND_OK}
+
+
+async def _send_all(
+    producer: Producer, template: Template, given: AsyncIterator[list[bytes]], statuses: Counter[SendStatus],
+    count: Callable[[int], None], *, quiet: bool, json: bool,
+) -> None:  # fmt: skip
+    before = 0
+    async for some in given:
+        sends = (
+            producer.send(template.topic, body, tags=template.tags, keys=template.keys, properties=template.properties)
+            for body in some
+        )
+        results = await asyncio.gather(*sends, return_exceptions=True)
+        stored = [result for result in results if isinstance(result, SendResult)]
+        statuses.update(result.status for result in stored)
+        count(len(stored))
+        if not quiet:
+            _print_places(stored, json=json)
+        for number, result in enumerate(results, 1):
+            if isinstance(result, BaseException):
+                raise _failed(result, before + number, statuses)
+        before += len(results)
 
 
 def _failed(error: BaseException, number: int, statuses: Counter[SendStatus]) -> BaseException:
     """Why message ``number`` was not sent. Once others were, wrong usage is a failure: something was done."""
     if not statuses:
         return error
-    print(_summary(statuses), file=sys.stderr)
     return TallyError(f"message {number} was not sent: {error}") if isinstance(error, UsageError) else error
 
 

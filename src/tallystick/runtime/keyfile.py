@@ -89,8 +89,8 @@ def read_keys(path: str, table: str) -> dict[str, str]:
         with open(path, encoding="utf-8") as file:
             content = file.read()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the configuration: {error}") from error
-    return parse_toml(content, table) if _is_toml(path, content, table) else parse_properties(content)
+        raise UsageError(f"cannot read the configuration: {error}", path=path) from error
+    return parse_toml(path, content, table) if _is_toml(path, content, table) else parse_properties(content)
 
 
 def given(values: Mapping[str, str]) -> dict[str, str]:
@@ -127,17 +127,17 @@ def _is_toml(path: str, content: str, table: str) -> bool:
     return not path.endswith((".conf", ".properties")) and has_table
 
 
-def parse_toml(content: str, table: str) -> dict[str, str]:
-    """The keys of the one table of that name, as text. Raises UsageError."""
+def parse_toml(path: str, content: str, table: str) -> dict[str, str]:
+    """The keys of the one table of that name, as text. Raises UsageError, which names ``path``."""
     try:
         document = tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"the configuration is not TOML: {error}") from error
+        raise UsageError(f"the configuration is not TOML: {error}", path=path) from error
     found = document.pop(table, None)
     if not isinstance(found, dict):
-        raise UsageError(f"the configuration has no table [{table}]")
+        raise UsageError(f"the configuration has no table [{table}]", path=path)
     if document:
-        raise UsageError(f"the configuration has more than the table [{table}]", found=",".join(document))
+        raise UsageError(f"the configuration has more than the table [{table}]", path=path, found=",".join(document))
     return {key: _as_text(value) for key, value in found.items()}
 
 

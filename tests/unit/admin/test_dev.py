@@ -91,6 +91,7 @@ def test_what_was_found_is_looked_for_when_it_is_asked(cluster, ended):
         found.uri  # noqa: B018
     save(cluster, DevState("memory://x", (DevNode("bookie-1", identify(os.getpid())),)))
     assert found.uri == "memory://x"
+    assert repr(found) == "<FoundCluster uri=memory://x name_servers=None>"
     with pytest.raises(UsageError, match="which name server"):
         found.name_servers  # noqa: B018
     assert dev.find_cluster({"TALLY_NAMESRV": "h:9876"}).name_servers == "h:9876"

@@ -91,7 +91,7 @@ def test_every_text_is_taken_by_the_node_that_gets_it() -> None:
     state = DevState("sqlite:///x/metadata.db", (DevNode("nameserver", ME, 7),))
     for node in ALL:
         text = configuration(state, node, ALL, f'/dev/"quoted" ü/{node}')
-        values = keyfile.parse_toml(text, kind_of(node).value)
+        values = keyfile.parse_toml("node.toml", text, kind_of(node).value)
         ignored: tuple[str, ...]
         if kind_of(node) is Kind.BOOKIE:
             ignored = settings.bookie_settings(values).ignored

@@ -1,5 +1,8 @@
+import asyncio
+
 import pytest
 
+from tallystick import cli
 from tallystick.admin.ledgers import Ledger, Replica
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 from tallystick.cli import ledgers, output
@@ -39,22 +42,49 @@ def test_a_time_that_is_no_date_is_shown_as_it_is():
     )
 
 
-@pytest.mark.parametrize(
-    ("given", "typed", "deleted"), [(b"secret", "", True), (b"", "secret", True), (b"no", "", False)]
-)
-async def test_a_ledger_with_a_password_is_deleted_only_with_it(monkeypatch, given, typed, deleted):
-    asked = []
+@pytest.mark.parametrize(("given", "deleted"), [(b"secret", True), (b"no", False), (b"", False)])
+async def test_a_ledger_with_a_password_is_deleted_only_with_it(monkeypatch, given, deleted):
     bk = FakeBookKeeper(OPEN)
     monkeypatch.setattr("tallystick.connect", lambda uri: bk)
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    monkeypatch.setattr("getpass.getpass", lambda prompt: asked.append(prompt) or typed)
     if deleted:
         await ledgers.delete("x", 7, given)
     else:
-        with pytest.raises(Unauthorized, match="needs its password, and the password given is not its own"):
+        with pytest.raises(Unauthorized, match="needs its password, and"):
             await ledgers.delete("x", 7, given)
     assert bk.deleted == ([7] if deleted else [])
-    assert asked == ([] if given else ["Password of ledger 7: "])
+
+
+def ask(monkeypatch, answers):
+    """The prompts of a terminal, and what is typed at each; None: Ctrl-D."""
+    asked, typed = [], iter(answers)
+
+    def prompt(text):
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()  # it would keep Ctrl-C from ending the wait
+        asked.append(text)
+        if (answer := next(typed)) is None:
+            raise EOFError
+        return answer
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("getpass.getpass", prompt)
+    monkeypatch.setattr("builtins.input", prompt)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("answers", "code", "deleted"),
+    [(["y", "secret"], 0, [7]), (["y", "no"], 1, []), (["n"], 2, []), ([None], 2, []), (["y", None], 2, [])],
+)
+def test_a_terminal_is_asked_before_a_ledger_goes(monkeypatch, capsys, answers, code, deleted):
+    bk = FakeBookKeeper(OPEN)
+    monkeypatch.setattr("tallystick.connect", lambda uri: bk)
+    monkeypatch.delenv("TALLY_PASSWORD", raising=False)
+    asked = ask(monkeypatch, answers)
+    assert cli.main(["ledger", "delete", "7", "--uri", "sqlite:///x"]) == code
+    assert bk.deleted == deleted
+    assert len(asked) == len(answers)
+    assert "bug" not in capsys.readouterr().err
 
 
 class FakeBookKeeper:

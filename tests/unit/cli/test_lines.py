@@ -5,7 +5,7 @@ import pytest
 
 from tallystick.cli import lines as module
 from tallystick.cli.lines import lines
-from tallystick.errors import UsageError
+from tallystick.errors import TallyError, UsageError
 
 
 async def collect(fd):
@@ -51,7 +51,7 @@ async def test_a_line_of_a_pipe_comes_at_once():
 async def test_a_line_without_an_end_is_given_up():
     fd = os.open("/dev/zero", os.O_RDONLY)
     try:
-        with pytest.raises(UsageError, match="line 1 is too long"):
+        with pytest.raises(UsageError, match="the first line is too long"):
             await collect(fd)
     finally:
         os.close(fd)
@@ -63,8 +63,9 @@ async def test_a_line_that_is_too_long_is_told_by_its_number(tmp_path, monkeypat
     path.write_bytes(b"a\nb\n" + b"c" * 200)
     fd = os.open(path, os.O_RDONLY)
     try:
-        with pytest.raises(UsageError, match="line 3 is too long; those before it were taken"):
+        with pytest.raises(TallyError, match="line 3 is too long; those before it were taken") as raised:
             await collect(fd)
+        assert not isinstance(raised.value, UsageError)  # whose exit code says that nothing was done
     finally:
         os.close(fd)
 

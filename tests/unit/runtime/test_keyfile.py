@@ -27,8 +27,9 @@ def test_the_name_or_the_table_tells_the_format(tmp_path: Path) -> None:
 )
 def test_a_file_of_something_else_is_refused(tmp_path: Path, content: str, why: str) -> None:
     (tmp_path / "a.toml").write_text(content)
-    with pytest.raises(UsageError, match=why):
+    with pytest.raises(UsageError, match=why) as raised:
         keyfile.read_keys(str(tmp_path / "a.toml"), "part")
+    assert raised.value.fields["path"] == str(tmp_path / "a.toml")
     with pytest.raises(UsageError, match="cannot read the configuration"):
         keyfile.read_keys(str(tmp_path / "missing"), "part")
 

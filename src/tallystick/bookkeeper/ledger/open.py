@@ -243,5 +243,6 @@ def _verdict(code: int) -> Answer:
 def with_password(ledger: LedgerId, metadata: LedgerMetadata, password: bytes) -> LedgerMetadata:
     """The metadata as its digests need it. Format 1 stores no password: the caller's is taken. Raises Unauthorized."""
     if metadata.has_password and metadata.password != password:
-        raise Unauthorized("wrong password", ledger=ledger)
+        given = "the password given is not its own" if password else "none is given"
+        raise Unauthorized(f"this ledger needs its password, and {given}", ledger=ledger)
     return metadata if metadata.password == password else replace(metadata, password=password)

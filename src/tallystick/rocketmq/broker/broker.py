@@ -245,7 +245,7 @@ class Broker:
         settings, store = self.settings, self.parts.store
         view = View(
             self.counts, lambda: (store.first, store.flushed, store.end), lambda: store.reput_offset,
-            lambda: store.writeable, lambda: store.disk_used_percent, lambda: self._server.connections,
+            self._is_writeable, lambda: store.disk_used_percent, lambda: self._server.connections,
             lambda: self._pulls.held, lambda: self._server.malformed, self._server.memory, self.log.lags,
             self._metadata_age_s,
         )  # fmt: skip
@@ -262,8 +262,11 @@ class Broker:
         settings = self.settings
         return {
             "healthy": not self.failure.done(), "broker": settings.name, "id": settings.broker_id,
-            "role": settings.role.value, "writeable": not settings.is_slave and self.parts.store.writeable,
+            "role": settings.role.value, "writeable": self._is_writeable(),
         }  # fmt: skip
+
+    def _is_writeable(self) -> bool:
+        return not self.settings.is_slave and self.parts.store.writeable
 
     def _ha_status(self) -> HaStatus:
         return self.log.ha_status(self._metadata_age_s(), self.sync.status.why if self.sync is not None else None)

@@ -6,6 +6,7 @@ named in one warning.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,10 +24,16 @@ def _whole_seconds(key: str, value: str) -> float:
     return float(keyfile.integer(key, value))
 
 
+def _absolute(key: str, value: str) -> str:
+    if not os.path.isabs(value):
+        raise UsageError(f"{key} is an absolute path", value=value)
+    return value
+
+
 KEYS: Mapping[str, Key] = {
     "bindAddress": Key("bind_host", keyfile.text),
     "listenPort": Key("port", keyfile.integer),
-    "kvConfigPath": Key("kv_config_path", keyfile.text),
+    "kvConfigPath": Key("kv_config_path", _absolute),
     "metricsExporterType": Key("http_enabled", keyfile.prometheus),
     "metricsPromExporterHost": Key("http_host", keyfile.text),
     "metricsPromExporterPort": Key("http_port", keyfile.integer),

@@ -307,6 +307,10 @@ async def test_metrics_and_health(tmp_path: Path) -> None:
         for line in ("broker_messages_in_total 2.0", "broker_messages_out_total 2.0", "broker_writeable 1.0"):
             assert line in page
         assert '"role": "ASYNC_MASTER"' in await _get(http, "/health")
+        slave = bench.settings("slave", role=Role.SLAVE, broker_id=1, http_enabled=True, http_port=0)
+        reader = await bench.broker(slave)
+        assert "broker_writeable 0.0" in await _get(reader, "/metrics")
+        assert '"writeable": false' in await _get(reader, "/health")
         assert [lag.in_sync for lag in master.log.lags()] == [True]
 
 

@@ -59,7 +59,7 @@ def test_what_it_lacks_is_refused_by_name(key: str) -> None:
 
 def test_a_value_that_is_none_is_named() -> None:
     for key in KEYS:
-        if key not in ("bindAddress", "kvConfigPath", "metricsPromExporterHost"):
+        if key not in ("bindAddress", "metricsPromExporterHost"):
             with pytest.raises(UsageError, match=key):
                 name_server_settings({key: "x"})
 
