@@ -110,7 +110,8 @@ class Assignment:
     async def _commit(self, assigned: _AssignedQueue) -> None:
         async with assigned.committing:
             offset = assigned.core.committable
-            if assigned.committed != offset:
+            # A commit that waited here while the queue was given up would pass over all that was not done.
+            if assigned.committed != offset and not assigned.core.is_revoked:
                 await offsets.commit(self._context, self._group, assigned.core.queue, offset)
                 assigned.committed = offset
 

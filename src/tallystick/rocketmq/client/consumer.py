@@ -66,7 +66,7 @@ class Consumer:
             raise UsageError("a consumer starts at first, last, or a time in ms", start=start)
         self.group, self.topics = group, tuple(filters)
         self._context, self._membership, self._filters, self._from = context, membership, filters, start
-        self._auto_ack, self._ordered = auto_ack, ordered
+        self._ordered = ordered
         settings = context.settings
         bounds = UnackedBounds.of(settings)
         self._core = DeliveryCore(bounds, settings.nack_delays_s, auto_ack=auto_ack, ordered=ordered)
@@ -192,10 +192,9 @@ class Consumer:
             if not self._core.ready or self._closed:
                 continue
             yield self._core.take_batch(max_messages)
-            if self._auto_ack:
-                self._core.finish()
-                self._make_room()
-                await self._assignment.commit_or_tell()
+            self._core.finish()
+            self._make_room()
+            await self._assignment.commit_or_tell()
 
     def ack(self, message: ReceivedMessage) -> None:
         """Its processing is done, whatever becomes of the loop. In any order; the next commit tells the broker.

@@ -66,6 +66,7 @@ class DeliveryCore:
         """Forget these; acknowledgements from now on are ignored."""
         for queue in queues:
             self._drop(queue, 0)
+            queue.is_revoked = True
             del self.queues[queue.queue]
 
     def seek(self, queue: QueueCore, offset: int) -> None:

@@ -42,6 +42,7 @@ class QueueCore:
         self.held: deque[ReceivedMessage] = deque()  # pulled and not to be handed out now
         self.is_paused = False
         self.is_stalled = False  # its reader waits for room
+        self.is_revoked = False  # it is somebody else's: nothing is known of it any more, and nothing to be committed
 
     @property
     def queue(self) -> MessageQueue:

@@ -208,6 +208,7 @@ def test_a_queue_that_is_taken_away_is_committed_and_then_forgotten() -> None:
     assert one.ack(first)  # while its listener is told
     assert queue.committable == 1
     one.revoked([queue])
+    assert queue.is_revoked  # its offset is not to be committed: all that it had is forgotten
     assert not one.ack(second)
     assert not one.answered(queue.pull, found(queue.queue, 3, 4))
     assert one.unacked_bytes == sum(message.stored.size for message in other.unacked.values())

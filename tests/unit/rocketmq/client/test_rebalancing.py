@@ -13,6 +13,8 @@ from support.waiting import until
 from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.consumer import Consumer
 from tallystick.rocketmq.client.settings import BrokerClientSettings
+from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode
 from tallystick.runtime.events import Event, Events
 
@@ -97,6 +99,35 @@ async def test_what_the_body_finishes_after_its_queue_went_is_not_committed(clus
     await consumer.commit()
     assert fake.offsets["g", "T", 1] == 1
     await consumer.close()
+
+
+async def test_a_commit_that_waited_while_its_queue_went_passes_over_nothing(
+    cluster: FakeCluster, mq: RocketMQ
+) -> None:
+    fake = await cluster.add(queues=2)
+    fill(fake, 5, 1)
+    held: list[tuple[Link, Command]] = []
+    going = asyncio.Event()
+    consumer = mq.consumer("g", "T", start="first", auto_ack=False, on_revoked=lambda queues: going.set())
+    messages = await take(consumer, 3)
+    consumer.ack(messages[0])
+    fake.react[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda link, command: held.append((link, command))
+    first = asyncio.create_task(consumer.commit())
+    await until(lambda: held)
+    joins(fake)
+    async with asyncio.timeout(20):
+        await going.wait()
+    await mq.queue_limits(QUEUES[1])  # the queue's going has come to its own commit
+    others = [asyncio.create_task(consumer.commit()) for _ in range(10)]
+    await mq.queue_limits(QUEUES[1])
+    del fake.react[RequestCode.UPDATE_CONSUMER_OFFSET]
+    [(link, command)] = held
+    link.send(fake._update_offset(link, command))
+    await asyncio.gather(first, *others)
+    await until(lambda: len(consumer.queues) == 1)
+    assert fake.offsets["g", "T", 1] == 1
+    await consumer.close()
+    assert fake.offsets["g", "T", 1] == 1
 
 
 @pytest.mark.parametrize("which", ["on_assigned", "on_revoked"])
