@@ -32,12 +32,12 @@ class LiveCluster:
     operator: Operator
     brokers: dict[str, Broker] = field(default_factory=dict)
 
-    async def start(self, node: str) -> Broker:
-        """It is registered when this returns."""
+    async def start(self, node: str, *, role: str = "SYNC_MASTER") -> Broker:
+        """It is registered when this returns; ``role`` is that of a master."""
         name, _, slave = node.partition("-s")
         settings = {"brokerName": name, "brokerId": slave or "0", "namesrvAddr": self.name_server, "listenPort": "0"}
         settings |= {"storePathRootDir": str(self.store(node)), **SMALL}
-        settings["brokerRole"] = "SLAVE" if slave else "SYNC_MASTER"
+        settings["brokerRole"] = "SLAVE" if slave else role
         outside = Outside(TcpNetwork(), OsDisk(), SystemClock(), Events())
         broker = self.brokers[node] = await start_broker(broker_settings(settings).broker, outside)
         await until(lambda: self.registered(node))

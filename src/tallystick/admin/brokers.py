@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+from tallystick.errors import BrokerUnavailable, NoSuchTopic
 from tallystick.rocketmq.client.answers import checked
 from tallystick.rocketmq.client.name_servers import NameServers, addresses_of
 from tallystick.rocketmq.remoting.client import RemotingClient
@@ -69,6 +70,27 @@ async def operator(name_servers: str) -> AsyncIterator[Operator]:
         yield Operator(remoting, NameServers(remoting, addresses, ANSWER_S))
     finally:
         await remoting.close()
+
+
+@contextlib.asynccontextmanager
+async def telling_no_brokers(name_servers: str) -> AsyncIterator[None]:
+    """Around a search for a topic: while no broker is registered, nobody knows which topics there are.
+
+    Raises BrokerUnavailable then, in place of NoSuchTopic.
+    """
+    try:
+        yield
+    except NoSuchTopic as error:
+        async with operator(name_servers) as asking:
+            found = await list_processes(asking)
+        if found:
+            raise
+        raise BrokerUnavailable(no_brokers(name_servers)) from error
+
+
+def no_brokers(name_servers: str) -> str:
+    """What there is to say when no broker is registered."""
+    return f"no broker is registered at {name_servers}: start one"
 
 
 async def list_processes(operator: Operator) -> list[Process]:

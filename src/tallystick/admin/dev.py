@@ -95,6 +95,14 @@ def find_name_server(environment: Mapping[str, str] = os.environ) -> str:
     directory = default_directory(environment)
     found = environment.get("TALLY_NAMESRV") or running_name_server(directory)
     if not found:
+        state = DevCluster(directory).load()
+        if state is not None and state.of(Kind.NAME_SERVER) and any(node.runs for node in state.nodes):
+            raise UsageError(
+                "the name server of the development cluster does not run: start it with "
+                "`tally dev restart nameserver`, give another (--name-server; in Spark the option nameServer), or set "
+                "TALLY_NAMESRV",
+                looked_in=directory,
+            )
         raise UsageError(
             "which name server? Give it (--name-server; in Spark the option nameServer), set TALLY_NAMESRV, or start "
             "one with: tally dev up --brokers 1+1",

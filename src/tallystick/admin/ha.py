@@ -18,6 +18,7 @@ from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import HaStatus, SlaveLink, TopicStats, TopicTableAnswer, read_stats
 from tallystick.rocketmq.wire.headers import OffsetAnswer, QueueHeader, TopicHeader
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode
+from tallystick.runtime.keyfile import parse_properties
 
 QUESTIONS_AT_ONCE = 32
 _ENDS_UNKNOWN = "it was not told yet where its master's queues end: a master now would need queueEndsMayBeUnknown=true"
@@ -29,13 +30,14 @@ T = TypeVar("T")
 class Replication:
     """One slave; or a broker without any, then ``slave`` is None. What is not known is None.
 
+    ``in_sync`` is None for a master without slaves that waits for none (ASYNC_MASTER).
     ``behind_messages`` counts messages of all queues that the slave's queues do not have yet.
     """
 
     broker: str
     slave: str | None
     address: str | None
-    in_sync: bool
+    in_sync: bool | None
     behind_bytes: int | None
     behind_messages: int | None
     behind_s: float | None
@@ -83,7 +85,26 @@ async def _of_broker(operator: Operator, broker: str, answers: Sequence[_Answer]
                     None, link.why or "it is not registered at the name server")
         for link in strangers
     ]  # fmt: skip
-    return found or [Replication(broker, None, None, False, None, None, None, None, "it has no slave")]
+    return found or [await _alone(operator, broker, master)]
+
+
+async def _alone(operator: Operator, broker: str, master: _Answer | None) -> Replication:
+    """A broker of which no slave is known: a SYNC_MASTER's sends wait for one, so it is not in sync with any."""
+    in_sync: bool | None = False
+    if master is None or master.status is None:
+        why = f"it does not answer: {master.problem}" if master is not None else "its master is not registered"
+    else:
+        try:
+            answer = await operator.ask(master.process.address, RequestCode.GET_BROKER_CONFIG)
+            role = parse_properties(bytes(answer.body).decode(errors="replace")).get("brokerRole")
+            why = "it has no slave"
+            if role == "SYNC_MASTER":
+                why += ", and is a SYNC_MASTER: each send is answered SLAVE_NOT_AVAILABLE"
+            else:
+                in_sync = None
+        except TallyError as error:
+            why = f"it has no slave, and does not say whether it waits for one: {error.message}"
+    return Replication(broker, None, None, in_sync, None, None, None, None, why)
 
 
 def pair_links(broker: str, slaves: Sequence[int], links: Sequence[SlaveLink]) -> dict[int, SlaveLink]:

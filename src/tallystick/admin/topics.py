@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tallystick.admin.brokers import Operator, Process, list_processes
-from tallystick.errors import NoSuchTopic, NotFound, Unavailable, UsageError
+from tallystick.errors import BrokerUnavailable, NoSuchTopic, NotFound, Unavailable, UsageError
 from tallystick.rocketmq.broker.topics import (
     DEFAULT_TOPIC,
     TopicDefaults,
@@ -70,6 +70,8 @@ async def create_topic(
 def _chosen(processes: Sequence[Process], cluster: str | None, broker: str | None) -> list[Process]:
     masters = [one for one in processes if one.is_master]
     chosen = [one for one in masters if cluster in (None, one.cluster) and broker in (None, one.broker)]
+    if not processes:
+        raise BrokerUnavailable("no broker is registered at the name server: start one")
     if not chosen:
         known = ", ".join(f"{one.broker} of {one.cluster}" for one in masters) or "none"
         given = {name: value for name, value in (("cluster", cluster), ("broker", broker)) if value is not None}

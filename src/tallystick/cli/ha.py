@@ -25,7 +25,8 @@ def status(
 ) -> int:
     """Show for each slave how far it is behind its master, whether it is in sync, and else why not.
 
-    Exit code 3 when one is not, cannot copy its master's tables, or does not know where its master's queues end.
+    Exit code 3 when one is not, cannot copy its master's tables, or does not know where its master's queues end; when
+    a SYNC_MASTER has no slave; and when no broker is registered.
 
     Behind is counted in bytes of the log, in messages that the slave's queues do not have yet, and in seconds since
     the master stored the first byte that the slave lacks. metadata_age is how long ago the slave last copied the
@@ -57,17 +58,17 @@ async def _show(servers: str, every_s: float | None, json: bool) -> int:
                 rows = [{"at_ms": int(time.time() * 1000), **row} for row in rows]
             elif every_s is not None:
                 output.clear()
-            output.rows(rows, json=json, empty="no brokers")
+            output.rows(rows, json=json, empty=brokers.no_brokers(servers))
             sys.stdout.flush()
             if every_s is None:
-                return 0 if all(map(is_well, found)) else NOT_WELL
+                return 0 if found and all(map(is_well, found)) else NOT_WELL
             await asyncio.sleep(every_s)
 
 
 def is_well(one: Replication) -> bool:
     """Whether the slave is in sync, has its master's tables and knows where its queues end; a master without slaves is
-    well."""
-    return one.slave is None or (one.in_sync and one.tables_copied and one.ends_known is not False)
+    well if it waits for none."""
+    return one.in_sync is not False and one.tables_copied and one.ends_known is not False
 
 
 def _row(one: Replication) -> dict[str, Any]:

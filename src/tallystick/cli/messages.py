@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from dataclasses import dataclass
 
 import tallystick
+from tallystick.admin.brokers import telling_no_brokers
 from tallystick.cli import output
 from tallystick.cli.lines import lines
 from tallystick.errors import NotFound, TallyError, UsageError
@@ -58,7 +59,7 @@ class Selection:
 async def send(servers: str, template: Template, bodies: Sequence[str], *, quiet: bool, json: bool) -> bool:
     """Send ``bodies``, or the lines of stdin when there are none; whether each is as safe as its broker can make it."""
     settings, statuses = BrokerClientSettings(send_timeout_s=SEND_S), Counter[SendStatus]()
-    async with tallystick.topics(servers, settings=settings) as mq:
+    async with telling_no_brokers(servers), tallystick.topics(servers, settings=settings) as mq:
         producer = mq.producer(template.group)
         with output.progress("messages", shown=quiet) as count:
             given = _given(bodies) if bodies else lines(sys.stdin.fileno(), settings.max_message_bytes)
@@ -128,7 +129,7 @@ def _place(queue: MessageQueue, offset: int) -> str:
 
 async def read(servers: str, selection: Selection, show: Show) -> None:
     """What is there now, queue by queue; or, to follow, from there on for ever, as it comes."""
-    async with tallystick.topics(servers) as mq:
+    async with telling_no_brokers(servers), tallystick.topics(servers) as mq:
         queues = _queues((await mq.topic(selection.topic)).readable, selection)
         limits = await asyncio.gather(*(_limits(mq, queue, selection) for queue in queues))
         stretches = list(zip(queues, limits, strict=True))

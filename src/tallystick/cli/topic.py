@@ -58,11 +58,15 @@ def list_(
     from tallystick.admin import brokers, topics
     from tallystick.cli import output
 
-    async def found() -> list[TopicAt]:
-        async with brokers.operator(servers.resolve()) as operator:
-            return await topics.list_topics(operator, system=system)
+    async def found() -> tuple[list[TopicAt], str]:
+        name_servers = servers.resolve()
+        async with brokers.operator(name_servers) as operator:
+            found = await topics.list_topics(operator, system=system)
+            some = found or await brokers.list_processes(operator)
+            return found, "no topics" if some else brokers.no_brokers(name_servers)
 
-    output.rows([_row(one) for one in asyncio.run(found())], json=json, empty="no topics")
+    listed, empty = asyncio.run(found())
+    output.rows([_row(one) for one in listed], json=json, empty=empty)
 
 
 @app.command
@@ -74,7 +78,8 @@ def route(topic: Name, /, *, servers: NameServers = NAME_SERVERS, json: Json = F
     from tallystick.cli import output
 
     async def found() -> list[TopicAt]:
-        async with brokers.operator(servers.resolve()) as operator:
+        name_servers = servers.resolve()
+        async with brokers.telling_no_brokers(name_servers), brokers.operator(name_servers) as operator:
             return await topics.topic_route(operator, topic)
 
     rows = [{**_row(one), "master": one.master, "slaves": list(one.slaves)} for one in asyncio.run(found())]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 
@@ -13,12 +13,12 @@ import tallystick
 from support.live_brokers import LiveCluster, live_cluster
 from support.waiting import until
 from tallystick.admin import ha
+from tallystick.admin.brokers import Process
 from tallystick.admin.ha import Replication, _Answer, ha_status, pair_links
 from tallystick.cli.ha import is_well
 from tallystick.rocketmq.wire.bodies import HaStatus, MasterLink, SlaveLink
 
-if TYPE_CHECKING:
-    from tallystick.admin.brokers import Process
+NO_SLAVE = "it has no slave, and is a SYNC_MASTER: each send is answered SLAVE_NOT_AVAILABLE"
 
 
 @pytest.fixture
@@ -55,7 +55,12 @@ def test_what_an_original_slave_does_not_say_is_nothing_amiss(
 ) -> None:
     found = Replication("b", "s", "h:1", in_sync, 0, 0, 0.0, 1.0, "", tables, ends)
     assert is_well(found) is well
-    assert is_well(replace(found, slave=None))
+
+
+def test_a_master_without_slaves_is_well_if_it_waits_for_none() -> None:
+    alone = Replication("b", None, None, None, None, None, None, None, "it has no slave")
+    assert is_well(alone)
+    assert not is_well(replace(alone, in_sync=False))
 
 
 @pytest.mark.parametrize(
@@ -73,8 +78,24 @@ def test_ends_are_unknown_where_a_slave_says_so(own: MasterLink, why: str) -> No
     assert why in ha._why(master, slave, SlaveLink("h:1", 0, 0, True, why="it has everything"))
 
 
-async def test_a_master_without_slaves_says_so(cluster: LiveCluster) -> None:
-    assert await only(cluster) == Replication("broker-a", None, None, False, None, None, None, None, "it has no slave")
+async def test_a_synchronous_master_without_slaves_is_not_in_sync_and_says_why(cluster: LiveCluster) -> None:
+    found = await only(cluster)
+    assert (found.slave, found.in_sync) == (None, False)
+    assert found.why == NO_SLAVE
+
+
+async def test_an_asynchronous_master_without_slaves_is_not_expected_to_have_one(cluster: LiveCluster) -> None:
+    await cluster.start("broker-b", role="ASYNC_MASTER")
+    _, found = await ha_status(cluster.operator)
+    assert found == Replication("broker-b", None, None, None, None, None, None, None, "it has no slave")
+
+
+async def test_a_master_without_slaves_that_does_not_answer_is_not_well(cluster: LiveCluster) -> None:
+    process = Process("c", "broker-a", 0, "127.0.0.1:1")
+    for answer in (_Answer(process, None, "it refused"), _Answer(process, HaStatus(True), "")):
+        found = await ha._alone(cluster.operator, "broker-a", answer)
+        assert found.in_sync is False and not is_well(found)
+    assert "does not say whether it waits for one" in found.why
 
 
 @pytest.mark.rule("H10")
@@ -86,7 +107,7 @@ async def test_h10_a_slave_in_sync_and_one_that_is_gone(cluster: LiveCluster) ->
     assert (found.slave, found.in_sync, found.why) == ("broker-a-s1", True, "it has everything")
     assert (found.behind_bytes, found.behind_messages, found.behind_s) == (0, 0, 0.0)
     await cluster.brokers["broker-a-s1"].stop()
-    await until(lambda: _why(cluster, "it has no slave"))
+    await until(lambda: _why(cluster, NO_SLAVE))
 
 
 @pytest.mark.rule("H3")
@@ -124,8 +145,8 @@ async def test_a_slave_whose_tables_are_not_copied_is_not_well(cluster: LiveClus
     assert (found.in_sync, found.tables_copied, is_well(found)) == (True, False, False)
     assert found.why == "its tables are not copied: topics: the master refuses"
     await slave.stop()
-    await until(lambda: _why(cluster, "it has no slave"))
-    assert is_well(await only(cluster))
+    await until(lambda: _why(cluster, NO_SLAVE))
+    assert not is_well(await only(cluster))
 
 
 async def test_a_slave_that_does_not_know_where_its_masters_queues_end_is_not_well(cluster: LiveCluster) -> None:

@@ -12,8 +12,14 @@ import pytest
 
 from support.fake_brokers import FakeBroker, FakeCluster
 from tallystick import cli
+from tallystick.rocketmq.nameserver.server import NameServer
+from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire.headers import SendAnswer
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.disk import OsDisk
+from tallystick.runtime.events import Events
+from tallystick.runtime.network import TcpNetwork
 
 
 class Beside:
@@ -156,3 +162,28 @@ def test_a_topic_that_is_not_there_is_told_in_one_line(beside: Beside, capsys: p
     assert cli.main(["message", "read", "Missing"]) == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "See `tally topic list`" in said
+
+
+def test_with_no_broker_registered_no_topic_is_said_to_be_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    settings = NameServerSettings(port=0)
+    server = NameServer(TcpNetwork(), OsDisk(), SystemClock(), Events(), settings)
+    address = "{}:{}".format(*asyncio.run_coroutine_threadsafe(server.start(), loop).result(20))
+    monkeypatch.setenv("TALLY_NAMESRV", address)
+    try:
+        for *command, code in (
+            ("message", "send", "T", "x", 1), ("message", "read", "T", 1), ("topic", "route", "T", 1),
+            ("topic", "create", "T", 1), ("topic", "list", 0), ("ha", "status", 3),
+        ):  # fmt: skip
+            assert cli.main([str(word) for word in command]) == code
+            told = capsys.readouterr().err
+            assert "no broker is registered at " in told and "start one" in told, command
+    finally:
+        asyncio.run_coroutine_threadsafe(server.close(), loop).result(20)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(20)
+        loop.close()
