@@ -322,8 +322,8 @@ HA_MUTANTS = (
     Mutant(
         "a commit made at a slave undoes a later reset (H13)",
         BROKER + "offsets.py",
-        "if self.resets.stepped_since(commit.key, commit.queue_id, commit.resets):",
-        "if False:",
+        "return self.resets.stepped_since(commit.key, commit.queue_id, commit.resets)",
+        "return False",
         "tests/unit/rocketmq/broker/test_offsets.py",
     ),
     Mutant(

@@ -162,10 +162,10 @@ class MasterTables:
             raise RemoteProtocolError(f"the master does not say its {name}", address=self._address)
         return int(number)
 
-    async def tell(self, commit: Commit) -> int:
-        """A commit that was made at this slave; the code of the answer.
+    async def tell(self, commit: Commit) -> Command:
+        """A commit that was made at this slave; the answer.
 
-        If the master has no such group, the code is that of the pull which was to make it.
+        If the master has no such group, it is that to the pull which was to make it.
         """
         header = headers.UpdateOffsetHeader(
             consumer_group=commit.group,
@@ -180,8 +180,8 @@ class MasterTables:
             pulled = await self._ask(request(RequestCode.PULL_MESSAGE, pull_at(commit).to_fields()))
             answer = await self._ask(request(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_fields()))
             if answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-                return pulled.code  # a broker that forbids reads for a while may make the group later
-        return answer.code
+                return pulled  # a broker that forbids reads for a while may make the group later
+        return answer
 
     async def pages(self, table: str) -> AsyncIterator[tuple[bool, Body]]:
         """The bodies of a table's pages in order; with each, whether it begins the table (again).

@@ -5,7 +5,8 @@ original's take what any master has. Each part fails alone and is tried again in
 taken only when their versions differ, and all in one step: nobody ever sees half a table.
 
 What consumers committed here while the master was away it is told as any client would tell it, where it lacks them or
-has lower numbers: so a master that comes back does not set them back (H3, H13; the original's does).
+has lower numbers: so a master that comes back does not set them back (H3, H13; the original's does). What it refuses
+for want of room is kept, and told again seldom (``Untaken``).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tallystick.rocketmq.broker.master_tables import MasterTables
 from tallystick.rocketmq.broker.offsets import Commit
 from tallystick.rocketmq.broker.rounds import FIRST_S, PERIOD_S, Rounds
 from tallystick.rocketmq.broker.tables import Tables
+from tallystick.rocketmq.broker.untaken import Untaken
 from tallystick.rocketmq.ha.status import FollowStatus
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.store.deletion import Deletion
@@ -31,6 +33,7 @@ from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 
 ORIGINAL_ENDS_S = 30.0  # between two questions to an original master where its queues end
+TELL_S = 5.0  # of a round, to tell the master of commits: other tables are waited for
 ALL_TABLES = "all tables"  # the part that fails when none may be taken
 
 # What to do with a commit of our own: the master has it, or will never take it.
@@ -54,11 +57,13 @@ class SyncStatus:
 
     synced_ms: int = 0  # when a whole round last succeeded; 0: never
     failures: dict[str, str] = field(default_factory=dict)  # of the last round, by part
+    untaken: str = ""  # why the master lacks commits that were made here
 
     @property
     def why(self) -> str:
-        """Why something is not copied; empty: all is."""
-        return "; ".join(f"{part}: {reason}" for part, reason in self.failures.items())
+        """Why something is not copied, or the master lacks what was committed here; empty: all is well."""
+        why = [f"{part}: {reason}" for part, reason in self.failures.items()]
+        return "; ".join([*why, self.untaken] if self.untaken else why)
 
 
 class MetadataSync:
@@ -82,6 +87,7 @@ class MetadataSync:
         self._client, self._clock, self._events, self._tables = client, clock, events, tables
         self._followed, self._queues, self._ends_due = followed, queues, 0.0
         self._said: dict[str, str] = {}  # of the failures: what was told
+        self._untaken = Untaken()
         self._rounds = Rounds(clock.now(), first_s=first_s, period_s=period_s)
         self._sooner = asyncio.Event()  # the next round may be due earlier than it was
         self._task: asyncio.Task[None] | None = None
@@ -93,6 +99,8 @@ class MetadataSync:
 
     @master.setter
     def master(self, address: str | None) -> None:
+        if address != self._rounds.master:
+            self._untaken = Untaken()  # another one may have room
         self._rounds.master_found(address, self._clock.now())
         self._sooner.set()
 
@@ -142,7 +150,8 @@ class MetadataSync:
         proof = proof_of(self._followed())
         if isinstance(proof, str):
             return self._ended(master, {ALL_TABLES: proof})
-        copied = _Round(MasterTables(self._client, self._clock, master, proof.instance), proof, self._followed)
+        tables = MasterTables(self._client, self._clock, master, proof.instance)
+        copied = _Round(tables, proof, self._followed, self._clock, self._untaken)
         parts: tuple[tuple[str, Callable[[Tables], Awaitable[None]]], ...] = (
             ("topics", copied.topics),
             ("consumer offsets", copied.offsets),
@@ -178,6 +187,9 @@ class MetadataSync:
                 is_said = True
             if is_said:
                 self._said[part] = reason
+        before_untaken, self.status.untaken = self.status.untaken, self._untaken.why
+        if self.status.untaken and not before_untaken:
+            self._events.emit("commits not taken", master=master, reason=self.status.untaken)
         if not failures:
             self.status.synced_ms = self._clock.wall_ms()
 
@@ -185,8 +197,11 @@ class MetadataSync:
 class _Round:
     """One copy of each table; what is not proven any more raises Unavailable and changes nothing."""
 
-    def __init__(self, master: MasterTables, proof: Proof, followed: Callable[[], FollowStatus]) -> None:
+    def __init__(
+        self, master: MasterTables, proof: Proof, followed: Callable[[], FollowStatus], clock: Clock, untaken: Untaken
+    ) -> None:
         self._master, self._proof, self._followed = master, proof, followed
+        self._clock, self._untaken = clock, untaken
         self.is_original = proof.by_end
 
     async def topics(self, tables: Tables) -> None:
@@ -205,17 +220,30 @@ class _Round:
         offsets, (table, resets) = tables.offsets, await self._master.offsets()
         await self._check()
         lacking = offsets.lacking(table, resets)
-        for commit in lacking:
-            await self._tell(tables, commit)
-        if lacking:
+        self._untaken.began(self._clock.now())
+        wanted = [commit for commit in lacking if self._untaken.wanted(commit)]
+        left = await self._tell(tables, wanted)
+        if wanted:
             table, resets = await self._master.offsets()
             await self._check()
         offsets.replace(table, resets)
+        if left:
+            raise Unavailable("the master is still to be told of what was committed here", commits=left)
+        self._untaken.ended(self._clock.now())
 
-    async def _tell(self, tables: Tables, commit: Commit) -> None:
-        # With any other code it stands in nobody's way: the others are told, and this one in the next round.
-        if await self._master.tell(commit) in _SETTLED:
-            tables.offsets.disown(commit)
+    async def _tell(self, tables: Tables, commits: list[Commit]) -> int:
+        """How many are left for the next round, since the time was up."""
+        ends_at = self._clock.now() + TELL_S
+        for place, commit in enumerate(commits):
+            if self._clock.now() >= ends_at:
+                return len(commits) - place
+            answer = await self._master.tell(commit)
+            if answer.code in _SETTLED:
+                tables.offsets.disown(commit)
+                self._untaken.taken(commit)
+            else:  # it stands in nobody's way
+                self._untaken.refused(commit, answer.remark or f"code {answer.code}")
+        return 0
 
     async def delays(self, tables: Tables) -> None:
         text, table = await self._master.delays()

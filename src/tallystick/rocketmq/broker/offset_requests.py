@@ -70,15 +70,22 @@ class OffsetRequests:
         if header.resets is not None:
             return self._take(command, Commit(topic, group, header.queue_id, header.commit_offset, header.resets))
         if not parts.offsets.commit(topic, group, header.queue_id, header.commit_offset):
-            remark = f"This broker keeps {parts.offsets.most} offsets: a group gets no more of them (maxOffsets)."
-            raise refusal(ResponseCode.SYSTEM_ERROR, remark)
+            raise self._no_room()
         return command.answer(OK, None, {})
 
     def _take(self, command: Command, commit: Commit) -> Command:
-        if not self._parts.offsets.take(commit):
+        """Told by a slave, which forgets what was set since, and keeps what there is no room for."""
+        offsets = self._parts.offsets
+        if offsets.is_overtaken(commit):
             remark = f"The offset of group {commit.group} was set since, topic is {commit.topic}"
             raise refusal(ResponseCode.INVALID_PARAMETER, remark)
+        if not offsets.take(commit):
+            raise self._no_room()
         return command.answer(OK, None, {})
+
+    def _no_room(self) -> Exception:
+        remark = f"This broker keeps {self._parts.offsets.most} offsets: a group gets no more of them (maxOffsets)."
+        return refusal(ResponseCode.SYSTEM_ERROR, remark)
 
     def _all(self, peer: str, command: Command) -> Later:
         """For an original slave. It does not know the pull offsets, and its parser skips only what is strict JSON."""

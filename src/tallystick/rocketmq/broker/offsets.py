@@ -115,10 +115,14 @@ class Offsets:
         self._reset_done()
         return True
 
+    def is_overtaken(self, commit: Commit) -> bool:
+        """Whether the offset was set on purpose since that commit was made at a slave."""
+        return self.resets.stepped_since(commit.key, commit.queue_id, commit.resets)
+
     def take(self, commit: Commit) -> bool:
-        """A commit that was made at a slave. Returns False if the offset was set on purpose since, or if there is no
-        room; one that is not further on than what is known here is as good as taken."""
-        if self.resets.stepped_since(commit.key, commit.queue_id, commit.resets):
+        """A commit that was made at a slave. Returns False if it is overtaken, or if there is no room; one that is not
+        further on than what is known here is as good as taken."""
+        if self.is_overtaken(commit):
             return False
         known = self.get(commit.topic, commit.group, commit.queue_id)
         is_behind = known is not None and known >= commit.offset

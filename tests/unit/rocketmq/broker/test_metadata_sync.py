@@ -6,7 +6,7 @@ import pytest
 
 from support.table_peers import Master, Slave
 from support.waiting import until
-from tallystick.rocketmq.broker import answers, master_tables, rounds
+from tallystick.rocketmq.broker import answers, master_tables, metadata_sync, rounds
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import TopicTableAnswer
 from tallystick.rocketmq.wire.remoting import Command
@@ -208,6 +208,67 @@ async def test_what_is_committed_while_the_master_is_being_told_is_told_next(mas
     assert master.tables.offsets.get("T", "g", 0) == 9
 
 
+@pytest.mark.rule("H13")
+async def test_h13_a_commit_that_the_master_has_no_room_for_is_kept_and_told_seldom(
+    master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master.tables.topics.put(TopicConfig("T", 4, 4))
+    master.tables.groups.put(GroupConfig("g"))
+    master.tables.offsets.most = 2
+    for queue_id in range(4):
+        slave.tables.offsets.commit("T", "g", queue_id, 7)
+    told = []
+    for _ in range(4):
+        assert await slave.copy(master) == {}
+        told.append(master.asked.count(RequestCode.UPDATE_CONSUMER_OFFSET))
+    assert told == [4, 6, 6, 6]
+    assert dict(master.tables.offsets.queues("T", "g")) == {0: 7, 1: 7}
+    assert dict(slave.tables.offsets.queues("T", "g")) == dict.fromkeys(range(4), 7)
+    why = "the master does not take 2 offsets that were committed here: This broker keeps 2 offsets"
+    assert slave.sync.status.why.startswith(why) and len(slave.said("commits not taken")) == 1
+    slave.save()
+    slave.restart()
+    assert dict(slave.tables.offsets.queues("T", "g")) == dict.fromkeys(range(4), 7)
+    master.tables.offsets.most = 4
+    monkeypatch.setattr(slave.sync._clock, "now", lambda: 1e9, raising=False)
+    assert await slave.copy(master) == {}
+    assert dict(master.tables.offsets.queues("T", "g")) == dict.fromkeys(range(4), 7)
+    assert slave.sync.status.why == ""
+
+
+async def test_another_master_is_told_of_all_commits_at_once(master: Master, other: Master, slave: Slave) -> None:
+    for each in (master, other):
+        each.tables.topics.put(TopicConfig("T", 4, 4))
+        each.tables.groups.put(GroupConfig("g"))
+    master.tables.offsets.most = 0
+    slave.tables.offsets.commit("T", "g", 0, 7)
+    slave.sync.master = master.address
+    for _ in range(3):
+        await slave.copy(master)
+    slave.sync.master = other.address
+    await slave.copy(other)
+    assert other.tables.offsets.get("T", "g", 0) == 7
+
+
+@pytest.mark.rule("H12", "H13")
+async def test_h13_many_commits_are_told_over_several_rounds(
+    master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other tables do not wait for them."""
+    monkeypatch.setattr(metadata_sync, "TELL_S", 0.0)
+    master.tables.topics.put(TopicConfig("T", 4, 4))
+    master.tables.groups.put(GroupConfig("g"))
+    for queue_id in range(4):
+        slave.tables.offsets.commit("T", "g", queue_id, 7)
+    failed = await slave.copy(master)
+    assert failed == {"consumer offsets": "the master is still to be told of what was committed here (commits=4)"}
+    assert "g" in slave.tables.groups.all
+    assert dict(slave.tables.offsets.queues("T", "g")) == dict.fromkeys(range(4), 7)
+    monkeypatch.undo()
+    assert await slave.copy(master) == {}
+    assert dict(master.tables.offsets.queues("T", "g")) == dict.fromkeys(range(4), 7)
+
+
 async def test_nobody_to_copy_from_fails_every_part(slave: Slave) -> None:
     await slave.sync.sync("127.0.0.1:1")
     assert len(slave.sync.status.failures) == 4
@@ -250,7 +311,7 @@ async def test_h12_a_topic_whose_messages_came_is_copied_at_once(
     await until(lambda: slave.sync.status.synced_ms > 0)
     master.tables.topics.put(TopicConfig("T"))
     slave.sync.arrived(["T", "SELF_TEST_TOPIC"])
-    await until(lambda: slave.tables.topics.get("T") is not None)
+    await until(lambda: slave.tables.topics.get("T") is not None and len(master.asked) % 4 == 0)  # that round is over
     asked = len(master.asked)
     slave.sync.arrived(["T"])
     await asyncio.sleep(0.05)

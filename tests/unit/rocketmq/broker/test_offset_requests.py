@@ -166,8 +166,9 @@ def test_a_full_table_of_offsets_takes_those_that_it_has() -> None:
     desk.tables.groups.put(GroupConfig("g"))
     told = {"consumerGroup": "g", "topic": "T", "commitOffset": 1}
     codes = [desk.ask(15, {**told, "queueId": queue_id}) for queue_id in (0, 0, 1)]
-    assert [answer.code for answer in codes] == [0, 0, 1]
-    assert "maxOffsets" in (codes[2].remark or "")
+    codes.append(desk.ask(15, {**told, "queueId": 1, "tallyResets": 0}))  # told by a slave, which is to keep it
+    assert [answer.code for answer in codes] == [0, 0, 1, 1]
+    assert all("maxOffsets" in (refused.remark or "") for refused in codes[2:])
 
 
 def test_a_table_that_fits_no_frame_is_refused_aloud(monkeypatch: pytest.MonkeyPatch) -> None:

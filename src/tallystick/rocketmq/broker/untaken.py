@@ -1,0 +1,79 @@
+"""Which commits of a slave its master does not take now, and when they are told again (H13): a core.
+
+A master has room for so many offsets (``maxOffsets``), or forbids reads for a while. What it refuses the slave keeps.
+Each commit is told at once when it is new; of those that were refused a few are told again in the next round, then
+after 30 s, 60 s and so on up to ten minutes, those first that were not told for longest. When all of these few are
+taken, so is perhaps the rest: all are told.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from tallystick.rocketmq.broker.offsets import Commit
+
+PROBES = 100  # of those that were refused, in one round
+FIRST_S, MOST_S = 30.0, 600.0
+
+_Place = tuple[str, int]  # key and queue id: a later commit to a queue has no better chance
+
+
+class Untaken:
+    """In a round: ``began``, then for each commit that the master lacks ``wanted`` and what came of it, ``ended``."""
+
+    def __init__(self) -> None:
+        # In the order in which they were told last; with each, in which round it was seen last.
+        self._refused: dict[_Place, int] = {}
+        self._round = 0
+        self._due = self._gap_s = 0.0
+        self._probes: frozenset[_Place] = frozenset()
+        self._taken = self._again = 0  # of the probes
+        self._remark = ""  # why the master refused the last one
+
+    @property
+    def why(self) -> str:
+        """Empty: the master refused none."""
+        count = len(self._refused)
+        return f"the master does not take {count} offsets that were committed here: {self._remark}" if count else ""
+
+    def began(self, now: float) -> None:
+        self._round += 1
+        self._probes = frozenset(islice(self._refused, PROBES)) if now >= self._due else frozenset()
+        self._taken = self._again = 0
+
+    def wanted(self, commit: Commit) -> bool:
+        """Whether the master is to be told of it in this round."""
+        place = _place(commit)
+        if place not in self._refused:
+            return True
+        self._refused[place] = self._round
+        return place in self._probes
+
+    def refused(self, commit: Commit, remark: str) -> None:
+        place = _place(commit)
+        self._again += place in self._probes
+        self._refused.pop(place, None)
+        self._refused[place] = self._round
+        self._remark = remark
+
+    def taken(self, commit: Commit) -> None:
+        """By the master; or it will never be."""
+        place = _place(commit)
+        self._taken += place in self._probes
+        self._refused.pop(place, None)
+
+    def ended(self, now: float) -> None:
+        """The round looked at all that the master lacks."""
+        if any(seen != self._round for seen in self._refused.values()):  # the master has them, or they went
+            self._refused = {place: seen for place, seen in self._refused.items() if seen == self._round}
+        if self._taken:
+            self._due = self._gap_s = 0.0
+            if not self._again:
+                self._refused.clear()
+        elif self._again:
+            self._gap_s = min(max(FIRST_S, 2 * self._gap_s), MOST_S)
+            self._due = now + self._gap_s
+
+
+def _place(commit: Commit) -> _Place:
+    return commit.key, commit.queue_id

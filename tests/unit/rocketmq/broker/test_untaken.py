@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from tallystick.rocketmq.broker import untaken as untaken_module
+from tallystick.rocketmq.broker.offsets import Commit
+from tallystick.rocketmq.broker.untaken import FIRST_S, MOST_S, Untaken
+
+
+def commits(count: int, offset: int = 1) -> list[Commit]:
+    return [Commit("T", "g", queue_id, offset) for queue_id in range(count)]
+
+
+def told(untaken: Untaken, lacking: list[Commit], now: float, room: Collection[int] = ()) -> list[int]:
+    """One round with a master that takes the queues in ``room``; of which queues it was told."""
+    untaken.began(now)
+    wanted = [commit for commit in lacking if untaken.wanted(commit)]
+    for commit in wanted:
+        if commit.queue_id in room:
+            untaken.taken(commit)
+        else:
+            untaken.refused(commit, "no room")
+    untaken.ended(now)
+    return [commit.queue_id for commit in wanted]
+
+
+@pytest.fixture(autouse=True)
+def probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(untaken_module, "PROBES", 2)
+
+
+def test_what_was_refused_is_told_again_a_few_at_a_time_and_ever_more_seldom() -> None:
+    untaken, lacking = Untaken(), commits(5)
+    assert untaken.why == ""
+    assert told(untaken, lacking, 0) == [0, 1, 2, 3, 4]
+    assert untaken.why == "the master does not take 5 offsets that were committed here: no room"
+    assert told(untaken, lacking, 10) == [0, 1]
+    now, gap_s, following = 10.0, FIRST_S, [[2, 3], [0, 4], [1, 2]]
+    for probes in following:
+        assert told(untaken, lacking, now + gap_s - 1) == []
+        now += gap_s
+        assert told(untaken, lacking, now) == probes
+        gap_s *= 2
+    for _ in range(10):
+        now += MOST_S
+        assert len(told(untaken, lacking, now)) == 2
+
+
+def test_a_new_one_is_told_at_once_and_a_later_one_of_a_refused_queue_is_not() -> None:
+    untaken = Untaken()
+    told(untaken, commits(2), 0)
+    told(untaken, commits(2), 10)
+    assert told(untaken, commits(3, offset=9), 11, room=[2]) == [2]
+    assert untaken.why.startswith("the master does not take 2 offsets")
+
+
+def test_all_are_told_as_soon_as_the_few_are_taken() -> None:
+    untaken, lacking = Untaken(), commits(6)
+    told(untaken, lacking, 0)
+    assert told(untaken, lacking, 10, room=range(6)) == [0, 1]
+    assert told(untaken, lacking[2:], 11, room=range(6)) == [2, 3, 4, 5]
+    assert untaken.why == ""
+
+
+def test_while_some_are_taken_others_are_tried_in_each_round() -> None:
+    untaken, lacking = Untaken(), commits(6)
+    told(untaken, lacking, 0)
+    assert told(untaken, lacking, 10, room=[1]) == [0, 1]
+    del lacking[1]
+    assert told(untaken, lacking, 11) == [2, 3]
+    assert told(untaken, lacking, 12) == []
+
+
+def test_what_the_master_lacks_no_more_is_no_longer_counted() -> None:
+    untaken = Untaken()
+    told(untaken, commits(5), 0)
+    told(untaken, commits(1), 10)
+    assert untaken.why.startswith("the master does not take 1 offsets")
+    told(untaken, [], 11)
+    assert untaken.why == ""
