@@ -165,6 +165,7 @@ _BROKER = {
             "consumer offset cut": "A group's offset was beyond the end of its queue, after a crash.",
             "log cut": "What a crash left unfinished at the end of the log was cut off.",
             "table not saved": "A table could not be saved: what depends on it is refused, and it is tried again.",
+            "pulls wait briefly": "More wait than a broker, or one connection, may hold: they are answered early.",
             "offsets not sent": "All offsets together fit no frame of the original's; slaves of ours copy pages.",
             "files of a deleted topic stay": "They could not be deleted; it is tried again.",
             "commits not taken": "A slave keeps what was committed there: its master has no room, or refuses it now.",

@@ -2,6 +2,10 @@
 
 A held pull is woken by the first message of its queue that its tags let through, or by its own deadline; the original
 looks for ended ones every 5 s. Whoever is told to run one again does not hold it a second time.
+
+A client pulls again as soon as it is answered, so none is answered before it has waited: beyond ``MAX_HELD``, or
+``MAX_LINK_HELD`` of one connection, a pull waits for ``BRIEF_S`` at most. What it keeps counts as ever; whoever makes a
+broker keep most is closed when that is too much.
 """
 
 from __future__ import annotations
@@ -11,13 +15,15 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-MAX_HELD = 100_000  # more are answered at once: a client without long polling asks again, that is all
+MAX_HELD = 200_000  # that wait as long as they want to
+MAX_LINK_HELD = 10_000  # of them for one connection
+BRIEF_S = 5.0  # that any more of them wait
 _STALE = 1000  # ended ones that the list of deadlines may have beside the living ones
 
 Pull = TypeVar("Pull")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Held(Generic[Pull]):
     """``offset`` is the queue offset that is waited for; ``tags`` the codes that are let through, None: all."""
 
@@ -43,19 +49,21 @@ class HoldCore(Generic[Pull]):
     def __len__(self) -> int:
         return self._count
 
-    def hold(self, held: Held[Pull]) -> bool:
-        """False: there are too many, answer it now."""
-        if self._count >= MAX_HELD:
-            return False
+    def hold(self, held: Held[Pull], now: float) -> bool:
+        """Returns False if it waits briefly, as there are too many."""
+        of_link = self._links.setdefault(held.link, {})
+        has_room = self._count < MAX_HELD and len(of_link) < MAX_LINK_HELD
+        if not has_room:
+            held.deadline = min(held.deadline, now + BRIEF_S)
         self._queues.setdefault((held.topic, held.queue_id), {})[held] = None
-        self._links.setdefault(held.link, {})[held] = None
+        of_link[held] = None
         self._count += 1
         self._number += 1
         heapq.heappush(self._deadlines, (held.deadline, self._number, held))
         if len(self._deadlines) > 2 * self._count + _STALE:
             self._deadlines = [entry for entry in self._deadlines if entry[2].waiting]
             heapq.heapify(self._deadlines)
-        return True
+        return has_room
 
     def arrived(self, topic: str, queue_id: int, next_offset: int, tags: Iterable[int]) -> list[Pull]:
         """Messages with these tags codes became readable; ``next_offset`` is after the last of them."""

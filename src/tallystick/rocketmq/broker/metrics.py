@@ -29,6 +29,7 @@ class Counts:
     messages_out: int = 0
     bytes_out: int = 0
     pulls: int = 0
+    brief_pulls: int = 0  # that waited less than they wanted to, as there were too many
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ def _messages(counts: Counts) -> Iterator[Metric]:
         ("broker_messages_out_total", "Messages sent to consumers", counts.messages_out),
         ("broker_bytes_out_total", "Bytes sent to consumers", counts.bytes_out),
         ("broker_pulls_total", "Pulls answered", counts.pulls),
+        ("broker_brief_pulls_total", "Pulls that wait briefly, as there are too many", counts.brief_pulls),
     ):
         yield CounterMetricFamily(name, text, value)
     late = CounterMetricFamily(

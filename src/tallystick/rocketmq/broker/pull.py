@@ -27,6 +27,7 @@ from tallystick.rocketmq.store.values import Arrival, Found, GetStatus
 from tallystick.rocketmq.wire.headers import PullHeader
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import PullFlag, RequestCode, ResponseCode
+from tallystick.runtime.once import Once
 
 PULLS = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
 
@@ -36,7 +37,7 @@ _MAX_HOLD_MS = 10 * 60 * 1000
 
 TURN_S = 0.01
 TURN_BYTES = 8 * 1024 * 1024
-_PULL_BYTES = 2048  # that one takes which waits
+_PULL_BYTES = 1024  # that one takes which waits
 _TAG_BYTES = 16  # for each byte of its expression
 _CODE_BYTES = 80  # for each tag that its group's heartbeats said
 
@@ -61,6 +62,7 @@ class Pulls:
     def __init__(self, parts: Parts, counts: Counts) -> None:
         self._parts, self._counts, self._refused = parts, counts, Refused(parts.events)
         self._hold: HoldCore[_Pull] = HoldCore()
+        self._told_brief = Once()  # hosts
         self._alarm = Alarm(parts.clock, self._tick)
         self._loop = asyncio.get_running_loop()
         self._late: deque[tuple[_Pull, bool]] = deque()  # put off to a later turn; whether for the first time here
@@ -233,10 +235,14 @@ class Pulls:
         if not header.sys_flag & _SUSPEND:
             return False
         wait_ms = header.suspend_timeout_millis if settings.long_polling else settings.short_polling_ms
-        deadline = self._parts.clock.now() + min(max(wait_ms, 0), _MAX_HOLD_MS) / 1000
+        now = self._parts.clock.now()
+        deadline = now + min(max(wait_ms, 0), _MAX_HOLD_MS) / 1000
         held = Held(header.topic, header.queue_id, header.queue_offset, tags, deadline, pull.link, pull)
-        if not self._hold.hold(held):
-            return False
+        if not self._hold.hold(held, now):
+            self._counts.brief_pulls += 1
+            host = pull.link.peer.rpartition(":")[0]
+            if self._told_brief.is_new(host):
+                self._parts.events.emit("pulls wait briefly", peer=pull.link.peer, held=len(self._hold))
         pull.codes = len(tags or ()) if not header.subscription else 0
         pull.link.keep(pull.kept_bytes)
         self._alarm.set(self._hold.wake_at())

@@ -19,7 +19,7 @@ def held(
 def core(*pulls: Held[str]) -> HoldCore[str]:
     made: HoldCore[str] = HoldCore()
     for pull in pulls:
-        assert made.hold(pull)
+        assert made.hold(pull, 0.0)
     return made
 
 
@@ -54,17 +54,30 @@ def test_a_closed_link_waits_no_more() -> None:
     assert waiting.arrived("T", 0, 6, [0]) == ["b"]
 
 
-def test_too_many_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hold, "MAX_HELD", 2)
+@pytest.mark.parametrize("bound", ["MAX_HELD", "MAX_LINK_HELD"])
+def test_more_than_may_be_held_wait_briefly_and_are_woken_all_the_same(
+    bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answered at once they came again at once: one consumer without messages made 20,000 pulls a second."""
+    monkeypatch.setattr(hold, bound, 2)
     waiting = core(held("a"), held("b"))
-    assert not waiting.hold(held("c"))
-    assert waiting.arrived("T", 0, 6, [0]) == ["a", "b"]
+    assert not waiting.hold(held("long", deadline=100.0), 1.0)
+    assert not waiting.hold(held("soon", deadline=2.0), 1.0)
+    assert not waiting.hold(held("woken", offset=1), 1.0)
+    assert waiting.hold(held("other", link="another"), 1.0) == (bound == "MAX_LINK_HELD")
+    assert waiting.arrived("T", 0, 2, [0]) == ["woken"]
+    assert waiting.tick(1.0) == []
+    assert waiting.tick(2.0) == ["soon"]
+    assert waiting.tick(1.0 + hold.BRIEF_S)[:1] == ["long"]
+    waiting.closed("l")
+    waiting.closed("another")
+    assert waiting.hold(held("c"), 20.0)
 
 
 def test_deadlines_of_woken_pulls_do_not_pile_up() -> None:
     waiting = core()
     for number in range(10_000):
-        waiting.hold(held(str(number), deadline=1e6))
+        waiting.hold(held(str(number), deadline=1e6), 0.0)
         waiting.arrived("T", 0, 6, [0])
     assert len(waiting._deadlines) < 2000
 
@@ -81,7 +94,7 @@ def test_against_a_list_of_pulls() -> None:
             case 0 | 1:
                 tags = {chance.randrange(3)} if chance.random() < 0.5 else None
                 pull = held(str(number), chance.randrange(20), now + 5 * chance.random(), tags, chance.choice("abc"))
-                waiting.hold(pull)
+                waiting.hold(pull, now)
                 plain[pull.pull] = pull
             case 2:
                 end, tag = chance.randrange(20), chance.randrange(3)

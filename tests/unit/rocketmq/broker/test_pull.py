@@ -9,7 +9,7 @@ import pytest
 
 from support.brokers import TOPIC, benched, bodies, fill, pull_command, send_command
 from support.waiting import until
-from tallystick.rocketmq.broker import pull, pull_rules
+from tallystick.rocketmq.broker import hold, pull, pull_rules
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.headers import UpdateOffsetHeader
 from tallystick.rocketmq.wire.remoting import request
@@ -130,6 +130,26 @@ async def test_pulls_that_wait_count_for_their_connection(tmp_path: Path) -> Non
         assert 0 < broker._server.memory.kept_bytes < held
         peer.writer.close()
         await until(lambda: broker._server.memory.kept_bytes == 0)
+
+
+async def test_pulls_beyond_what_may_be_held_wait_too_and_that_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hold, "MAX_HELD", 1)
+    monkeypatch.setattr(hold, "BRIEF_S", 0.05)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer, other = await bench.peer(broker), await bench.peer(broker)
+        await fill(peer, 1)
+        first = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
+        await until(lambda: broker._pulls.held == 1)
+        for _ in range(2):
+            answer = await other.ask(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
+            assert answer.code == 19
+        assert broker.counts.brief_pulls == 2
+        assert [event.kind for event in bench.told].count("pulls wait briefly") == 1
+        await other.ask(send_command())
+        assert (await peer.answer(first)).code == 0
 
 
 async def test_who_is_gone_waits_no_more(tmp_path: Path) -> None:
