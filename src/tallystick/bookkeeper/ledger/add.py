@@ -101,13 +101,16 @@ UNRECOVERABLE: dict[int | None, Reason] = {Code.FENCED: Reason.FENCED, Code.UNAU
 class AddCore:
     """Decide when the entries of one ledger are confirmed. Entries come in runs; slots are places in its ensemble."""
 
-    def __init__(self, striping: Striping, ensemble: Ensemble, lac: EntryId = NO_ENTRY) -> None:
+    def __init__(
+        self, striping: Striping, ensemble: Ensemble, lac: EntryId = NO_ENTRY, failed: tuple[BookieId, ...] = ()
+    ) -> None:
+        """``failed``: those of the ensemble that the next append replaces, as ``failed_bookies`` of the last core."""
         self.striping, self.ensemble, self.lac = striping, ensemble, lac
         self.failure: Reason | None = None
         self._next: EntryId = lac + 1
         self._acked: list[EntryId] = [lac + 1] * len(ensemble)  # by slot: the first entry of its stripe not yet acked
         self._early: dict[Slot, set[EntryId]] = {}  # acks beyond a gap: normally none
-        self._failed: tuple[BookieId, ...] = ()
+        self._failed = failed
         self._missing: tuple[BookieId, ...] = ()  # the first of the failed: nothing could replace them
         self._changing = False  # a Replace is under way
 
@@ -122,9 +125,14 @@ class AddCore:
         return self._missing
 
     @property
+    def failed_bookies(self) -> tuple[BookieId, ...]:
+        """The bookies of the ensemble that failed."""
+        return self._failed
+
+    @property
     def is_quiet(self) -> bool:
-        """All entries are confirmed, and nothing has failed: a new core would go on from here alike."""
-        return self._next == self.lac + 1 and not (self._failed or self._changing or self.failure)
+        """All entries are confirmed, and nothing is missing: a new core with the same ``failed`` goes on alike."""
+        return self._next == self.lac + 1 and not (self._missing or self._changing or self.failure)
 
     @property
     def starved(self) -> bool:

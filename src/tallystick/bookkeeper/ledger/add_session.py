@@ -43,7 +43,7 @@ class AddSession:
     def __init__(self, writers: Writers, state: WriterState, owner: SessionOwner) -> None:
         self._writers, self._context, self.state, self._owner = writers, writers.context, state, owner
         self._digest, self._key, striping = state.digest(), state.key(), state.striping
-        self._core = AddCore(striping, state.ensemble, state.lac)
+        self._core = AddCore(striping, state.ensemble, state.lac, state.failed)
         self._replicas = Replicas(self._context.bookies, state.id, striping, state.ensemble, self, state.identities)
         self._queue: list[bytes] = []  # appended in this tick
         self._flush_scheduled = False
@@ -95,7 +95,7 @@ class AddSession:
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing is under way and no bookie is amiss: a new session would go on exactly as this one."""
+        """Nothing is under way and no bookie is missing: a new session would go on exactly as this one."""
         return not (self._pending or self._room) and self._core.is_quiet and self._replicas.is_quiet
 
     def fail(self, failure: TallyError) -> None:
@@ -123,6 +123,7 @@ class AddSession:
         """As ``end``, at once; keep for the next session what this one has seen. Only while it is quiet."""
         assert self.is_quiet
         self.state.meet(self._core.ensemble, self._replicas.identities)
+        self.state.failed = self._core.failed_bookies
         self._stop()
 
     def _stop(self) -> None:

@@ -29,7 +29,7 @@ from tallystick.errors import TallyError
 
 # Sizes, number of the digest type, ensemble, and those of its bookies whose identity is known.
 Shape = tuple[tuple[int, int, int], int, Ensemble, tuple[tuple[BookieId, Creation | None], ...]]
-Packed = tuple[LedgerId, EntryId, int, bytes, Version, Shape, bytes, TallyError | None]
+Packed = tuple[LedgerId, EntryId, int, bytes, Version, Shape, bytes, tuple[BookieId, ...], TallyError | None]
 
 
 @dataclass(slots=True, eq=False)
@@ -46,6 +46,7 @@ class WriterState:
     _version: Version
     _shape: Shape
     _password: bytes
+    failed: tuple[BookieId, ...]  # of the ensemble, as the last session left it: the next append replaces them (Q7)
     failure: TallyError | None  # why it takes no more entries
 
     @classmethod
@@ -54,14 +55,15 @@ class WriterState:
         metadata = stored.value
         sizes = metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum
         shape: Shape = (sizes, metadata.digest_type.value, metadata.ensemble, ())
-        state = cls(ledger, NO_ENTRY, 0, b"", 0, shape, metadata.password, None)
+        state = cls(ledger, NO_ENTRY, 0, b"", 0, shape, metadata.password, (), None)
         state.store(stored)
         state.meet(metadata.ensemble, identities)
         return state
 
     def packed(self) -> Packed:
         return (
-            self.id, self.lac, self.length, self._metadata, self._version, self._shape, self._password, self.failure,
+            self.id, self.lac, self.length, self._metadata, self._version, self._shape, self._password, self.failed,
+            self.failure,
         )  # fmt: skip
 
     @property

@@ -2,7 +2,8 @@
 
 A writer has an ``AddSession`` while it has something under way: its core, channels to its bookies, a deque here and
 there, some thirty objects. Of those that have nothing under way the ``IDLE_SESSIONS`` that had something last keep
-theirs; the others keep their ``WriterState``, packed, and make a session when they append again.
+theirs; the others keep their ``WriterState``, packed, and make a session when they append again. Which bookies
+failed is part of that state: the next session begins with replacing them.
 """
 
 from __future__ import annotations

@@ -12,7 +12,9 @@ from support.small_cluster import HANG, SmallCluster
 from support.waiting import until
 from tallystick.bookkeeper.ledger import placement
 from tallystick.bookkeeper.ledger import writers as writers_module
+from tallystick.bookkeeper.ledger.add import AddCore, Confirm, Replace, Send
 from tallystick.bookkeeper.ledger.client import BookKeeper
+from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import LedgerState
@@ -70,7 +72,7 @@ async def test_the_sessions_that_were_used_last_are_kept(cluster: SmallCluster) 
 
 
 async def test_a_writer_with_something_under_way_keeps_its_session(cluster: SmallCluster) -> None:
-    """An answer that no entry needs is waited for as well: who does not give it is replaced at the next append (Q7)."""
+    """An answer that no entry needs is waited for as well: who did not give it is replaced at the next append (Q7)."""
     client = cluster.client(add_timeout_s=0.2)
     first, second = await two(client, 3, 3, 2)
     silent = cluster.bookies[first.metadata.ensemble[0]]
@@ -81,7 +83,8 @@ async def test_a_writer_with_something_under_way_keeps_its_session(cluster: Smal
     assert first._session is not None
     await until(lambda: bool(first._session is not None and first._session._core._failed))
     await second.append(b"b")
-    assert first._session is not None
+    await until(asleep(first))  # nothing is under way any more; the failure is not forgotten
+    assert len(first.metadata.fragments) == 1
     await first.append(b"a")
     assert [fragment.first for fragment in first.metadata.fragments] == [0, 1]
     assert silent.id not in first.metadata.ensemble
@@ -91,6 +94,32 @@ async def test_a_writer_with_something_under_way_keeps_its_session(cluster: Smal
     assert silent.id not in cluster.holders(first.id, 2), "the ensemble was changed for good"
     await first.close()
     assert first.metadata.last_entry == 2 and len(first.metadata.fragments) == 2
+
+
+@pytest.mark.rule("Q7")
+async def test_q7_many_writers_sleep_after_a_bookie_stalled_once_and_replace_it_when_they_append(
+    cluster: SmallCluster,
+) -> None:
+    """They kept their sessions until each appended again: 3,000 of them, where one may."""
+    client = cluster.client(add_timeout_s=0.2)
+    writers = [await client.create_ledger(3, write_quorum=3, ack_quorum=2) for _ in range(20)]
+    silent = cluster.bookies["b0"]
+    silent.misbehave = lambda request: HANG if isinstance(request, v2.Add) else None
+    await asyncio.gather(*(writer.append(b"a") for writer in writers))
+    await until(lambda: sum(writer._session is not None for writer in writers) <= 1)
+    concerned = [writer for writer in writers if "b0" in writer.metadata.ensemble]
+    assert concerned and all(len(writer.metadata.fragments) == 1 for writer in writers)
+    silent.misbehave = None
+    await asyncio.gather(*(writer.append(b"b") for writer in writers))
+    for writer in concerned:
+        assert "b0" not in writer.metadata.ensemble
+        assert [fragment.first for fragment in writer.metadata.fragments] == [0, 1]
+        assert (
+            set(writer.metadata.ensemble) <= cluster.holders(writer.id, 1) and len(cluster.holders(writer.id, 0)) == 2
+        )
+    for writer in writers:
+        await writer.close()
+        assert writer.metadata.last_entry == 1
 
 
 async def test_a_degraded_writer_keeps_its_session(cluster: SmallCluster) -> None:
@@ -243,3 +272,29 @@ async def test_q8_a_bookie_lost_to_many_ledgers_is_replaced_in_some_of_them_at_a
     assert not any("b0" in writer.metadata.ensemble for writer in writers)
     monkeypatch.undo()
     await asyncio.gather(*(writer.close() for writer in writers))
+
+
+@pytest.mark.rule("Q7")
+def test_q7_what_failed_past_its_quorum_is_known_to_the_next_core() -> None:
+    adds = AddCore(Striping(3, 3, 2), ("a", "b", "c"))
+    adds.append(2)
+    adds.acked(0, 0, 1)
+    adds.acked(1, 0, 1)
+    assert adds.failed(2, 1) == []
+    assert adds.is_quiet and adds.failed_bookies == ("c",)
+    later = AddCore(adds.striping, adds.ensemble, adds.lac, adds.failed_bookies)
+    assert later.is_quiet
+    assert later.append(1) == adds.append(1) == [Replace(("c",), first=2), Send(2, 2)]
+    assert not later.is_quiet
+    assert [later.acked(slot, 2, 2) for slot in (0, 1)] == [[], []]  # nothing is confirmed during the change
+    assert Confirm(2) in later.ensemble_changed(("a", "b", "d"))
+    assert later.is_quiet and later.failed_bookies == ()
+
+
+def test_a_core_without_a_replacement_is_not_quiet() -> None:
+    adds = AddCore(Striping(3, 3, 2), ("a", "b", "c"), 4, ("c",))
+    adds.append(1)
+    adds.no_replacement()
+    adds.acked(0, 5, 5)
+    assert adds.acked(1, 5, 5) == [Confirm(5)]
+    assert not adds.is_quiet and adds.missing == ("c",)
