@@ -28,6 +28,8 @@ TRANSACTION = 12  # of the system flag
 COMMITTED = (0, 8)  # no transaction, or its commit: these have units
 ROLLBACK = 12  # all others are in the index
 KEY_COST_BYTES = 200  # a key takes as much time as so many bytes of usual records
+QUEUE_COST_BYTES = 32 * 1024  # and a queue that is made: a folder and a file
+_LOOK_BYTES = 1024 * 1024  # at a time
 _FREE_KEYS = 1000  # that no slice is shortened for
 
 
@@ -58,19 +60,23 @@ class Reput:
         self._hashes = KeyHashes()
 
     def run(self, limit: int, max_bytes: int, now_ms: int) -> list[Arrival]:
-        """Dispatch records that end at ``limit`` or before, about ``max_bytes`` of them; each key counts as more."""
+        """Dispatch records that end at ``limit`` or before, about ``max_bytes`` of them; keys and new queues count as
+        more."""
         with self.lock:
             return self._run(limit, max_bytes, now_ms)
 
     def _run(self, limit: int, max_bytes: int, now_ms: int) -> list[Arrival]:
         arrivals: list[Arrival] = []
-        want, start, budget = max_bytes, self.offset, max_bytes
+        want, start, budget = max_bytes if self.hold else min(max_bytes, _LOOK_BYTES), self.offset, max_bytes
         while self.offset < min(limit, start + budget):
             data = bytes(self._log.slice(self.offset, min(limit - self.offset, want)))
             run = scan_uniform_records(data, self.offset) or scan_records(data, self.offset)
             if len(run):
                 run, cost = _affordable(run, data, self.offset, start + budget - self.offset)
                 budget -= cost
+                if not self.hold:  # nobody has a turn in between
+                    run, made = self._with_few_new_queues(run, data, start + budget - self.offset)
+                    budget -= made * QUEUE_COST_BYTES
                 try:
                     arrivals += self._dispatch(run, now_ms)
                 except DiskFull as error:
@@ -100,6 +106,18 @@ class Reput:
         if self.stuck != reason:
             self.stuck = reason
             self._events.emit("reput stopped", offset=self.offset, reason=reason, **fields)
+
+    def _with_few_new_queues(self, run: RecordRun, data: bytes, budget: int) -> tuple[RecordRun, int]:
+        """As many of a run's records as there is time to make queues for, at least one; and how many are made."""
+        made, most = 0, max(1, budget // QUEUE_COST_BYTES)
+        queues = list(zip(run.topics, run.queue_ids, strict=True))
+        for topic, queue_id in dict.fromkeys(queues):
+            if self._queues.find(self._hashes.of_topic(topic).name, queue_id) is None:
+                if made == most:
+                    end = run.positions[queues.index((topic, queue_id))]
+                    return scan_records(data[:end], self.offset), made
+                made += 1
+        return run, made
 
     def _dispatch(self, run: RecordRun, now_ms: int) -> list[Arrival]:
         groups: dict[tuple[bytes, int], _Group] = {}

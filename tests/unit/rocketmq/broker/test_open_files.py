@@ -11,9 +11,11 @@ from pathlib import Path
 
 from support.brokers import Peer, pull_command, send_command
 from tallystick.rocketmq.wire.record import decode_messages
+from tallystick.rocketmq.wire.values import PullFlag
 
 LIMIT = 1024  # of most systems, unless somebody raised it
 TOPICS = 1000  # each with a queue here, of those that a client makes: more files than the process may open
+WAITING = PullFlag.SUBSCRIPTION | PullFlag.SUSPEND
 RUN = "import sys; from tallystick.node import broker_main; sys.exit(broker_main(sys.argv[1], {}))"
 
 
@@ -77,7 +79,7 @@ async def read(peer: Peer, topic: str, count: int = 2) -> list[bytes]:
     """So many messages; the pull waits for those that are not dispatched yet."""
     bodies: list[bytes] = []
     while len(bodies) < count:
-        answer = await peer.ask(pull_command(topic, offset=len(bodies)))
+        answer = await peer.ask(pull_command(topic, offset=len(bodies), flags=WAITING))
         assert answer.code == 0, answer.remark
         bodies += [message.stored_body for message in decode_messages(answer.body)]
     return bodies

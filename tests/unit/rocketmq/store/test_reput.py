@@ -64,6 +64,34 @@ def test_keys_end_a_slice_as_bytes_do(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(shelf.store.query("Topic", "k10", 64, 0, 1 << 60)) == 40
 
 
+def test_new_queues_end_a_slice_as_bytes_do() -> None:
+    """512 at a time were a turn of 70 ms: each is a folder and a file."""
+    shelf = Shelf()
+    for number in range(100):
+        shelf.send(b"x", topic=f"T{number % 5}", queue_id=number)
+    slices = []
+    while shelf.store.reput_offset < shelf.store.end:
+        slices.append(len(shelf.store.reput(8 * reput.QUEUE_COST_BYTES)))
+    assert max(slices) <= 9 and sum(slices) == 100
+    for number in range(100):
+        shelf.send(b"y", topic=f"T{number % 5}", queue_id=number)
+    assert len(shelf.store.reput(8 * reput.QUEUE_COST_BYTES)) == 100  # they are there
+    assert all(shelf.bodies(f"T{number % 5}", number) == [b"x", b"y"] for number in range(100))
+
+
+@pytest.mark.parametrize("bodies", [1, 30])
+def test_one_new_queue_is_made_however_little_is_left(bodies: int) -> None:
+    shelf = Shelf()
+    for number in range(10):
+        shelf.send(*[b"x"] * bodies, queue_id=number)
+    calls = 0
+    while shelf.store.reput_offset < shelf.store.end:
+        before, calls = shelf.store.reput_offset, calls + 1
+        shelf.store.reput(1)
+        assert shelf.store.reput_offset > before
+    assert calls >= 10
+
+
 def test_an_orderly_stop_dispatches_all_however_many_keys_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reput, "_FREE_KEYS", 0)
     monkeypatch.setattr(reput, "KEY_COST_BYTES", 1 << 30)
