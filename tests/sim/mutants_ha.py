@@ -336,8 +336,8 @@ HA_MUTANTS = (
     Mutant(
         "a send to a topic that is not saved yet waits for nothing",
         BROKER + "send.py",
-        "drafted.draft.topic in self._fresh",
-        "False",
+        "drafted.draft.topic in fresh\n",
+        "False\n",
         "tests/unit/rocketmq/broker/test_saver.py",
     ),
 )  # fmt: skip
