@@ -93,6 +93,11 @@ class BrokerSettings:
         for key, host in (("brokerIP1", self.client_host), ("brokerIP2", self.slave_host)):
             if not _is_address(host):
                 raise UsageError(f"{key} is an IP address: message ids hold it", value=host)
+            if ipaddress.ip_address(host).is_unspecified:  # which means each reader's own machine
+                raise UsageError(
+                    f"{key} must be set, to an address that clients and slaves can connect to: nobody can be told "
+                    f"{host}, every interface of this machine", bindAddress=self.host,
+                )  # fmt: skip
 
     @property
     def is_slave(self) -> bool:

@@ -128,6 +128,19 @@ def test_a_bad_or_unsupported_value_is_refused_by_its_name(key: str, value: str)
     assert key in str(raised.value)
 
 
+@pytest.mark.parametrize("every", ["0.0.0.0", "::"])
+def test_nobody_is_told_that_a_broker_is_at_every_interface(every: str) -> None:
+    """It is the address of whoever is told: clients and slaves on other machines connected to themselves."""
+    for given in ({}, {"brokerIP1": every}, {"brokerIP2": "10.0.0.1"}):
+        with pytest.raises(UsageError, match="brokerIP1 must be set") as raised:
+            broker_settings({**NEEDED, "bindAddress": every, **given})
+        assert every in str(raised.value)
+    with pytest.raises(UsageError, match="brokerIP2 must be set"):
+        broker_settings({**NEEDED, "brokerIP2": every})
+    told = broker_settings({**NEEDED, "bindAddress": every, "brokerIP1": "10.0.0.1"}).broker
+    assert (told.host, told.client_host, told.slave_host) == (every, "10.0.0.1", "10.0.0.1")
+
+
 _ALL = {**KEYS, **STORE_KEYS, **HA_KEYS, **REMOTING_KEYS}
 
 
