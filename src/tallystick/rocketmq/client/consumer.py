@@ -134,6 +134,7 @@ class Consumer:
         if self._closed:
             return
         self._closed = True
+        self._core.ready.clear()  # whoever iterates gets no more
         self._assignment.arrived.set()
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
@@ -168,7 +169,7 @@ class Consumer:
         core.finish()
         if core.room_made:
             self._make_room()
-        if (not core.ready or self._closed or not self._tasks) and not await self._await_ready():
+        if not core.ready and not await self._await_ready():
             raise StopAsyncIteration
         return core.take()
 

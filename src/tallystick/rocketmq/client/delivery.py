@@ -118,11 +118,12 @@ class DeliveryCore:
             self._drop(queue, pull.next_offset)
         if not messages:
             return False
-        unacked = queue.unacked
+        unacked, size = queue.unacked, 0
         for message in messages:
             stored = message.stored
             unacked[stored.queue_offset] = message
-            self.unacked_bytes += stored.size
+            size += stored.size
+        self.unacked_bytes += size
         self._make_ready(queue, messages)
         return True
 
@@ -144,9 +145,10 @@ class DeliveryCore:
     def finish(self) -> None:
         """The loop's body is done with what it had at hand: acknowledge what it neither acknowledged nor gave back."""
         for queue, message in self._at_hand:
-            stored = message.stored
-            if queue.unacked.get(stored.queue_offset) is message:  # as in _acknowledge: this is done for each message
-                del queue.unacked[stored.queue_offset]
+            stored, unacked = message.stored, queue.unacked
+            offset = stored.queue_offset
+            if unacked.get(offset) is message:  # as in _acknowledge: this is done for each message
+                del unacked[offset]
                 self.unacked_bytes -= stored.size
                 if queue.is_stalled or self._is_crowded or self._ordered:
                     self._acknowledged(queue)
