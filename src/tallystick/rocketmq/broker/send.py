@@ -138,7 +138,9 @@ class Sends:
             host = self._hosts.get(link)
             if host is None:
                 address, _, port = link.peer.rpartition(":")
-                host = self._hosts[link] = encode_host(address, int(port))
+                host = encode_host(address, int(port))
+                if link.alive:  # else ``closed`` was called
+                    self._hosts[link] = host
             return self._drafting.draft(command, link.peer, host)
         except RemoteProtocolError as error:
             return Refusal(ResponseCode.SYSTEM_ERROR, error.message, checked=False)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 
 from tallystick.errors import ConnectionLost, RemoteProtocolError, RequestTimeout, TallyError, Unavailable, UsageError
-from tallystick.rocketmq.remoting.link import ARENA_BYTES, Link, Outbox, Surroundings
+from tallystick.rocketmq.remoting.link import Arena, Link, Outbox, Surroundings
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import Flag
@@ -59,7 +59,7 @@ class RemotingClient:
             clock,
             settings,
             Outbox(),
-            bytearray(ARENA_BYTES),
+            Arena(),
             True,
             self._opened,
             self._received,
@@ -181,9 +181,9 @@ class RemotingClient:
 
     # Answers and time
 
-    def _received(self, link: Link, commands: list[Command]) -> None:
+    def _received(self, link: Link) -> None:
         questions = self._of_link[link].questions
-        for command in commands:
+        for command in link.take():
             if command.flag & _ANSWER:
                 question = questions.pop(command.opaque, None)  # None: it had timed out
                 if question is not None:

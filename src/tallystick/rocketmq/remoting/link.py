@@ -1,5 +1,7 @@
 """One TCP connection that speaks remoting, either end: whole commands in, commands out once per loop tick.
 
+What comes is kept until somebody takes it as commands: a client at once, a server when it has time (``intake.py``).
+
 Commands are encoded as the peer takes them, a piece at a time: until then the answer to a pull is some views of the
 log, and a peer that takes nothing costs ``write_high_bytes``, whatever it asked for. A server's link stops reading such
 a peer. A client's never does: then both sides would wait.
@@ -8,6 +10,7 @@ a peer. A client's never does: then both sides would wait.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
@@ -21,6 +24,7 @@ from tallystick.runtime.clock import Clock
 from tallystick.runtime.network import no_delay
 
 ARENA_BYTES = 1024 * 1024
+LEAST_READ_BYTES = 8 * 1024
 _COMMAND_BYTES = 512  # that a queued command takes beside its body: on the wire not quite, in memory about
 _TELL_BYTES = 1024 * 1024  # queued within one tick, before the server's memory hears of it
 
@@ -50,6 +54,18 @@ class Outbox:
         self.flush()
 
 
+class Arena:
+    """Where every read lands, to be copied out at once. ``buffer`` is what one read may fill."""
+
+    def __init__(self) -> None:
+        self._all = memoryview(bytearray(ARENA_BYTES))
+        self.buffer = self._all
+
+    def share(self, read_bytes: int) -> None:
+        """One read brings so many bytes at most."""
+        self.buffer = self._all[: max(LEAST_READ_BYTES, read_bytes)]
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What the links of one server or client share."""
@@ -57,10 +73,10 @@ class Surroundings:
     clock: Clock
     settings: RemotingSettings
     outbox: Outbox
-    arena: bytearray  # every read lands here; it is copied out once
+    arena: Arena
     reads_on: bool  # even while the peer does not take what we send
     opened: Callable[[Link], None]
-    received: Callable[[Link, list[Command]], None]
+    received: Callable[[Link], None]  # there may be whole commands: call ``take``, at once or later
     closed: Callable[[Link, str], None]  # once, also when it was never connected
     refused: Callable[[Link, RemoteProtocolError], None]  # the peer broke the protocol; ``closed`` follows
     memory: Memory | None = None  # a server's
@@ -86,6 +102,7 @@ class Link(asyncio.BufferedProtocol):
         self._late = 0  # requests that a server puts off
         self._unfinished = 0  # as the memory was told
         self._full = False  # the peer does not take what we send
+        self._waits = False  # with what was received for a server to have time for it
         self._ended = False
 
     def send(self, command: Command) -> None:
@@ -118,6 +135,34 @@ class Link(asyncio.BufferedProtocol):
         """A server put off one request more, or one less: until all are served it reads no more of this peer."""
         self._late += change
         self._read_or_not()
+        self._go_on()
+
+    def take(self, *, most: int = sys.maxsize, most_bytes: int = sys.maxsize) -> list[Command]:
+        """Commands that came, in order: some of them, as ``FrameReader.take`` has it. None of a peer that broke the
+        protocol: that ends the link."""
+        try:
+            commands = self._reader.take(most=most, most_bytes=most_bytes)
+        except RemoteProtocolError as error:
+            self._around.refused(self, error)
+            self.abort(f"broke the protocol: {error}")
+            return []
+        self._tell_unfinished(progress=bool(commands))
+        if self._waits and not self._reader.ready:
+            self._waits = False
+            self._read_or_not()
+        return commands
+
+    def wait(self) -> None:
+        """There is no time for what came: read no more of this peer until all of it was taken."""
+        if not self._waits:
+            self._waits = True
+            self._read_or_not()
+            self._tell_unfinished(progress=False)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a server may take more: there may be a whole request, none is put off, and answers are taken."""
+        return self.alive and not self._late and not self._full and self._reader.ready
 
     @property
     def full(self) -> bool:
@@ -215,22 +260,21 @@ class Link(asyncio.BufferedProtocol):
         self.gone.set()
         self._end(f"connection lost: {error}" if error else "the peer closed the connection")
 
-    def get_buffer(self, sizehint: int) -> bytearray:
-        return self._around.arena
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._around.arena.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         if not self.alive:
             return
         self.heard = self.touched = self._around.clock.now()
-        try:
-            commands = self._reader.take(memoryview(self._around.arena)[:nbytes])
-        except RemoteProtocolError as error:
-            self._around.refused(self, error)
-            self.abort(f"broke the protocol: {error}")
-            return
-        self._tell_unfinished(progress=bool(commands))
-        if commands and self.alive:
-            self._around.received(self, commands)
+        had_some = self._reader.ready
+        self._reader.put(self._around.arena.buffer[:nbytes])
+        if had_some and not self._around.reads_on:  # a loop may read many times before anybody has a turn
+            self.wait()
+        elif self._reader.ready:
+            self._around.received(self)
+        else:
+            self._tell_unfinished(progress=False)
 
     def pause_writing(self) -> None:
         self._full = True
@@ -240,11 +284,17 @@ class Link(asyncio.BufferedProtocol):
         self._full = False
         self.flush()
         self._read_or_not()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """With what came before something stood in the way."""
+        if self.ready:
+            self._around.received(self)
 
     def _read_or_not(self) -> None:
         if self._transport is None or self._transport.is_closing() or self._around.reads_on:
             return
-        if self._full or self._late:
+        if self._full or self._late or self._waits:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()

@@ -1,7 +1,8 @@
 """One listening port of a broker or name server: the frames of all connections in one loop tick are one batch.
 
 However many producers there are, what they sent meanwhile becomes one call of the handler, and what it answers one
-write per connection. A connection that sends garbage is closed, and nothing else notices.
+write per connection. What is too much for one turn of the loop waits for the next ones (``intake.py``). A connection
+that sends garbage is closed, and nothing else notices.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import contextlib
 from typing import Protocol
 
 from tallystick.errors import RemoteProtocolError
-from tallystick.rocketmq.remoting.link import ARENA_BYTES, Link, Outbox, Surroundings
+from tallystick.rocketmq.remoting.intake import Intake
+from tallystick.rocketmq.remoting.link import Arena, Link, Outbox, Surroundings
 from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.remoting.questions import Questions
 from tallystick.rocketmq.remoting.settings import RemotingSettings
@@ -22,6 +24,7 @@ from tallystick.runtime.events import Events
 from tallystick.runtime.network import Listener, Network
 from tallystick.runtime.once import Once
 
+_ARENAS_SHARE = 0.125  # of the server's memory is what one read of each connection may bring; two come before it waits
 _DRAIN_S = 0.5  # for answers to leave when the server stops
 
 
@@ -29,7 +32,7 @@ class Handler(Protocol):
     """What a server's requests go to."""
 
     def received(self, requests: list[tuple[Link, Command]]) -> None:
-        """All requests of one loop tick, in order for each link; answers may be sent now or later.
+        """The requests of one loop tick, in order for each link; answers may be sent now or later.
 
         What is raised answers all of them that have no answer yet with code 1.
         """
@@ -57,7 +60,8 @@ class RemotingServer:
         self._network, self._clock, self._events = network, clock, events
         self._handler, self._settings = handler, settings
         self._links: dict[Link, None] = {}
-        self._inbox: list[tuple[Link, Command]] = []
+        self._intake: Intake[Link] = Intake(clock)
+        self._turn_is_due = False
         self._told = Once()  # of which hosts what was reported
         self._listener: Listener | None = None
         self._sweeper: asyncio.TimerHandle | None = None
@@ -69,12 +73,12 @@ class RemotingServer:
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Where it listens; port 0 takes a free one. Raises OSError."""
         self._loop = asyncio.get_running_loop()
-        self._outbox = Outbox()
+        self._outbox, self._arena = Outbox(), Arena()
         self._around = Surroundings(
             self._clock,
             self._settings,
             self._outbox,
-            bytearray(ARENA_BYTES),
+            self._arena,
             False,
             self._opened,
             self._received,
@@ -111,6 +115,7 @@ class RemotingServer:
             if self._told.is_new(("refused", _host_of(link))):
                 self._events.emit("connection refused", peer=link.peer, reason="too many connections")
             link.abort("too many connections")
+        self._share()
 
     def _closed(self, link: Link, reason: str) -> None:
         if link in self._links:
@@ -118,23 +123,38 @@ class RemotingServer:
             if self._questions is not None:
                 self._questions.closed(link)
             self._handler.closed(link)
+            self._share()
+
+    def _share(self) -> None:
+        """What one read may bring gets smaller with many connections: all of them may have to keep it."""
+        self._arena.share(int(self._settings.held_limit_bytes * _ARENAS_SHARE) // max(1, len(self._links)))
+        self._intake.share(len(self._links))
 
     def _garbage(self, link: Link, error: RemoteProtocolError) -> None:
         self.malformed += 1
         if self._told.is_new(("garbage", _host_of(link))):
             self._events.emit("connection closed", peer=link.peer, reason=str(error))
 
-    def _received(self, link: Link, commands: list[Command]) -> None:
-        if not self._inbox:
+    def _received(self, link: Link) -> None:
+        self._intake.received(link)
+        self._turn_soon()
+
+    def _turn_soon(self) -> None:
+        if self._intake.due and not self._turn_is_due:
+            self._turn_is_due = True
             self._loop.call_soon(self._turn)
-        for command in commands:
-            if not command.is_answer:
-                self._inbox.append((link, command))
-            elif self._questions is not None:
-                self._questions.answered(link, command)
 
     def _turn(self) -> None:
-        requests, self._inbox = self._inbox, []
+        self._turn_is_due = False
+        taken = self._intake.turn()
+        self._turn_soon()
+        self._handle([(link, command) for link, command in taken if not command.is_answer])
+        if self._questions is not None:
+            for link, command in taken:
+                if command.is_answer:
+                    self._questions.answered(link, command)
+
+    def _handle(self, requests: list[tuple[Link, Command]]) -> None:
         try:
             self._handler.received(requests)
         except Exception as error:  # a bug of the handler: the peers hear of it, the server lives

@@ -18,6 +18,7 @@ and in kind 1.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -198,41 +199,51 @@ class FrameReader:
     """Cut what one connection receives into commands. After an error it is of no use any more."""
 
     def __init__(self) -> None:
-        self._kept = bytearray()  # of a frame that is not whole yet
-        self._wanted = 0  # so many bytes are needed before it makes sense to look again
+        self._kept = bytearray()  # what was received and is not cut yet
+        self._wanted = 8  # so many bytes are needed before it makes sense to look again
 
     @property
     def kept_bytes(self) -> int:
-        """Of a frame that is not whole yet."""
+        """What was received and is not cut yet."""
         return len(self._kept)
 
-    def take(self, data: Buffer) -> list[Command]:
-        """The commands that are whole now, in order; none refers to ``data``. Raises RemoteProtocolError."""
-        if self._kept:
-            self._kept += data
-            if len(self._kept) < self._wanted:
-                return []
-            data, self._kept = self._kept, bytearray()
+    @property
+    def ready(self) -> bool:
+        """Whether there may be a whole frame."""
+        return len(self._kept) >= self._wanted
+
+    def put(self, data: Buffer) -> None:
+        """Keep what was received; nothing refers to ``data`` afterwards."""
+        self._kept += data
+
+    def take(self, data: Buffer = b"", *, most: int = sys.maxsize, most_bytes: int = sys.maxsize) -> list[Command]:
+        """Also keep ``data``; the commands that are whole now, in order. Raises RemoteProtocolError.
+
+        At most ``most`` of them, and none behind the first ``most_bytes``: the others stay for the next call.
+        """
+        self._kept += data
+        if not self.ready:
+            return []
         commands: list[Command] = []
-        view = memoryview(data)
-        at, end, self._wanted = 0, len(view), 8
-        while end - at >= 8:
-            size, mark = _HEAD.unpack_from(view, at)
-            header_size = mark & 0xFFFFFF
-            if not 4 <= size <= MAX_FRAME_BYTES - 4:
-                raise RemoteProtocolError("a frame of impossible length", bytes=size)
-            if header_size > min(size - 4, MAX_HEADER_BYTES):
-                raise RemoteProtocolError("a header of impossible length", bytes=header_size, frame_bytes=size)
-            stop = at + 4 + size
-            if stop > end:
-                self._wanted = 4 + size
-                break
-            body = at + 8 + header_size
-            content = view[body:stop].tobytes() if body < stop else b""
-            commands.append(_decode(mark >> 24, view[at + 8 : body].tobytes(), content))
-            at = stop
-        if at < end:
-            self._kept += view[at:]
+        self._wanted = 8
+        with memoryview(self._kept) as view:
+            at, end = 0, len(view)
+            while end - at >= 8 and at < most_bytes and len(commands) < most:
+                size, mark = _HEAD.unpack_from(view, at)
+                header_size = mark & 0xFFFFFF
+                if not 4 <= size <= MAX_FRAME_BYTES - 4:
+                    raise RemoteProtocolError("a frame of impossible length", bytes=size)
+                if header_size > min(size - 4, MAX_HEADER_BYTES):
+                    raise RemoteProtocolError("a header of impossible length", bytes=header_size, frame_bytes=size)
+                stop = at + 4 + size
+                if stop > end:
+                    self._wanted = 4 + size
+                    break
+                body = at + 8 + header_size
+                content = view[body:stop].tobytes() if body < stop else b""
+                commands.append(_decode(mark >> 24, view[at + 8 : body].tobytes(), content))
+                at = stop
+        del self._kept[:at]
         return commands
 
 

@@ -22,6 +22,7 @@ from tallystick.runtime.events import Event, Events
 
 class FakeLink:
     peer = "1.2.3.4:5"
+    alive = True
 
     def __init__(self) -> None:
         self.sent: list[Command] = []

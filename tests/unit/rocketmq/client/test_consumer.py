@@ -297,8 +297,8 @@ async def test_what_a_broker_asks_and_we_do_not_know_is_answered(cluster: FakeCl
         await until(lambda: links)
         around = links[0]._around
 
-        def received(link: Any, commands: list[Any]) -> None:
-            answers.extend(command for command in commands if command.is_answer)
+        def received(link: Any) -> None:
+            answers.extend(command for command in link.take() if command.is_answer)
 
         links[0]._around = replace(around, received=received)
         links[0].send(request(307))

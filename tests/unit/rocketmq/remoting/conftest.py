@@ -11,7 +11,7 @@ from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.server import RemotingServer
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command, FrameReader, encode
-from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.network import TcpNetwork
 
@@ -67,6 +67,13 @@ class Peer:
         return True
 
 
+class StoppedClock(SystemClock):
+    """However slow the machine is, no turn of a server is over for it."""
+
+    def now(self) -> float:
+        return 1.0
+
+
 class Bench:
     """A running server and peers of it."""
 
@@ -75,10 +82,10 @@ class Bench:
         self.told: list[Event] = []
         self.peers: list[Peer] = []
 
-    async def start(self, settings: RemotingSettings | None = None) -> None:
+    async def start(self, settings: RemotingSettings | None = None, clock: Clock | None = None) -> None:
         self.settings = settings or RemotingSettings()
         events = Events(self.told.append)
-        self.server = RemotingServer(TcpNetwork(), SystemClock(), events, self.heard, self.settings)
+        self.server = RemotingServer(TcpNetwork(), clock or SystemClock(), events, self.heard, self.settings)
         self.host, self.port = await self.server.start("127.0.0.1", 0)
 
     @property
@@ -89,6 +96,10 @@ class Bench:
         peer = Peer(*await asyncio.open_connection(self.host, self.port))
         self.peers.append(peer)
         return peer
+
+    async def stop_time(self) -> None:
+        await self.stop()
+        await self.start(clock=StoppedClock())
 
     async def restart(self, **settings: float) -> None:
         await self.stop()

@@ -8,10 +8,10 @@ from typing import cast
 import pytest
 
 from tallystick.rocketmq.remoting import link as module
-from tallystick.rocketmq.remoting.link import Link, Outbox, Surroundings
+from tallystick.rocketmq.remoting.link import LEAST_READ_BYTES, Arena, Link, Outbox, Surroundings
 from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.remoting.settings import RemotingSettings
-from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.remoting import Command, encode, request
 from tallystick.runtime.clock import SystemClock
 
 KIB = 1024
@@ -23,12 +23,22 @@ class Transport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.given = self.taken = 0
+        self.reads = True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.given += len(data)
 
     def get_write_buffer_size(self) -> int:
         return self.given - self.taken
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -39,9 +49,13 @@ class MemoryCalls:
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, int]] = []
+        self.unfinished_bytes = 0
 
     def unsent(self, link: Link, size: int, *, written: int) -> None:
         self.calls.append((size, written))
+
+    def unfinished(self, link: Link, size: int, *, progress: bool) -> None:
+        self.unfinished_bytes = size
 
 
 @pytest.fixture
@@ -53,8 +67,8 @@ def memory() -> MemoryCalls:
 async def link(memory: MemoryCalls) -> Link:
     return Link(
         Surroundings(
-            SystemClock(), RemotingSettings(), Outbox(), bytearray(1), reads_on=False, opened=lambda link: None,
-            received=lambda link, commands: None, closed=lambda link, reason: None,
+            SystemClock(), RemotingSettings(), Outbox(), Arena(), reads_on=False, opened=lambda link: None,
+            received=lambda link: None, closed=lambda link, reason: None,
             refused=lambda link, error: None, memory=cast("Memory", memory),
         )
     )  # fmt: skip
@@ -86,3 +100,21 @@ async def test_what_the_memory_is_told_tells_what_the_peer_took(link: Link, memo
         assert written - unsent == transport.taken
         transport.taken += 1000
     assert transport.given > 6 * 300 * KIB
+
+
+async def test_a_loop_that_reads_on_and_on_is_stopped_after_the_second_read(link: Link, memory: MemoryCalls) -> None:
+    """uvloop reads up to 32 times in one turn while each read fills the buffer."""
+    transport, one = Transport(), encode(request(34))
+    link.connection_made(transport)
+    whole = one * (LEAST_READ_BYTES // len(one) + 2)
+    reads = 0
+    while transport.reads:
+        part = link.get_buffer(-1)[:LEAST_READ_BYTES]
+        part[:] = whole[reads * LEAST_READ_BYTES % len(one) :][: len(part)]
+        link.buffer_updated(len(part))
+        reads += 1
+    assert (reads, memory.unfinished_bytes) == (2, 2 * LEAST_READ_BYTES)
+    taken = len(link.take(most=3))
+    assert not transport.reads
+    taken += len(link.take())
+    assert (taken, transport.reads) == (2 * LEAST_READ_BYTES // len(one), True)

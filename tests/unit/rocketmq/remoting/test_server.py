@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from support.waiting import until
-from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.remoting.intake import TURN_REQUESTS
+from tallystick.rocketmq.remoting.link import ARENA_BYTES, LEAST_READ_BYTES, Link
 from tallystick.rocketmq.wire.remoting import Command, encode, request
 from tallystick.rocketmq.wire.values import ResponseCode
 
@@ -30,6 +31,7 @@ async def test_each_request_is_answered_on_its_connection(bench: Any) -> None:
 
 
 async def test_what_all_connections_sent_meanwhile_is_one_batch(bench: Any) -> None:
+    await bench.stop_time()
     peers = [await bench.peer() for _ in range(5)]
     await until(lambda: bench.server.connections == 5)
     for peer in peers:
@@ -39,6 +41,71 @@ async def test_what_all_connections_sent_meanwhile_is_one_batch(bench: Any) -> N
         await peer.answers(2)
     assert len(bench.heard.batches) == 1
     assert len(bench.heard.batches[0]) == 10
+
+
+async def test_what_is_too_much_for_a_turn_waits_and_others_come_between(bench: Any) -> None:
+    """All that thousands of connections had sent was once cut and handled in one turn of many seconds."""
+    await bench.stop_time()
+    crowd, small = [await bench.peer() for _ in range(4)], await bench.peer()
+    await until(lambda: bench.server.connections == 5)
+    each = 2 * TURN_REQUESTS
+    for peer in crowd:
+        peer.send(*(asked(number) for number in range(each)))
+    small.send(asked(7))
+    assert [answer.opaque for answer in await small.answers(1)] == [7]
+    for peer in crowd:
+        assert [answer.opaque for answer in await peer.answers(each)] == list(range(each))
+    assert max(map(len, bench.heard.batches)) <= TURN_REQUESTS
+    assert bench.server.memory.unfinished_bytes == 0
+
+
+async def test_what_waits_for_a_turn_counts_and_is_not_read_on(bench: Any) -> None:
+    counted: list[int] = []
+    bench.heard.react = lambda link, command: counted.append(bench.server.memory.unfinished_bytes)
+    await bench.stop_time()
+    peer = await bench.peer()
+    one = request(34, {}, one_way=True)
+    for _ in range(40):
+        peer.send(*[one] * TURN_REQUESTS)
+    await until(lambda: len(counted) == 40 * TURN_REQUESTS)
+    assert 0 < max(counted) <= 2 * ARENA_BYTES + len(encode(one))
+
+
+async def test_requests_of_a_peer_that_has_one_put_off_stay_bytes(bench: Any) -> None:
+    await bench.stop_time()
+    links: list[Link] = []
+
+    def put_off(link: Link, command: Command) -> None:
+        if not links:
+            link.busy(+1)
+        links.append(link)
+
+    bench.heard.react = put_off
+    peer, other = await bench.peer(), await bench.peer()
+    count = TURN_REQUESTS + 100
+    peer.send(*(asked(number) for number in range(count)))
+    await until(lambda: links)
+    bench.heard.react, batches = lambda link, command: link.send(command.answer(0)), len(bench.heard.batches)
+    other.send(asked(1))
+    await other.answers(1)
+    assert [len(batch) for batch in bench.heard.batches[batches:]] == [1]
+    left = count - len(links)
+    links[0].busy(-1)
+    assert len(await peer.answers(left)) == left > 0
+
+
+async def test_one_read_brings_less_where_there_are_many_connections(bench: Any) -> None:
+    await bench.restart(held_limit_bytes=32 * LEAST_READ_BYTES)
+    peers = [await bench.peer() for _ in range(2)]
+    await until(lambda: bench.server.connections == 2)
+    assert len(bench.server._arena.buffer) == 2 * LEAST_READ_BYTES
+    peers += [await bench.peer() for _ in range(3)]
+    await until(lambda: bench.server.connections == 5)
+    assert len(bench.server._arena.buffer) == LEAST_READ_BYTES
+    for peer in peers[1:]:
+        peer.writer.close()
+    await until(lambda: bench.server.connections == 1)
+    assert len(bench.server._arena.buffer) == 4 * LEAST_READ_BYTES
 
 
 async def test_a_request_in_pieces_is_one_request(bench: Any) -> None:
@@ -178,6 +245,7 @@ async def test_a_peer_that_takes_no_answers_is_not_read_any_more(bench: Any) -> 
 
 async def test_a_peer_that_takes_nothing_costs_what_one_piece_does(bench: Any) -> None:
     """200 pulls of a reader that took none of the answers once held 46 MB for ever."""
+    await bench.stop_time()
     log = memoryview(bytes(64 * 1024))
     bench.heard.react = lambda link, command: link.send(command.answer(0, parts=[log] * 16))
     peer = await bench.peer()

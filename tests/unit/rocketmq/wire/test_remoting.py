@@ -153,6 +153,19 @@ def test_what_breaks_the_format_is_refused(data: bytes) -> None:
         FrameReader().take(data)
 
 
+@given(st.lists(COMMANDS, max_size=8), st.integers(1, 3), st.integers(1, 200))
+def test_what_is_taken_in_parts_is_all_that_came(commands: list[Command], most: int, most_bytes: int) -> None:
+    reader = FrameReader()
+    reader.put(encode_many(commands))
+    found: list[Command] = []
+    while reader.ready:
+        taken = reader.take(most=most, most_bytes=most_bytes)
+        assert 0 < len(taken) <= most and sum(len(encode(command)) for command in taken[:-1]) < most_bytes
+        found += taken
+    assert [seen(command) for command in found] == [seen(command) for command in commands]
+    assert reader.kept_bytes == 0
+
+
 def test_a_frame_of_the_greatest_length_is_waited_for() -> None:
     reader = FrameReader()
     assert reader.take(struct.pack(">II", MAX_FRAME_BYTES - 4, 8)) == []

@@ -1,0 +1,92 @@
+"""What connections sent becomes requests for some milliseconds of each turn of the loop, and a bounded number of them.
+
+Thousands of connections may have a buffer full of small requests each, as after a pause. Those for which a turn has no
+time stay bytes, which take a fraction of the memory of requests. Connections take turns, a few requests each; one that
+waits is not read on, and neither read nor cut while its requests are put off or its answers are not taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Generic, Protocol, TypeVar
+
+from tallystick.rocketmq.remoting.backlog import TURN_S
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.runtime.clock import Clock
+
+TURN_REQUESTS = 1024  # sends are handled all at once: some ten microseconds each
+TURN_BYTES = 4 * 1024 * 1024  # of what waits, or the one request that is longer
+_REQUESTS = 16 * 1024  # of all connections together that may be put off: each may have its share of them in a turn
+_REQUESTS_AT_ONCE = 8  # of one connection, before the next one has its turn
+_BYTES_AT_ONCE = 256 * 1024
+
+
+class Source(Hashable, Protocol):
+    """A connection, as this module needs it."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether ``take`` may give something."""
+        ...
+
+    def take(self, *, most: int, most_bytes: int) -> list[Command]: ...
+
+    def wait(self) -> None:
+        """Read no more until ``take`` was called for all that came."""
+        ...
+
+
+S = TypeVar("S", bound=Source)
+
+
+class Intake(Generic[S]):
+    """Tell what ``received`` something, and call ``turn`` in the next turn of the loop while it is ``due``."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waiting: dict[S, None] = {}  # whose turn is next is first
+        self._fresh: dict[S, None] = {}  # those that came since the last turn
+        self._share = _REQUESTS
+
+    @property
+    def due(self) -> bool:
+        return bool(self._waiting)
+
+    def share(self, sources: int) -> None:
+        """There are so many: all that one sends in a turn may be put off, so it is less where there are many."""
+        self._share = max(_REQUESTS_AT_ONCE, _REQUESTS // max(1, sources))
+
+    def received(self, source: S) -> None:
+        """There may be requests of it, behind those of all that wait."""
+        self._waiting[source] = self._fresh[source] = None
+
+    def turn(self) -> list[tuple[S, Command]]:
+        """The requests of one turn, in order for each connection. Those that still wait are not read on."""
+        requests: list[tuple[S, Command]] = []
+        taken: dict[S, int] = {}
+        had_share: list[S] = []
+        ends, left_bytes = self._clock.now() + TURN_S, TURN_BYTES
+        while self._waiting and len(requests) < TURN_REQUESTS and left_bytes > 0:
+            source = next(iter(self._waiting))
+            del self._waiting[source]
+            if source.ready:  # else it has ended, or tells when it may go on
+                commands = source.take(
+                    most=min(_REQUESTS_AT_ONCE, TURN_REQUESTS - len(requests)), most_bytes=_BYTES_AT_ONCE
+                )
+                requests += [(source, command) for command in commands]
+                left_bytes -= sum(len(command.body) for command in commands)
+                taken[source] = taken.get(source, 0) + len(commands)
+                if taken[source] >= self._share:
+                    had_share.append(source)
+                elif source.ready:
+                    self.received(source)
+            if self._clock.now() >= ends:
+                break
+        for source in had_share:
+            if source.ready:
+                self.received(source)
+        for source in self._fresh:
+            if source in self._waiting:
+                source.wait()
+        self._fresh.clear()
+        return requests
