@@ -24,6 +24,7 @@ from tallystick.runtime import open_files
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
 from tallystick.runtime.events import Event, Events
+from tallystick.runtime.garbage import Collections
 from tallystick.runtime.log import log_listener, log_to_stderr, writable
 from tallystick.runtime.memory import keep_freed_memory
 from tallystick.runtime.network import TcpNetwork
@@ -155,18 +156,19 @@ async def _serve(name: str, start: Start, out: TextIO) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    outside = real_world(log_listener(name))
+    collections = Collections(outside.clock)
     gc.disable()  # what a start makes stays: looking for garbage in it again and again takes longer than some starts
     try:
-        server = await start(real_world(log_listener(name)))
-        # What lives now lives on: the collector need not look at it again.
-        gc.collect()
-        gc.freeze()
+        server = await start(outside)
+        collections.start()
     finally:
         gc.enable()
     print(server.ready, file=out, flush=True)
     asked = loop.create_task(stopping.wait())
     await asyncio.wait((asked, server.failure), return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
+    collections.close()
     await server.stop()
     return _explain(server.failure.result()) if server.failure.done() else 0
 
