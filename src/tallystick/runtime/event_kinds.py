@@ -169,6 +169,7 @@ _BROKER = {
             "offsets not sent": "All offsets together fit no frame of the original's; slaves of ours copy pages.",
             "files of a deleted topic stay": "They could not be deleted; it is tried again.",
             "commits not taken": "A slave keeps what was committed there: its master has no room, or refuses it now.",
+            "no locks left": "A client that consumes in order gets no queue; fewer are left for one that is no member.",
             "metadata not copied": "A slave could not, or may not, copy a table of its master now.",
             "store not closed in order": "The last save failed; the next start recovers.",
         },

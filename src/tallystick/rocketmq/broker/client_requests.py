@@ -26,12 +26,20 @@ from tallystick.rocketmq.wire.bodies import (
 )
 from tallystick.rocketmq.wire.operator_headers import RunningInfoHeader
 from tallystick.rocketmq.wire.remoting import Command, request
-from tallystick.rocketmq.wire.values import RETRY_PREFIX, ConsumerGroup, Heartbeat, RequestCode, ResponseCode
+from tallystick.rocketmq.wire.values import (
+    RETRY_PREFIX,
+    ConsumerGroup,
+    Heartbeat,
+    MessageQueue,
+    RequestCode,
+    ResponseCode,
+)
 
 SCAN_S = 10.0  # how often silent clients are looked for
 CALL_S = 10.0  # for a client to answer what an operator wants to know of it
 TELL_EACH_TURN = 500  # members of changed groups, that is some milliseconds
 MAX_BEAT_BYTES = 256 * 1024  # of a heartbeat: some thousand groups, read within a turn of the loop
+MAX_LOCK_BYTES = 512 * 1024  # of a request for locks: thousands of queues, read within a turn of the loop
 _BEAT_BYTES = 8  # that a byte of a heartbeat takes when it is a table
 _MEMBER_BYTES = 512  # that a group of an earlier heartbeat takes
 
@@ -42,6 +50,7 @@ class ClientRequests:
     def __init__(self, parts: Parts, questions: Questions) -> None:
         self._parts, self._clients, self._questions = parts, parts.clients, questions
         self._beats: dict[Link, int] = {}  # what is kept of each link's heartbeats, in bytes
+        self._said_full = False  # that no locks are left
         self._to_tell: dict[Link, dict[str, None]] = {}  # groups that changed, by member
         self._teller: asyncio.Handle | None = None
         self._scanner: asyncio.TimerHandle | None = None
@@ -205,9 +214,24 @@ class ClientRequests:
     # Locks
 
     def _lock(self, link: Link, command: Command) -> Command:
-        asked = dialect.read_as(bytes(command.body), LockRequest)
-        taken = self._parts.locks.lock(asked.group, asked.client_id, asked.queues, self._parts.clock.now())
+        """Of queues that are here; the original locks any."""
+        if len(command.body) > MAX_LOCK_BYTES:
+            remark = f"a request for locks has at most {MAX_LOCK_BYTES} bytes"
+            raise RemoteProtocolError(remark, bytes=len(command.body))
+        asked, locks = dialect.read_as(bytes(command.body), LockRequest), self._parts.locks
+        group = self._clients.consumers(asked.group)
+        is_member = group is not None and link in group.members
+        queues = [queue for queue in asked.queues if self._is_here(queue)]
+        taken = locks.lock(asked.group, asked.client_id, queues, self._parts.clock.now(), is_member=is_member)
+        is_full = len(taken) < len(queues) and not locks.has_room(is_member=is_member)
+        if is_full and not self._said_full:
+            self._parts.events.emit("no locks left", peer=link.peer, group=asked.group, is_member=is_member)
+        self._said_full = is_full or (self._said_full and not locks.has_room(is_member=False))
         return command.answer(ResponseCode.SUCCESS, body=dialect.write(LockAnswer(taken)))
+
+    def _is_here(self, queue: MessageQueue) -> bool:
+        config = self._parts.topics.get(queue.topic) if queue.broker == self._parts.identity.name else None
+        return config is not None and 0 <= queue.queue_id < max(config.read_queues, config.write_queues)
 
     def _unlock(self, link: Link, command: Command) -> Command:
         asked = dialect.read_as(bytes(command.body), LockRequest)

@@ -1,6 +1,7 @@
 """Which client of a group has which queue for itself, for consumption in order (``RebalanceLockManager``).
 
-A lock ends 60 s after its owner last asked for it.
+A lock ends 60 s after its owner last asked for it. All of them are bounded; who is no member of the group that it names
+gets none where a quarter is given: strangers take no member's place.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from tallystick.rocketmq.wire.values import MessageQueue
 LIVE_S = 60.0
 MAX_LOCKS = 100_000  # of all groups: no more are given until some end
 _PRUNE_ABOVE = 10_000  # locks, before the ended ones are looked for
+_PRUNE_S = 1.0  # between two looks for room
 
 
 @dataclass
@@ -26,17 +28,24 @@ class QueueLocks:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
-        self._count, self._prune_at = 0, _PRUNE_ABOVE
+        self._count, self._prune_at, self._pruned = 0, _PRUNE_ABOVE, 0.0
 
-    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now: float) -> list[MessageQueue]:
+    def has_room(self, *, is_member: bool = True) -> bool:
+        """Whether one more can be given."""
+        return self._count < (MAX_LOCKS if is_member else MAX_LOCKS // 4)
+
+    def lock(
+        self, group: str, client_id: str, queues: Iterable[MessageQueue], now: float, *, is_member: bool = True
+    ) -> list[MessageQueue]:
         """Take these queues, or keep them; those that the client has now."""
-        if self._count >= self._prune_at:
+        is_full = not self.has_room(is_member=is_member) and now - self._pruned >= _PRUNE_S
+        if is_full or self._count >= self._prune_at:
             self._prune(now)
         locks = self._groups.get(group, {})
         taken = []
         for queue in queues:
             held = locks.get(queue)
-            if held is None and self._count >= MAX_LOCKS:
+            if held is None and not self.has_room(is_member=is_member):
                 continue
             if held is None or held.client_id == client_id or not _lives(held, now):
                 self._count += held is None
@@ -62,13 +71,14 @@ class QueueLocks:
         return any(_lives(lock, now) for lock in self._groups.get(group, {}).values())
 
     def _prune(self, now: float) -> None:
+        self._pruned = now
         for group, locks in list(self._groups.items()):
             left = {queue: lock for queue, lock in locks.items() if _lives(lock, now)}
             self._groups[group] = left
             if not left:
                 del self._groups[group]
         self._count = sum(map(len, self._groups.values()))
-        self._prune_at = min(max(_PRUNE_ABOVE, 2 * self._count), MAX_LOCKS)
+        self._prune_at = max(_PRUNE_ABOVE, 2 * self._count)
 
 
 def _lives(lock: _Lock, now: float) -> bool:

@@ -11,7 +11,8 @@ import pytest
 
 from support.brokers import Bench, Peer, benched, pull_command
 from support.waiting import until
-from tallystick.rocketmq.broker import client_requests
+from tallystick.rocketmq.broker import client_requests, locks
+from tallystick.rocketmq.broker.client_requests import MAX_LOCK_BYTES
 from tallystick.rocketmq.broker.clients import EXPIRE_S
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import LockRequest
@@ -133,8 +134,35 @@ async def test_locks(tmp_path: Path) -> None:
         assert await _lock(peer, "b", 1) == [1]
 
 
-async def _lock(peer: Peer, client: str, *queues: int, code: int = RequestCode.LOCK_BATCH_MQ) -> list[int]:
-    asked = LockRequest(client, "G", [MessageQueue("T", "b0", number) for number in queues])
+async def test_only_queues_that_are_here_are_locked(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        assert await _lock(peer, "a", 0, 5, -1, 1 << 20) == [0, 5]
+        assert await _lock(peer, "a", 0, topic="Invented") == []
+        assert await _lock(peer, "a", 0, broker="another") == []
+        assert await _lock(peer, "b", 0) == []
+        assert (await peer.code(RequestCode.LOCK_BATCH_MQ, {}, b" " * (MAX_LOCK_BYTES + 1))).code == 1
+
+
+async def test_strangers_leave_room_for_the_locks_of_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "MAX_LOCKS", 8)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        stranger, member = await bench.peer(broker), await bench.peer(broker)
+        await beat(member, "c1")
+        assert await _lock(stranger, "s", *range(20), group="Invented") == [0, 1]
+        assert await _lock(stranger, "s", *range(20), group="Invented2") == []
+        assert await _lock(member, "c1", *range(4)) == [0, 1, 2, 3]
+        said = [event.fields for event in bench.told if event.kind == "no locks left"]
+        assert [(fields["group"], fields["is_member"]) for fields in said] == [("Invented", False)]
+
+
+async def _lock(
+    peer: Peer, client: str, *queues: int, code: int = RequestCode.LOCK_BATCH_MQ, group: str = "G",
+    topic: str = "BenchmarkTest", broker: str = "b0",
+) -> list[int]:  # fmt: skip
+    asked = LockRequest(client, group, [MessageQueue(topic, broker, number) for number in queues])
     answer = await peer.code(code, {}, dialect.write(asked))
     assert answer.code == 0
     return [queue["queueId"] for queue in dialect.read(answer.body)["lockOKMQSet"]] if answer.body else []

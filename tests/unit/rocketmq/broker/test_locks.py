@@ -60,5 +60,15 @@ def test_who_takes_no_queue_leaves_nothing_and_all_locks_are_bounded(monkeypatch
     assert held.lock("g", "a", queues, 0.0) == queues[:3]
     assert held.lock("g", "a", queues, LIVE_S) == queues[:3]  # kept, and no more given
     assert held.lock("h", "b", queues[:2], LIVE_S) == []
-    held._prune_at = 3
     assert held.lock("h", "b", queues[:2], 3 * LIVE_S) == queues[:2]  # those of the other group have ended
+
+
+def test_strangers_take_no_place_of_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "MAX_LOCKS", 8)
+    held = QueueLocks()
+    queues = [MessageQueue("T", "b0", number) for number in range(20)]
+    assert held.lock("invented", "s", queues, 0.0, is_member=False) == queues[:2]
+    assert not held.has_room(is_member=False) and held.has_room()
+    assert held.lock("g", "a", queues, 1.0) == queues[:6]
+    assert held.lock("invented", "s", queues, 1.0, is_member=False) == queues[:2], "kept"
+    assert held.lock("other", "s", queues, 2 * LIVE_S, is_member=False) == queues[:2], "the others have ended"
