@@ -89,6 +89,7 @@ _BOOKIE = {
             "order for a collection passed over": "An order to collect could not be read or carried out.",
             "ledgers not looked at": "The metadata could not be read: adds count as they do without a look.",
             "metadata was copied": "The metadata was put back or moved: when ledgers were created is learnt anew.",
+            "registration not removed": "The metadata did not answer a bookie that stops; it expires there.",
             "registration not changed": "The new mode of the bookie is not in the metadata yet; it is tried again.",
             "entry logs not rewritten": "For lack of space entry logs are not rewritten.",
             "wait of a large deletion not saved": "A restart of the bookie begins this wait anew.",

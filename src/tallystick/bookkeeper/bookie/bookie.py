@@ -36,7 +36,7 @@ from tallystick.bookkeeper.bookie.upkeep import Listing, Upkeep
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Registration
 from tallystick.bookkeeper.metadata.open import Connect, open_driver
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, Endpoint
-from tallystick.errors import DiskFull, MetadataConflict, StorageError, UsageError
+from tallystick.errors import DiskFull, MetadataConflict, MetadataError, StorageError, UsageError
 from tallystick.runtime.folders import make_folder
 from tallystick.runtime.health import HealthPages, serve_health
 from tallystick.runtime.network import Listener
@@ -258,12 +258,19 @@ class Bookie:
         if self.http_address is not None:
             info = BookieInfo((*info.endpoints, Endpoint("httpserver", *self.http_address, "http")))
         registration = await driver.register(self.id, info, read_only=self.guard.read_only, replace=True)
-        self._stack.push_async_callback(registration.close)
+        self._stack.push_async_callback(self._leave, registration)
         self._stack.push_async_callback(self._end_tasks)
         self._listing = Listing(registration, info, self.guard, self._outside.events)
         self._told(self.counts.deletions_waiting, self.counts.ledgers_ahead)
         self._begin(self._listing.follow())
         return registration
+
+    async def _leave(self, registration: Registration) -> None:
+        """A stop is in order though the metadata does not answer: what is left of the registration ends by itself."""
+        try:
+            await registration.close()
+        except MetadataError as error:
+            self._outside.events.emit("registration not removed", bookie=self.id, reason=str(error))
 
     async def _watch(self, registration: Registration) -> None:
         await registration.lost.wait()

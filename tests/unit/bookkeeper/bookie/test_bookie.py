@@ -18,7 +18,7 @@ from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.metadata.memory import MemoryDriver
 from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.bookkeeper.wire.values import BookieInfo
-from tallystick.errors import DiskFull, MetadataError, StorageError, UsageError
+from tallystick.errors import DiskFull, MetadataError, MetadataUncertain, StorageError, UsageError
 
 
 async def kill(bookie: Bookie) -> None:
@@ -70,6 +70,27 @@ async def test_a_restarted_bookie_replaces_its_own_stale_registration_at_once(ho
         found = (await driver.bookies()).find("b0")
         assert found is not None
         assert found.address == bookie.address
+
+
+async def test_a_stop_is_in_order_though_the_metadata_does_not_answer(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended as a failure: service managers started again what they were asked to stop."""
+    bookie = await home.start()
+    async with talking(bookie) as peer:
+        assert await peer.code(adds(1, range(1))) == Code.OK
+    registration = (await MemoryDriver(home.cluster)._cluster()).places["b0"].owner
+
+    async def unanswered() -> None:
+        monkeypatch.undo()  # later calls do nothing, as of any registration that was closed
+        raise MetadataUncertain("nobody knows", servers="h:2181")
+
+    monkeypatch.setattr(registration, "close", unanswered)
+    await bookie.stop()
+    told = [event.kind for event in home.events][-2:]
+    assert told == ["registration not removed", "bookie stopped"]
+    async with home.running() as bookie:
+        assert not bookie.storage.replayed.commits
 
 
 async def test_a_bookie_whose_id_another_registered_stops(home: Home) -> None:
