@@ -37,6 +37,7 @@ from tallystick.rocketmq.wire.values import (
 
 SCAN_S = 10.0  # how often silent clients are looked for
 CALL_S = 10.0  # for a client to answer what an operator wants to know of it
+MAX_ASKED_BYTES = 4096  # of the fields of such a question: they go on as they came
 TELL_EACH_TURN = 500  # members of changed groups, that is some milliseconds
 MAX_BEAT_BYTES = 256 * 1024  # of a heartbeat: some thousand groups, read within a turn of the loop
 MAX_LOCK_BYTES = 512 * 1024  # of a request for locks: thousands of queues, read within a turn of the loop
@@ -190,6 +191,9 @@ class ClientRequests:
 
     def _running_info(self, link: Link, command: Command) -> Command | Later:
         """The consumer is asked; its answer is the answer."""
+        size = sum(len(name) + len(value) for name, value in command.fields.items())
+        if size > MAX_ASKED_BYTES:
+            raise RemoteProtocolError(f"a question to a consumer has at most {MAX_ASKED_BYTES} bytes", bytes=size)
         header = RunningInfoHeader.of(command)
         group, client = header.consumer_group, header.client_id
         known = self._clients.consumers(group)
@@ -198,7 +202,7 @@ class ClientRequests:
         if found is None:
             return command.answer(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client}> not online")
         answer = command.answer(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group}> <{client}> gave no answer")
-        asked = request(command.code, dict(command.fields), command.body)
+        asked = request(command.code, dict(command.fields))
 
         def when(send: Callable[[], None], wanted: Callable[[], bool]) -> None:
             def done(told: Command | None) -> None:
@@ -206,8 +210,12 @@ class ClientRequests:
                     answer.code, answer.remark, answer.body = told.code, told.remark, told.body
                 send()
 
-            if wanted():
-                self._questions.ask(found, asked, CALL_S, done)
+            if wanted() and not self._questions.ask(found, asked, CALL_S, done):
+                answer.code, answer.remark = (
+                    ResponseCode.SYSTEM_BUSY,
+                    "too many questions to consumers wait",
+                )
+                send()
 
         return Later(answer, when)
 

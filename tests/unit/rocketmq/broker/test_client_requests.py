@@ -12,8 +12,9 @@ import pytest
 from support.brokers import Bench, Peer, benched, pull_command
 from support.waiting import until
 from tallystick.rocketmq.broker import client_requests, locks
-from tallystick.rocketmq.broker.client_requests import MAX_LOCK_BYTES
+from tallystick.rocketmq.broker.client_requests import MAX_ASKED_BYTES, MAX_LOCK_BYTES
 from tallystick.rocketmq.broker.clients import EXPIRE_S
+from tallystick.rocketmq.remoting.questions import MAX_OF_LINK
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import LockRequest
 from tallystick.rocketmq.wire.remoting import Command, encode, request
@@ -222,7 +223,7 @@ async def test_a_consumer_is_not_asked_how_it_runs_where_nobody_waits_for_that(t
         tool.send(request(RequestCode.GET_CONSUMER_RUNNING_INFO, fields, one_way=True))
         await tool.code(RequestCode.GET_BROKER_RUNTIME_INFO)
         await beat(consumer, "c1")
-        assert broker._questions._waiting == {}
+        assert broker._questions.waiting == 0
         assert RequestCode.GET_CONSUMER_RUNNING_INFO not in [each.code for each in consumer.pushed]
 
 
@@ -236,10 +237,27 @@ async def test_a_consumer_that_does_not_say_how_it_runs(tmp_path: Path, monkeypa
         assert (await tool.code(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)).code == 207
         monkeypatch.setattr(client_requests, "CALL_S", 60.0)
         opaque = tool.send(request(RequestCode.GET_CONSUMER_RUNNING_INFO, fields))
-        await until(lambda: len(broker._questions._waiting) == 1)
+        await until(lambda: broker._questions.waiting == 1)
         consumer.writer.close()
         assert (await tool.answer(opaque)).code == 207, "it went away"
-        assert broker._questions._waiting == {}
+        assert broker._questions.waiting == 0
+
+
+async def test_questions_to_a_consumer_are_bounded_in_number_and_size(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        consumer, tool = await bench.peer(broker), await bench.peer(broker)
+        await beat(consumer, "c1")
+        fields = {"consumerGroup": "G", "clientId": "c1"}
+        code = RequestCode.GET_CONSUMER_RUNNING_INFO
+        for _ in range(MAX_OF_LINK):
+            tool.send(request(code, fields, bytes(8192)))
+        busy = await tool.code(code, fields)
+        assert (busy.code, busy.remark) == (2, "too many questions to consumers wait")
+        assert (await tool.code(code, fields | {"jstackEnable": "x" * MAX_ASKED_BYTES})).code == 1
+        while len(asked := [each for each in consumer.pushed if each.code == code]) < MAX_OF_LINK:
+            await consumer._read()
+        assert [each.body for each in asked] == [b""] * MAX_OF_LINK
 
 
 async def test_members_are_told_of_many_groups_over_many_turns_and_once_of_each(
