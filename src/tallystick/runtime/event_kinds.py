@@ -220,7 +220,10 @@ _NAME_SERVER = {
     ),
     **_kinds(
         WARNING,
-        {"order configuration not sent to brokers": "It is larger than what a broker's registration may answer."},
+        {
+            "broker not registered": "It, or some of its topics, has no place here: all or its host have too many.",
+            "order configuration not sent to brokers": "It is larger than what a broker's registration may answer.",
+        },
     ),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from tallystick.rocketmq.nameserver.routes import Routes
@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
 
 class _Collector:
-    def __init__(self, routes: Routes, server: RemotingServer, requests: dict[int, int]) -> None:
-        self._routes, self._server, self._requests = routes, server, requests
+    def __init__(
+        self, routes: Routes, server: RemotingServer, requests: dict[int, int], refused: Callable[[], int]
+    ) -> None:
+        self._routes, self._server, self._requests, self._refused = routes, server, requests, refused
 
     def collect(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -33,6 +35,9 @@ class _Collector:
         for code in sorted(self._requests):
             requests.add_metric([str(code)], self._requests[code])
         yield requests
+        yield CounterMetricFamily(
+            "nameserver_registrations_refused_total", "Brokers or topics there was no room for", self._refused()
+        )
         yield CounterMetricFamily("nameserver_malformed_total", "Connections closed for garbage", server.malformed)
         yield CounterMetricFamily(
             "nameserver_connections_dropped_total",
@@ -41,11 +46,14 @@ class _Collector:
         )
 
 
-def registry(routes: Routes, server: RemotingServer, requests: dict[int, int]) -> CollectorRegistry:
-    """Everything a scrape shows, the process included; ``requests`` by code, 0 for unknown ones."""
+def registry(
+    routes: Routes, server: RemotingServer, requests: dict[int, int], refused: Callable[[], int]
+) -> CollectorRegistry:
+    """Everything a scrape shows, the process included; ``requests`` by code, 0 for unknown ones; ``refused``
+    registrations."""
     from prometheus_client import CollectorRegistry, ProcessCollector
 
     found = CollectorRegistry()
-    found.register(_Collector(routes, server, requests))
+    found.register(_Collector(routes, server, requests, refused))
     ProcessCollector(registry=found)
     return found

@@ -33,6 +33,7 @@ from tallystick.rocketmq.wire.values import (
 from tallystick.runtime import keyfile
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
+from tallystick.runtime.once import Once
 
 CHANGEABLE = frozenset(
     (
@@ -63,6 +64,8 @@ class NameRequests:
         self._routes, self._config, self._settings = routes, config, settings
         self._clock, self._events = clock, events
         self._started = clock.now()
+        self._told_refused = Once()  # brokers for which there was no room
+        self.refused = 0  # registrations for which there was no room
         self._left_out = False  # the order configuration, of the last registration's answer
         self._answers: dict[int, Callable[[Hashable, Command], Command]] = {
             RequestCode.REGISTER_BROKER: self._register,
@@ -144,12 +147,25 @@ class NameRequests:
         is_new = self._routes.data_version(announced.cluster, announced.address) is None
         registered = self._routes.register(announced, link, self._clock.now())
         if registered is None:
-            return command.answer(FAILED, "register broker failed")
+            remark = "register broker failed"
+            if is_new and self._routes.is_full(link):
+                remark = self._refused(announced, f"{remark}: too many brokers are registered, or from one host")
+            return command.answer(FAILED, remark)
         if is_new:
             self._events.emit("broker registered", broker=announced.name, id=announced.broker_id, at=announced.address)
+        if registered.left_out:
+            remark = f"{registered.left_out} topics are left out: too many are registered, or from one host"
+            return command.answer(FAILED, self._refused(announced, remark))
         fields = headers.RegisterBrokerAnswer(registered.ha_address, registered.master_address).to_fields()
         ordered = self._order_topics() if self._settings.return_order_topics else b""
         return command.answer(OK, None, fields, ordered)
+
+    def _refused(self, announced: Announcement, reason: str) -> str:
+        """Its remark. A broker says it and tries again; here it is said once for each broker."""
+        self.refused += 1
+        if self._told_refused.is_new((announced.cluster, announced.name, announced.address)):
+            self._events.emit("broker not registered", broker=announced.name, at=announced.address, reason=reason)
+        return reason
 
     def _order_topics(self) -> bytes:
         """Left out where it has more than a registration's answer may carry: brokers need its header more."""

@@ -9,13 +9,15 @@ A core: connections are opaque keys, time is an argument. The order of steps in 
 4. only the master, or the slave with the lowest id of a set that knows acting masters, says what the topics are.
 
 Strangers can register whatever they like: brokers, topics and the length of names are bounded, a broker that goes costs
-what it had, and ``held_bytes`` says what is kept for who came over one connection.
+what it had, and ``held_bytes`` says what is kept for who came over one connection. One host has at most a quarter of
+all brokers and routes; whose topics are not all taken in is told how many.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -32,9 +34,11 @@ from tallystick.rocketmq.wire.values import (
 
 READ, WRITE = int(Perm.READ), int(Perm.WRITE)
 MAX_BROKERS = 10_000  # that are registered at once
+MAX_HOST_BROKERS = MAX_BROKERS // 4  # over connections from one host
 MAX_LINK_BROKERS = 100  # over one connection: a process hosts a few
 MAX_NAME_CHARS = 512  # of a cluster, broker, address or topic: brokers have at most half of it
 MAX_ROUTES = 1_000_000  # topics of broker sets: more topics than that are not taken in
+MAX_HOST_ROUTES = MAX_ROUTES // 4  # that came from one host
 SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"  # topics by which brokers find each other: shown as they are
 
 
@@ -55,10 +59,11 @@ class Announcement:
 
 @dataclass(frozen=True)
 class Registered:
-    """The answer: for a slave, where its master is, if there is one."""
+    """The answer: for a slave, where its master is, if there is one; ``left_out`` topics were not taken in."""
 
     master_address: str | None = None
     ha_address: str | None = None
+    left_out: int = 0
 
 
 @dataclass
@@ -70,10 +75,14 @@ class _Live:
 
 @dataclass
 class _BrokerSet:
-    """The brokers of one name: a master and its slaves, and the topics of which it has queues."""
+    """The brokers of one name: a master and its slaves, and the topics of which it has queues.
+
+    ``host`` is where they were registered from last.
+    """
 
     cluster: str
     name: str
+    host: str
     addresses: dict[int, str]
     acting_master: bool
     topics: dict[str, None] = field(default_factory=dict)
@@ -86,7 +95,15 @@ class _BrokerSet:
 class Routes:
     """See the module."""
 
-    def __init__(self, *, delete_missing_topics: bool = False, acting_masters: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        delete_missing_topics: bool = False,
+        acting_masters: bool = False,
+        host_of: Callable[[Hashable], str] = str,
+    ) -> None:
+        """``host_of`` says from which host a connection comes."""
+        self._host_of = host_of
         self._delete_missing, self._acting_masters = delete_missing_topics, acting_masters
         self._topics: dict[str, dict[str, QueueRoute]] = {}  # by topic and broker name
         self._sets: dict[str, _BrokerSet] = {}
@@ -94,6 +111,8 @@ class Routes:
         self._live: dict[tuple[str, str], _Live] = {}  # by cluster and address
         self._links: dict[Hashable, dict[tuple[str, str], None]] = {}  # who came over which connection
         self._route_count = 0
+        self._host_routes: Counter[str] = Counter()
+        self._host_brokers: Counter[str] = Counter()
 
     # Brokers come
 
@@ -106,10 +125,9 @@ class Routes:
         live = self._live.get(key)
         if live is not None and live.announced.name != announced.name:
             self.unregister(announced.cluster, live.announced.name, announced.address)
-        full = len(self._live) >= MAX_BROKERS or len(self._links.get(link, ())) >= MAX_LINK_BROKERS
-        if full and key not in self._live:
+        if key not in self._live and self.is_full(link):
             return None
-        brokers = self._set_of(announced)
+        brokers = self._set_of(announced, self._host_of(link))
         brokers.acting_master = bool(announced.acting_master)
         for broker_id, address in tuple(brokers.addresses.items()):
             if address == announced.address and broker_id != announced.broker_id:
@@ -123,20 +141,29 @@ class Routes:
                 self._drop_set(brokers)
             return None
         brokers.addresses[announced.broker_id] = announced.address
-        self._take_topics(brokers, announced, not known)
+        left_out = self._take_topics(brokers, announced, self._host_of(link), not known)
         self._forget(key)
         self._live[key] = _Live(replace(announced, topics={}), link, now)
         self._links.setdefault(link, {})[key] = None
+        self._host_brokers[self._host_of(link)] += 1
         master = self._live.get((announced.cluster, brokers.addresses.get(MASTER_ID, "")))
         if announced.broker_id == MASTER_ID or master is None:
-            return Registered()
-        return Registered(master.announced.address, master.announced.ha_address)
+            return Registered(left_out=left_out)
+        return Registered(master.announced.address, master.announced.ha_address, left_out)
 
-    def _set_of(self, announced: Announcement) -> _BrokerSet:
+    def is_full(self, link: Hashable) -> bool:
+        """Whether there are too many brokers for one more over this connection."""
+        return (
+            len(self._live) >= MAX_BROKERS
+            or self._host_brokers[self._host_of(link)] >= MAX_HOST_BROKERS
+            or len(self._links.get(link, ())) >= MAX_LINK_BROKERS
+        )
+
+    def _set_of(self, announced: Announcement, host: str) -> _BrokerSet:
         """Its broker set, which is in the cluster that its last registration named."""
         brokers = self._sets.get(announced.name)
         if brokers is None:
-            brokers = self._sets[announced.name] = _BrokerSet(announced.cluster, announced.name, {}, False)
+            brokers = self._sets[announced.name] = _BrokerSet(announced.cluster, announced.name, host, {}, False)
         elif brokers.cluster != announced.cluster:
             self._leave_cluster(brokers)
             brokers.cluster = announced.cluster
@@ -156,6 +183,7 @@ class Routes:
             del keys[key]
             if not keys:
                 del self._links[live.link]
+            _subtract(self._host_brokers, self._host_of(live.link), 1)
 
     def _outranked(self, brokers: _BrokerSet, announced: Announcement) -> bool:
         holder = brokers.addresses.get(announced.broker_id)
@@ -164,12 +192,14 @@ class Routes:
         live = self._live.get((announced.cluster, holder))
         return live is not None and live.announced.version.state_version > announced.version.state_version
 
-    def _take_topics(self, brokers: _BrokerSet, announced: Announcement, first: bool) -> None:
+    def _take_topics(self, brokers: _BrokerSet, announced: Announcement, host: str, first: bool) -> int:
+        """How many of them there was no room for."""
         is_master = announced.broker_id == MASTER_ID
         is_prime_slave = announced.acting_master is not None and announced.broker_id == min(brokers.addresses)
         if not is_master and not is_prime_slave:
-            return
-        name = announced.name
+            return 0
+        self._moved(brokers, host)
+        name, left_out = announced.name, 0
         if self._delete_missing:
             for topic in [topic for topic in brokers.topics if topic not in announced.topics]:
                 self._drop(topic, brokers)
@@ -178,15 +208,25 @@ class Routes:
         for topic, config in announced.topics.items():
             queues = self._topics.get(topic, {})
             if name not in queues:
-                if self._route_count >= MAX_ROUTES:
+                if self._route_count >= MAX_ROUTES or self._host_routes[host] >= MAX_HOST_ROUTES:
+                    left_out += 1
                     continue
                 self._route_count += 1
+                self._host_routes[host] += 1
                 brokers.topics[topic] = None
                 brokers.topic_bytes += sys.getsizeof(topic)
                 self._topics[topic] = queues
             if changed or name not in queues:
                 perm = config.perm & allowed
                 queues[name] = QueueRoute(name, config.read_queues, config.write_queues, perm, config.sys_flag)
+        return left_out
+
+    def _moved(self, brokers: _BrokerSet, host: str) -> None:
+        """What its topics are is said from this host now: they count there, also where they are more than may be."""
+        if brokers.host != host and brokers.topics:
+            _subtract(self._host_routes, brokers.host, len(brokers.topics))
+            self._host_routes[host] += len(brokers.topics)
+        brokers.host = host
 
     def heartbeat(self, cluster: str, address: str, now: float) -> None:
         live = self._live.get((cluster, address))
@@ -249,6 +289,7 @@ class Routes:
         queues = self._topics[topic]
         del queues[brokers.name]
         self._route_count -= 1
+        _subtract(self._host_routes, brokers.host, 1)
         if not queues:
             del self._topics[topic]
 
@@ -307,3 +348,9 @@ class Routes:
             return list(self._topics)
         names = self._clusters.get(cluster, {})
         return [topic for topic, queues in self._topics.items() if not names.keys().isdisjoint(queues)]
+
+
+def _subtract(counts: Counter[str], host: str, count: int) -> None:
+    counts[host] -= count
+    if not counts[host]:
+        del counts[host]

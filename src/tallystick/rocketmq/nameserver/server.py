@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.rocketmq.nameserver.metrics import registry
@@ -37,6 +38,7 @@ class NameServer:
         self.routes = Routes(
             delete_missing_topics=settings.delete_topic_with_registration,
             acting_masters=settings.support_acting_master,
+            host_of=_host_of,
         )
         self._settings, self._network, self._clock, self._events = settings, network, clock, events
         config = KvConfig(disk, settings.kv_config_path)
@@ -56,7 +58,9 @@ class NameServer:
         self._backlog = Backlog(self._clock, self._serve)
         address = await self._server.start(settings.bind_host, settings.port)
         if settings.http_enabled:
-            pages = HealthPages(registry(self.routes, self._server, self._counts), self._state)
+            pages = HealthPages(
+                registry(self.routes, self._server, self._counts, lambda: self._requests.refused), self._state
+            )
             try:
                 self._http = await serve_health(self._network, settings.http_host, settings.http_port, pages)
             except OSError:
@@ -126,3 +130,7 @@ class NameServer:
                 at=announced.address,
                 reason=reason,
             )
+
+
+def _host_of(link: Hashable) -> str:
+    return link.peer.rpartition(":")[0] if isinstance(link, Link) else str(link)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.announcing import announcement
+from tallystick.rocketmq.nameserver import routes as routes_module
 from tallystick.rocketmq.nameserver.kv import MAX_BYTES, ORDER_TOPICS, KvConfig
 from tallystick.rocketmq.nameserver.requests import NameRequests
 from tallystick.rocketmq.nameserver.routes import MAX_NAME_CHARS, Routes
@@ -231,3 +232,22 @@ def test_a_list_that_grows_too_long_when_it_is_written_is_refused() -> None:
     routes.register(announcement(0, [f"{number:06}" + "\x01" * 500 for number in range(6_000)]), "topics", 0)
     requests = NameRequests(routes, KvConfig(OsDisk(), ""), NameServerSettings(), SystemClock(), Events())
     assert ask(requests, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).code == 1
+
+
+@pytest.mark.parametrize(
+    ("bound", "said"), [("MAX_ROUTES", "1 topics are left out"), ("MAX_BROKERS", "register broker failed: too many")]
+)
+def test_a_registration_without_room_is_refused_aloud(bound: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes_module, bound, 1)
+    seen: list[Event] = []
+    routes = Routes()
+    if bound == "MAX_BROKERS":
+        routes.register(announcement(0), "another", 0)
+    requests = NameRequests(routes, KvConfig(OsDisk(), ""), NameServerSettings(), SystemClock(), Events(seen.append))
+    for _ in range(2):
+        answer = requests.answer("link", registration(False))
+        assert (answer.code, (answer.remark or "").startswith(said)) == (1, True), answer.remark
+    assert requests.refused == 2
+    (told,) = [event for event in seen if event.kind == "broker not registered"]
+    assert (told.fields["broker"], told.fields["at"]) == ("n", "n:1")
+    assert (routes.route("N1") is not None) == (bound == "MAX_ROUTES"), "what fits is taken"

@@ -232,3 +232,53 @@ def test_a_broker_that_changes_its_name_leaves_no_set_behind() -> None:
     assert list(routes.broker_sets()) == ["b2"]
     routes.closed("link")
     assert not routes.broker_sets() and not routes.topics() and not routes.clusters()
+
+
+def host_of(link: object) -> str:
+    return str(link).partition(":")[0]
+
+
+def test_no_host_takes_the_routes_of_all_and_who_gets_less_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger's routes left an honest broker none: it was answered that it is registered."""
+    monkeypatch.setattr(routes_module, "MAX_HOST_ROUTES", 3)
+    routes = Routes(host_of=host_of)
+    stranger = routes.register(announcement(0, ["X1", "X2"], name="x"), "there:1", 0)
+    assert stranger == Registered()
+    stranger = routes.register(announcement(0, ["X3", "X4", "X5"], name="y"), "there:2", 0)
+    assert stranger == Registered(left_out=2)
+    assert routes.register(announcement(0, ["T1", "T2", "T3"]), "here:1", 0) == Registered()
+    assert routes.topics() == ["X1", "X2", "X3", "T1", "T2", "T3"]
+    routes.delete_topic("X1")
+    assert routes.register(announcement(0, ["X3", "X4", "X5"], name="y"), "there:2", 1) == Registered(left_out=1)
+    routes.closed("there:1")
+    routes.closed("there:2")
+    assert routes.register(announcement(0, ["X1", "X2", "X3"], name="z"), "there:3", 2) == Registered()
+    routes.closed("there:3")
+    routes.closed("here:1")
+    assert (dict(routes._host_routes), dict(routes._host_brokers), routes._route_count) == ({}, {}, 0)
+
+
+def test_routes_count_for_the_host_whose_broker_says_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes_module, "MAX_HOST_ROUTES", 2)
+    routes = Routes(host_of=host_of)
+    routes.register(announcement(0), "one:1", 0)
+    routes.register(announcement(1), "two:1", 0)
+    assert dict(routes._host_routes) == {"one": 2}, "a slave says nothing of topics"
+    routes.closed("one:1")
+    routes.register(announcement(0, address="new:10911"), "three:1", 1)
+    assert dict(routes._host_routes) == {"three": 2}
+    assert routes.register(announcement(0, name="other"), "one:2", 1) == Registered()
+    routes.register(announcement(0, address="new:10911"), "one:3", 1)
+    assert dict(routes._host_routes) == {"one": 4}, "what is known stays where its broker moves to"
+
+
+def test_no_host_takes_the_places_of_all_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes_module, "MAX_HOST_BROKERS", 2)
+    routes = Routes(host_of=host_of)
+    for number in range(2):
+        assert routes.register(announcement(0, name=f"x{number}"), f"there:{number}", 0) is not None
+    assert routes.is_full("there:2") and routes.register(announcement(0, name="x2"), "there:2", 0) is None
+    assert routes.register(announcement(0, name="x1"), "there:3", 0) is not None, "it is known"
+    assert routes.register(announcement(0), "here:1", 0) is not None
+    routes.closed("there:0")
+    assert routes.register(announcement(0, name="x2"), "there:2", 0) is not None
