@@ -4,39 +4,93 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from tallystick.runtime.network import Listener, Network
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
+    from prometheus_client import CollectorRegistry, Metric
 
 MAX_VISITS = 64  # connections at once: more are closed, so that a crowd here takes no handles from the service
+KEEP_S = 1.0  # so long metrics are good enough for the next who asks
+SLICE_S = 0.005  # of a turn of the loop, for metrics
+PIECE_SAMPLES = 100
 _MAX_HEAD_BYTES = 8192
 _HEAD_WAIT_S = 5.0
+_TAKE_WAIT_S = 5.0
 _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 Page = tuple[int, str, bytes]  # status, content type, body
 
 
 class HealthPages:
-    """What the pages say. ``state`` has the key ``healthy``, and whatever else an operator wants to see."""
+    """What the pages say. ``state`` has the key ``healthy``, and whatever else an operator wants to see.
+
+    Metrics are made for some milliseconds of each turn of the loop, for all who ask within a second together.
+    """
 
     def __init__(self, registry: CollectorRegistry, state: Callable[[], dict[str, object]]) -> None:
         self._registry, self._state = registry, state
+        self._metrics, self._made_at = b"", -KEEP_S
+        self._making: asyncio.Task[None] | None = None
 
-    def page(self, method: str, path: str) -> Page:
+    async def page(self, method: str, path: str) -> Page:
         if path not in ("/metrics", "/health"):
             return 404, "text/plain", b"/metrics and /health\n"
         if method not in ("GET", "HEAD"):
             return 405, "text/plain", b"GET only\n"
         if path == "/metrics":
-            from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+            from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-            return 200, CONTENT_TYPE_LATEST, generate_latest(self._registry)
+            return 200, CONTENT_TYPE_LATEST, await self._recent_metrics()
         state = self._state()
         return (200 if state["healthy"] else 503), "application/json", json.dumps(state).encode() + b"\n"
+
+    async def _recent_metrics(self) -> bytes:
+        loop = asyncio.get_running_loop()
+        if self._making is None and loop.time() >= self._made_at + KEEP_S:
+            self._making = loop.create_task(self._make())
+        if self._making is not None:
+            await asyncio.shield(self._making)  # others wait for it too
+        return self._metrics
+
+    async def _make(self) -> None:
+        loop = asyncio.get_running_loop()
+        pieces: list[bytes] = []
+        try:
+            ends_at = loop.time() + SLICE_S
+            for piece in _pieces(self._registry):
+                pieces.append(piece)
+                if loop.time() >= ends_at:
+                    await asyncio.sleep(0)
+                    ends_at = loop.time() + SLICE_S
+            self._metrics, self._made_at = b"".join(pieces), loop.time()
+        finally:
+            self._making = None
+
+
+def _pieces(registry: CollectorRegistry) -> Iterator[bytes]:
+    """The text of the metrics, each piece made in a millisecond or so."""
+    from prometheus_client.core import Metric
+    from prometheus_client.exposition import generate_latest
+
+    for family in registry.collect():
+        for start in range(0, max(1, len(family.samples)), PIECE_SAMPLES):
+            part = Metric(family.name, family.documentation, family.type, family.unit)
+            part.samples = family.samples[start : start + PIECE_SAMPLES]
+            text = generate_latest(_Families([part]))
+            yield text if not start else b"".join(text.splitlines(keepends=True)[2:])  # HELP and TYPE are there once
+
+
+class _Families:
+    """As much of a registry as a text is made of."""
+
+    def __init__(self, families: Sequence[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Sequence[Metric]:
+        return self._families
 
 
 class _Visit(asyncio.Protocol):
@@ -44,6 +98,7 @@ class _Visit(asyncio.Protocol):
 
     def __init__(self, pages: HealthPages, visits: set[_Visit]) -> None:
         self._pages, self._visits, self._head = pages, visits, b""
+        self._answering: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -55,19 +110,27 @@ class _Visit(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._timer.cancel()
         self._visits.discard(self)
+        if self._answering is not None:
+            self._answering.cancel()
 
     def data_received(self, data: bytes) -> None:
-        if self._transport.is_closing():
+        if self._transport.is_closing() or self._answering is not None:
             return
         self._head += data
         if len(self._head) > _MAX_HEAD_BYTES:
             self._transport.abort()
         elif b"\r\n\r\n" in self._head:
-            self._answer()
+            self._answering = asyncio.get_running_loop().create_task(self._answer())
 
-    def _answer(self) -> None:
+    async def _answer(self) -> None:
         method, _, rest = self._head.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
-        status, kind, body = self._pages.page(method, rest.partition(" ")[0].partition("?")[0])
+        self._timer.cancel()
+        try:
+            status, kind, body = await self._pages.page(method, rest.partition(" ")[0].partition("?")[0])
+        except Exception:
+            self._transport.abort()
+            raise
+        self._timer = asyncio.get_running_loop().call_later(_TAKE_WAIT_S, self._transport.abort)
         head = f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
         self._transport.write(head.encode() + b"Connection: close\r\n\r\n" + (b"" if method == "HEAD" else body))
         self._transport.close()

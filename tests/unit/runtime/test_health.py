@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import generate_latest
 
 from support.bookies import Home, adds, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
-from tallystick.runtime.health import MAX_VISITS, HealthPages, serve_health
+from tallystick.runtime import health
+from tallystick.runtime.health import MAX_VISITS, PIECE_SAMPLES, HealthPages, serve_health
 from tallystick.runtime.network import TcpNetwork
 
 
@@ -104,4 +108,60 @@ async def test_a_crowd_at_the_port_is_turned_away_and_the_pages_are_there_again_
             writer.close()
 
     await until(answered)
+    await listener.close()
+
+
+class Many:
+    """A collector with a family of many series; it counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def collect(self) -> Iterator[Metric]:
+        self.asked += 1
+        many = GaugeMetricFamily("many", "Of these there are many", labels=["number"])
+        for number in range(2 * PIECE_SAMPLES + 1):
+            many.add_metric([str(number)], number)
+        yield many
+        total = CounterMetricFamily("some", "A counter")
+        total.add_metric([], 7)
+        yield total
+
+
+async def test_metrics_are_made_in_pieces_once_for_all_who_ask_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """60 scrapes at once were a turn of the loop of 3.8 s."""
+    monkeypatch.setattr(health, "SLICE_S", 0.0)
+    registry, many = CollectorRegistry(), Many()
+    registry.register(many)
+    whole, before = generate_latest(registry), many.asked
+    pages = HealthPages(registry, lambda: {"healthy": True})
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counter = asyncio.create_task(count())
+    gone = asyncio.create_task(pages.page("GET", "/metrics"))
+    visits = [asyncio.create_task(pages.page("GET", "/metrics")) for _ in range(20)]
+    await asyncio.sleep(0)
+    gone.cancel()  # the others get theirs all the same
+    made = await asyncio.gather(*visits)
+    assert turns >= 4
+    assert {body for _, _, body in made} == {whole}
+    assert (await pages.page("GET", "/metrics"))[2] == whole and many.asked == before + 1
+    monkeypatch.setattr(health, "KEEP_S", 0.0)
+    assert (await pages.page("GET", "/metrics"))[2] == whole and many.asked == before + 2
+    counter.cancel()
+
+
+async def test_a_visit_that_asks_twice_is_answered_once() -> None:
+    pages = HealthPages(CollectorRegistry(), lambda: {"healthy": True})
+    listener = await serve_health(TcpNetwork(), "127.0.0.1", 0, pages)
+    reader, writer = await asyncio.open_connection(*listener.address)
+    writer.write(b"GET /health HTTP/1.1\r\n\r\n" * 3)
+    assert (await asyncio.wait_for(reader.read(), 10)).count(b"200 OK") == 1
+    writer.close()
     await listener.close()

@@ -1,7 +1,8 @@
 """The broker's metrics under the names and labels of the original, for the dashboards that were made for it.
 
 Source: ``BrokerMetricsConstant``, ``DefaultStoreMetricsConstant``. Numbers by topic or group are given for the first
-``MAX_SERIES`` of them, in the order of their names: a scrape is answered on the loop. What this broker does not have,
+``MAX_SERIES`` of them, in the order of their names, and lags for as many as have ``MAX_LAG_QUEUES`` queues together: a
+scrape is answered on the loop. What this broker does not have,
 such as the queues between threads of the original, has no metric here.
 """
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 MAX_SERIES = 1000
+MAX_LAG_QUEUES = 10_000
 _NODE = ["cluster", "node_type", "node_id"]
 _STORAGE = [*_NODE, "storage_type", "storage_medium"]
 _LAG = [*_NODE, "consumer_group", "topic", "is_retry", "is_system"]
@@ -95,7 +97,11 @@ class DashboardCollector:
         parts, now_ms = self._parts, self._parts.clock.wall_ms()
         behind, ages = list[Series](), list[Series]()
         left = MAX_SERIES  # messages looked at for their age
+        left_queues = MAX_LAG_QUEUES
         for key, offsets in _first(parts.offsets.committed.items()):
+            left_queues -= len(offsets)
+            if left_queues < 0:
+                break
             topic, _, group = key.partition("@")
             values = [*self._node, group, topic, _text(topic.startswith(RETRY_PREFIX)), self._is_system(topic)]
             lag, oldest_ms = 0, now_ms

@@ -63,3 +63,18 @@ def test_the_number_of_series_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     shown = page(desk)
     assert sum(line.startswith("rocketmq_messages_in_total{") for line in shown) == 3
     assert sum(line.startswith("rocketmq_consumer_lag_messages{") for line in shown) == 3
+
+
+def test_the_number_of_queues_looked_at_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand groups in a topic of a thousand queues were half a second of the loop at each scrape."""
+    monkeypatch.setattr(dashboard_metrics, "MAX_LAG_QUEUES", 25)
+    desk = Desk()
+    for number in range(5):
+        for queue_id in range(10):
+            desk.tables.offsets.commit("T", f"G{number}", queue_id, 0)
+    looked, ranges = list[int](), desk.parts.store.queue_range
+    monkeypatch.setattr(
+        desk.parts.store, "queue_range", lambda topic, queue: looked.append(queue) or ranges(topic, queue)
+    )
+    shown = page(desk)
+    assert sum(line.startswith("rocketmq_consumer_lag_messages{") for line in shown) == 2 and len(looked) == 20
