@@ -70,6 +70,7 @@ _BOOKIE = {
         {
             "cookie written": "A new bookie has joined the cluster.",
             "journal replayed": "The bookie was not stopped in order; its journal was read again.",
+            "metadata reached again": "The bookie has a connection to the metadata again.",
             "bookie stopped": "The bookie was stopped in order.",
             "bookie takes writes again": "The disk has room again.",
             "ledgers deleted": "The metadata has these ledgers no more: their entries were given up.",
@@ -89,6 +90,7 @@ _BOOKIE = {
             "order for a collection passed over": "An order to collect could not be read or carried out.",
             "ledgers not looked at": "The metadata could not be read: adds count as they do without a look.",
             "metadata was copied": "The metadata was put back or moved: when ledgers were created is learnt anew.",
+            "metadata not reached": "The bookie has no connection to the metadata; it may expire there.",
             "registration not removed": "The metadata did not answer a bookie that stops; it expires there.",
             "registration not changed": "The new mode of the bookie is not in the metadata yet; it is tried again.",
             "entry logs not rewritten": "For lack of space entry logs are not rewritten.",

@@ -234,6 +234,10 @@ class _RemoteRegistration:
         self._call, self._leave, self._inner = call, leave, inner
         self.lost, self.failure = inner.lost, inner.failure
 
+    @property
+    def is_reached(self) -> bool:
+        return self._inner.is_reached
+
     async def set_read_only(self, read_only: bool) -> None:
         await self._call(lambda: self._inner.set_read_only(read_only), changes=True)
 

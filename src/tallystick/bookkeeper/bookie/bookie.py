@@ -74,6 +74,7 @@ class Bookie:
         self._stack = AsyncExitStack()  # what to undo, newest first
         self._tasks: list[asyncio.Task[None]] = []
         self._listing: Listing | None = None
+        self._metadata_reached = True  # at the last look
         self._clean = False  # its storage was closed with a checkpoint
         self.counts = Counts()
         self.guard = DiskGuard(settings.disk_usage_threshold, settings.high_priority_spare_bytes)
@@ -113,7 +114,7 @@ class Bookie:
         registration = await self._register(self.driver)
         self._begin(self.upkeep.checkpoints())
         self._begin(collection.runs(settings.gc_wait_s))
-        self._begin(self.upkeep.disks(outside.disk, self._folders))
+        self._begin(self.upkeep.disks(outside.disk, self._folders, lambda: self._check_metadata(registration)))
         self._begin(self._watch(registration))
 
     def _lock_folders(self) -> None:
@@ -206,6 +207,7 @@ class Bookie:
             self.counts,
             lambda: self.storage.stats(),
             lambda: not self.guard.read_only,
+            lambda: self._metadata_reached,
             lambda: self.committer.staged_bytes,
             lambda: dict(zip(self._folders, self.guard.usages, strict=True)),
         )
@@ -251,7 +253,10 @@ class Bookie:
         )  # fmt: skip
 
     def _state(self) -> dict[str, object]:
-        return {"healthy": not self.failure.done(), "bookie": self.id, "read_only": self.guard.read_only}
+        return {
+            "healthy": not self.failure.done(), "bookie": self.id, "read_only": self.guard.read_only,
+            "metadata_reached": self._metadata_reached,
+        }  # fmt: skip
 
     async def _register(self, driver: MetadataDriver) -> Registration:
         info = BookieInfo.at(self._addresses.advertised_host, self.address[1])
@@ -264,6 +269,17 @@ class Bookie:
         self._told(self.counts.deletions_waiting, self.counts.ledgers_ahead)
         self._begin(self._listing.follow())
         return registration
+
+    def _check_metadata(self, registration: Registration) -> None:
+        """Clients learn first that nobody lists a bookie: who runs it is told at the next look."""
+        before, self._metadata_reached = self._metadata_reached, registration.is_reached
+        if self._metadata_reached and not before:
+            self._outside.events.emit("metadata reached again", bookie=self.id)
+        elif before and not self._metadata_reached:
+            self._outside.events.emit(
+                "metadata not reached", bookie=self.id,
+                reason="what is stored here is served; new ledgers come here until the registration expires",
+            )  # fmt: skip
 
     async def _leave(self, registration: Registration) -> None:
         """A stop is in order though the metadata does not answer: what is left of the registration ends by itself."""

@@ -66,6 +66,7 @@ class View:
     counts: Counts
     storage: Callable[[], StorageStats]
     writable: Callable[[], bool]
+    metadata_reached: Callable[[], bool]
     staged_bytes: Callable[[], int]
     disks: Callable[[], Mapping[str, Usage]]  # by folder
 
@@ -136,6 +137,7 @@ def _storage(view: View) -> Iterator[Metric]:
     stats, writable = view.storage(), view.writable()
     for name, text, value in (
         ("bookie_SERVER_STATUS", "1: takes writes, 0: read-only", int(writable)),
+        ("bookie_metadata_reached", "1: connected to the metadata service", int(view.metadata_reached())),
         ("bookie_ledger_writable_dirs", "Ledger folders that take writes", int(writable)),
         ("bookie_ledgers_count", "Ledgers stored", stats.ledgers),
         ("bookie_entries_count", "Entries stored", stats.entries),

@@ -131,9 +131,11 @@ class Upkeep:
             await self._write(plan)
         self._counts.ledgers_deleted += len(plan.deleted)
 
-    async def disks(self, disk: Disk, folders: Sequence[str]) -> None:
+    async def disks(self, disk: Disk, folders: Sequence[str], checked: Callable[[], None]) -> None:
+        """``checked`` is called with each look."""
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
+            checked()
             if self._guard.measured([disk.usage(folder) for folder in folders]):
                 self._moded()
 

@@ -70,6 +70,11 @@ class Registration(Protocol):
     lost: asyncio.Event  # set when the service forgot us: another may hold the id; stop serving
     failure: Exception | None  # why it is lost, if not because another holds the id
 
+    @property
+    def is_reached(self) -> bool:
+        """Whether there is a connection to the service now. Without one the registration may expire unnoticed."""
+        ...
+
     async def set_read_only(self, read_only: bool) -> None:
         """Move between the lists; the new place is taken before the old one is left."""
         ...

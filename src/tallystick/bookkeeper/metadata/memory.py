@@ -254,6 +254,10 @@ class MemoryRegistration:
         self.lost = asyncio.Event()
         self.failure: Exception | None = None
 
+    @property
+    def is_reached(self) -> bool:
+        return True  # it is in this process
+
     def take(self, read_only: bool, *, replace: bool) -> bool:
         cluster = self._cluster
         with cluster.lock:

@@ -167,6 +167,10 @@ class SqliteRegistration:
         self.failure: Exception | None = None
         self._loop = asyncio.get_running_loop()
 
+    @property
+    def is_reached(self) -> bool:
+        return True  # it is a file, and its errors are told
+
     async def take(self, lease: Lease, *, replace: bool) -> bool:
         taken = await self._thread.call(partial(self._thread.store.take_place, lease, replace=replace), writes=True)
         if taken:  # the row alone is good for the first term

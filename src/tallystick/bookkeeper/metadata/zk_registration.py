@@ -37,6 +37,10 @@ class ZkRegistration:
     def _path(self, read_only: bool) -> str:
         return "/".join((self._available, *([READ_ONLY_FOLDER] if read_only else []), self._bookie))
 
+    @property
+    def is_reached(self) -> bool:
+        return self._session.is_connected
+
     async def take(self, *, replace: bool) -> bool:
         """Make our node, or find it made; False when another session has one, here or in the other list."""
         here, there = self._path(self._read_only), self._path(not self._read_only)

@@ -81,6 +81,11 @@ class ZkSession:
         self._client.add_listener(self._on_kazoo_thread)
         self.ids: list[int] = []  # the owner of our ephemeral nodes comes last; the others expired
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether a server has this session now."""
+        return self._connected.is_set()
+
     async def start(self) -> None:
         """Raises MetadataUnavailable when no server answers within the session time."""
         self._client.start_async()

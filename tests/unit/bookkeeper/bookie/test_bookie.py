@@ -15,7 +15,7 @@ from support.bookies import KEY, Home, SpyDisk, adds, codes, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie import committer, upkeep
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
-from tallystick.bookkeeper.metadata.memory import MemoryDriver
+from tallystick.bookkeeper.metadata.memory import MemoryDriver, MemoryRegistration
 from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.bookkeeper.wire.values import BookieInfo
 from tallystick.errors import DiskFull, MetadataError, MetadataUncertain, StorageError, UsageError
@@ -91,6 +91,21 @@ async def test_a_stop_is_in_order_though_the_metadata_does_not_answer(
     assert told == ["registration not removed", "bookie stopped"]
     async with home.running() as bookie:
         assert not bookie.storage.replayed.commits
+
+
+async def test_a_bookie_says_that_it_has_no_connection_to_the_metadata_and_that_it_has_one_again(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was silent for ever: its operator learnt of it from clients."""
+    monkeypatch.setattr(upkeep, "CHECK_EVERY_S", 0.01)
+    reached = True
+    monkeypatch.setattr(MemoryRegistration, "is_reached", property(lambda _: reached))
+    async with home.running() as bookie:
+        for now, kind in ((False, "metadata not reached"), (True, "metadata reached again")):
+            reached = now
+            await until(lambda kind=kind: any(event.kind == kind for event in home.events))
+            assert bookie._state()["metadata_reached"] is now
+    assert sum(event.kind.startswith("metadata") for event in home.events) == 2
 
 
 async def test_a_bookie_whose_id_another_registered_stops(home: Home) -> None:

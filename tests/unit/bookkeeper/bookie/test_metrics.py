@@ -29,7 +29,9 @@ def test_a_scrape_has_the_originals_names_and_ours() -> None:
         compactions=1,
     )
     text = generate_latest(
-        registry(View(counts, lambda: stats, lambda: False, lambda: 12, lambda: {"/srv/a-1": Usage(200, 50)}))
+        registry(
+            View(counts, lambda: stats, lambda: False, lambda: True, lambda: 12, lambda: {"/srv/a-1": Usage(200, 50)})
+        )
     ).decode()
     for line in (
         'bookkeeper_server_ADD_ENTRY_count{success="true"} 7.0',
@@ -38,6 +40,7 @@ def test_a_scrape_has_the_originals_names_and_ours() -> None:
         "bookie_journal_JOURNAL_SYNC_count 2.0",
         "bookie_journal_JOURNAL_SYNC_sum 4.0",
         "bookie_SERVER_STATUS 0.0",
+        "bookie_metadata_reached 1.0",
         "bookie_ledgers_count 4.0",
         "bookie_entries_count 9.0",
         "bookie_write_cache_size 100.0",

@@ -13,6 +13,7 @@ from tallystick.errors import MetadataUncertain
 
 pytest.importorskip("kazoo")
 
+from tallystick.bookkeeper.metadata.uri import ZooKeeperUri
 from tallystick.bookkeeper.metadata.zk_registration import ZkRegistration
 from tallystick.bookkeeper.metadata.zk_session import ZkSession
 
@@ -42,6 +43,14 @@ class Session:
         self.again += 1
         self.fails = None
         asyncio.get_running_loop().call_soon(function)
+
+
+async def test_a_registration_is_reached_while_its_session_has_a_server() -> None:
+    session = ZkSession(ZooKeeperUri((("127.0.0.1", 1),), "/ledgers"), 1.0)  # never started
+    registration = ZkRegistration(session, "/available", "b:1", b"", False)
+    for state, reached in ((7, True), (None, False), (7, True)):
+        session._state_changed(state)
+        assert registration.is_reached is reached
 
 
 def kept(session: Session) -> ZkRegistration:
