@@ -145,6 +145,7 @@ _BROKER = {
             "broker stopped": "The broker was stopped in order.",
             "registered with a name server": "The name server knows this broker's topics.",
             "topic changed": "A topic was made or changed.",
+            "topics changed": "More than 100 topics of one list were made or changed.",
             "topic deleted": "A topic was deleted.",
             "group changed": "A group of consumers was made or changed.",
             "group deleted": "A group of consumers was deleted.",

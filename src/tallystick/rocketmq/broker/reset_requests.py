@@ -17,6 +17,7 @@ from tallystick.rocketmq.wire.operator_headers import ResetOffsetHeader
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode, TopicConfig
 
+MAX_QUEUES = 4096  # of one request: they are set in one turn of the loop
 MAX_MOVED = 100_000  # queues of groups that were not told yet; the oldest are forgotten, their offsets stay set
 
 
@@ -51,6 +52,9 @@ class ResetRequests:
     def _targets(self, header: ResetOffsetHeader, config: TopicConfig) -> dict[int, int]:
         """Offset by queue id. Raises BrokerError."""
         if header.queue_id < 0:
+            if config.read_queues > MAX_QUEUES:
+                remark = f"More than {MAX_QUEUES} queues are not set at once, this topic has {config.read_queues}"
+                raise refusal(ResponseCode.SYSTEM_ERROR, f"{remark}: give each with queueId.")
             return {queue_id: self._at(header, queue_id) for queue_id in range(config.read_queues)}
         if header.queue_id >= max(config.read_queues, config.write_queues):
             raise refusal(ResponseCode.SYSTEM_ERROR, f"Topic {header.topic} has no queue {header.queue_id}")

@@ -36,6 +36,8 @@ from tallystick.rocketmq.wire.values import (
 )
 
 MAX_QUEUES = 65_536  # of one topic; the original has no limit, and asks each of them for some answers
+MAX_LIST = 1000  # topics of one list: it is made in one turn of the loop
+_MAX_TOLD = 100  # topics of a list that are told one by one
 PAGE_FIELDS = {"topicSeq", "dataVersion", "maxTopicNum"}
 _PERMS = int(Perm.INHERIT | Perm.WRITE | Perm.READ | Perm.PRIORITY)
 
@@ -74,7 +76,11 @@ class TopicRequests:
         return self._put([config], peer, command)
 
     def _create_many(self, peer: str, command: Command) -> Later:
-        return self._put(dialect.read_as(bytes(command.body), TopicList).topics, peer, command)
+        topics = dialect.read_as(bytes(command.body), TopicList).topics
+        if len(topics) > MAX_LIST:
+            remark = f"A list has at most {MAX_LIST} topics, this one has {len(topics)}: send it in parts."
+            raise refusal(ResponseCode.INVALID_PARAMETER, remark)
+        return self._put(topics, peer, command)
 
     def _put(self, asked: Sequence[TopicConfig], peer: str, command: Command) -> Later:
         """All of them or, if one is refused, none. Their attributes are changes.
@@ -90,6 +96,13 @@ class TopicRequests:
             raise refusal(ResponseCode.SYSTEM_ERROR, remark)
         if changed:
             topics.put(*changed)
+        self._tell(changed, peer)
+        return Later(command.answer(OK, NOT_SET), lambda send, _: self._parts.announced(send))
+
+    def _tell(self, changed: Sequence[TopicConfig], peer: str) -> None:
+        if len(changed) > _MAX_TOLD:
+            self._parts.events.emit("topics changed", topics=len(changed), first=changed[0].name, peer=peer)
+            return
         for config in changed:
             self._parts.events.emit(
                 "topic changed",
@@ -99,7 +112,6 @@ class TopicRequests:
                 perm=config.perm,
                 peer=peer,
             )
-        return Later(command.answer(OK, NOT_SET), lambda send, _: self._parts.announced(send))
 
     def _checked(self, asked: TopicConfig) -> TopicConfig:
         """The topic as it is to be. Raises BrokerError."""

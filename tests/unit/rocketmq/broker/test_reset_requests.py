@@ -64,6 +64,16 @@ def test_what_cannot_be_reset() -> None:
     assert Desk(SLAVE).ask(RESET, fields()).remark == "Can not reset offset in slave broker"
 
 
+def test_a_very_wide_topic_is_set_queue_by_queue() -> None:
+    """All 65,536 queues at once were a turn of the loop of 300 ms."""
+    found = desk(queues=reset_requests.MAX_QUEUES + 1)
+    refused = found.ask(RESET, fields())
+    assert (refused.code, "More than 4096 queues are not set at once" in (refused.remark or "")) == (1, True)
+    assert found.tables.offsets.get("T", "G", 0) == 3
+    assert offsets(found, queueId=0, offset=4) == {0: 4}
+    assert len(offsets(desk(queues=reset_requests.MAX_QUEUES))) == reset_requests.MAX_QUEUES
+
+
 def test_what_nobody_pulls_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reset_requests, "MAX_MOVED", 3)
     found = desk(queues=5)

@@ -9,9 +9,11 @@ from support.admin_desk import MASTER, SLAVE, Desk
 from support.message_stores import ROOT
 from tallystick.errors import StorageError
 from tallystick.rocketmq.broker.answers import MAX_DELETIONS
+from tallystick.rocketmq.broker.topic_requests import MAX_LIST
 from tallystick.rocketmq.store.queue_state import read_queue_state
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import TopicTable
+from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import (
     ConsumerGroup,
     DataVersion,
@@ -88,6 +90,20 @@ def test_many_are_made_in_one_step_or_none() -> None:
     assert desk.ask(CREATE_MANY, body=dialect.write({"topicConfigList": good})).code == 0
     assert desk.tables.topics.version.counter == 1
     assert desk.tables.topics.get("B") == TopicConfig("B", 2, 2)
+
+
+def test_a_long_list_of_topics_is_told_as_one_and_a_longer_one_refused() -> None:
+    """A list of 29,000 was a turn of the loop of 1.2 s, and 4.5 MB of log."""
+    desk = Desk(replace(MASTER, max_topics=5000))
+
+    def create(count: int) -> Command:
+        names = [{"topicName": f"T{n}", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6} for n in range(count)]
+        return desk.ask(CREATE_MANY, body=dialect.write({"topicConfigList": names}))
+
+    assert create(MAX_LIST + 1).code == 29 and desk.tables.topics.get("T0") is None
+    assert create(MAX_LIST).code == 0 and desk.tables.topics.get(f"T{MAX_LIST - 1}") is not None
+    assert desk.said("topic changed") == []
+    assert [(event["topics"], event["first"]) for event in desk.said("topics changed")] == [(MAX_LIST, "T0")]
 
 
 @pytest.mark.rule("H12")
