@@ -83,6 +83,7 @@ class Opening:
         trusted = state_file.damage is None and self._is_trusted(known, sidecar.value)
         files = FileQueue(disk, self._roots[COMMIT_LOG], settings.commit_log_file_bytes, self._handles, mapped=True)
         files.load(tail=synced.synced if synced else None, begin=synced.start if synced else 0)
+        self._tell_of_missing_files(known, synced, files)
         index = Index(disk, self._roots[INDEX], settings, self._handles) if settings.index else None
         self._discard = None if self._clean or sidecar.value is not None else checkpoint.value.index_ms
         lost_from = index.lost_from(self._discard) if index is not None and self._discard is not None else None
@@ -141,6 +142,19 @@ class Opening:
             raise UsageError(
                 "the store was made with another size of queue files: set mappedFileSizeConsumeQueue",
                 expected=made_with, size=queue_bytes,
+            )  # fmt: skip
+
+    def _tell_of_missing_files(self, known: QueueState, synced: Synced | None, files: FileQueue) -> None:
+        """Retention notes where the log begins before files go. It is no damage for sure: an original broker that ran
+        on this directory notes nothing, and a full disk may keep ours from it."""
+        if synced is None or not known.file_units or not files.files:
+            return
+        first, end = max(known.log_first, synced.start), min(files.first, synced.synced)
+        if first < end:
+            self._events.emit(
+                "log files missing", directory=self._roots[COMMIT_LOG], first=first, end=end,
+                effect="their messages are gone: unless an original broker, or this one with a full disk, deleted the "
+                "files as expired, stop it and put them back, or start it on a copy that has them",
             )  # fmt: skip
 
     def _dispatch(self, reput: Reput, end: int) -> None:

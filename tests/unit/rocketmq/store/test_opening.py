@@ -102,3 +102,34 @@ def test_a_start_with_another_size_changes_nothing_and_names_the_key(
     shelf.settings = SMALL
     shelf.open()
     assert shelf.bodies() == sent
+
+
+@pytest.mark.parametrize("missing", ["the first", "all but the one in reserve"])
+def test_a_start_says_that_files_of_the_log_are_missing(missing: str) -> None:
+    shelf = Shelf()
+    shelf.send(*[b"%03d" % number for number in range(100)])
+    shelf.settle()
+    shelf.store.close()
+    names = [name for name in shelf.disk.sizes(f"{ROOT}/commitlog") if name.isdecimal()]
+    end, in_reserve = shelf.store.end, int(names[-1])
+    assert in_reserve > end
+    gone, lost_to = (names[:1], int(names[1])) if missing == "the first" else (names[:-1], end)
+    for name in gone:
+        shelf.disk.unlink(f"{ROOT}/commitlog/{name}")
+    for _ in range(2):  # it says so once
+        shelf.open()
+    (said,) = [event.fields for event in shelf.events if event.kind == "log files missing"]
+    assert (said["first"], said["end"]) == (0, lost_to)
+
+
+def test_a_start_says_nothing_of_files_that_retention_deleted() -> None:
+    shelf = Shelf()
+    shelf.send(*[b"%03d" % number for number in range(100)])
+    shelf.settle()
+    shelf.clock.ms += 100 * 3600 * 1000
+    shelf.store.delete_expired()
+    shelf.store.maintain(shelf.clock.ms)
+    assert shelf.store.first > 0
+    shelf.disk.power_loss()
+    shelf.open()
+    assert not [event for event in shelf.events if event.kind == "log files missing"]
