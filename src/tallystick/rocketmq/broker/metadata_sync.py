@@ -20,14 +20,17 @@ from typing import Protocol
 from tallystick.errors import TallyError, Unavailable
 from tallystick.rocketmq.broker.copy_proof import Proof, objection, proof_of
 from tallystick.rocketmq.broker.master_tables import MasterTables
+from tallystick.rocketmq.broker.offset_keys import OffsetKeys
 from tallystick.rocketmq.broker.offsets import Commit
+from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.broker.rounds import FIRST_S, PERIOD_S, Rounds
+from tallystick.rocketmq.broker.slices import in_slices
 from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.broker.untaken import Untaken
 from tallystick.rocketmq.ha.status import FollowStatus
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.store.deletion import Deletion
-from tallystick.rocketmq.wire.bodies import TopicTable
+from tallystick.rocketmq.wire.bodies import OffsetTable, TopicTable
 from tallystick.rocketmq.wire.values import ResponseCode
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
@@ -217,19 +220,26 @@ class _Round:
             tables.groups.replace(table)
 
     async def offsets(self, tables: Tables) -> None:
-        offsets, (table, resets) = tables.offsets, await self._master.offsets()
-        await self._check()
+        offsets, (table, resets, keys) = tables.offsets, await self._offsets()
         lacking = offsets.lacking(table, resets)
         self._untaken.began(self._clock.now())
         wanted = [commit for commit in lacking if self._untaken.wanted(commit)]
         left = await self._tell(tables, wanted)
         if wanted:
-            table, resets = await self._master.offsets()
-            await self._check()
-        offsets.replace(table, resets)
+            table, resets, keys = await self._offsets()
+        offsets.replace(table, resets, keys)
         if left:
             raise Unavailable("the master is still to be told of what was committed here", commits=left)
         self._untaken.ended(self._clock.now())
+
+    async def _offsets(self) -> tuple[OffsetTable, ResetTable | None, tuple[OffsetKeys, OffsetKeys]]:
+        """The master's, ready to replace those that are here: to go through 100,000 keys takes longer than a turn."""
+        table, resets = await self._master.offsets()
+        keys = OffsetKeys(), OffsetKeys()
+        for made, of in zip(keys, (table.offsets, table.pull_offsets), strict=True):
+            await in_slices(made.adding(of), self._clock)
+        await self._check()
+        return table, resets, keys
 
     async def _tell(self, tables: Tables, commits: list[Commit]) -> int:
         """How many are left for the next round, since the time was up."""

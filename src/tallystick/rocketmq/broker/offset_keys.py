@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+
+STEP_KEYS = 1000  # added within a millisecond
 
 
 def split(key: str) -> tuple[str, str]:
@@ -19,6 +21,13 @@ class OffsetKeys:
         self._by_group: dict[str, dict[str, str]] = {}  # topic to key
         for key in keys:
             self.add(key)
+
+    def adding(self, keys: Iterable[str]) -> Iterator[None]:
+        """Add them, ``STEP_KEYS`` a step."""
+        for count, key in enumerate(keys, 1):
+            self.add(key)
+            if count % STEP_KEYS == 0:
+                yield
 
     def add(self, key: str) -> None:
         topic, group = split(key)

@@ -78,10 +78,10 @@ class Offsets:
         self.removals = 0  # how often keys went, so that those behind them have other places
         self.dirty = False
 
-    def _become(self, offsets: Table, pulled: Table) -> None:
+    def _become(self, offsets: Table, pulled: Table, keys: tuple[OffsetKeys, OffsetKeys] | None = None) -> None:
         self._offsets, self._pulled = offsets, pulled
-        self._committed = OffsetKeys(offsets)
-        self._others = OffsetKeys(pulled)  # keys of the other tables, committed or not
+        # The other ones are the keys of the other tables, committed or not.
+        self._committed, self._others = keys or (OffsetKeys(offsets), OffsetKeys(pulled))
         self._count, self._pulled_count = (sum(map(len, table.values())) for table in (offsets, pulled))
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> bool:
@@ -230,18 +230,20 @@ class Offsets:
             self._own_resets if own else None,
         )  # fmt: skip
 
-    def replace(self, table: OffsetTable, resets: ResetTable | None = None) -> None:
+    def replace(
+        self, table: OffsetTable, resets: ResetTable | None = None, keys: tuple[OffsetKeys, OffsetKeys] | None = None
+    ) -> None:
         """A slave takes its master's numbers verbatim, but for commits of its own that the master lacks.
 
-        ``resets``: the master's counters; None: it is an original and has none. Both are the slave's from now on:
-        nobody else may change them.
+        ``resets``: the master's counters; None: it is an original and has none. ``keys``: of both tables, if they are
+        made already. All are the slave's from now on: nobody else may change them.
         """
         before = self._offsets, self._pulled, self._own, self.version
         own = self.lacking(table, resets)
         if resets is not None:
             self.resets.replace(resets)
         self._own, self._own_resets, self.version = {}, {}, table.version
-        self._become(table.offsets, table.pull_offsets)
+        self._become(table.offsets, table.pull_offsets, keys)
         self.removals += 1
         for commit in own:
             key = commit.key

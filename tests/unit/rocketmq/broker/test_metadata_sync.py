@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator
 
 import pytest
 
 from support.table_peers import Master, Slave
 from support.waiting import until
-from tallystick.rocketmq.broker import answers, master_tables, metadata_sync, rounds
+from tallystick.rocketmq.broker import answers, master_tables, metadata_sync, offset_keys, rounds, slices
+from tallystick.rocketmq.broker.offset_keys import OffsetKeys
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import TopicTableAnswer
 from tallystick.rocketmq.wire.remoting import Command
@@ -206,6 +208,31 @@ async def test_what_is_committed_while_the_master_is_being_told_is_told_next(mas
     master.react.clear()
     await slave.copy(master)
     assert master.tables.offsets.get("T", "g", 0) == 9
+
+
+async def test_others_have_their_turns_while_many_offsets_are_made_ready(
+    master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    monkeypatch.setattr(offset_keys, "STEP_KEYS", 10)
+    for number in range(100):
+        master.tables.offsets.commit(f"T{number}", "g", 0, number)
+        master.tables.offsets.pulled(f"U{number}", "g", 0, number)
+    adding, turns = OffsetKeys.adding, [0]
+    seen = []  # turns of others, by step
+
+    def counted(made: OffsetKeys, keys: Iterable[str]) -> Iterator[None]:
+        for _ in adding(made, keys):
+            seen.append(turns[0])
+            asyncio.get_running_loop().call_soon(lambda: turns.__setitem__(0, turns[0] + 1))
+            yield
+
+    monkeypatch.setattr(OffsetKeys, "adding", counted)
+    assert await slave.copy(master) == {}
+    assert seen == list(range(20))
+    assert slave.tables.offsets.groups_of("T7") == ["g"] and slave.tables.offsets.get_pulled("U7", "g", 0) == 7
+    slave.tables.offsets.forget_group("g")
+    assert slave.tables.offsets.table().offsets == slave.tables.offsets.table().pull_offsets == {}
 
 
 @pytest.mark.rule("H13")
