@@ -246,8 +246,8 @@ class Broker:
         view = View(
             self.counts, lambda: (store.first, store.flushed, store.end), lambda: store.reput_offset,
             self._is_writeable, lambda: store.disk_used_percent, lambda: self._server.connections,
-            lambda: self._pulls.held, lambda: self._server.malformed, self._server.memory, self.log.lags,
-            self._metadata_age_s,
+            lambda: self._pulls.held, self.parts.locks, lambda: self._server.malformed, self._server.memory,
+            self.log.lags, self._metadata_age_s,
         )  # fmt: skip
         try:
             dashboard = DashboardCollector(self.parts, self.counts)

@@ -230,11 +230,12 @@ class ClientRequests:
         group = self._clients.consumers(asked.group)
         is_member = group is not None and link in group.members
         queues = [queue for queue in asked.queues if self._is_here(queue)]
-        taken = locks.lock(asked.group, asked.client_id, queues, self._parts.clock.now(), is_member=is_member)
-        is_full = len(taken) < len(queues) and not locks.has_room(is_member=is_member)
+        host, now, before = link.peer.rpartition(":")[0], self._parts.clock.now(), locks.left_out
+        taken = locks.lock(asked.group, asked.client_id, host, queues, now, is_member=is_member)
+        is_full = locks.left_out > before
         if is_full and not self._said_full:
             self._parts.events.emit("no locks left", peer=link.peer, group=asked.group, is_member=is_member)
-        self._said_full = is_full or (self._said_full and not locks.has_room(is_member=False))
+        self._said_full = is_full or (self._said_full and not locks.has_room(host, is_member=False))
         return command.answer(ResponseCode.SUCCESS, body=dialect.write(LockAnswer(taken)))
 
     def _is_here(self, queue: MessageQueue) -> bool:

@@ -1,11 +1,12 @@
 """Which client of a group has which queue for itself, for consumption in order (``RebalanceLockManager``).
 
 A lock ends 60 s after its owner last asked for it. All of them are bounded; who is no member of the group that it names
-gets none where a quarter is given: strangers take no member's place.
+gets none where a quarter is given: strangers take no member's place. Nor does one host: another quarter is for others.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ _PRUNE_S = 1.0  # between two looks for room
 @dataclass
 class _Lock:
     client_id: str
+    host: str
     asked: float
 
 
@@ -28,28 +30,45 @@ class QueueLocks:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._hosts: Counter[str] = Counter()  # locks by the host of their owner
         self._count, self._prune_at, self._pruned = 0, _PRUNE_ABOVE, 0.0
+        self.left_out = 0  # locks for which there was no room, since the start
 
-    def has_room(self, *, is_member: bool = True) -> bool:
-        """Whether one more can be given."""
-        return self._count < (MAX_LOCKS if is_member else MAX_LOCKS // 4)
+    def __len__(self) -> int:
+        return self._count
+
+    def has_room(self, host: str, *, is_member: bool = True) -> bool:
+        """Whether one more can be given to a client of that host."""
+        quarter = MAX_LOCKS // 4
+        return self._count < (MAX_LOCKS if is_member else quarter) and self._hosts[host] < MAX_LOCKS - quarter
 
     def lock(
-        self, group: str, client_id: str, queues: Iterable[MessageQueue], now: float, *, is_member: bool = True
+        self,
+        group: str,
+        client_id: str,
+        host: str,
+        queues: Iterable[MessageQueue],
+        now: float,
+        *,
+        is_member: bool = True,
     ) -> list[MessageQueue]:
-        """Take these queues, or keep them; those that the client has now."""
-        is_full = not self.has_room(is_member=is_member) and now - self._pruned >= _PRUNE_S
+        """Take these queues, or keep them; those that the client, which is at ``host``, has now."""
+        is_full = not self.has_room(host, is_member=is_member) and now - self._pruned >= _PRUNE_S
         if is_full or self._count >= self._prune_at:
             self._prune(now)
         locks = self._groups.get(group, {})
         taken = []
         for queue in queues:
             held = locks.get(queue)
-            if held is None and not self.has_room(is_member=is_member):
+            if held is None and not self.has_room(host, is_member=is_member):
+                self.left_out += 1
                 continue
             if held is None or held.client_id == client_id or not _lives(held, now):
-                self._count += held is None
-                locks[queue] = _Lock(client_id, now)
+                if held is not None:
+                    self._removed(held)
+                locks[queue] = _Lock(client_id, host, now)
+                self._count += 1
+                self._hosts[host] += 1
                 taken.append(queue)
         if locks:
             self._groups[group] = locks
@@ -62,7 +81,7 @@ class QueueLocks:
             held = locks.get(queue)
             if held is not None and held.client_id == client_id:
                 del locks[queue]
-                self._count -= 1
+                self._removed(held)
         if not locks:
             self._groups.pop(group, None)
 
@@ -70,14 +89,20 @@ class QueueLocks:
         """Whether someone of the group has a queue for itself."""
         return any(_lives(lock, now) for lock in self._groups.get(group, {}).values())
 
+    def _removed(self, lock: _Lock) -> None:
+        self._count -= 1
+        self._hosts[lock.host] -= 1
+        if not self._hosts[lock.host]:
+            del self._hosts[lock.host]
+
     def _prune(self, now: float) -> None:
         self._pruned = now
         for group, locks in list(self._groups.items()):
-            left = {queue: lock for queue, lock in locks.items() if _lives(lock, now)}
-            self._groups[group] = left
-            if not left:
+            for queue, lock in [(queue, lock) for queue, lock in locks.items() if not _lives(lock, now)]:
+                del locks[queue]
+                self._removed(lock)
+            if not locks:
                 del self._groups[group]
-        self._count = sum(map(len, self._groups.values()))
         self._prune_at = max(_PRUNE_ABOVE, 2 * self._count)
 
 

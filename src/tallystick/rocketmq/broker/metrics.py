@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tallystick.rocketmq.broker.locks import QueueLocks
 from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.wire.values import PutStatus
 
@@ -53,6 +54,7 @@ class View:
     disk_used_percent: Callable[[], float]
     connections: Callable[[], int]
     held_pulls: Callable[[], int]
+    locks: QueueLocks
     malformed: Callable[[], int]
     memory: Memory  # of the server
     slaves: Callable[[], list[SlaveLag]]
@@ -111,6 +113,9 @@ def _connections(view: View) -> Iterator[Metric]:
 
     yield GaugeMetricFamily("broker_connections", "Open connections of clients", view.connections())
     yield GaugeMetricFamily("broker_held_pulls", "Pulls that wait for a message", view.held_pulls())
+    yield GaugeMetricFamily("broker_queue_locks", "Queues that ordered consumers have for themselves", len(view.locks))
+    left_out = view.locks.left_out
+    yield CounterMetricFamily("broker_queue_locks_refused_total", "Locks for which there was no room", left_out)
     yield CounterMetricFamily("broker_malformed_total", "Connections closed for garbage", view.malformed())
     held = GaugeMetricFamily(
         "broker_held_bytes", "Held in memory for clients: of answers, of requests", labels=["kind"]

@@ -201,7 +201,7 @@ def test_a_retry_comes_at_once_for_there_are_no_delays() -> None:
 
 def test_a_group_that_consumes_in_order_retries_nothing() -> None:
     desk = Desk()
-    desk.locks.lock("g", "client", [MessageQueue("T", "b0", 0)], desk.drafting._clock.now())
+    desk.locks.lock("g", "client", "host", [MessageQueue("T", "b0", 0)], desk.drafting._clock.now())
     assert desk.drafted("%RETRY%g").draft.topic == "%DLQ%g"
 
 

@@ -13,37 +13,37 @@ Q0, Q1 = (MessageQueue("T", "b0", number) for number in range(2))
 
 def test_a_free_queue_is_taken_and_kept_from_others() -> None:
     held = QueueLocks()
-    assert held.lock("g", "a", [Q0, Q1], 0.0) == [Q0, Q1]
-    assert held.lock("g", "b", [Q1], 1.0) == []
-    assert held.lock("g", "a", [Q1], 2.0) == [Q1]
-    assert held.lock("other", "b", [Q1], 2.0) == [Q1]
+    assert held.lock("g", "a", "host", [Q0, Q1], 0.0) == [Q0, Q1]
+    assert held.lock("g", "b", "host", [Q1], 1.0) == []
+    assert held.lock("g", "a", "host", [Q1], 2.0) == [Q1]
+    assert held.lock("other", "b", "host", [Q1], 2.0) == [Q1]
 
 
 def test_a_lock_ends_when_its_owner_is_silent() -> None:
     held = QueueLocks()
-    held.lock("g", "a", [Q0, Q1], 0.0)
-    held.lock("g", "a", [Q1], 30.0)
-    assert held.lock("g", "b", [Q0, Q1], LIVE_S) == []
-    assert held.lock("g", "b", [Q0, Q1], LIVE_S + 0.1) == [Q0]
+    held.lock("g", "a", "host", [Q0, Q1], 0.0)
+    held.lock("g", "a", "host", [Q1], 30.0)
+    assert held.lock("g", "b", "host", [Q0, Q1], LIVE_S) == []
+    assert held.lock("g", "b", "host", [Q0, Q1], LIVE_S + 0.1) == [Q0]
     assert held.in_order("g", LIVE_S)
     assert not held.in_order("g", 1000.0)
 
 
 def test_only_its_owner_gives_a_queue_back() -> None:
     held = QueueLocks()
-    held.lock("g", "a", [Q0], 0.0)
+    held.lock("g", "a", "host", [Q0], 0.0)
     held.unlock("g", "b", [Q0])
     held.unlock("nobody", "b", [Q0])
-    assert held.lock("g", "b", [Q0], 1.0) == []
+    assert held.lock("g", "b", "host", [Q0], 1.0) == []
     held.unlock("g", "a", [Q0, Q1])
-    assert held.lock("g", "b", [Q0], 1.0) == [Q0]
+    assert held.lock("g", "b", "host", [Q0], 1.0) == [Q0]
 
 
 def test_ended_locks_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "_PRUNE_ABOVE", 10)
     held = QueueLocks()
     for number in range(100):
-        held.lock(f"g{number}", "a", [Q0], number * LIVE_S)
+        held.lock(f"g{number}", "a", "host", [Q0], number * LIVE_S)
     assert len(held._groups) <= 12
 
 
@@ -51,24 +51,41 @@ def test_who_takes_no_queue_leaves_nothing_and_all_locks_are_bounded(monkeypatch
     monkeypatch.setattr(locks, "MAX_LOCKS", 3)
     held = QueueLocks()
     for number in range(10):
-        assert held.lock(f"stranger{number}", "c", [], 0.0) == []
+        assert held.lock(f"stranger{number}", "c", "host", [], 0.0) == []
         held.unlock(f"stranger{number}", "c", [Q0])
-    held.lock("g", "c", [Q0, Q1], 0.0)
+    held.lock("g", "c", "host", [Q0, Q1], 0.0)
     held.unlock("g", "c", [Q0, Q1])
     assert held._groups == {}
     queues = [MessageQueue("T", "b0", number) for number in range(5)]
-    assert held.lock("g", "a", queues, 0.0) == queues[:3]
-    assert held.lock("g", "a", queues, LIVE_S) == queues[:3]  # kept, and no more given
-    assert held.lock("h", "b", queues[:2], LIVE_S) == []
-    assert held.lock("h", "b", queues[:2], 3 * LIVE_S) == queues[:2]  # those of the other group have ended
+    assert held.lock("g", "a", "host", queues, 0.0) == queues[:3]
+    assert held.lock("g", "a", "host", queues, LIVE_S) == queues[:3]  # kept, and no more given
+    assert held.lock("h", "b", "host", queues[:2], LIVE_S) == []
+    assert held.lock("h", "b", "host", queues[:2], 3 * LIVE_S) == queues[:2]  # those of the other group have ended
 
 
 def test_strangers_take_no_place_of_members(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "MAX_LOCKS", 8)
     held = QueueLocks()
     queues = [MessageQueue("T", "b0", number) for number in range(20)]
-    assert held.lock("invented", "s", queues, 0.0, is_member=False) == queues[:2]
-    assert not held.has_room(is_member=False) and held.has_room()
-    assert held.lock("g", "a", queues, 1.0) == queues[:6]
-    assert held.lock("invented", "s", queues, 1.0, is_member=False) == queues[:2], "kept"
-    assert held.lock("other", "s", queues, 2 * LIVE_S, is_member=False) == queues[:2], "the others have ended"
+    assert held.lock("invented", "s", "host", queues, 0.0, is_member=False) == queues[:2]
+    assert not held.has_room("host", is_member=False) and held.has_room("other host")
+    assert held.lock("g", "a", "other host", queues, 1.0) == queues[:6]
+    assert held.lock("invented", "s", "host", queues, 1.0, is_member=False) == queues[:2], "kept"
+    assert held.lock("other", "s", "host", queues, 2 * LIVE_S, is_member=False) == queues[:2], "the others have ended"
+
+
+def test_a_host_leaves_a_quarter_and_what_it_does_not_get_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "MAX_LOCKS", 4)
+    held = QueueLocks()
+    queues = [MessageQueue("T", "b0", number) for number in range(5)]
+    assert held.lock("members", "s", "there", queues, 0.0) == queues[:3]
+    assert held.left_out == 2
+    assert held.lock("members", "t", "there", queues[:1], 0.0) == []
+    assert held.left_out == 2, "another has it: that is no want of room"
+    assert held.lock("g", "a", "here", queues, 0.0) == queues[:1]
+    held.unlock("g", "a", queues)
+    assert held.lock("members", "s", "elsewhere", queues[:1], 1.0) == queues[:1], "its owner has moved"
+    assert held.lock("members", "t", "there", queues[3:], 1.0) == queues[3:4]
+    assert held.lock("g", "a", "there", queues, 2 * LIVE_S) == queues[:3], "the others have ended"
+    held.unlock("g", "a", queues)
+    assert (len(held), dict(held._hosts)) == (0, {})

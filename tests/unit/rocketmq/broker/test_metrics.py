@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.exposition import generate_latest
 
+from tallystick.rocketmq.broker.locks import QueueLocks
 from tallystick.rocketmq.broker.metrics import Counts, SlaveLag, View, registry
 from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.wire.values import PutStatus
@@ -28,8 +29,8 @@ def held() -> Memory:
 
 def page(counts: Counts, *slaves: SlaveLag, age_s: float | None = None) -> str:
     view = View(
-        counts, lambda: (10, 70, 100), lambda: 95, lambda: True, lambda: 12.5, lambda: 3, lambda: 2, lambda: 1,
-        held(), lambda: list(slaves), lambda: age_s,
+        counts, lambda: (10, 70, 100), lambda: 95, lambda: True, lambda: 12.5, lambda: 3, lambda: 2,
+        QueueLocks(), lambda: 1, held(), lambda: list(slaves), lambda: age_s,
     )  # fmt: skip
     return generate_latest(registry(view)).decode()
 
@@ -45,6 +46,7 @@ def test_counters_and_the_log() -> None:
         'broker_sends_late_total{status="SLAVE_NOT_AVAILABLE"} 0.0', "broker_log_first_offset 10.0",
         "broker_log_end_offset 100.0", "broker_log_unsynced_bytes 30.0", "broker_log_undispatched_bytes 5.0",
         "broker_writeable 1.0", "broker_disk_used_percent 12.5", "broker_connections 3.0", "broker_held_pulls 2.0",
+        "broker_queue_locks 0.0", "broker_queue_locks_refused_total 0.0", "broker_brief_pulls_total 0.0",
         "broker_malformed_total 1.0", 'broker_held_bytes{kind="unfinished"} 500.0',
         'broker_held_bytes{kind="unsent"} 0.0', "broker_connections_dropped_total 1.0", "process_cpu_seconds_total",
     ):  # fmt: skip
