@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from tallystick.errors import RemoteProtocolError
-from tallystick.rocketmq.broker.answers import Later
-from tallystick.rocketmq.broker.clients import Changed, Member
+from tallystick.rocketmq.broker.answers import Later, answer_in_slices
+from tallystick.rocketmq.broker.clients import Changed
+from tallystick.rocketmq.broker.member_lists import all_producer_pieces, consumer_pieces, producer_pieces
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.remoting.backlog import FULL_S
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.questions import Questions
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import (
-    Connection,
-    ConsumerConnections,
     ConsumerIds,
     LockAnswer,
     LockRequest,
-    ProducerConnections,
-    ProducerInfo,
-    ProducerTable,
 )
 from tallystick.rocketmq.wire.operator_headers import RunningInfoHeader
 from tallystick.rocketmq.wire.remoting import Command, request
@@ -156,38 +152,27 @@ class ClientRequests:
         ids = list(dict.fromkeys(member.client_id for member in known.members.values()))
         return command.answer(ResponseCode.SUCCESS, body=dialect.write(ConsumerIds(ids)))
 
-    def _consumers(self, link: Link, command: Command) -> Command:
+    def _consumers(self, link: Link, command: Command) -> Command | Later:
         group = headers.ConsumerGroupHeader.of(command).consumer_group
         known = self._clients.consumers(group)
         if known is None:
             return command.answer(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
-        table = ConsumerConnections(
-            _connections(known.members), known.consume_from, known.consume_type, known.message_model,
-            dict(known.subscriptions),
-        )  # fmt: skip
-        return command.answer(ResponseCode.SUCCESS, body=dialect.write(table))
+        return self._in_slices(command, consumer_pieces(known), f"the members of group {group}")
 
-    def _producers(self, link: Link, command: Command) -> Command:
+    def _producers(self, link: Link, command: Command) -> Command | Later:
         group = headers.ProducerGroupHeader.of(command).producer_group
         members = self._clients.producers(group)
         if members is None:
             return command.answer(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
-        return command.answer(ResponseCode.SUCCESS, body=dialect.write(ProducerConnections(_connections(members))))
+        return self._in_slices(command, producer_pieces(members), f"the members of group {group}")
 
-    def _all_producers(self, link: Link, command: Command) -> Command:
+    def _all_producers(self, link: Link, command: Command) -> Later:
         clock = self._parts.clock
         started_ms = clock.wall_ms() - int(clock.now() * 1000)  # when ``heard`` was 0
-        table = {
-            group: [
-                ProducerInfo(
-                    member.client_id, link.peer, member.language.value, member.version,
-                    started_ms + int(member.heard * 1000),
-                )
-                for link, member in members.items()
-            ]
-            for group, members in self._clients.producer_groups.items()
-        }  # fmt: skip
-        return command.answer(ResponseCode.SUCCESS, body=dialect.write(ProducerTable(table)))
+        return self._in_slices(command, all_producer_pieces(self._clients.producer_groups, started_ms), "all producers")
+
+    def _in_slices(self, command: Command, pieces: Iterator[bytes], what: str) -> Later:
+        return answer_in_slices(self._parts, command.answer(ResponseCode.SUCCESS), pieces, what)
 
     def _running_info(self, link: Link, command: Command) -> Command | Later:
         """The consumer is asked; its answer is the answer."""
@@ -246,10 +231,3 @@ class ClientRequests:
         asked = dialect.read_as(bytes(command.body), LockRequest)
         self._parts.locks.unlock(asked.group, asked.client_id, asked.queues)
         return command.answer(ResponseCode.SUCCESS)
-
-
-def _connections(members: Mapping[Link, Member]) -> list[Connection]:
-    return [
-        Connection(member.client_id, link.peer, member.language.value, member.version)
-        for link, member in members.items()
-    ]

@@ -25,7 +25,7 @@ def topic_pieces(parts: Parts, config: TopicConfig) -> Iterator[bytes]:
             yield _entry(MessageQueue(name, parts.identity.name, queue_id), QueueStats(first, end, last_ms))
 
     yield b'{"offsetTable":{'
-    yield from _separated(queues())
+    yield from separated(queues())
     yield b'},"topicPutTps":%s}' % dialect.write(parts.traffic.put_tps(name, parts.clock.wall_ms()))
 
 
@@ -78,7 +78,7 @@ def _of_group(parts: Parts, group: str, topics: Sequence[str], tps: float, sums:
                 yield _entry(queue, lag)
 
     yield b'{"consumeTps":%s,"offsetTable":{' % dialect.write(tps)
-    yield from _separated(queues())
+    yield from separated(queues())
     yield b"}}"
 
 
@@ -96,7 +96,8 @@ def _entry(queue: MessageQueue, value: QueueStats | QueueLag) -> bytes:
     return b"%s:%s" % (dialect.write(queue), dialect.write(value))
 
 
-def _separated(entries: Iterable[bytes]) -> Iterator[bytes]:
+def separated(entries: Iterable[bytes]) -> Iterator[bytes]:
+    """Commas between the entries of a list or table."""
     between = b""
     for entry in entries:
         yield between + entry

@@ -1,0 +1,61 @@
+"""Who is in groups: bodies of answers, piece by piece, as there may be thousands of members and of groups.
+
+A piece is about one member. A group shows those that it has when its turn comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tallystick.rocketmq.broker.clients import Consumers, Member
+from tallystick.rocketmq.broker.statistics import separated
+from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import Connection, ConsumerConnections, ProducerInfo
+
+_NOBODY = b'{"connectionSet":[]'  # with which a table without members begins
+
+
+def producer_pieces(members: Mapping[Link, Member]) -> Iterator[bytes]:
+    """``ProducerConnections``: one group."""
+    yield b'{"connectionSet":['
+    yield from separated(_connections(members))
+    yield b"]}"
+
+
+def consumer_pieces(known: Consumers[Link]) -> Iterator[bytes]:
+    """``ConsumerConnections``: one group, and what it consumes."""
+    table = ConsumerConnections(
+        [], known.consume_from, known.consume_type, known.message_model, dict(known.subscriptions)
+    )
+    text = dialect.write(table)
+    assert text.startswith(_NOBODY)
+    yield _NOBODY[:-1]
+    yield from separated(_connections(known.members))
+    yield b"]" + text[len(_NOBODY) :]
+
+
+def all_producer_pieces(groups: Mapping[str, Mapping[Link, Member]], started_ms: int) -> Iterator[bytes]:
+    """``ProducerTable``: all groups. ``started_ms`` is the wall clock's time when ``heard`` was 0."""
+
+    def infos(members: Mapping[Link, Member]) -> Iterator[bytes]:
+        for link, member in list(members.items()):
+            heard_ms = started_ms + int(member.heard * 1000)
+            info = ProducerInfo(member.client_id, link.peer, member.language.value, member.version, heard_ms)
+            yield dialect.write(info)
+
+    yield b'{"data":{'
+    between = b""
+    for group in list(groups):
+        members = groups.get(group)
+        if members:
+            yield b"%s%s:[" % (between, dialect.write(group))
+            yield from separated(infos(members))
+            yield b"]"
+            between = b","
+    yield b"}}"
+
+
+def _connections(members: Mapping[Link, Member]) -> Iterator[bytes]:
+    for link, member in list(members.items()):
+        yield dialect.write(Connection(member.client_id, link.peer, member.language.value, member.version))

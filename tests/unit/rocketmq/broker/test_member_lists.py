@@ -1,0 +1,66 @@
+"""Who is in groups: the pieces together are the text of the whole table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tallystick.rocketmq.broker.clients import Consumers, Member
+from tallystick.rocketmq.broker.member_lists import all_producer_pieces, consumer_pieces, producer_pieces
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import (
+    Connection,
+    ConsumerConnections,
+    ProducerConnections,
+    ProducerInfo,
+    ProducerTable,
+)
+from tallystick.rocketmq.wire.values import Language
+
+
+class Peer:
+    def __init__(self, number: int) -> None:
+        self.peer = f"10.0.0.1:{number}"
+
+
+def members(count: int) -> dict[Any, Member]:
+    return {Peer(number): Member(f"c{number}", Language.JAVA, 513, number / 10) for number in range(count)}
+
+
+def connections(found: dict[Any, Member]) -> list[Connection]:
+    return [Connection(one.client_id, link.peer, "JAVA", one.version) for link, one in found.items()]
+
+
+def test_producers_and_consumers_of_a_group() -> None:
+    for count in (0, 1, 5):
+        found = members(count)
+        assert b"".join(producer_pieces(found)) == dialect.write(ProducerConnections(connections(found)))
+        group: Consumers[Any] = Consumers("CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET", found)
+        table = ConsumerConnections(
+            connections(found), group.consume_from, group.consume_type, group.message_model, dict(group.subscriptions)
+        )
+        assert b"".join(consumer_pieces(group)) == dialect.write(table)
+
+
+def test_all_producers() -> None:
+    """8 MB of them were half a second of the loop."""
+    groups = {"P": members(3), 'with "quotes"': members(1), "Q": members(50)}
+    table = {
+        group: [
+            ProducerInfo(one.client_id, link.peer, "JAVA", 513, 1000 + int(one.heard * 1000))
+            for link, one in found.items()
+        ]
+        for group, found in groups.items()
+    }
+    pieces = list(all_producer_pieces(groups, 1000))
+    assert b"".join(pieces) == dialect.write(ProducerTable(table))
+    assert max(map(len, pieces)) < 200, "a piece is about one member"
+    assert b"".join(all_producer_pieces({}, 0)) == dialect.write(ProducerTable({}))
+
+
+def test_a_group_that_goes_meanwhile_is_left_out() -> None:
+    groups = {"P": members(2), "Q": members(2)}
+    pieces = all_producer_pieces(groups, 0)
+    begin = [next(pieces) for _ in range(2)]
+    del groups["Q"]
+    groups["P"].clear()
+    assert [*dialect.read(b"".join([*begin, *pieces]))["data"]] == ["P"]
