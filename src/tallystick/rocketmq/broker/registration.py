@@ -36,7 +36,7 @@ from tallystick.runtime.events import Events
 PERIOD_S = 30.0
 SEARCH_S = 1.0  # how often a slave that was told of no master asks for its broker set
 FIRST_RETRY_S = 0.05  # after a failure, or a lost connection; twice as long after each further failure
-RETRY_S = 1.0  # at most
+RETRY_S = 1.0  # at most, where it cannot be reached; one that refuses it is asked again after up to ``PERIOD_S``
 FORGET_MS = 120_000  # a name server may forget this broker when it is silent for so long
 
 
@@ -74,6 +74,7 @@ class _NameServer:
     def __init__(self) -> None:
         self.due = asyncio.Event()
         self.lost = False  # its connection, and it will be due for that
+        self.refused = False  # by the last answer
         self.failure: str | None = None  # of the last attempt; empty: registered; None: there was none yet
         self.known = 0  # the number of the last change that it was told
         self.answer: RegisterBrokerAnswer | None = None  # the last one, while it is registered there
@@ -165,7 +166,7 @@ class Registrar:
                 async with asyncio.timeout(PERIOD_S if server.answer is not None else retry_s):
                     await self._until_due(name, server)
             if server.answer is None:
-                retry_s = min(2 * retry_s, RETRY_S)
+                retry_s = min(2 * retry_s, PERIOD_S if server.refused else RETRY_S)
 
     async def _until_due(self, name: str, server: _NameServer) -> None:
         """Also when a master is there of which the last registration did not tell this slave."""
@@ -208,9 +209,11 @@ class Registrar:
         return Masters(masters[0].master_addr, masters[0].ha_server_addr or self._masters.ha_address)
 
     async def _register(self, name: str, server: _NameServer) -> RegisterBrokerAnswer | None:
+        server.refused = False
         try:
             answer = await self._client.ask(name, self._request(), self._timeout_s)
-            if answer.code != ResponseCode.SUCCESS:
+            server.refused = answer.code != ResponseCode.SUCCESS
+            if server.refused:
                 raise BrokerError(answer.remark or "refused", response_code=answer.code)
             told = RegisterBrokerAnswer.of(answer)
         except TallyError as error:

@@ -295,7 +295,8 @@ async def test_a_topic_that_is_made_during_a_registration_is_announced_by_the_ne
 class DoneWaiting:
     """Stands for ``asyncio.timeout`` and for the client of a name server: nothing is waited for, the time is noted."""
 
-    def __init__(self, *fails: bool) -> None:
+    def __init__(self, *fails: bool, refuses: bool = False) -> None:
+        self.refuses = refuses
         self.pauses_s: list[float] = []
         self.over = asyncio.Event()
         self._fails, self._timeout = list(fails), asyncio.timeout
@@ -308,20 +309,29 @@ class DoneWaiting:
         if not self._fails:
             self.over.set()
             await asyncio.Event().wait()
-        if self._fails.pop(0):
+        fails = self._fails.pop(0)
+        if fails and self.refuses:
+            return command.answer(1, "no room")
+        if fails:
             raise RequestTimeout("no answer")
         return command.answer(0)
 
 
-async def test_each_failure_doubles_the_pause_and_a_success_ends_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = DoneWaiting(*[True] * 7, False, True, True)
+@pytest.mark.parametrize(
+    ("refuses", "longest_s"), [(False, [0.8, 1.0, 1.0]), (True, [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0])]
+)
+async def test_each_failure_doubles_the_pause_and_a_success_ends_that(
+    refuses: bool, longest_s: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that has no room read all topics again each second."""
+    server = DoneWaiting(*[True] * (4 + len(longest_s)), False, True, True, refuses=refuses)
     topics = Topics(TopicDefaults("b0", "c0"), SteppingClock(), lambda: None)
     client = cast("RemotingClient", server)
     monkeypatch.setattr("tallystick.rocketmq.broker.registration.asyncio.timeout", server.timeout)
     registrar = Registrar(client, Events(), MASTER, ["n:9876"], topics.table, lambda masters: None, 5.0)
     registrar.start()
     await server.over.wait()
-    assert server.pauses_s == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 30.0, 0.05, 0.1]
+    assert server.pauses_s == [0.05, 0.1, 0.2, 0.4, *longest_s, 30.0, 0.05, 0.1]
     for task in registrar.tasks:
         task.cancel()
 
