@@ -259,8 +259,8 @@ HA_MUTANTS = (
     Mutant(
         "a master that comes back sets offsets back (H13)",
         BROKER + "offsets.py",
-        "own = self.lacking(table, resets)",
-        "own: list[Commit] = []",
+        "own, counters = self._lacking(table, resets)\n        if",
+        "own, counters = Table(), Table()\n        if",
         "tests/unit/rocketmq/broker/test_offsets.py",
     ),
     Mutant(

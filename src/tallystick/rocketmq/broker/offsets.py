@@ -239,17 +239,18 @@ class Offsets:
         made already. All are the slave's from now on: nobody else may change them.
         """
         before = self._offsets, self._pulled, self._own, self.version
-        own = self.lacking(table, resets)
+        own, counters = self._lacking(table, resets)
         if resets is not None:
             self.resets.replace(resets)
-        self._own, self._own_resets, self.version = {}, {}, table.version
+        self._own, self._own_resets, self.version = own, counters, table.version
         self._become(table.offsets, table.pull_offsets, keys)
         self.removals += 1
-        for commit in own:
-            key = commit.key
-            self._own.setdefault(key, {})[commit.queue_id] = commit.offset
-            self._own_resets.setdefault(key, {})[commit.queue_id] = commit.resets
-            self._set(key, commit.queue_id, commit.offset)
+        for key, queues in own.items():
+            known = self._offsets.setdefault(key, {})
+            self._committed.add(key)
+            self._count -= len(known)
+            known.update(queues)
+            self._count += len(known)
         self.dirty = self.dirty or before != (self._offsets, self._pulled, self._own, self.version)
 
     def lacking(self, table: OffsetTable, resets: ResetTable | None = None) -> list[Commit]:
@@ -257,18 +258,24 @@ class Offsets:
 
         Those that somebody at the master meant to undo, by its counters, are not among them.
         """
-        theirs = Resets(resets)
-        lacking = (
-            Commit(*split(key), queue_id, offset, self._own_resets.get(key, {}).get(queue_id, 0))
-            for key, queues in self._own.items()
-            for queue_id, offset in queues.items()
-            if table.offsets.get(key, {}).get(queue_id, -1) < offset
-        )
+        own, counters = self._lacking(table, resets)
         return [
-            commit
-            for commit in lacking
-            if resets is None or not theirs.stepped_since(commit.key, commit.queue_id, commit.resets)
+            Commit(*split(key), queue_id, offset, counters[key][queue_id])
+            for key, queues in own.items()
+            for queue_id, offset in queues.items()
         ]
+
+    def _lacking(self, table: OffsetTable, resets: ResetTable | None) -> tuple[Table, Table]:
+        """The offsets, and the counters that were known. There may be a million: no object is made for each."""
+        theirs, own, counters = Resets(resets), Table(), Table()
+        for key, queues in self._own.items():
+            known, counts, step = table.offsets.get(key, {}), self._own_resets.get(key, {}), theirs.of_key(key)
+            for queue_id, offset in queues.items():
+                count = counts.get(queue_id, 0)
+                if known.get(queue_id, -1) < offset and (resets is None or step(queue_id) <= count):
+                    own.setdefault(key, {})[queue_id] = offset
+                    counters.setdefault(key, {})[queue_id] = count
+        return own, counters
 
     def disown(self, commit: Commit) -> None:
         """The master has been told, or has no such topic or group. A later commit to the queue is still to be told."""

@@ -17,7 +17,7 @@ is touched. Of very many names the older half goes, and ``floor``, below which n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -50,13 +50,14 @@ class Resets:
         self.dirty = False
 
     def get(self, key: str, queue_id: int) -> int:
+        return self.of_key(key)(queue_id)
+
+    def of_key(self, key: str) -> Callable[[int], int]:
+        """The counter by queue id."""
         topic, group = split(key)
-        return max(
-            self._floor,
-            self._topics.get(topic, 0),
-            self._groups.get(group, 0),
-            self._counts.get(key, {}).get(queue_id, 0),
-        )
+        least = max(self._floor, self._topics.get(topic, 0), self._groups.get(group, 0))
+        counts = self._counts.get(key)
+        return (lambda queue_id: max(least, counts.get(queue_id, 0))) if counts else (lambda queue_id: least)
 
     def stepped_since(self, key: str, queue_id: int, known: int) -> bool:
         """Whether the offset was set on purpose after the counter was ``known``."""
