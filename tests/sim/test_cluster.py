@@ -31,4 +31,7 @@ def test_a_kept_trace_changes_nothing() -> None:
     print("seed", seed)
     kept = cluster.run(seed, keep_trace=True)
     assert kept.fingerprint == cluster.run(seed).fingerprint
-    assert any("ledger created" in line for line in kept.trace)
+    assert kept.trace
+    # A writer may be killed before it has made its ledger: not each life has one.
+    lines = [line for life in range(5) for line in cluster.run(life, keep_trace=True).trace]
+    assert any("ledger created" in line for line in lines)
