@@ -83,7 +83,7 @@ class ZkSession:
 
     @property
     def is_connected(self) -> bool:
-        """Whether a server has this session now."""
+        """Whether a ZooKeeper server answers for it now."""
         return self._connected.is_set()
 
     async def start(self) -> None:

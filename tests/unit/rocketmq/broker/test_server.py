@@ -85,6 +85,7 @@ async def test_a_deletion_that_wants_no_answer_is_durable_too(tmp_path: Path) ->
         peer.send(request(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": TOPIC}, one_way=True))
         folder = broker.settings.store_dir
         await until(lambda: TOPIC in read_queue_state(OsDisk(), folder).deleted)
+        assert broker.parts.topics.get(TOPIC) is None
 
 
 async def test_a_request_that_wants_no_answer_gets_none_whenever_that_would_be_ready(
