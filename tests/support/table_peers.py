@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from support.admin_desk import SLAVE, Desk
+from support.workers import WorkerAtOnce
 from tallystick.rocketmq.broker.metadata_sync import MetadataSync
 from tallystick.rocketmq.ha.status import FollowStatus
 from tallystick.rocketmq.remoting.client import RemotingClient
@@ -67,7 +68,8 @@ class Slave(Desk):
     def copy_queues(self, clock: Clock | None = None) -> None:
         """From now on it learns of its master's queues, too."""
         self.sync = MetadataSync(
-            self.client, clock or SystemClock(), self.events, self.tables, lambda: self.link, self.shelf.store
+            self.client, clock or SystemClock(), self.events, self.tables, lambda: self.link, self.shelf.store,
+            WorkerAtOnce(),
         )  # fmt: skip
 
     def _sync(self, first_s: float, period_s: float) -> MetadataSync:

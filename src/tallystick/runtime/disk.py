@@ -138,6 +138,10 @@ class Disk(Protocol):
         """Hold a folder for this process, as ``FolderLock``. Raises UsageError when another process holds it."""
         ...
 
+    def lock_file(self, path: str, content: bytes) -> Lock:
+        """Hold a file for this process, as ``ByteLock``. Raises UsageError when another process holds it."""
+        ...
+
     def beside(self, name: str) -> Beside:
         """To wait for two files at the same time. ``name`` is for those who look at threads."""
         ...
@@ -348,6 +352,9 @@ class OsDisk:
 
     def lock(self, path: str) -> Lock:
         return FolderLock(path)
+
+    def lock_file(self, path: str, content: bytes) -> Lock:
+        return ByteLock(path, content)
 
     def beside(self, name: str) -> Beside:
         return ThreadBeside(name)

@@ -7,6 +7,8 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
+from tallystick.runtime.ports import ReservedPort
+
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 
@@ -27,6 +29,16 @@ class Listener(Protocol):
         ...
 
 
+class Reservation(Protocol):
+    """Ports that nobody else gets, and that nobody listens on yet."""
+
+    port: int
+
+    def close(self) -> None:
+        """Let them go: when the server listens, or never will."""
+        ...
+
+
 class Network(Protocol):
     """Opens connections and ports. Failures are ``OSError``; the shells map them."""
 
@@ -34,6 +46,10 @@ class Network(Protocol):
 
     async def listen(self, host: str, port: int, factory: ProtocolFactory, *, serving: bool = True) -> Listener:
         """Bind a port and accept connections, or only bind it: until ``serve`` they are refused."""
+        ...
+
+    def reserve(self, host: str, *offsets: int, port: int = 0, purpose: str = "") -> Reservation:
+        """A port, 0 for a free one, and the ports at ``offsets`` from it; see ``ReservedPort``. Raises UsageError."""
         ...
 
 
@@ -66,6 +82,9 @@ class TcpNetwork:
     async def listen(self, host: str, port: int, factory: ProtocolFactory, *, serving: bool = True) -> Listener:
         loop = asyncio.get_running_loop()
         return _TcpListener(await loop.create_server(factory, host, port, backlog=1024, start_serving=serving))
+
+    def reserve(self, host: str, *offsets: int, port: int = 0, purpose: str = "") -> ReservedPort:
+        return ReservedPort(host, *offsets, port=port, purpose=purpose)
 
 
 def no_delay(transport: asyncio.BaseTransport) -> None:

@@ -36,6 +36,10 @@ class Worker(Protocol):
         self.submit(call, done)
         return await outcome  # type: ignore[no-any-return]  # a Future[T] made from Any
 
+    async def idle(self) -> None:
+        """Return when all that was submitted before has run: a call whose caller was cancelled too."""
+        await self.run(_nothing)
+
     def close(self) -> None:
         """Finish what was submitted; take nothing more."""
         ...
@@ -80,3 +84,7 @@ class ThreadWorker(Worker):
             except Exception as failed:
                 result, error = None, failed
             self._loop.call_soon_threadsafe(done, result, error)
+
+
+def _nothing() -> None:
+    """What is queued after it finds the worker idle."""

@@ -177,10 +177,10 @@ class _InTurn:
         """There is no thread."""
 
 
-class _FolderLock:
-    """Held until it is released, or its process is dead."""
+class _Lock:
+    """Of a folder or a file. Held until it is released, or its process is dead."""
 
-    def __init__(self, locks: dict[str, _FolderLock], path: str) -> None:
+    def __init__(self, locks: dict[str, _Lock], path: str) -> None:
         self._locks, self._path = locks, path
         locks[path] = self
 
@@ -206,7 +206,7 @@ class SimDisk:
         self._durable: dict[str, _Node] = {"/": None}
         self._pending: dict[str, list[_Link | _Unlink]] = {}
         self._inodes: list[_Inode] = []
-        self._locks: dict[str, _FolderLock] = {}
+        self._locks: dict[str, _Lock] = {}
         self.open_files: set[SimFile] = set()
 
     # What happens to it.
@@ -369,10 +369,13 @@ class SimDisk:
     def usage(self, path: str) -> Usage:
         return Usage(self.capacity, max(0, self.capacity - self._used()))
 
-    def lock(self, path: str) -> _FolderLock:
+    def lock(self, path: str) -> _Lock:
         if path in self._locks:
             raise UsageError("another process uses this folder", path=path)
-        return _FolderLock(self._locks, path)
+        return _Lock(self._locks, path)
+
+    def lock_file(self, path: str, content: bytes) -> _Lock:
+        return self.lock(path)
 
     def beside(self, name: str) -> _InTurn:
         return _InTurn(self.random)

@@ -50,3 +50,17 @@ async def test_close_finishes_what_was_submitted_even_if_nobody_waits_for_it() -
     await asyncio.sleep(0)
     assert ran == [1]
     assert waiting.cancelled()
+
+
+async def test_idle_waits_for_a_call_whose_caller_was_cancelled() -> None:
+    worker = ThreadWorker("test")
+    gate = threading.Event()
+    waiting = asyncio.ensure_future(worker.run(gate.wait))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    idle = asyncio.ensure_future(worker.idle())
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert not idle.done()
+    gate.set()
+    await idle
+    worker.close()

@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 
 from tallystick.errors import UsageError
 from tallystick.rocketmq.broker.admin import Admin
@@ -48,11 +49,9 @@ from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.store.values import Arrival
 from tallystick.rocketmq.wire.bodies import HaStatus
 from tallystick.rocketmq.wire.message_ids import UniqueKeys, encode_host
-from tallystick.runtime.disk import ByteLock
 from tallystick.runtime.folders import make_folder
 from tallystick.runtime.health import HealthPages, serve_health
 from tallystick.runtime.outside import Outside
-from tallystick.runtime.ports import ReservedPort
 from tallystick.runtime.tasks import watch
 
 Address = tuple[str, int]
@@ -86,7 +85,9 @@ class Broker:
         self.counts = Counts()
         self._ready = False
         # Before anything is written: a broker whose ports are taken leaves no folder.
-        self._reserved = ReservedPort(settings.host, -FAST_PORT_BELOW, port=settings.port, purpose=" for clients")
+        self._reserved = outside.network.reserve(
+            settings.host, -FAST_PORT_BELOW, port=settings.port, purpose=" for clients"
+        )
         self._stack.callback(self._reserved.close)
         self.address: Address = (settings.host, self._reserved.port)
         self.fast_address: Address = (settings.host, self.address[1] - FAST_PORT_BELOW)
@@ -108,20 +109,23 @@ class Broker:
         settings, outside = self.settings, self._outside
         self._look_for_ha_port()
         make_folder(outside.disk, settings.store_dir)
-        self._stack.callback(ByteLock(os.path.join(settings.store_dir, LOCK), LOCK_CONTENT).release)
+        lock = outside.disk.lock_file(os.path.join(settings.store_dir, LOCK), LOCK_CONTENT)
+        self._stack.callback(lock.release)
         wanted = settings.store_settings(self.address[1])
-        store = await asyncio.to_thread(
+        self._worker = outside.workers("tally-broker")  # for what is seldom: opening, deletions, ends of queues
+        self._stack.push_async_callback(self._end_worker)
+        store = await self._worker.run(partial(
             MessageStore.open, outside.disk, settings.store_dir,
             replace(wanted, max_open_files=min(wanted.max_open_files, outside.open_files // STORE_SHARE)),
             outside.clock, outside.events, slave=settings.is_slave,
-        )  # fmt: skip
+        ))  # fmt: skip
         listeners = Listeners(
             self._settled, self._awaited, self._arrived, self._following, self._fail, self._rebuilt
         )  # fmt: skip
-        self._instance = f"{os.getpid():x}-{outside.clock.wall_ms():x}"
+        self._instance = f"{outside.random.getrandbits(64):016x}"
         self.log = BrokerLog(outside, store, settings, listeners, self._instance)
         self._stack.push_async_callback(self.log.close)
-        self._deletions = Deletions(outside.events)
+        self._deletions = Deletions(outside.events, self._worker)
         self._stack.push_async_callback(self._deletions.close)
         self._load_tables(store)
         self.ha_address = await self._listen_ha()
@@ -134,6 +138,10 @@ class Broker:
             await self._listen_http()
         self._ready = True
 
+    async def _end_worker(self) -> None:
+        await self._worker.idle()
+        self._worker.close()
+
     def _load_tables(self, store: MessageStore) -> None:
         settings, outside = self.settings, self._outside
         files = ConfigFiles(outside.disk, settings.store_dir)
@@ -141,7 +149,7 @@ class Broker:
             files, settings, outside.clock, outside.events, self._topics_changed,
             lambda topic, queue_id: store.queue_range(topic, queue_id)[1],
         )  # fmt: skip
-        self._saver = Saver(self.tables, files, outside.clock, outside.events)
+        self._saver = Saver(self.tables, files, outside.clock, outside.events, outside.workers("tally-tables"))
         self._stack.push_async_callback(self._saver.close)
         self._saver.start()
         watch(self._saver.tasks, self._fail)
@@ -150,7 +158,7 @@ class Broker:
         """Raises UsageError when somebody listens there."""
         settings = self.settings
         if settings.listen_ha_port and not settings.is_slave:
-            ReservedPort(settings.host, port=settings.listen_ha_port, purpose=" for slaves").close()
+            self._outside.network.reserve(settings.host, port=settings.listen_ha_port, purpose=" for slaves").close()
 
     async def _listen_ha(self) -> Address | None:
         try:
@@ -178,8 +186,8 @@ class Broker:
     def _build_requests(self) -> None:
         parts, settings, store = self.parts, self.settings, self.parts.store
         host = encode_host(settings.client_host, self.address[1])
-        # For messages without an id. The time as the number makes the ids of two processes different.
-        keys = UniqueKeys(host[:-4], os.getpid(), parts.clock.wall_ms())
+        chance = self._outside.random
+        keys = UniqueKeys(host[:-4], chance.getrandbits(16), chance.getrandbits(32))  # for messages without an id
         drafting = Drafting(settings, parts.topics, parts.groups, parts.locks, parts.clock, keys)
         self._sends = Sends(
             self.log, drafting, SendBack(settings, store, parts.topics, parts.groups), parts.saves, self.counts,
@@ -226,8 +234,9 @@ class Broker:
         self._stack.push_async_callback(client.close)
         if settings.is_slave:
             self.sync = MetadataSync(
-                client, outside.clock, outside.events, self.tables, self.log.followed, self.parts.store
-            )
+                client, outside.clock, outside.events, self.tables, self.log.followed, self.parts.store,
+                self._worker,
+            )  # fmt: skip
             self._stack.push_async_callback(self.sync.close)
             self.sync.arrived(self.parts.store.queues())
             self.sync.start()

@@ -1,4 +1,4 @@
-"""Finishes deletions of topics on a thread: the loop serves on, and each answer waits for its own."""
+"""Finishes deletions of topics on a worker: the loop serves on, and each answer waits for its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 from tallystick.errors import StorageError
 from tallystick.rocketmq.store.deletion import Deletion
 from tallystick.runtime.events import Events
-from tallystick.runtime.worker import ThreadWorker
+from tallystick.runtime.worker import Worker
 
 Done = Callable[[Exception | None], None]
 
@@ -27,12 +27,12 @@ class Finisher(Protocol):
 
 
 class Deletions(Finisher):
-    """``close`` it before the store."""
+    """``close`` it before the store and the worker."""
 
     waiting = 0
 
-    def __init__(self, events: Events) -> None:
-        self._events, self._worker = events, ThreadWorker("tally-delete")
+    def __init__(self, events: Events, worker: Worker) -> None:
+        self._events, self._worker = events, worker
 
     def finish(self, deletion: Deletion, done: Done) -> None:
         """The files go afterwards; nobody waits for that."""
@@ -47,8 +47,7 @@ class Deletions(Finisher):
 
     async def close(self) -> None:
         """What was asked is done first."""
-        await self._worker.run(_nothing)
-        self._worker.close()
+        await self._worker.idle()
 
 
 class AtOnce(Finisher):
@@ -62,7 +61,3 @@ class AtOnce(Finisher):
         except StorageError as error:
             return done(error)
         done(None)
-
-
-def _nothing() -> None:
-    """What is queued after it finds the thread idle."""

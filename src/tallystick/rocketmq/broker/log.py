@@ -62,9 +62,12 @@ class BrokerLog:
         ha = settings.ha_settings()
         self._waits = Waits(outside.clock, ha, listeners.settled, flushed=store.flushed)
         self._flusher = Flusher(
-            store, outside.clock, settings.store.flush_interval_ms, flushed=self._flushed, failed=listeners.failed
+            store, outside.clock, outside.workers, settings.store.flush_interval_ms,
+            flushed=self._flushed, failed=listeners.failed,
+        )  # fmt: skip
+        self._rebuilder = Rebuilder(
+            store, outside.clock, outside.workers, rebuilt=listeners.rebuilt, failed=listeners.failed
         )
-        self._rebuilder = Rebuilder(store, outside.clock, rebuilt=listeners.rebuilt, failed=listeners.failed)
         self._master, self._slave = self._replication(outside, ha, instance)
         self._due: asyncio.TimerHandle | None = None  # the next dispatch
         self._retrying = False  # it is one that the disk made wait

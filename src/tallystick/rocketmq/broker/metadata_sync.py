@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from tallystick.errors import TallyError, Unavailable
@@ -34,6 +35,7 @@ from tallystick.rocketmq.wire.bodies import OffsetTable, TopicTable
 from tallystick.rocketmq.wire.values import ResponseCode
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
+from tallystick.runtime.worker import Worker
 
 ORIGINAL_ENDS_S = 30.0  # between two questions to an original master where its queues end
 TELL_S = 5.0  # of a round, to tell the master of commits: other tables are waited for
@@ -72,7 +74,7 @@ class SyncStatus:
 class MetadataSync:
     """Runs from ``start`` to ``close``. ``master`` may be set at any time; None: nobody to copy from.
 
-    ``followed`` says how the log of the master is followed.
+    ``followed`` says how the log of the master is followed. ``worker`` is for what ``queues`` does with the disk.
     """
 
     def __init__(
@@ -83,12 +85,13 @@ class MetadataSync:
         tables: Tables,
         followed: Callable[[], FollowStatus],
         queues: MasterQueues | None = None,
+        worker: Worker | None = None,
         *,
         first_s: float = FIRST_S,
         period_s: float = PERIOD_S,
     ) -> None:
         self._client, self._clock, self._events, self._tables = client, clock, events, tables
-        self._followed, self._queues, self._ends_due = followed, queues, 0.0
+        self._followed, self._queues, self._worker, self._ends_due = followed, queues, worker, 0.0
         self._said: dict[str, str] = {}  # of the failures: what was told
         self._untaken = Untaken()
         self._rounds = Rounds(clock.now(), first_s=first_s, period_s=period_s)
@@ -173,8 +176,10 @@ class MetadataSync:
     def _queue_ends(self, copied: _Round) -> Callable[[Tables], Awaitable[None]]:
         async def copy(tables: Tables) -> None:
             # An original is asked for each topic: not in each round.
-            if self._queues is not None and not (copied.is_original and self._clock.now() < self._ends_due):
-                await copied.queue_ends(self._queues, tables)
+            queues, worker = self._queues, self._worker
+            is_due = not copied.is_original or self._clock.now() >= self._ends_due
+            if queues is not None and worker is not None and is_due:
+                await copied.queue_ends(queues, worker, tables)
                 self._ends_due = self._clock.now() + ORIGINAL_ENDS_S
 
         return copy
@@ -260,12 +265,12 @@ class _Round:
         await self._check()
         tables.delays.take(text, table)
 
-    async def queue_ends(self, queues: MasterQueues, tables: Tables) -> None:
+    async def queue_ends(self, queues: MasterQueues, worker: Worker, tables: Tables) -> None:
         told = await self._master.queue_ends(tables.topics.all)
         await self._check()
         if (deletion := queues.learn_deletions(told.deleted)) is not None:
-            await asyncio.to_thread(deletion.run)
-        await asyncio.to_thread(queues.learn_ends, told.ends, told.at)
+            await worker.run(deletion.run)
+        await worker.run(partial(queues.learn_ends, told.ends, told.at))
 
     async def _check(self) -> None:
         """After a table came, right before it replaces what is here."""

@@ -2,7 +2,7 @@
 
 All changes of a moment are one save, however many there are: what changes while one runs is in the next. The text is
 made on the loop, some milliseconds at a time (on a thread it would hold the interpreter just as long), and written and
-synced on a thread. Whoever asked for a change has the answer when the original's own file has it, on the disk.
+synced on a worker. Whoever asked for a change has the answer when the original's own file has it, on the disk.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from tallystick.errors import StorageError
 from tallystick.rocketmq.broker.config_files import ConfigFiles
@@ -22,17 +22,18 @@ from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import ResponseCode
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
+from tallystick.runtime.worker import Worker
 
 PERIOD_S = 5.0  # flushConsumerOffsetInterval
 
 
 class Saver:
-    """``start`` it, ``close`` it. What others see of it is ``Saves``."""
+    """``start`` it, ``close`` it, and its worker with it. What others see of it is ``Saves``."""
 
-    def __init__(self, tables: Tables, files: ConfigFiles, clock: Clock, events: Events) -> None:
+    def __init__(self, tables: Tables, files: ConfigFiles, clock: Clock, events: Events, worker: Worker) -> None:
         self._tables, self._files, self._clock, self._events = tables, files, clock, events
         self._loop = asyncio.get_running_loop()
-        self._thread = ThreadPoolExecutor(1, "broker-tables")
+        self._worker = worker
         self._due = asyncio.Event()
         self._waiting: list[tuple[int, Done]] = []
         self._task: asyncio.Task[None] | None = None
@@ -76,7 +77,7 @@ class Saver:
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
         await self.save()
-        self._thread.shutdown()
+        self._worker.close()
 
     async def _run(self) -> None:
         all_at = self._clock.now() + PERIOD_S
@@ -120,5 +121,5 @@ class Saver:
     async def _save(self, name: str) -> None:
         """Raises StorageError."""
         pieces = await in_slices(self._tables.text(name), self._clock)
-        await self._loop.run_in_executor(self._thread, self._files.save, name, *pieces)
+        await self._worker.run(partial(self._files.save, name, *pieces))
         self._tables.saved(name)

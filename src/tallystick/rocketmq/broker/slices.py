@@ -40,7 +40,7 @@ class Slices:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._turn = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     def make(self, parts: Iterable[T], done: Callable[[list[T] | Exception], None]) -> None:
         """``done`` gets all parts, or what making them raised: BrokerError where too many wait already."""
@@ -49,8 +49,8 @@ class Slices:
             done(BrokerError(remark, response_code=ResponseCode.SYSTEM_BUSY))
             return
         task = asyncio.get_running_loop().create_task(self._make(parts, done))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def close(self) -> None:
         tasks = list(self._tasks)

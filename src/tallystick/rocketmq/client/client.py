@@ -50,20 +50,22 @@ class RocketMQ:
         self,
         name_servers: Sequence[str],
         *,
+        program: str,
         network: Network,
         clock: Clock,
         random: Random,
         settings: BrokerClientSettings,
         events: Events,
     ) -> None:
+        """``program`` tells operators whose connections they see: host@process."""
         self._name_servers = tuple(name_servers)
         remoting = RemotingClient(network, clock, events, RemotingSettings(), self._asked, self._lost)
         self._context = BrokerContext(
-            client_id=f"{platform.node() or 'client'}@{os.getpid()}#{random.getrandbits(48):012x}",
+            client_id=f"{program}#{random.getrandbits(48):012x}",
             remoting=remoting,
             routes=TopicRoutes(remoting, name_servers, settings, clock, events),
             brokers=BrokerChoice(settings.down_s),
-            ids=message_ids(random, os.getpid()),
+            ids=message_ids(random),
             settings=settings,
             clock=clock,
             random=random,
@@ -228,6 +230,7 @@ def topics(
     async def start() -> RocketMQ:
         return RocketMQ(
             addresses,
+            program=f"{platform.node() or 'client'}@{os.getpid()}",
             network=TcpNetwork(),
             clock=SystemClock(),
             random=system_random(),

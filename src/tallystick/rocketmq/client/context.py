@@ -27,9 +27,10 @@ class BrokerContext:
     events: Events
 
 
-def message_ids(random: Random, process_id: int) -> UniqueKeys:
+def message_ids(random: Random) -> UniqueKeys:
     """Of the messages that one client sends.
 
-    Where an original client has its address, this one has chance: it need not look up its own name to be unique.
+    Where an original client has its address and process, this one has chance: it need not look up its own name to be
+    unique.
     """
-    return UniqueKeys(random.getrandbits(32).to_bytes(4, "big"), process_id, random.getrandbits(32))
+    return UniqueKeys(random.getrandbits(32).to_bytes(4, "big"), random.getrandbits(16), random.getrandbits(32))

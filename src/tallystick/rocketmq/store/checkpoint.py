@@ -69,7 +69,7 @@ def stopped_in_order(disk: Disk, directory: str) -> bool:
 def mark_running(disk: Disk, directory: str) -> None:
     """From now on a process that does not stop in order leaves a trace."""
     file = disk.open(os.path.join(directory, ABORT), create=True)
-    pid = str(os.getpid()).encode()
+    pid = b"%07d" % os.getpid()  # of one length: whatever a crash leaves of it is as long in each run
     try:
         file.write([pid], 0)
         file.truncate(len(pid))

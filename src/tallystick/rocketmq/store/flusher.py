@@ -1,4 +1,4 @@
-"""Flushes and upkeep of a store on threads of their own: group commit, without a timer for those who wait.
+"""Flushes and upkeep of a store on workers of their own: group commit, without a timer for those who wait.
 
 What is written while one sync runs is the next one's. Nobody waits under ASYNC_FLUSH; then it happens at intervals. A
 failed sync is the end: nobody knows what is on the disk, so nothing is reported flushed any more. So is any other error
@@ -14,7 +14,7 @@ from functools import partial
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.tasks import watch
-from tallystick.runtime.worker import ThreadWorker
+from tallystick.runtime.worker import Workers
 
 MAINTAIN_S = 1.0
 
@@ -23,15 +23,15 @@ class Flusher:
     """All methods run on the loop, and so do ``flushed`` and ``failed``."""
 
     def __init__(
-        self, store: MessageStore, clock: Clock, interval_ms: int,
+        self, store: MessageStore, clock: Clock, workers: Workers, interval_ms: int,
         *, flushed: Callable[[int], None], failed: Callable[[Exception], None],
     ) -> None:  # fmt: skip
         """``flushed(offset)`` after each sync, ``failed(error)`` once, when the store must stop."""
         self._store, self._clock, self._interval_s = store, clock, interval_ms / 1000
         self._flushed, self._failed = flushed, failed
         # Upkeep syncs many files and must not delay those who wait for a flush.
-        self._flushing = ThreadWorker("tally-flush")
-        self._maintaining = ThreadWorker("tally-maintain")
+        self._flushing = workers("tally-flush")
+        self._maintaining = workers("tally-maintain")
         self._busy = self._again = self._closed = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -53,7 +53,7 @@ class Flusher:
         if offset is None or error is not None:
             self._fail(error or AssertionError("a flush that ended in nothing"))
             return
-        if self._again:  # first, so that the thread works while the answers of this one are sent
+        if self._again:  # first, so that the worker is busy while the answers of this one are sent
             self._again = False
             self.request()
         self._flushed(offset)
@@ -80,11 +80,7 @@ class Flusher:
             task.cancel()
         self._closed = True
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._maintaining.run(_nothing)  # a cancelled call runs to its end all the same
+        await self._maintaining.idle()
         await self._flushing.run(self._store.close)
         self._flushing.close()
         self._maintaining.close()
-
-
-def _nothing() -> None:
-    """What is queued after it finds the thread idle."""

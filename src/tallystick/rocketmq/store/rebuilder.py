@@ -1,4 +1,4 @@
-"""Rebuilds lost queues on a thread of its own, half of the time at most, so that the loop goes on beside it."""
+"""Rebuilds lost queues on a worker of its own, half of the time at most, so that the loop goes on beside it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.store.values import Arrival
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.tasks import watch
-from tallystick.runtime.worker import ThreadWorker, Worker
+from tallystick.runtime.worker import Worker, Workers
 
 _RETRY_S = 1.0  # while the disk is full
 
@@ -19,17 +19,18 @@ class Rebuilder:
     """``start`` it when the store is open, ``close`` it before the store."""
 
     def __init__(
-        self, store: MessageStore, clock: Clock,
+        self, store: MessageStore, clock: Clock, workers: Workers,
         *, rebuilt: Callable[[list[Arrival]], None], failed: Callable[[Exception], None],
     ) -> None:  # fmt: skip
         """``rebuilt`` is told on the loop which messages can be read again; ``failed`` that the store must stop."""
         self._store, self._clock, self._rebuilt, self._failed = store, clock, rebuilt, failed
+        self._workers = workers
         self._worker: Worker | None = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         if self._store.rebuilding:
-            self._worker = ThreadWorker("tally-rebuild")
+            self._worker = self._workers("tally-rebuild")
             self._task = asyncio.create_task(self._run(self._worker))
             watch([self._task], self._failed)
 
@@ -51,9 +52,5 @@ class Rebuilder:
             return
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        await self._worker.run(_nothing)  # a cancelled call runs to its end all the same
+        await self._worker.idle()
         self._worker.close()
-
-
-def _nothing() -> None:
-    """What is queued after it finds the thread idle."""

@@ -7,7 +7,7 @@
 
 The loop appends, dispatches (``reput``) and reads; threads flush and maintain. After each put, append and flush the
 loop calls ``reput``: with SYNC_FLUSH a master's message becomes readable with the flush. Whoever opens a directory of
-the real disk holds its lock first (``runtime.disk.ByteLock`` on ``checkpoint.LOCK``).
+the real disk holds its lock first (``Disk.lock_file`` of ``checkpoint.LOCK``).
 """
 
 from __future__ import annotations

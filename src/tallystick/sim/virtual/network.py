@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 
+from tallystick.errors import UsageError
 from tallystick.runtime.network import ProtocolFactory
 from tallystick.sim.virtual.process import Process
 from tallystick.sim.virtual.trace import Trace
@@ -126,8 +127,11 @@ class Fabric:
         listener = self._listeners.get((address, port))
         return listener if listener is not None and listener.is_serving else None
 
+    def is_bound(self, address: str, port: int) -> bool:
+        return (address, port) in self._listeners
+
     def bind(self, listener: SimListener) -> None:
-        if listener.where in self._listeners:
+        if self.is_bound(*listener.where):
             raise OSError(errno.EADDRINUSE, "address already in use")
         self._listeners[listener.where] = listener
 
@@ -214,6 +218,16 @@ class SimListener:
         self._fabric.unbind(self)
 
 
+class SimReservation:
+    """A port that was free."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def close(self) -> None:
+        """There is nothing to let go."""
+
+
 class SimNetwork:
     """A ``runtime.network.Network``. Whatever name a process binds, its ports are at the address of its host."""
 
@@ -237,6 +251,14 @@ class SimNetwork:
                 raise
         near.attach(factory())
         return near
+
+    def reserve(self, host: str, *offsets: int, port: int = 0, purpose: str = "") -> SimReservation:
+        """It keeps nobody out: a process of a host is alone there, but for what listens already."""
+        found = port or self._fabric.new_port()
+        for number in (found, *(found + offset for offset in offsets)):
+            if self._fabric.is_bound(self._process.address, number):
+                raise UsageError(f"cannot listen{purpose}: address already in use", host=host, port=number)
+        return SimReservation(found)
 
     async def listen(self, host: str, port: int, factory: ProtocolFactory, *, serving: bool = True) -> SimListener:
         listener = SimListener(self._fabric, self._process, port or self._fabric.new_port(), factory, serving)

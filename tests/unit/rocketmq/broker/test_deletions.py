@@ -11,6 +11,7 @@ from tallystick.errors import StorageError
 from tallystick.rocketmq.broker.deletions import Deletions
 from tallystick.rocketmq.store.deletion import Deletion
 from tallystick.runtime.events import Event, Events
+from tallystick.runtime.worker import ThreadWorker
 
 
 class Slow:
@@ -31,7 +32,8 @@ class Slow:
 
 async def test_the_loop_goes_on_and_the_answer_waits_for_the_note_alone() -> None:
     told: list[Event] = []
-    deletions, slow, answered = Deletions(Events(told.append)), Slow(), asyncio.Event()
+    worker = ThreadWorker("test")
+    deletions, slow, answered = Deletions(Events(told.append), worker), Slow(), asyncio.Event()
     outcome: list[Exception | None] = []
 
     def done(error: Exception | None) -> None:
@@ -46,18 +48,20 @@ async def test_the_loop_goes_on_and_the_answer_waits_for_the_note_alone() -> Non
     assert (outcome, slow.steps, deletions.waiting) == ([None], ["noted"], 1)
     slow.may_unlink.set()
     await deletions.close()
+    worker.close()
     assert slow.steps == ["noted", "unlinked"] and not deletions.waiting
     assert [event.kind for event in told] == ["files of a deleted topic stay"]
 
 
 async def test_an_answer_says_why_it_is_not_durable() -> None:
-    shelf = Shelf()
+    shelf, worker = Shelf(), ThreadWorker("test")
     shelf.send(b"x")
     shelf.settle()
-    deletions, outcome = Deletions(Events(shelf.events.append)), list[Exception | None]()
+    deletions, outcome = Deletions(Events(shelf.events.append), worker), list[Exception | None]()
     shelf.disk.fault = lambda operation, path: StorageError("bad") if "tally-queues" in path else None
     deletions.finish(shelf.store.delete_topics(["Topic"]), outcome.append)
     await deletions.close()
+    worker.close()
     (error,) = outcome
     assert isinstance(error, StorageError)
     assert not shelf.disk.sizes("/store/consumequeue/Topic/0")

@@ -14,6 +14,7 @@ import pytest
 from support.brokers import Peer, benched, pull_command, send_command
 from support.stores import SteppingClock
 from support.waiting import until
+from support.workers import WorkerAtOnce
 from tallystick.errors import DiskFull
 from tallystick.rocketmq.broker import saver as saver_module
 from tallystick.rocketmq.broker import slices
@@ -230,7 +231,7 @@ async def test_between_two_saves_of_everything_is_a_period(tmp_path: Path) -> No
             return []
 
     clock, tables = SteppingClock(), Counted()
-    saver = Saver(tables, ConfigFiles(OsDisk(), str(tmp_path)), clock, Events())
+    saver = Saver(tables, ConfigFiles(OsDisk(), str(tmp_path)), clock, Events(), WorkerAtOnce())
     saver.start()
     await asyncio.sleep(0)
     for periods in range(1, 4):

@@ -16,6 +16,7 @@ from tallystick.rocketmq.store.store import MessageStore
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
 from tallystick.runtime.events import Events
+from tallystick.runtime.worker import ThreadWorker
 
 
 @pytest.fixture
@@ -28,7 +29,9 @@ class Desk:
         self.offsets: list[int] = []
         self.errors: list[Exception] = []
         self.news = asyncio.Event()
-        self.flusher = Flusher(store, SystemClock(), interval_ms, flushed=self.flushed, failed=self.failed)
+        self.flusher = Flusher(
+            store, SystemClock(), ThreadWorker, interval_ms, flushed=self.flushed, failed=self.failed
+        )
 
     def flushed(self, offset: int) -> None:
         self.offsets.append(offset)

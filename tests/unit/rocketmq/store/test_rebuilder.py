@@ -9,6 +9,7 @@ from tallystick.rocketmq.store.rebuilder import Rebuilder
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.store.values import Arrival
 from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.worker import ThreadWorker
 
 
 class Store:
@@ -24,7 +25,9 @@ async def test_an_error_of_who_is_told_ends_the_store_too() -> None:
     def rebuilt(arrivals: list[Arrival]) -> None:
         raise ZeroDivisionError("a bug")
 
-    rebuilder = Rebuilder(cast("MessageStore", Store()), SystemClock(), rebuilt=rebuilt, failed=failures.append)
+    rebuilder = Rebuilder(
+        cast("MessageStore", Store()), SystemClock(), ThreadWorker, rebuilt=rebuilt, failed=failures.append
+    )
     rebuilder.start()
     await until(lambda: bool(failures))
     assert isinstance(failures[0], ZeroDivisionError)

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from tallystick.errors import UsageError
 from tallystick.sim.virtual.loop import VirtualLoop
 from tallystick.sim.virtual.network import Fabric, LinkFaults
 from tallystick.sim.virtual.process import Process
@@ -233,5 +234,18 @@ def test_a_reset_ends_both_ends() -> None:
         peer.transport.write(b"nothing comes of it")
         await asyncio.sleep(1)
         assert net.accepted[0].got == b""
+
+    run(test)
+
+
+def test_a_port_that_somebody_listens_on_cannot_be_reserved() -> None:
+    async def test(net: Net) -> None:
+        network = net.fabric.network(net.server)
+        for port, offsets in ((PORT, ()), (PORT + 2, (-2,))):
+            with pytest.raises(UsageError, match="cannot listen for clients: address already in use"):
+                network.reserve(SERVER, *offsets, port=port, purpose=" for clients")
+        assert network.reserve(SERVER, port=PORT + 1).port == PORT + 1
+        assert net.fabric.network(net.client).reserve(CLIENT, port=PORT).port == PORT
+        assert network.reserve(SERVER).port != network.reserve(SERVER).port
 
     run(test)
