@@ -25,7 +25,7 @@ from tallystick.bookkeeper.bookie.cookies import check_cookies, folder_of, store
 from tallystick.bookkeeper.bookie.fences import Fences
 from tallystick.bookkeeper.bookie.garbage import GarbageRules
 from tallystick.bookkeeper.bookie.limits import DiskGuard
-from tallystick.bookkeeper.bookie.looks import Looks
+from tallystick.bookkeeper.bookie.looking import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts, View, registry
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.requests import Requests

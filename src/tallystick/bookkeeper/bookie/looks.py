@@ -21,26 +21,17 @@ looked, and is counted; for a while then nobody looks.
 
 from __future__ import annotations
 
-import asyncio
 import enum
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
 
 from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
-from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.metadata.driver import Creation, Moment, Record
-from tallystick.bookkeeper.wire.values import BookieId, LedgerId, LedgerState
-from tallystick.errors import DiskFull, MetadataError
-from tallystick.runtime.events import Events
-from tallystick.runtime.tasks import watch
+from tallystick.bookkeeper.wire.values import LedgerId, LedgerState
 
 BATCH_LEDGERS = 512
-HELD_LEDGERS = 8 * BATCH_LEDGERS  # more that wait are no room for those that need not
 MAX_TRIES = 3  # of one batch, when the connection breaks in it
-ANSWER_S = 1.0  # a look that takes longer counts as unreadable: writers wait for their adds
-PAUSE_S = 10.0  # after such a look
 
 
 class Verdict(enum.Enum):
@@ -119,155 +110,3 @@ class LookCore:
     def _end(self, judgements: dict[LedgerId, Judgement]) -> dict[LedgerId, Judgement]:
         self._batch = {}
         return judgements
-
-
-class Metadata(Protocol):
-    async def sync(self) -> Moment: ...
-
-    async def look_up(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Record | None]: ...
-
-    async def bookie_creation(self, bookie: BookieId) -> Creation | None: ...
-
-
-class Ledgers(Protocol):
-    """What the bookie stores."""
-
-    def kept(self, ledger: LedgerId) -> Kept | None: ...
-
-    def looked(self, ledger: LedgerId, creation: Creation, *, written: bool) -> None: ...
-
-    def anchored(self, anchor: Creation) -> bool: ...
-
-
-GoOn = Callable[[Verdict], None]
-Renew = Callable[[Collection[LedgerId]], Awaitable[None]]
-
-
-class Looks:
-    """``hold`` requests until their ledger was looked at. ``active`` is False for a while after a look that failed."""
-
-    def __init__(
-        self, metadata: Metadata, bookie: BookieId, instance: str, ledgers: Ledgers, renew: Renew,
-        reserve: Callable[[int], None], flush: Callable[[], None], counts: Counts, events: Events,
-        failed: Callable[[Exception], None],
-    ) -> None:  # fmt: skip
-        """``renew`` forgets ids durably; ``reserve`` hears of bytes that are held here, and (negative) no longer;
-        ``flush`` makes durable what ``ledgers`` were told; ``failed`` hears of an error that leaves requests without an
-        answer."""
-        self._metadata, self._bookie, self._ledgers, self._renew = metadata, bookie, ledgers, renew
-        self._core = LookCore(instance, ledgers.kept)
-        self._reserve, self._flush, self._counts, self._events = reserve, flush, counts, events
-        self._failed = failed
-        self._loop = asyncio.get_running_loop()
-        self._held: dict[LedgerId, list[tuple[GoOn, int, bool]]] = {}
-        self._looking: asyncio.Task[None] | None = None
-        self._resume: asyncio.TimerHandle | None = None
-        self.active = True
-
-    def has_room(self, more: int) -> bool:
-        """Whether a request that can do without a look may wait for one, behind so many ``more`` than are held."""
-        return self.active and len(self._held) + more < HELD_LEDGERS
-
-    def hold(self, ledger: LedgerId, size: int, go_on: GoOn, *, adds: bool = True) -> None:
-        """``go_on`` comes on the loop, in the order of ``hold``, also when nothing can be read; ``adds``: what waits is
-        not only reads."""
-        self._held.setdefault(ledger, []).append((go_on, size, adds))
-        self._reserve(size)
-        self.look_at(ledger)
-
-    def look_at(self, ledger: LedgerId) -> None:
-        """Look behind what was stored."""
-        self._core.wanted(ledger)
-        if self._looking is None:
-            self._looking = self._loop.create_task(self._look())
-            watch([self._looking], self._failed)
-
-    async def _look(self) -> None:
-        try:
-            await asyncio.sleep(0)  # what came in this turn of the loop shares the look
-            while batch := self._core.next_batch():
-                self._decide(await self._renewed(await self._certain(await self._read(batch))))
-        finally:
-            self._looking = None
-
-    async def _read(self, batch: tuple[LedgerId, ...]) -> dict[LedgerId, Judgement]:
-        self._counts.looks += len(batch)
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                began = await self._metadata.sync()
-                records = await self._metadata.look_up(batch)
-                return self._core.read(began, await self._metadata.sync(), records)
-        except (MetadataError, TimeoutError) as error:
-            self._pause(str(error) or "the metadata did not answer in time")
-            return self._core.unreadable()
-
-    def _pause(self, reason: str) -> None:
-        if self.active:
-            self._events.emit("ledgers not looked at", seconds=PAUSE_S, reason=reason)
-            self.active = False
-            self._resume = self._loop.call_later(PAUSE_S, self._look_again)
-
-    def _look_again(self) -> None:
-        self.active = True
-
-    async def _certain(self, judgements: dict[LedgerId, Judgement]) -> dict[LedgerId, Judgement]:
-        """Another creation tells of another ledger only in the metadata that the kept one is from. If that was copied
-        meanwhile, or nobody can say, these are looked at again, or nothing about them is answered."""
-        others = [ledger for ledger, found in judgements.items() if found.renew or found.verdict is Verdict.AMISS]
-        if not others:
-            return judgements
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                anchor = await self._metadata.bookie_creation(self._bookie)
-        except (MetadataError, TimeoutError):
-            anchor = None
-        if anchor is None:
-            return judgements | dict.fromkeys(others, Judgement(Verdict.AMISS))
-        if self._ledgers.anchored(anchor):
-            return judgements
-        self._events.emit("metadata was copied", reason="what is known of ledgers' creations is forgotten")
-        for ledger in others:
-            self._core.wanted(ledger)
-        return {ledger: found for ledger, found in judgements.items() if ledger not in others}
-
-    async def _renewed(self, judgements: dict[LedgerId, Judgement]) -> dict[LedgerId, Judgement]:
-        """What is to be forgotten is forgotten, or cannot be: then nothing is answered."""
-        renew = [ledger for ledger, found in judgements.items() if found.renew]
-        if not renew:
-            return judgements
-        try:
-            await self._renew(renew)
-        except DiskFull as error:
-            self._events.emit("ledgers not replaced", ledgers=renew, reason=str(error))
-            return judgements | dict.fromkeys(renew, Judgement(Verdict.AMISS))
-        return judgements
-
-    def _decide(self, judgements: dict[LedgerId, Judgement]) -> None:
-        for ledger, found in judgements.items():
-            held, said = self._held.pop(ledger, []), found.verdict
-            self._count(ledger, said, any(adds for *_, adds in held))
-            for go_on, size, _ in held:
-                self._reserve(-size)
-                go_on(said)
-            if said is not Verdict.AMISS and self.active:  # else it is looked at when that can be done again
-                self._ledgers.looked(ledger, found.creation, written=said not in NOT_WRITTEN)
-        self._flush()
-
-    def _count(self, ledger: LedgerId, said: Verdict, adds: bool) -> None:
-        if said in NOT_WRITTEN and adds:
-            self._counts.looks_refused += 1
-            self._events.emit("adds refused", ledger=ledger, reason="by its metadata nobody writes it")
-        elif said is Verdict.UNKNOWN:
-            self._counts.looks_failed += 1
-        elif said is Verdict.AMISS:
-            self._counts.looks_amiss += 1
-            reason = "what is stored here is newer than the ledger of this id in the metadata, or cannot be deleted"
-            self._events.emit("requests refused", ledger=ledger, reason=reason)
-
-    async def close(self) -> None:
-        """Look no more; what is held is never answered."""
-        if self._resume is not None:
-            self._resume.cancel()
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)

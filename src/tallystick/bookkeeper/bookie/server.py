@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie.committer import Committer
-from tallystick.bookkeeper.bookie.looks import Looks
+from tallystick.bookkeeper.bookie.looking import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.requests import Requests, SpeaksV3
 from tallystick.bookkeeper.bookie.session import ARENA_BYTES, Session, Surroundings

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from tallystick.bookkeeper.bookie.committer import Committer
-from tallystick.bookkeeper.bookie.looks import Looks, Verdict
+from tallystick.bookkeeper.bookie.looking import Looks
+from tallystick.bookkeeper.bookie.looks import Verdict
 from tallystick.bookkeeper.bookie.requests import ADD_ANSWER_BYTES, Requests, is_read
 from tallystick.bookkeeper.bookie.turns import Kind, Turns
 from tallystick.errors import RemoteProtocolError

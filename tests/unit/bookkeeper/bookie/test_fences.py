@@ -11,7 +11,7 @@ from support.waiting import until
 from support.watched import METADATA, Watched
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
-from tallystick.bookkeeper.bookie.looks import HELD_LEDGERS
+from tallystick.bookkeeper.bookie.looking import HELD_LEDGERS
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.v2 import NO_CODES, Code, Flag
 

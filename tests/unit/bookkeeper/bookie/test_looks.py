@@ -11,7 +11,8 @@ from support.waiting import until
 from support.watched import METADATA, Watched, answers
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
-from tallystick.bookkeeper.bookie.looks import BATCH_LEDGERS, MAX_TRIES, Judgement, LookCore, Looks, Verdict, judge
+from tallystick.bookkeeper.bookie.looking import Looks
+from tallystick.bookkeeper.bookie.looks import BATCH_LEDGERS, MAX_TRIES, Judgement, LookCore, Verdict, judge
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.requests import ADD_ANSWER_BYTES
 from tallystick.bookkeeper.metadata.driver import Moment, Record
@@ -240,7 +241,7 @@ async def test_what_cannot_be_read_is_taken_counted_and_looked_at_later(
 async def test_metadata_that_hangs_holds_no_writer_up_for_long(
     bookie: Bookie, peer: Peer, driver: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tallystick.bookkeeper.bookie.looks.ANSWER_S", 0.05)
+    monkeypatch.setattr("tallystick.bookkeeper.bookie.looking.ANSWER_S", 0.05)
     driver.gate.clear()
     assert await peer.code(adds(7, [3])) == Code.OK
     assert bookie.counts.looks_failed == 1
