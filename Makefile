@@ -4,8 +4,16 @@ VENV := .venv
 PY := $(VENV)/bin/python
 ROWS ?=
 SUITES ?=
+# The tests of what opens no socket and starts no loop.
+UNIT := tests/unit
+LEDGER_CORES := $(addprefix $(UNIT)/bookkeeper/ledger/test_,add.py degraded.py recovery.py striping.py outstanding.py)
+BOOKIE_CORES := $(addprefix $(UNIT)/bookkeeper/bookie/test_,garbage.py index.py ledgers.py memtable.py turns.py)
+BROKER_CORES := $(addprefix $(UNIT)/rocketmq/broker/test_,copy_proof.py hold.py locks.py offsets.py pull_rules.py resets.py rounds.py untaken.py)
+HA_CORES := $(addprefix $(UNIT)/rocketmq/ha/test_,acks.py admission.py feed.py follow.py proof.py)
+CLIENT_CORES := $(addprefix $(UNIT)/rocketmq/client/test_,delivery.py sending.py)
+QUICK := $(LEDGER_CORES) $(BOOKIE_CORES) $(BROKER_CORES) $(HA_CORES) $(CLIENT_CORES) $(UNIT)/rocketmq/nameserver/test_routes.py $(UNIT)/codec $(UNIT)/bookkeeper/wire $(UNIT)/rocketmq/wire tests/wire
 
-.PHONY: setup check test sim bench demo clean
+.PHONY: setup check quick test sim bench demo clean
 
 setup: $(VENV)/.ready
 
@@ -23,6 +31,13 @@ check: setup ## format, lint, types, import contracts, leftovers
 	$(PY) tools/tidy.py
 	$(PY) tools/conformance.py --check
 	$(PY) tools/events.py --check
+
+quick: setup ## while you work, in half a minute: lint, types, import contracts, and the tests of cores, wire formats and codec
+	$(VENV)/bin/ruff format --check --quiet .
+	$(VENV)/bin/ruff check --quiet .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-cache >/dev/null || $(VENV)/bin/lint-imports --no-cache
+	HYPOTHESIS_PROFILE=quick $(VENV)/bin/pytest -q -n 2 $(QUICK)
 
 test: setup ## check, then every suite, with the time of each (SUITES="unit wire" for some)
 	@$(PY) tools/suites.py $(SUITES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 
 import hypothesis
@@ -13,7 +14,8 @@ from support.zookeeper import missing, running
 
 # A busy machine is no failure; a failing example is printed with what reproduces it.
 hypothesis.settings.register_profile("tallystick", deadline=None, print_blob=True)
-hypothesis.settings.load_profile("tallystick")
+hypothesis.settings.register_profile("quick", deadline=None, print_blob=True, max_examples=20)  # of `make quick`
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tallystick"))
 
 
 @pytest.fixture(scope="session", autouse=True)
