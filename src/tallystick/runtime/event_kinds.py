@@ -148,6 +148,7 @@ _BROKER = {
             "topics changed": "More than 100 topics of one list were made or changed.",
             "topic deleted": "A topic was deleted.",
             "group changed": "A group of consumers was made or changed.",
+            "groups changed": "More than 100 groups of one list were made or changed.",
             "group deleted": "A group of consumers was deleted.",
             "offsets reset": "An administrator set offsets of a group.",
             "files deleted": "Old files of the log, with the queue and index files that point into them, are gone.",

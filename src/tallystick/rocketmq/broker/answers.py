@@ -18,6 +18,9 @@ NOT_SET = "not set any response code"  # the remark of some good answers of the 
 MAX_BODY_BYTES = 16 * 1024 * 1024 - 1024  # a frame has 16 MiB, its header takes some of them
 MAX_DELETIONS = 64  # that wait for the disk
 PAGE_ENTRIES = 2000  # the most of one page (splitMetadataSize)
+MAX_LIST = 1000  # topics or groups that one request makes: it is done in one turn of the loop
+MAX_LIST_BYTES = 1024 * 1024  # of such a list
+MAX_TOLD = 100  # of a list that are told one by one
 
 T = TypeVar("T")
 
@@ -47,6 +50,13 @@ def check_is_master(parts: Parts) -> None:
     if parts.settings.is_slave:
         remark = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
         raise refusal(ResponseCode.SYSTEM_ERROR, remark)
+
+
+def check_list(count: int, what: str) -> None:
+    """Raises BrokerError for a list that is too long for one turn of the loop."""
+    if count > MAX_LIST:
+        remark = f"A list has at most {MAX_LIST} {what}, this one has {count}: send it in parts."
+        raise refusal(ResponseCode.INVALID_PARAMETER, remark)
 
 
 def left_to_master(command: Command) -> Command:

@@ -36,7 +36,7 @@ CALL_S = 10.0  # for a client to answer what an operator wants to know of it
 MAX_ASKED_BYTES = 4096  # of the fields of such a question: they go on as they came
 TELL_EACH_TURN = 500  # members of changed groups, that is some milliseconds
 MAX_BEAT_BYTES = 256 * 1024  # of a heartbeat: some thousand groups, read within a turn of the loop
-MAX_LOCK_BYTES = 512 * 1024  # of a request for locks: thousands of queues, read within a turn of the loop
+MAX_NAME_CHARS = 1024  # of a client's id, or of a group of which queues are locked: thousands are kept, and listed
 _BEAT_BYTES = 8  # that a byte of a heartbeat takes when it is a table
 _MEMBER_BYTES = 512  # that a group of an earlier heartbeat takes
 
@@ -84,9 +84,8 @@ class ClientRequests:
     # Heartbeats
 
     def _heartbeat(self, link: Link, command: Command) -> Command:
-        if len(command.body) > MAX_BEAT_BYTES:
-            raise RemoteProtocolError(f"a heartbeat has at most {MAX_BEAT_BYTES} bytes", bytes=len(command.body))
-        beat = dialect.read_as(bytes(command.body), Heartbeat)
+        beat = dialect.read_short(command.body, Heartbeat, most_bytes=MAX_BEAT_BYTES)
+        _check_name("a client's id", beat.client_id)
         wanted = beat.fingerprint == 0 or self._clients.wants_subscriptions(beat)
         groups = self._may_consume(beat.consumers)
         now = self._parts.clock.now()
@@ -150,7 +149,7 @@ class ClientRequests:
         if known is None:
             return command.answer(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
         ids = list(dict.fromkeys(member.client_id for member in known.members.values()))
-        return command.answer(ResponseCode.SUCCESS, body=dialect.write(ConsumerIds(ids)))
+        return command.answer(ResponseCode.SUCCESS, body=dialect.write_strict(ConsumerIds(ids)))
 
     def _consumers(self, link: Link, command: Command) -> Command | Later:
         group = headers.ConsumerGroupHeader.of(command).consumer_group
@@ -208,10 +207,9 @@ class ClientRequests:
 
     def _lock(self, link: Link, command: Command) -> Command:
         """Of queues that are here; the original locks any."""
-        if len(command.body) > MAX_LOCK_BYTES:
-            remark = f"a request for locks has at most {MAX_LOCK_BYTES} bytes"
-            raise RemoteProtocolError(remark, bytes=len(command.body))
-        asked, locks = dialect.read_as(bytes(command.body), LockRequest), self._parts.locks
+        asked, locks = dialect.read_short(command.body, LockRequest), self._parts.locks
+        _check_name("a client's id", asked.client_id)
+        _check_name("a group's name", asked.group)
         group = self._clients.consumers(asked.group)
         is_member = group is not None and link in group.members
         queues = [queue for queue in asked.queues if self._is_here(queue)]
@@ -221,13 +219,19 @@ class ClientRequests:
         if is_full and not self._said_full:
             self._parts.events.emit("no locks left", peer=link.peer, group=asked.group, is_member=is_member)
         self._said_full = is_full or (self._said_full and not locks.has_room(host, is_member=False))
-        return command.answer(ResponseCode.SUCCESS, body=dialect.write(LockAnswer(taken)))
+        return command.answer(ResponseCode.SUCCESS, body=dialect.write_strict(LockAnswer(taken)))
 
     def _is_here(self, queue: MessageQueue) -> bool:
         config = self._parts.topics.get(queue.topic) if queue.broker == self._parts.identity.name else None
         return config is not None and 0 <= queue.queue_id < max(config.read_queues, config.write_queues)
 
     def _unlock(self, link: Link, command: Command) -> Command:
-        asked = dialect.read_as(bytes(command.body), LockRequest)
+        asked = dialect.read_short(command.body, LockRequest)
         self._parts.locks.unlock(asked.group, asked.client_id, asked.queues)
         return command.answer(ResponseCode.SUCCESS)
+
+
+def _check_name(what: str, name: str) -> None:
+    """Raises RemoteProtocolError for one that no client has: an id is an address, a process and some words."""
+    if len(name) > MAX_NAME_CHARS:
+        raise RemoteProtocolError(f"{what} has at most {MAX_NAME_CHARS} characters", chars=len(name))

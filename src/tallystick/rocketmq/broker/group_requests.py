@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tallystick.errors import BrokerError
 from tallystick.rocketmq.broker import attributes
-from tallystick.rocketmq.broker.answers import OK, Answer, check_is_master, left_to_master, page, refusal
-from tallystick.rocketmq.broker.groups import Groups
+from tallystick.rocketmq.broker.answers import (
+    MAX_LIST_BYTES,
+    MAX_TOLD,
+    OK,
+    Answer,
+    check_is_master,
+    check_list,
+    left_to_master,
+    page,
+    refusal,
+)
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.topics import refusal_of_group
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import GroupList, GroupTable, RequestModeTable, TopicNames
-from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import GroupConfig, RequestCode, ResponseCode
 
 PAGE_FIELDS = {"groupSeq", "dataVersion", "maxGroupNum"}
@@ -36,34 +44,39 @@ class GroupRequests:
         }
 
     def _create(self, peer: str, command: Command) -> Command:
+        return self._put([dialect.read_short(command.body, GroupConfig)], peer, command)
+
+    def _create_many(self, peer: str, command: Command) -> Command:
+        groups = dialect.read_short(command.body, GroupList, most_bytes=MAX_LIST_BYTES).groups
+        check_list(len(groups), "groups")
+        return self._put(groups, peer, command)
+
+    def _put(self, asked: Sequence[GroupConfig], peer: str, command: Command) -> Command:
+        """All of them or, if one is refused, none. Their attributes are changes."""
         check_is_master(self._parts)
-        asked, groups = dialect.read_as(bytes(command.body), GroupConfig), self._parts.groups
+        groups = self._parts.groups
+        configs = [self._checked(config) for config in asked]
+        changed = [one for one in configs if one != groups.all.get(one.name) or one.name in groups.fresh]
+        if len({config.name for config in changed if config.name not in groups.all}) > groups.room():
+            remark = f"This broker has {len(groups.all)} groups: more than {groups.most} are not made (maxGroups)."
+            raise refusal(ResponseCode.SYSTEM_ERROR, remark)
+        if changed:
+            groups.put(*changed)
+        if len(changed) > MAX_TOLD:
+            self._parts.events.emit("groups changed", groups=len(changed), first=changed[0].name, peer=peer)
+        else:
+            for config in changed:
+                self._parts.events.emit("group changed", group=config.name, peer=peer)
+        return command.answer(OK)
+
+    def _checked(self, asked: GroupConfig) -> GroupConfig:
+        """The group as it is to be. Raises BrokerError."""
         remark = refusal_of_group(asked.name)
         if remark is not None:
             raise refusal(ResponseCode.INVALID_PARAMETER, remark)
-        current = groups.all.get(asked.name)
+        current = self._parts.groups.all.get(asked.name)
         after = attributes.changed(attributes.GROUP, current.attributes if current else None, asked.attributes)
-        config = msgspec.structs.replace(asked, attributes=after)
-        if current is None and not groups.room():
-            raise _full(groups)
-        if config != current or config.name in groups.fresh:
-            groups.put(config)
-            self._parts.events.emit("group changed", group=config.name, peer=peer)
-        return command.answer(OK)
-
-    def _create_many(self, peer: str, command: Command) -> Command:
-        """All of them or, if a name is refused, none."""
-        asked = dialect.read_as(bytes(command.body), GroupList).groups
-        for config in asked:
-            remark = refusal_of_group(config.name)
-            if remark is not None:
-                raise refusal(ResponseCode.INVALID_PARAMETER, remark)
-        groups = self._parts.groups
-        if len({config.name for config in asked if config.name not in groups.all}) > groups.room():
-            raise _full(groups)
-        for config in asked:
-            self._create(peer, request(command.code, None, dialect.write(config)))
-        return command.answer(OK)
+        return msgspec.structs.replace(asked, attributes=after)
 
     def _delete(self, peer: str, command: Command) -> Command:
         header = headers.DeleteGroupHeader.of(command)
@@ -98,9 +111,4 @@ class GroupRequests:
     def _topics(self, peer: str, command: Command) -> Command:
         """What the group ever consumed here."""
         topics = self._parts.offsets.topics_of(headers.GroupHeader.of(command).group)
-        return command.answer(OK, body=dialect.write(TopicNames(topics, self._parts.identity.address)))
-
-
-def _full(groups: Groups) -> BrokerError:
-    remark = f"This broker has {len(groups.all)} groups: more than {groups.most} are not made (maxGroups)."
-    return refusal(ResponseCode.SYSTEM_ERROR, remark)
+        return command.answer(OK, body=dialect.write_strict(TopicNames(topics, self._parts.identity.address)))

@@ -8,6 +8,8 @@ import msgspec
 
 from tallystick.rocketmq.broker import attributes
 from tallystick.rocketmq.broker.answers import (
+    MAX_LIST_BYTES,
+    MAX_TOLD,
     NOT_SET,
     OK,
     Answer,
@@ -16,6 +18,7 @@ from tallystick.rocketmq.broker.answers import (
     answer_in_slices,
     check_deletions,
     check_is_master,
+    check_list,
     left_to_master,
     page,
     refusal,
@@ -36,8 +39,6 @@ from tallystick.rocketmq.wire.values import (
 )
 
 MAX_QUEUES = 65_536  # of one topic; the original has no limit, and asks each of them for some answers
-MAX_LIST = 1000  # topics of one list: it is made in one turn of the loop
-_MAX_TOLD = 100  # topics of a list that are told one by one
 PAGE_FIELDS = {"topicSeq", "dataVersion", "maxTopicNum"}
 _PERMS = int(Perm.INHERIT | Perm.WRITE | Perm.READ | Perm.PRIORITY)
 
@@ -76,10 +77,8 @@ class TopicRequests:
         return self._put([config], peer, command)
 
     def _create_many(self, peer: str, command: Command) -> Later:
-        topics = dialect.read_as(bytes(command.body), TopicList).topics
-        if len(topics) > MAX_LIST:
-            remark = f"A list has at most {MAX_LIST} topics, this one has {len(topics)}: send it in parts."
-            raise refusal(ResponseCode.INVALID_PARAMETER, remark)
+        topics = dialect.read_short(command.body, TopicList, most_bytes=MAX_LIST_BYTES).topics
+        check_list(len(topics), "topics")
         return self._put(topics, peer, command)
 
     def _put(self, asked: Sequence[TopicConfig], peer: str, command: Command) -> Later:
@@ -100,7 +99,7 @@ class TopicRequests:
         return Later(command.answer(OK, NOT_SET), lambda send, _: self._parts.announced(send))
 
     def _tell(self, changed: Sequence[TopicConfig], peer: str) -> None:
-        if len(changed) > _MAX_TOLD:
+        if len(changed) > MAX_TOLD:
             self._parts.events.emit("topics changed", topics=len(changed), first=changed[0].name, peer=peer)
             return
         for config in changed:
@@ -189,4 +188,4 @@ class TopicRequests:
             group for group, known in self._parts.clients.consumer_groups.items() if topic in known.subscriptions
         )
         groups = dict.fromkeys([*connected, *self._parts.offsets.groups_of(topic)])
-        return command.answer(OK, body=dialect.write(GroupNames(list(groups))))
+        return command.answer(OK, body=dialect.write_strict(GroupNames(list(groups))))

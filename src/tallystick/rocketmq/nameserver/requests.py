@@ -46,6 +46,7 @@ CHANGEABLE = frozenset(
     )
 )  # settings that only answers depend on
 
+MAX_SETTINGS_BYTES = 16 * 1024  # of a request that changes settings, which is read line by line
 MAX_BODY_BYTES = MAX_FRAME_BYTES - 1024  # the header takes some of a frame
 
 OK, FAILED = ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR
@@ -108,6 +109,9 @@ class NameRequests:
 
     def _update_settings(self, link: Hashable, command: Command) -> Command:
         """What a running name server can change it changes; all of it or, if something is refused, nothing."""
+        if len(command.body) > MAX_SETTINGS_BYTES:
+            remark = f"settings have at most {MAX_SETTINGS_BYTES} bytes"
+            return command.answer(ResponseCode.INVALID_PARAMETER, remark)
         try:
             asked = keyfile.parse_properties(bytes(command.body).decode())
             fixed = sorted(asked.keys() - CHANGEABLE)
@@ -189,7 +193,7 @@ class NameRequests:
 
     def _data_version(self, link: Hashable, command: Command) -> Command:
         header = headers.BrokerHeader.of(command)
-        theirs = dialect.read_as(bytes(command.body), DataVersion)
+        theirs = dialect.read_short(command.body, DataVersion)
         self._routes.heartbeat(header.cluster_name, header.broker_addr, self._clock.now())
         ours = self._routes.data_version(header.cluster_name, header.broker_addr)
         fields = headers.ChangedAnswer(ours != theirs).to_fields()

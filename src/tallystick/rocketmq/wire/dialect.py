@@ -5,7 +5,8 @@ wants them quoted, and objects as keys (``{{"queueId":0}:5}``). Configuration fi
 Read: that, JSON, strings in single quotes, and trailing commas. A member that is null is one that is absent.
 
 Texts come from strangers, so depth, size, and the number of values are bounded (a million, some 100 MB at worst; the
-largest tables of real clusters have a tenth). What breaks the format or a bound raises RemoteProtocolError.
+largest tables of real clusters have a tenth). What breaks the format or a bound raises RemoteProtocolError. A request
+that is read in one turn of a loop has a bound of its own: ``SHORT_BYTES``, or less.
 """
 
 from __future__ import annotations
@@ -26,17 +27,21 @@ T = TypeVar("T")
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_VALUES = 1_000_000
-MAX_LOOSE_VALUES = 250_000  # where each value costs a step of ours: a quarter of a second
+MAX_LOOSE_VALUES = 250_000  # where each value costs a step of ours, some microseconds
+SHORT_BYTES = 512 * 1024  # of a request: some ten milliseconds, whatever it says
+LOOSE_SHORT_BYTES = 32 * 1024  # of one that is no strict JSON
+MAX_LOOSE_SHORT = 5_000
 MAX_DEPTH = 64
 LINES = 64  # of a configuration file, in one piece: each may have the offsets of a thousand queues
 
 # Reading
 
 
-def read_as(data: bytes | memoryview | str, kind: type[T], *, bounded: bool = True) -> T:
+def read_as(data: bytes | memoryview | str, kind: type[T], *, bounded: bool = True, max_values: int | None = None) -> T:
     """A text as a value of a type. Raises RemoteProtocolError.
 
     ``bounded=False`` is for what no stranger wrote: a file of our own, a master's table. It may have any size.
+    ``max_values``: of a text that takes neither of the first two ways.
 
     Strict JSON takes the first way. The tables with integer keys take the second: put the keys into quotes. That cannot
     turn one text into another one: inside a string the new quote ends it, and a digit after a string is an error.
@@ -44,23 +49,44 @@ def read_as(data: bytes | memoryview | str, kind: type[T], *, bounded: bool = Tr
     raw = data.encode() if isinstance(data, str) else bytes(data)
     if bounded:
         check_bounds(raw, MAX_VALUES)
-    wanted: Any = kind
-    decode: Callable[[bytes], T] = _decoder(wanted)
-    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    decode = _decoder(kind)
+    with suppress(*_NOT_STRICT):
         return decode(raw)
-    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    with suppress(*_NOT_STRICT):
         return decode(_BARE_KEY.sub(rb'\1"\2"', raw))
     try:
-        return msgspec.convert(read(raw, bounded=bounded), kind, strict=False, str_keys=True)
+        return msgspec.convert(read(raw, bounded=bounded, max_values=max_values), kind, strict=False, str_keys=True)
     except msgspec.ValidationError as error:
         raise RemoteProtocolError(f"not what was expected: {error}") from error
 
 
+def read_short(data: bytes | bytearray | memoryview, kind: type[T], *, most_bytes: int = SHORT_BYTES) -> T:
+    """As ``read_as``, for a request that is read in one turn of a loop: at most so many bytes, and few of a text that
+    is no strict JSON, as it costs a hundred times as much."""
+    if len(data) > most_bytes:
+        raise RemoteProtocolError(f"a text of this request has at most {most_bytes} bytes", bytes=len(data))
+    raw = bytes(data)
+    try:
+        return _decoder(kind)(raw)
+    except _NOT_STRICT as error:
+        if len(raw) > LOOSE_SHORT_BYTES:
+            remark = f"a text of a request that is no strict JSON has at most {LOOSE_SHORT_BYTES} bytes: {error}"
+            raise RemoteProtocolError(remark, bytes=len(raw)) from error
+    return read_as(raw, kind, max_values=MAX_LOOSE_SHORT)
+
+
+_NOT_STRICT = msgspec.DecodeError, UnicodeDecodeError, RecursionError
 _BARE_KEY = re.compile(rb"([{,]\s*+)(-?\d++)(?=\s*+:)")
 
 
+def _decoder(kind: type[T]) -> Callable[[bytes], T]:
+    wanted: Any = kind
+    decode: Callable[[bytes], T] = _made_decoder(wanted)
+    return decode
+
+
 @functools.cache
-def _decoder(kind: Any) -> Callable[[bytes], Any]:
+def _made_decoder(kind: Any) -> Callable[[bytes], Any]:
     return msgspec.json.Decoder(kind, strict=False).decode
 
 

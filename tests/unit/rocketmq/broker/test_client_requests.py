@@ -12,7 +12,7 @@ import pytest
 from support.brokers import Bench, Peer, benched, pull_command
 from support.waiting import until
 from tallystick.rocketmq.broker import client_requests, locks
-from tallystick.rocketmq.broker.client_requests import MAX_ASKED_BYTES, MAX_LOCK_BYTES
+from tallystick.rocketmq.broker.client_requests import MAX_ASKED_BYTES, MAX_NAME_CHARS
 from tallystick.rocketmq.broker.clients import EXPIRE_S
 from tallystick.rocketmq.remoting.questions import MAX_OF_LINK
 from tallystick.rocketmq.wire import dialect
@@ -31,9 +31,9 @@ from tallystick.rocketmq.wire.values import (
 NOTIFY = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
 
 
-async def beat(peer: Peer, client: str, *, group: str = "G", **heartbeat: Any) -> Command:
+async def beat(peer: Peer, client: str, *, group: str = "G", producer: str = "P", **heartbeat: Any) -> Command:
     consumer = ConsumerGroup(group, subscriptions=(Subscription("BenchmarkTest", version=1),))
-    body = dialect.write(Heartbeat(client, (ProducerGroup("P"),), (consumer,), **heartbeat))
+    body = dialect.write(Heartbeat(client, (ProducerGroup(producer),), (consumer,), **heartbeat))
     return await peer.code(RequestCode.HEART_BEAT, {}, body)
 
 
@@ -72,10 +72,10 @@ async def test_what_a_heartbeat_leaves_counts_for_its_connection(tmp_path: Path)
     async with benched(tmp_path) as bench:
         broker = await bench.broker()
         peer = await bench.peer(broker)
-        await beat(peer, "c1" * 10_000)
+        await beat(peer, "c1", producer="P1" * 10_000)
         once = broker._server.memory.kept_bytes
         assert once > 20_000
-        await beat(peer, "c1" * 10_000)
+        await beat(peer, "c1", producer="P1" * 10_000)
         assert broker._server.memory.kept_bytes == once, "the last one counts"
         peer.writer.close()
         await until(lambda: broker._server.memory.kept_bytes == 0)
@@ -143,7 +143,27 @@ async def test_only_queues_that_are_here_are_locked(tmp_path: Path) -> None:
         assert await _lock(peer, "a", 0, topic="Invented") == []
         assert await _lock(peer, "a", 0, broker="another") == []
         assert await _lock(peer, "b", 0) == []
-        assert (await peer.code(RequestCode.LOCK_BATCH_MQ, {}, b" " * (MAX_LOCK_BYTES + 1))).code == 1
+
+
+async def test_what_clients_call_themselves_is_bounded(tmp_path: Path) -> None:
+    """Thousands of members are listed in one turn of the loop; and each lock keeps the names that it came with."""
+    name, long = "c" * MAX_NAME_CHARS, "c" * (MAX_NAME_CHARS + 1)
+    async with benched(tmp_path) as bench:
+        peer = await bench.peer(await bench.broker())
+        assert (await beat(peer, long)).code == 1
+        assert (await beat(peer, name)).code == 0
+        assert await ids(peer) == [name]
+        assert await _lock(peer, name, 0) == [0]
+        for lock in (LockRequest(long, "G", []), LockRequest("c", long, [])):
+            assert (await peer.code(RequestCode.LOCK_BATCH_MQ, {}, dialect.write(lock))).code == 1
+
+
+async def test_long_requests_of_clients_are_refused(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        peer = await bench.peer(await bench.broker())
+        for code in (RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ):
+            answer = await peer.code(code, {}, b" " * (dialect.SHORT_BYTES + 1))
+            assert answer.code == 1 and "bytes" in str(answer.remark)
 
 
 async def test_strangers_leave_room_for_the_locks_of_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

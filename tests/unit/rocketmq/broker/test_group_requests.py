@@ -3,10 +3,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from support.admin_desk import MASTER, SLAVE, Desk
+from tallystick.rocketmq.broker.answers import MAX_LIST
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import GroupTable
+from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, RequestCode
 
+CREATE_MANY = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
 CREATE, DELETE = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, RequestCode.DELETE_SUBSCRIPTIONGROUP
 
 
@@ -32,6 +35,32 @@ def test_groups_that_are_refused() -> None:
     assert desk.ask(CREATE, body=b'{"groupName":"g","attributes":{"+x":"1"}}').remark == "unsupported key: x"
     answer = desk.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "a b"})
     assert (answer.code, answer.remark) == (26, "No group in this broker")
+
+
+def test_a_long_list_of_groups_is_told_as_one_and_a_longer_one_refused() -> None:
+    """A list of 10,000 was a turn of the loop of 320 ms, and as many lines of the log."""
+    desk = Desk()
+
+    def create(count: int) -> Command:
+        names = [{"groupName": f"g{number}"} for number in range(count)]
+        return desk.ask(CREATE_MANY, body=dialect.write({"groupConfigList": names}))
+
+    answer = create(MAX_LIST + 1)
+    assert (answer.code, answer.remark) == (29, "A list has at most 1000 groups, this one has 1001: send it in parts.")
+    assert "g0" not in desk.tables.groups.all
+    version = desk.tables.groups.version.counter
+    assert create(MAX_LIST).code == 0 and f"g{MAX_LIST - 1}" in desk.tables.groups.all
+    assert desk.tables.groups.version.counter == version + 1
+    assert desk.said("group changed") == []
+    assert [(event["groups"], event["first"]) for event in desk.said("groups changed")] == [(MAX_LIST, "g0")]
+
+
+def test_a_list_with_a_group_that_is_refused_makes_none() -> None:
+    desk = Desk()
+    for bad in ({"groupName": "a b"}, {"groupName": "g", "attributes": {"+x": "1"}}):
+        body = dialect.write({"groupConfigList": [{"groupName": "good"}, bad]})
+        assert desk.ask(CREATE_MANY, body=body).code != 0
+        assert "good" not in desk.tables.groups.all
 
 
 def test_a_slave_makes_no_groups_and_deletes_none_by_itself() -> None:

@@ -8,8 +8,7 @@ import pytest
 from support.admin_desk import MASTER, SLAVE, Desk
 from support.message_stores import ROOT
 from tallystick.errors import StorageError
-from tallystick.rocketmq.broker.answers import MAX_DELETIONS
-from tallystick.rocketmq.broker.topic_requests import MAX_LIST
+from tallystick.rocketmq.broker.answers import MAX_DELETIONS, MAX_LIST
 from tallystick.rocketmq.store.queue_state import read_queue_state
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import TopicTable
