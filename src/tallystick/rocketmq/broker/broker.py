@@ -39,11 +39,11 @@ from tallystick.rocketmq.broker.send import Sends
 from tallystick.rocketmq.broker.sendback import SendBack
 from tallystick.rocketmq.broker.server import BrokerServer, Requests
 from tallystick.rocketmq.broker.settings import FAST_PORT_BELOW, BrokerSettings
-from tallystick.rocketmq.broker.slices import Slices
 from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.ha.acks import Settle
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.questions import Questions
+from tallystick.rocketmq.remoting.slices import Slices
 from tallystick.rocketmq.store.checkpoint import LOCK, LOCK_CONTENT
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.store.values import Arrival

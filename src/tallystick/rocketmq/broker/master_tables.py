@@ -16,8 +16,8 @@ from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPage
 from tallystick.rocketmq.broker.offsets import Commit
 from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueueEndsPage
 from tallystick.rocketmq.broker.resets import ResetTable
-from tallystick.rocketmq.broker.slices import in_slices
 from tallystick.rocketmq.remoting.client import RemotingClient
+from tallystick.rocketmq.remoting.slices import in_slices
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import (
     DelayTable,

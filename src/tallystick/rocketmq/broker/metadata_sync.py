@@ -25,11 +25,11 @@ from tallystick.rocketmq.broker.offset_keys import OffsetKeys
 from tallystick.rocketmq.broker.offsets import Commit
 from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.broker.rounds import FIRST_S, PERIOD_S, Rounds
-from tallystick.rocketmq.broker.slices import in_slices
 from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.broker.untaken import Untaken
 from tallystick.rocketmq.ha.status import FollowStatus
 from tallystick.rocketmq.remoting.client import RemotingClient
+from tallystick.rocketmq.remoting.slices import in_slices
 from tallystick.rocketmq.store.deletion import Deletion
 from tallystick.rocketmq.wire.bodies import OffsetTable, TopicTable
 from tallystick.rocketmq.wire.values import ResponseCode

@@ -16,10 +16,10 @@ from tallystick.rocketmq.broker.pages import PagedTable
 from tallystick.rocketmq.broker.registration import Identity
 from tallystick.rocketmq.broker.saves import Saves
 from tallystick.rocketmq.broker.settings import BrokerSettings
-from tallystick.rocketmq.broker.slices import at_once
 from tallystick.rocketmq.broker.topics import Topics
 from tallystick.rocketmq.broker.traffic import Traffic
 from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.remoting.slices import at_once
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.wire.bodies import HaStatus
 from tallystick.runtime.clock import Clock

@@ -15,9 +15,9 @@ from functools import partial
 from tallystick.errors import StorageError
 from tallystick.rocketmq.broker.config_files import ConfigFiles
 from tallystick.rocketmq.broker.saves import Done
-from tallystick.rocketmq.broker.slices import in_slices
 from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.remoting.slices import in_slices
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import ResponseCode
 from tallystick.runtime.clock import Clock

@@ -9,7 +9,7 @@ import pytest
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker import answers
 from tallystick.rocketmq.broker.answers import PAGE_ENTRIES, answer_in_slices, page
-from tallystick.rocketmq.broker.slices import at_once
+from tallystick.rocketmq.remoting.slices import at_once
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.remoting import request
 from tallystick.rocketmq.wire.values import DataVersion

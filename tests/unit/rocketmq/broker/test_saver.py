@@ -17,11 +17,11 @@ from support.waiting import until
 from support.workers import WorkerAtOnce
 from tallystick.errors import DiskFull
 from tallystick.rocketmq.broker import saver as saver_module
-from tallystick.rocketmq.broker import slices
 from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, GROUPS, RESETS, TOPICS, ConfigFiles
 from tallystick.rocketmq.broker.resets import STRIDE
 from tallystick.rocketmq.broker.saver import Saver
 from tallystick.rocketmq.broker.tables import Tables
+from tallystick.rocketmq.remoting import slices
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.headers import CreateTopicHeader
 from tallystick.rocketmq.wire.remoting import Command, request

@@ -10,8 +10,8 @@ import pytest
 
 from support.brokers import TOPIC, Bench, Peer, benched, pull_command, send_command
 from support.waiting import until
-from tallystick.rocketmq.broker import slices
 from tallystick.rocketmq.broker.broker import Broker
+from tallystick.rocketmq.remoting import slices
 from tallystick.rocketmq.store.queue_state import read_queue_state
 from tallystick.rocketmq.wire.headers import QueueHeader
 from tallystick.rocketmq.wire.remoting import Command, encode, request

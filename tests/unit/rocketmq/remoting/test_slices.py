@@ -9,8 +9,8 @@ import pytest
 
 from support.waiting import until
 from tallystick.errors import BrokerError
-from tallystick.rocketmq.broker import slices
-from tallystick.rocketmq.broker.slices import Slices, at_once, in_slices
+from tallystick.rocketmq.remoting import slices
+from tallystick.rocketmq.remoting.slices import Slices, at_once, in_slices
 from tallystick.runtime.clock import SystemClock
 
 
