@@ -49,6 +49,12 @@ class Opening(Generic[Handle]):
                 f"this is not open: use it as `async with {self._call} as …`, or `await` it", asked_for=name
             )
 
+        def __enter__(self) -> None:
+            raise UsageError(f"use it as `async with {self._call} as …`; tallystick.sync has the same without async")
+
+        def __exit__(self, *left: object) -> None:
+            """Python looks for it before it enters."""
+
     async def __aenter__(self) -> Handle:
         """Raises UsageError the second time: the handle of the first would never be closed."""
         if self._is_entered:

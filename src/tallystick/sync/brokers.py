@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from tallystick.codec.payload import payload_bytes
 from tallystick.codec.records import Buffer
 from tallystick.rocketmq.client import client, consumer, producer, rebalancing
 from tallystick.rocketmq.client.consumer import ConsumerLag
@@ -18,6 +17,7 @@ from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.topic import Topic
 from tallystick.rocketmq.wire.record import Message
 from tallystick.rocketmq.wire.values import MessageQueue
+from tallystick.runtime.arguments import listener, payload_bytes
 from tallystick.runtime.events import Events
 from tallystick.sync.connection import Connection
 from tallystick.sync.loop import Loop, alone
@@ -28,11 +28,10 @@ CHUNK_BYTES = 256 * 1024
 QueueListener = Callable[[list[MessageQueue]], None]
 
 
-def _on_thread(listener: QueueListener | None) -> rebalancing.QueueListener | None:
-    """It may use the blocking client, which waits for the loop."""
-    if listener is None:
-        return None
-    return lambda queues: asyncio.to_thread(listener, queues)
+def _on_thread(given: QueueListener | None, what: str) -> rebalancing.QueueListener | None:
+    """It may use the blocking client, which waits for the loop. Raises UsageError for what cannot be called."""
+    listener(given, what)
+    return None if given is None else lambda queues: asyncio.to_thread(given, queues)
 
 
 def _share_of_chunk(message: ReceivedMessage) -> float:
@@ -72,8 +71,8 @@ class RocketMQ(Connection[client.RocketMQ]):
                 alone=alone,
                 ordered=ordered,
                 auto_ack=auto_ack,
-                on_assigned=_on_thread(on_assigned),
-                on_revoked=_on_thread(on_revoked),
+                on_assigned=_on_thread(on_assigned, "on_assigned"),
+                on_revoked=_on_thread(on_revoked, "on_revoked"),
             )
         )
         return Consumer(loop, made)
@@ -157,7 +156,7 @@ class Producer:
         )
 
     def send_batch(
-        self, topic: str, messages: Sequence[Message | Buffer], *, queue: MessageQueue | None = None
+        self, topic: str, messages: Iterable[Message | Buffer], *, queue: MessageQueue | None = None
     ) -> SendResult:
         return self._loop.run(self._producer.send_batch(topic, messages, queue=queue))
 
@@ -264,5 +263,5 @@ def topics(
     events: Events | None = None,
 ) -> RocketMQ:
     """A client of the brokers of these name servers; see ``tallystick.topics``. Nothing is contacted before its use."""
-    settings = settings or BrokerClientSettings()
-    return RocketMQ(client.topics(name_servers, settings=settings, events=events), settings)
+    opening = client.topics(name_servers, settings=settings, events=events)
+    return RocketMQ(opening, settings or BrokerClientSettings())

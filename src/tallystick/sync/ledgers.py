@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -13,7 +13,7 @@ from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.driver import Bookies
 from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata
 from tallystick.codec.frames import Buffer
-from tallystick.codec.payload import payload_bytes
+from tallystick.runtime.arguments import payload_bytes
 from tallystick.runtime.events import Events
 from tallystick.sync.connection import Connection
 from tallystick.sync.loop import Loop, alone
@@ -137,7 +137,7 @@ class LedgerWriter:
     async def _append(self, data: bytes) -> EntryId:
         return await self._writer.append_nowait(data)
 
-    def append_batch(self, data: Sequence[Buffer]) -> range:
+    def append_batch(self, data: Iterable[Buffer]) -> range:
         return self._loop.run(self._writer.append_batch(data))
 
     def drain(self) -> None:
@@ -224,5 +224,5 @@ class LedgerReader:
 
 def connect(uri: str, *, settings: ClientSettings | None = None, events: Events | None = None) -> BookKeeper:
     """A client of the cluster at ``uri``; see ``tallystick.connect``. Nothing is contacted before its first use."""
-    settings = settings or ClientSettings()
-    return BookKeeper(client.connect(uri, settings=settings, events=events), settings)
+    opening = client.connect(uri, settings=settings, events=events)
+    return BookKeeper(opening, settings or ClientSettings())

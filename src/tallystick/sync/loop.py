@@ -93,8 +93,13 @@ class Loop:
         return self.run(work())
 
     def iterate(self, start: Callable[[], AsyncIterator[T]], weigh: Callable[[T], float]) -> Iterator[T]:
-        """Items cross threads together up to a weight of about 1. Closing the iterator ends what it reads from."""
-        items = self.call(lambda: aiter(start()))
+        """Items cross threads together up to a weight of about 1. Closing the iterator ends what it reads from.
+
+        Raises at once what ``start`` raises.
+        """
+        return self._chunks(self.call(lambda: aiter(start())), weigh)
+
+    def _chunks(self, items: AsyncIterator[T], weigh: Callable[[T], float]) -> Iterator[T]:
         try:
             while chunk := self.run(_take(items, weigh)):
                 yield from chunk

@@ -89,3 +89,8 @@ def test_use_before_it_is_open_says_how_to_open_it() -> None:
     assert "await it" in repr(unopened)
     assert not hasattr(unopened, "_other")
     copy.copy(unopened)  # what Python looks for is an attribute that is not there
+
+
+def test_entered_without_async_it_says_what_to_use() -> None:
+    with pytest.raises(UsageError, match=r"`async with bk\.create_ledger\(…\) as …`; tallystick.sync has"), opening():  # type: ignore[attr-defined]
+        pass

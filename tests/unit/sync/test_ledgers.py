@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -126,9 +127,10 @@ def test_a_call_on_its_own_loop_is_refused(bk: sync.BookKeeper) -> None:
         loop.call(bk.bookies)
 
 
-def test_a_failed_connect_leaves_nothing_behind() -> None:
-    client = sync.connect("gopher://hole")
-    with pytest.raises(UsageError):
+def test_a_failed_connect_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = sync.connect("zk+hierarchical://127.0.0.1:1/ledgers")
+    monkeypatch.setitem(sys.modules, "kazoo", None)
+    with pytest.raises(UsageError, match="kazoo"):
         client.bookies()
     assert loops._loops == {}
 

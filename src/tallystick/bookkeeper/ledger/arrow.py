@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from tallystick.codec.reads import EntryRun
 from tallystick.errors import UsageError
+from tallystick.runtime.arguments import items, whole
 
 MAX_BATCH_BYTES = 1 << 30  # offsets of Arrow's binary type have 32 bits
 
@@ -37,7 +38,7 @@ SCHEMA = pa.schema(
 
 def schema_of(columns: Sequence[str] | None = None) -> pa.Schema:
     """The chosen columns in the chosen order; None means all. Raises UsageError for one that does not exist."""
-    unknown = [name for name in columns or () if name not in SCHEMA.names]
+    unknown = [name for name in items(columns or (), "columns") if name not in SCHEMA.names]
     if unknown:
         raise UsageError(f"unknown columns {unknown}; known: {SCHEMA.names}")
     return SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
@@ -56,10 +57,8 @@ class Batching:
 
     def __post_init__(self) -> None:
         schema_of(self.columns)
-        if self.rows <= 0 or not 0 < self.bytes <= MAX_BATCH_BYTES:
-            raise UsageError(
-                "a batch needs at least one row, and from one byte to 1 GiB", rows=self.rows, bytes=self.bytes
-            )
+        whole(self.rows, "batch_rows", least=1)
+        whole(self.bytes, "batch_bytes", least=1, most=MAX_BATCH_BYTES)
 
 
 async def batches_of(runs: AsyncGenerator[EntryRun, None], batching: Batching) -> AsyncGenerator[pa.RecordBatch, None]:

@@ -24,8 +24,10 @@ from tallystick.bookkeeper.ledger.restorer import Restorer
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.ledger.writers import Writers
+from tallystick.bookkeeper.metadata.ctoken import check_ledger_id
 from tallystick.bookkeeper.metadata.driver import Bookies, MetadataDriver, Versioned
 from tallystick.bookkeeper.metadata.open import open_driver
+from tallystick.bookkeeper.metadata.uri import parse
 from tallystick.bookkeeper.wire.values import (
     MAX_ID,
     NO_CUSTOM,
@@ -36,6 +38,7 @@ from tallystick.bookkeeper.wire.values import (
     LedgerMetadata,
 )
 from tallystick.errors import LedgerExists, MetadataError, UsageError
+from tallystick.runtime.arguments import instance, mapping, optional, payload_bytes, text, whole
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.events import Events
 from tallystick.runtime.log import log_listener
@@ -91,24 +94,25 @@ class BookKeeper:
         used before, or when those bookies are ours, which tell the old ledger from the new one when they come back.
         """
 
+        chosen_id = None if ledger_id is None else whole(ledger_id, "ledger_id", most=MAX_ID)
+        instance(accept_silent_bookies, bool, "accept_silent_bookies")
+        wanted = LedgerMetadata(
+            ensemble_size=whole(ensemble, "ensemble", least=1),
+            write_quorum=whole(write_quorum, "write_quorum", least=1),
+            ack_quorum=whole(ack_quorum, "ack_quorum", least=1),
+            fragments=(Fragment(0, ("",) * ensemble),),
+            digest_type=DigestType.parse(digest),
+            password=payload_bytes(password, "a password"),
+            custom=_custom(custom_metadata),
+        )
+
         async def create() -> LedgerWriter:
             self._require_open()
-            if ledger_id is not None and not 0 <= ledger_id <= MAX_ID:
-                raise UsageError("a ledger id must be from 0 to 2^63 - 1", ledger_id=ledger_id)
-            metadata = LedgerMetadata(
-                ensemble_size=ensemble,
-                write_quorum=write_quorum,
-                ack_quorum=ack_quorum,
-                fragments=(Fragment(0, ("",) * ensemble),),
-                digest_type=DigestType.parse(digest),
-                password=password,
-                custom=MappingProxyType(dict(custom_metadata)) if custom_metadata else NO_CUSTOM,
-                ctime_ms=self._context.clock.wall_ms(),
-                ctoken=self._context.random.getrandbits(63),
-            )
-            if ledger_id is not None:
-                await self._require_unused(ledger_id, accept_silent_bookies)
-            return await self._create(metadata, ledger_id)
+            clock, random = self._context.clock, self._context.random
+            metadata = replace(wanted, ctime_ms=clock.wall_ms(), ctoken=random.getrandbits(63))
+            if chosen_id is not None:
+                await self._require_unused(chosen_id, accept_silent_bookies)
+            return await self._create(metadata, chosen_id)
 
         return Opening(create, "bk.create_ledger(…)")
 
@@ -148,15 +152,18 @@ class BookKeeper:
         RecoveryIncomplete.
         """
 
+        id, key = check_ledger_id(ledger), payload_bytes(password, "a password")
+        instance(recover, bool, "recover")
+
         async def open_() -> LedgerReader:
             self._require_open()
             if not recover:
-                return await LedgerReader.open(self._context, ledger, password=password)
-            stored = await self._context.driver.read_ledger(ledger)
-            with_password(ledger, stored.value, password)
-            closed = await recover_ledger(self._context, self._placement, ledger, stored, password)
-            known = Versioned(with_password(ledger, closed.value, password), closed.version)
-            return LedgerReader(self._context, ledger, known)
+                return await LedgerReader.open(self._context, id, password=key)
+            stored = await self._context.driver.read_ledger(id)
+            with_password(id, stored.value, key)
+            closed = await recover_ledger(self._context, self._placement, id, stored, key)
+            known = Versioned(with_password(id, closed.value, key), closed.version)
+            return LedgerReader(self._context, id, known)
 
         return Opening(open_, "bk.open_ledger(…)")
 
@@ -225,11 +232,26 @@ class BookKeeper:
             raise UsageError("this client is closed")
 
 
+def _custom(given: Mapping[str, bytes] | None) -> Mapping[str, bytes]:
+    if not given:
+        return NO_CUSTOM
+    return MappingProxyType(
+        {
+            text(name, "a name in custom_metadata"): payload_bytes(value, "a value in custom_metadata")
+            for name, value in mapping(given, "custom_metadata").items()
+        }
+    )
+
+
 def connect(uri: str, *, settings: ClientSettings | None = None, events: Events | None = None) -> Opening[BookKeeper]:
     """A client of the cluster at ``uri``: ``sqlite:///path``, ``zk+hierarchical://h:p,h2:p/ledgers``, ``memory://name``.
 
     ``async with connect(uri) as bk`` or ``bk = await connect(uri)``. Raises UsageError for a bad URI, MetadataError.
     """
+
+    parse(uri)  # a typing error is told at once
+    optional(settings, ClientSettings, "settings")
+    optional(events, Events, "events")
 
     async def start() -> BookKeeper:
         driver = await open_driver(uri)

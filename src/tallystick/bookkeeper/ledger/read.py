@@ -11,6 +11,7 @@ from tallystick.bookkeeper.ledger.fetch import fetch_runs, ranges_of
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId, LedgerMetadata
 from tallystick.codec.reads import EntryRun
 from tallystick.errors import NoSuchEntry, UsageError
+from tallystick.runtime.arguments import whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ def entries_of(run: EntryRun) -> list[Entry]:
 
 def check_bounds(ledger: LedgerId, first: EntryId, last: EntryId, limit: EntryId) -> None:
     """Raises UsageError for a range that is none, NoSuchEntry for one beyond what may be read."""
-    if first < 0 or first > last:
+    if whole(first, "first") > whole(last, "last"):
         raise UsageError("a range of entries needs 0 <= first <= last", first=first, last=last)
     if last > limit:
         raise NoSuchEntry(

@@ -24,7 +24,8 @@ from tallystick.bookkeeper.ledger.read import Entry, check_bounds, entries_of
 from tallystick.bookkeeper.metadata.driver import Versioned, Watch
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId, LedgerMetadata
 from tallystick.codec.reads import EntryRun
-from tallystick.errors import DigestMismatch, NoSuchEntry, Unavailable, UsageError
+from tallystick.errors import DigestMismatch, NoSuchEntry, Unavailable
+from tallystick.runtime.arguments import whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,13 +138,15 @@ class LedgerReader:
         check_bounds(self.id, first, last, self._last)
         return batches_of(self._runs(first, last), Batching(columns, batch_rows, batch_bytes))
 
-    async def tail(self, first: EntryId) -> AsyncGenerator[Entry, None]:
+    def tail(self, first: EntryId) -> AsyncGenerator[Entry, None]:
         """The entries from ``first`` on, as they are confirmed; ends when the ledger is closed and read to its end.
 
-        Of an idle open ledger the newest entries stay out until the next append or the close: see the module.
+        Of an idle open ledger the newest entries stay out until the next append or the close: see the module. Raises
+        UsageError at once; when iterated as ``read`` and ``refresh``.
         """
-        if first < 0:
-            raise UsageError("entry ids start at 0", first=first)
+        return self._tail(whole(first, "first"))
+
+    async def _tail(self, first: EntryId) -> AsyncGenerator[Entry, None]:
         pause_s = FIRST_POLL_S
         while True:
             closed, last = self.is_closed, self._last

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from tallystick.errors import UsageError
+from tallystick.runtime.arguments import check_settings
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,4 @@ class ClientSettings:
     no_quorum_s: float = 30.0  # a degraded writer ends when its ack quorum could not be met for this long
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            if field.type != "bool" and getattr(self, field.name) <= 0:
-                raise UsageError(f"{field.name} must be above 0", value=getattr(self, field.name))
+        check_settings(self)

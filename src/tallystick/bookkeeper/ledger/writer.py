@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 from functools import lru_cache
 from types import TracebackType
@@ -27,8 +27,8 @@ from tallystick.bookkeeper.ledger.writers import Writers
 from tallystick.bookkeeper.wire.digest import Digest
 from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata
 from tallystick.codec.frames import Buffer
-from tallystick.codec.payload import payload_bytes
 from tallystick.errors import BookieUnavailable, LedgerClosed, LedgerFenced, TallyError, UsageError
+from tallystick.runtime.arguments import items, payload_bytes
 
 # Of an ADD body: header, master key, and the entry's own header; the digest comes on top.
 ADD_OVERHEAD = 24 + 32
@@ -104,11 +104,11 @@ class LedgerWriter:
         self._admit(len(payload))
         return self._begun().append((payload,), len(payload))
 
-    async def append_batch(self, data: Sequence[Buffer]) -> range:
+    async def append_batch(self, data: Iterable[Buffer]) -> range:
         """Append entries with consecutive ids and wait until all are safe; the ids. Raises as ``append``."""
-        if not data:
+        payloads = [_frozen(one) for one in items(data, "data")]
+        if not payloads:
             return range(0)
-        payloads = [_frozen(one) for one in data]
         sizes = [len(payload) for payload in payloads]
         await self._room()
         try:

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from tallystick.bookkeeper.wire import metadata as wire
 from tallystick.bookkeeper.wire.values import MAX_ID, LedgerId, LedgerMetadata
-from tallystick.errors import MetadataError, UsageError
+from tallystick.errors import MetadataError
+from tallystick.runtime.arguments import whole
 
 
 def stamped(metadata: LedgerMetadata) -> LedgerMetadata:
@@ -33,6 +34,5 @@ def is_own(stored: bytes, mine: LedgerMetadata) -> bool:
 
 
 def check_ledger_id(ledger: LedgerId) -> LedgerId:
-    if not 0 <= ledger <= MAX_ID:
-        raise UsageError("a ledger id is a number from 0 to 2^63 - 1", ledger=ledger)
-    return ledger
+    """The id, if it can be one. Raises UsageError."""
+    return whole(ledger, "a ledger id", most=MAX_ID)

@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass
 
 from tallystick.errors import UsageError
+from tallystick.runtime.arguments import text
 
 ZOOKEEPER_PORT = 2181
 DEFAULT_ROOT = "/ledgers"
@@ -47,7 +48,7 @@ MetadataUri = MemoryUri | SqliteUri | ZooKeeperUri
 
 def parse(uri: str) -> MetadataUri:
     """Raises UsageError that says what a URI looks like."""
-    scheme, separator, rest = uri.partition("://")
+    scheme, separator, rest = text(uri, "a metadata URI").partition("://")
     kind, _, flavour = scheme.lower().partition("+")
     if not separator or kind not in ("memory", "sqlite", "zk"):
         raise UsageError(f"a metadata URI is {_SHARED}, or memory://NAME within one process", uri=uri)
@@ -86,11 +87,11 @@ def _zookeeper(uri: str, flavour: str, rest: str) -> ZooKeeperUri:
     return ZooKeeperUri(hosts, root)
 
 
-def _host_port(text: str, uri: str) -> tuple[str, int]:
+def _host_port(server: str, uri: str) -> tuple[str, int]:
     found = re.fullmatch(
-        r"(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:@\s]+))(?::(?P<port>\d{1,5}))?", text.strip()
+        r"(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:@\s]+))(?::(?P<port>\d{1,5}))?", server.strip()
     )
     port = int(found["port"] or ZOOKEEPER_PORT) if found else 0
     if found is None or not 0 < port < 65536:
-        raise UsageError("a ZooKeeper server is host:port", uri=uri, server=text)
+        raise UsageError("a ZooKeeper server is host:port", uri=uri, server=server)
     return found["six"] or found["host"], port

@@ -34,6 +34,8 @@ class DigestType(enum.Enum):
         """A digest by name in any case; "mac" is the original's other word for HMAC. Raises UsageError."""
         if isinstance(name, DigestType):
             return name
+        if not isinstance(name, str):
+            raise UsageError("a digest is given by its name", given=type(name).__name__)
         wanted = {"MAC": "HMAC"}.get(name.upper(), name.upper())
         if wanted not in cls.__members__:
             raise UsageError(f"unknown digest {name!r}; known: {', '.join(m.lower() for m in cls.__members__)}")

@@ -13,6 +13,7 @@ from weakref import WeakSet
 
 from tallystick.errors import UsageError
 from tallystick.rocketmq.client import offsets
+from tallystick.rocketmq.client.arguments import check_place, check_queue, check_topic
 from tallystick.rocketmq.client.consumer import Consumer
 from tallystick.rocketmq.client.context import BrokerContext, message_ids
 from tallystick.rocketmq.client.membership import Membership
@@ -31,6 +32,7 @@ from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue
+from tallystick.runtime.arguments import MAX_INT64, instance, items, listener, optional, text, whole
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.events import Events
 from tallystick.runtime.log import log_listener
@@ -115,16 +117,23 @@ class RocketMQ:
         """
         self._require_open()
         filters = filters_of(topic, tags)
-        for queue in queues or ():
+        chosen = None if queues is None else [check_queue(queue) for queue in items(queues, "queues")]
+        if chosen == []:
+            raise UsageError("queues names none: leave it out to read this member's share", group=group)
+        for queue in chosen or ():
             if queue.topic not in filters:
                 raise UsageError("a queue is of a topic that the consumer does not read", queue=queue)
+        listener(on_assigned, "on_assigned")
+        listener(on_revoked, "on_revoked")
+        for flag, name in ((alone, "alone"), (ordered, "ordered"), (auto_ack, "auto_ack")):
+            instance(flag, bool, name)
         consumer = Consumer(
             self._context,
             membership=self._membership,
             group=_named(group),
             filters=filters,
-            start=start,
-            wanted=Wanted(tuple(filters), queues, alone),
+            start=check_place(start, "where a consumer starts"),
+            wanted=Wanted(tuple(filters), chosen, alone),
             auto_ack=auto_ack,
             ordered=ordered,
             on_assigned=on_assigned,
@@ -142,22 +151,26 @@ class RocketMQ:
         Raises BrokerError, NoSuchTopic, Unavailable.
         """
         self._require_open()
+        check_queue(queue)
+        first, end = whole(first, "first"), None if end is None else whole(end, "end")
         return read_queue(self._context, queue, first, end, TagFilter.parse(tags))
 
     async def topic(self, name: str) -> Topic:
         """Its queues and where they are, as a name server knows it now. Raises NoSuchTopic at once, Unavailable."""
         self._require_open()
+        check_topic(name)
         return await self._context.routes.refresh(name)
 
     async def queue_limits(self, queue: MessageQueue) -> tuple[int, int]:
         """The offset of the first message that is still there, and that of the next one to come."""
         self._require_open()
-        return await offsets.queue_limits(self._context, queue)
+        return await offsets.queue_limits(self._context, check_queue(queue))
 
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Of the first message stored at this time or later."""
         self._require_open()
-        return await offsets.offset_at(self._context, queue, timestamp_ms)
+        timestamp_ms = whole(timestamp_ms, "timestamp_ms", most=MAX_INT64)
+        return await offsets.offset_at(self._context, check_queue(queue), timestamp_ms)
 
     async def close(self) -> None:
         """Wait for what was sent, commit what was finished, take leave of the brokers. Repeated calls are one."""
@@ -209,7 +222,7 @@ class RocketMQ:
 
 
 def _named(group: str) -> str:
-    if not _GROUP_NAME.fullmatch(group):
+    if not _GROUP_NAME.fullmatch(text(group, "a group's name")):
         raise UsageError("a group's name has 1 to 255 letters, digits and % | - _", group=group)
     return group
 
@@ -226,6 +239,8 @@ def topics(
     Raises UsageError.
     """
     addresses = addresses_of(name_servers)
+    optional(settings, BrokerClientSettings, "settings")
+    optional(events, Events, "events")
 
     async def start() -> RocketMQ:
         return RocketMQ(

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 from tallystick.errors import UsageError
 from tallystick.rocketmq.client import offsets
+from tallystick.rocketmq.client.arguments import FROM_WHERE, check_place
 from tallystick.rocketmq.client.assignment import Assignment
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.delivery import DeliveryCore
@@ -29,9 +30,8 @@ from tallystick.rocketmq.client.sharing import Sharing, Wanted
 from tallystick.rocketmq.client.subscription import ALL_TAGS, TagFilter
 from tallystick.rocketmq.client.unacked import UnackedBounds
 from tallystick.rocketmq.wire.values import ConsumerGroup, MessageQueue
+from tallystick.runtime.arguments import instance, items, number, whole
 from tallystick.runtime.tasks import watch
-
-_FROM_WHERE = {"first": "CONSUME_FROM_FIRST_OFFSET", "last": "CONSUME_FROM_LAST_OFFSET"}
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,6 @@ class Consumer:
         on_assigned: QueueListener | None,
         on_revoked: QueueListener | None,
     ) -> None:
-        if isinstance(start, str) and start not in _FROM_WHERE:
-            raise UsageError("a consumer starts at first, last, or a time in ms", start=start)
         self.group, self.topics = group, tuple(filters)
         self._context, self._membership, self._filters, self._from = context, membership, filters, start
         self._ordered = ordered
@@ -173,7 +171,7 @@ class Consumer:
             raise StopAsyncIteration
         return core.take()
 
-    async def batches(
+    def batches(
         self, max_messages: int = 500, *, max_wait_s: float = 1.0
     ) -> AsyncGenerator[list[ReceivedMessage], None]:
         """Lists of messages: ``max_messages``, or what has come ``max_wait_s`` after the first, one at least.
@@ -181,10 +179,13 @@ class Consumer:
         When the loop's body has finished a list it is acknowledged, but for what was given back, and committed. Ends
         and raises as the loop over single messages does. Raises UsageError for an ordered consumer.
         """
-        if max_messages < 1 or max_wait_s < 0:
-            raise UsageError("a batch has 1 message at least", max_messages=max_messages, max_wait_s=max_wait_s)
+        whole(max_messages, "max_messages", least=1)
+        number(max_wait_s, "max_wait_s")
         if self._ordered:
             raise UsageError("an ordered consumer hands out one message of a queue at a time", group=self.group)
+        return self._batches(max_messages, max_wait_s)
+
+    async def _batches(self, max_messages: int, max_wait_s: float) -> AsyncGenerator[list[ReceivedMessage], None]:
         self._core.begin_loop()
         while await self._await_ready():
             with contextlib.suppress(TimeoutError):
@@ -202,7 +203,7 @@ class Consumer:
 
         For a message that this consumer does not have any more, as its queue was taken away or sought, it is an event.
         """
-        self._done(self._core.ack(message), message)
+        self._done(self._core.ack(instance(message, ReceivedMessage, "message")), message)
 
     def nack(self, message: ReceivedMessage, *, delay_s: float | None = None) -> None:
         """Its processing failed: it is to be delivered again, after ``delay_s``, by default ``nack_delays_s``.
@@ -211,8 +212,9 @@ class Consumer:
         when the broker has stored it there. In ordered and unshared reading, or when no broker takes it, this consumer
         delivers it again itself. Raises UsageError.
         """
-        if delay_s is not None and delay_s < 0:
-            raise UsageError("a delay is not below 0", delay_s=delay_s)
+        instance(message, ReceivedMessage, "message")
+        if delay_s is not None:
+            number(delay_s, "delay_s")
         self._done(self._core.nack(message, self._context.clock.now(), delay_s), message)
         self._assignment.nacked()
 
@@ -241,16 +243,15 @@ class Consumer:
 
         Brokers hear of it with the next commit. Raises UsageError.
         """
-        self._assignment.seek(queue, offset)
+        self._assignment.seek(queue, whole(offset, "offset"))
 
     async def seek_to(self, where: str | int, *, queues: Iterable[MessageQueue] | None = None) -> None:
         """Go on at the ``first`` message, behind the ``last``, or at a time in ms: in these queues, or all ``queues``.
 
         Raises BrokerError, Unavailable, UsageError.
         """
-        if isinstance(where, str) and where not in _FROM_WHERE:
-            raise UsageError("a place is first, last, or a time in ms", where=where)
-        chosen = self.queues if queues is None else list(queues)
+        check_place(where, "a place in a queue")
+        chosen = self.queues if queues is None else items(queues, "queues")
         for queue in chosen:
             self._assignment[queue]  # or it raises
         found = await asyncio.gather(*(offsets.offset_of(self._context, queue, where) for queue in chosen))
@@ -260,12 +261,12 @@ class Consumer:
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Pull and hand out nothing more of these, or of all that it reads now, until ``resume``. Raises UsageError."""
-        for queue in self._assignment if queues is None else queues:
+        for queue in self._assignment if queues is None else items(queues, "queues"):
             self._core.pause(self._assignment[queue])
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Raises UsageError for a queue that it does not read."""
-        for queue in self._assignment if queues is None else queues:
+        for queue in self._assignment if queues is None else items(queues, "queues"):
             self._core.resume(self._assignment[queue])
         self._assignment.let_readers_go_on()
         self._assignment.arrived.set()
@@ -325,6 +326,6 @@ class Consumer:
             filters[self._sharing.retry_topic] = ALL_TAGS
         return ConsumerGroup(
             self.group,
-            consume_from=_FROM_WHERE.get(str(self._from), "CONSUME_FROM_TIMESTAMP"),
+            consume_from=FROM_WHERE.get(str(self._from), "CONSUME_FROM_TIMESTAMP"),
             subscriptions=tuple(tags.subscription(topic, now_ms) for topic, tags in filters.items()),
         )

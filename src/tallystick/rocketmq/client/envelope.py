@@ -9,14 +9,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tallystick.codec.payload import payload_bytes
 from tallystick.errors import UsageError
+from tallystick.rocketmq.client.arguments import check_message, check_queue
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.sending import Sending, SendResult
 from tallystick.rocketmq.wire.record import Message, encode_batch
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.send_form import SendForm
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, SysFlag
+from tallystick.runtime.arguments import payload_bytes
 
 TEMPLATE_TOPIC = "TBW102"  # a topic that does not exist yet is made after this one, where brokers allow it
 _BATCH, _SINGLE = int(RequestCode.SEND_BATCH_MESSAGE), int(RequestCode.SEND_MESSAGE_V2)  # plain numbers: per message
@@ -47,7 +48,9 @@ class Envelope(msgspec.Struct, eq=False):
 
 
 def message_envelope(context: BrokerContext, group: str, message: Message, queue: MessageQueue | None) -> Envelope:
-    """Raises UsageError for a body or properties that no broker takes."""
+    """Raises UsageError for what no broker takes."""
+    if message.tags or message.keys or message.properties or message.flag or message.wait_stored is not True:
+        check_message(message)
     settings, body, sys_flag = context.settings, payload_bytes(message.body, "a message's body"), 0
     if not 0 < len(body) <= settings.max_message_bytes:
         raise UsageError(f"a message's body has 1 to {settings.max_message_bytes} bytes", bytes=len(body))
@@ -63,6 +66,7 @@ def batch_envelope(
     now_ms, next_id = context.clock.wall_ms(), context.ids.next
     contents = []
     for member in members:
+        check_message(member)
         body = payload_bytes(member.body, "a message's body")
         if not body:
             raise UsageError("a body has at least 1 byte", topic=topic)
@@ -86,6 +90,8 @@ def _envelope(
     queue: MessageQueue | None,
 ) -> Envelope:
     settings = context.settings
+    if queue is not None:
+        check_queue(queue, message.topic)
     properties, message_id = message.identified(context.ids.next(now_ms))
     return Envelope(
         asyncio.get_running_loop().create_future(), Sending(message_id, 1 + settings.send_retries),

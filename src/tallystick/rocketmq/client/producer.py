@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tallystick.codec.records import Buffer
 from tallystick.errors import BrokerUnavailable, NoSuchTopic, TallyError, UsageError
+from tallystick.rocketmq.client.arguments import check_topic
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.envelope import TEMPLATE_TOPIC, Envelope, batch_envelope, message_envelope
 from tallystick.rocketmq.client.sending import SendResult
@@ -21,9 +22,9 @@ from tallystick.rocketmq.client.topic import QueueChoice, Topic
 from tallystick.rocketmq.wire.record import Message
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue
+from tallystick.runtime.arguments import items
 
 MIN_TIMEOUT_S = 0.001
-MAX_TOPIC_BYTES = 127
 
 
 class Producer:
@@ -86,16 +87,17 @@ class Producer:
         return self._start(self._envelope(message, queue))
 
     async def send_batch(
-        self, topic: str, messages: Sequence[Message | Buffer], *, queue: MessageQueue | None = None
+        self, topic: str, messages: Iterable[Message | Buffer], *, queue: MessageQueue | None = None
     ) -> SendResult:
         """Send messages of one topic to one queue, where they stand one after the other: all are stored, or none.
 
         Together they may be as long as one message. Raises as ``send``.
         """
-        members = [each if isinstance(each, Message) else Message(topic, each) for each in messages]
+        self._check(topic)
+        given = items(messages, "messages")
+        members = [each if isinstance(each, Message) else Message(topic, each) for each in given]
         if not members or any([member.topic != topic for member in members]):
             raise UsageError("a batch has at least one message, and all are of its topic", topic=topic)
-        self._check(topic)
         envelope = batch_envelope(self._context, self.group, topic, members, queue)
         await self._wait_for_room()
         return await self._start(envelope)
@@ -137,8 +139,7 @@ class Producer:
             raise UsageError("this producer is closed")
         if self._failure is not None:
             raise self._failure
-        if not topic or len(topic.encode()) > MAX_TOPIC_BYTES:
-            raise UsageError("a topic's name has 1 to 127 bytes", topic=topic)
+        check_topic(topic)
 
     # On the way
 
@@ -268,4 +269,4 @@ class Producer:
 
 
 def _keys(keys: str | Sequence[str]) -> Sequence[str]:
-    return (keys,) if isinstance(keys, str) else keys
+    return (keys,) if isinstance(keys, str) else items(keys, "keys") if keys else ()

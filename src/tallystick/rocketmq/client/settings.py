@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from tallystick.errors import UsageError
+from tallystick.runtime.arguments import check_settings, items, number
 
 _MAY_BE_ZERO = ("send_retries", "compress_above_bytes", "topic_wait_s")
 
@@ -36,13 +37,8 @@ class BrokerClientSettings:
     down_s: float = 3.0  # a broker that failed is asked again after this, while another one has the same queues
 
     def __post_init__(self) -> None:
-        if not self.nack_delays_s or min(self.nack_delays_s) < 0:
-            raise UsageError("nack_delays_s has one delay at least, none below 0", value=self.nack_delays_s)
-        for field in fields(self):
-            if field.name == "nack_delays_s":
-                continue
-            value, least_is_zero = getattr(self, field.name), field.name in _MAY_BE_ZERO
-            if value < 0 or (value == 0 and not least_is_zero):
-                raise UsageError(f"{field.name} is too small", value=value)
+        check_settings(self, may_be_zero=_MAY_BE_ZERO)
+        if not [number(delay_s, "a delay in nack_delays_s") for delay_s in items(self.nack_delays_s, "nack_delays_s")]:
+            raise UsageError("nack_delays_s has one delay at least")
         if self.pull_timeout_s <= self.pull_hold_s:
             raise UsageError("pull_timeout_s must be above pull_hold_s", value=self.pull_timeout_s)

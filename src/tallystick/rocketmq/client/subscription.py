@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tallystick.codec.records import java_hash
 from tallystick.errors import UsageError
 from tallystick.rocketmq.wire.values import Subscription
+from tallystick.runtime.arguments import items, text
 
 EVERYTHING = "*"
 
@@ -22,7 +23,7 @@ class TagFilter:
     @classmethod
     def parse(cls, expression: str) -> TagFilter:
         """``*``, or tags separated by ``||``. Raises UsageError for neither."""
-        if expression.strip() in ("", EVERYTHING):
+        if text(expression, "tags").strip() in ("", EVERYTHING):
             return cls(EVERYTHING, frozenset())
         tags = [tag.strip() for tag in expression.split("||")]
         if not all(tags):
@@ -48,7 +49,14 @@ def filters_of(topic: str | Sequence[str] | Mapping[str, str], tags: str) -> dic
             raise UsageError("a mapping of topics says itself which tags each has", tags=tags)
         wanted = dict(topic)
     else:
-        wanted = dict.fromkeys([topic] if isinstance(topic, str) else topic, tags)
+        wanted = dict.fromkeys(
+            [topic]
+            if isinstance(topic, str)
+            else items(topic, "topic", "a name, a list of names, or a dict from names to tags"),
+            tags,
+        )
     if not wanted:
         raise UsageError("a consumer reads one topic at least")
+    if not all(text(name, "a topic's name") for name in wanted):
+        raise UsageError("a topic's name is not empty")
     return {name: TagFilter.parse(expression) for name, expression in wanted.items()}

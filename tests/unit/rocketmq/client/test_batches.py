@@ -87,7 +87,7 @@ async def test_the_batches_of_a_closed_consumer_end(cluster: FakeCluster, mq: Ro
 
 
 async def test_batches_that_cannot_be(cluster: FakeCluster, mq: RocketMQ) -> None:
-    with pytest.raises(UsageError, match="1 message"):
+    with pytest.raises(UsageError, match="max_messages is a whole number from 1"):
         await anext(mq.consumer("g", "T").batches(0))
     with pytest.raises(UsageError, match="ordered"):
         await anext(mq.consumer("g", "T", ordered=True).batches())

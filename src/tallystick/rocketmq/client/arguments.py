@@ -1,0 +1,48 @@
+"""What callers give to producers and consumers, checked where it comes in. Each function raises UsageError."""
+
+from __future__ import annotations
+
+from tallystick.errors import UsageError
+from tallystick.rocketmq.wire.record import Message
+from tallystick.rocketmq.wire.values import MessageQueue
+from tallystick.runtime.arguments import MAX_INT32, MAX_INT64, MIN_INT32, instance, items, mapping, text, whole
+
+MAX_TOPIC_BYTES = 127  # of a topic that is sent to
+FROM_WHERE = {"first": "CONSUME_FROM_FIRST_OFFSET", "last": "CONSUME_FROM_LAST_OFFSET"}
+
+
+def check_topic(name: str) -> None:
+    """A topic that messages can be sent to."""
+    if not 0 < len(text(name, "a topic's name").encode()) <= MAX_TOPIC_BYTES:
+        raise UsageError(f"a topic's name has 1 to {MAX_TOPIC_BYTES} bytes", topic=name)
+
+
+def check_queue(queue: MessageQueue, topic: str | None = None) -> MessageQueue:
+    """A queue, of this topic if one is given."""
+    whole(instance(queue, MessageQueue, "queue").queue_id, "the number of a queue", most=MAX_INT32)
+    if topic is not None and queue.topic != topic:
+        raise UsageError("the queue is of another topic", topic=topic, queue=queue)
+    return queue
+
+
+def check_place(where: str | int, what: str) -> str | int:
+    """``first``, ``last`` or a time in ms."""
+    if isinstance(where, str) and where in FROM_WHERE:
+        return where
+    try:
+        return whole(where, what, most=MAX_INT64)
+    except UsageError as error:
+        raise UsageError(f"{what} is first, last, or a time in ms", **error.fields) from None
+
+
+def check_message(message: Message) -> None:
+    """All but its topic and body: what is not text would be stored as whatever Python shows of it."""
+    if message.tags is not None:
+        text(message.tags, "tags")
+    for key in items(message.keys, "keys"):
+        text(key, "a key")
+    for name, value in mapping(message.properties, "properties").items():
+        text(name, "a property's name")
+        text(value, f"the property {name}")
+    whole(message.flag, "flag", least=MIN_INT32, most=MAX_INT32)
+    instance(message.wait_stored, bool, "wait_stored")

@@ -1,0 +1,262 @@
+"""A wrong argument is a UsageError at the call that has it: in the asynchronous clients and in the blocking ones alike.
+
+Each call is made through both doors; what it returns is awaited or iterated over, as its user would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import tallystick
+from support.fake_brokers import FakeCluster
+from support.small_cluster import SmallCluster
+from tallystick import BrokerClientSettings, ClientSettings, Message, MessageQueue, sync
+from tallystick.errors import UsageError
+from tallystick.runtime.events import Events
+
+Q = MessageQueue("T", "b", 0)
+
+
+@dataclass
+class Doors:
+    """What calls are made on; of either kind."""
+
+    door: Any  # the module
+    bk: Any
+    writer: Any
+    reader: Any
+    mq: Any
+    producer: Any
+    consumer: Any
+
+
+Call = Callable[[Doors], Any]
+CALLS: dict[str, list[Call]] = {
+    "a metadata URI is text": [lambda d: d.door.connect(1), lambda d: d.door.connect(None)],
+    "a metadata URI is sqlite:": [lambda d: d.door.connect("x"), lambda d: d.door.connect("gopher://hole")],
+    "settings is of type ClientSettings": [lambda d: d.door.connect("memory://y", settings={})],
+    "settings is of type BrokerClientSettings": [lambda d: d.door.topics("h:1", settings=ClientSettings())],
+    "events is of type Events": [
+        lambda d: d.door.connect("memory://y", events=print),
+        lambda d: d.door.topics("h:1", events=print),
+    ],
+    "ensemble is a whole number from 1": [
+        lambda d: d.bk.create_ledger("3"),
+        lambda d: d.bk.create_ledger(3.0),
+        lambda d: d.bk.create_ledger(0),
+    ],
+    "write_quorum is a whole number": [lambda d: d.bk.create_ledger(3, write_quorum="2")],
+    "ack_quorum is a whole number": [lambda d: d.bk.create_ledger(3, ack_quorum=True)],
+    "a digest is given by its name": [lambda d: d.bk.create_ledger(digest=5)],
+    "unknown digest 'md5'": [lambda d: d.bk.create_ledger(digest="md5")],
+    "a password is bytes: give text.encode()": [
+        lambda d: d.bk.create_ledger(password="x"),
+        lambda d: d.bk.open_ledger(0, password="x"),
+    ],
+    "custom_metadata is a dict": [lambda d: d.bk.create_ledger(custom_metadata=[1])],
+    "a name in custom_metadata is text": [lambda d: d.bk.create_ledger(custom_metadata={1: b"v"})],
+    "a value in custom_metadata is bytes": [lambda d: d.bk.create_ledger(custom_metadata={"k": "v"})],
+    "ledger_id is a whole number from 0 to 2^63 - 1": [
+        lambda d: d.bk.create_ledger(ledger_id="7"),
+        lambda d: d.bk.create_ledger(ledger_id=7.5),
+        lambda d: d.bk.create_ledger(ledger_id=-1),
+    ],
+    "accept_silent_bookies is of type bool": [lambda d: d.bk.create_ledger(accept_silent_bookies="no")],
+    "recover is of type bool": [lambda d: d.bk.open_ledger(0, recover="no")],
+    "a ledger id is a whole number from 0 to 2^63 - 1": [
+        lambda d: d.bk.open_ledger("0"),
+        lambda d: d.bk.open_ledger(None),
+        lambda d: d.bk.open_ledger(-1),
+        lambda d: d.bk.open_ledger(d.writer),
+        lambda d: d.bk.delete_ledger("0"),
+        lambda d: d.bk.ledger_metadata("0"),
+    ],
+    "an entry is bytes: give text.encode()": [
+        lambda d: d.writer.append("text"),
+        lambda d: d.writer.append_nowait("text"),
+        lambda d: d.writer.append_batch(["text"]),
+    ],
+    "an entry is bytes (given=NoneType)": [lambda d: d.writer.append(None)],
+    "data is a list": [lambda d: d.writer.append_batch(b"abc"), lambda d: d.writer.append_batch(5)],
+    "first is a whole number": [
+        lambda d: d.writer.read("0", 1),
+        lambda d: d.reader.read(-1, 0),
+        lambda d: d.reader.read_arrow(0.0, 0),
+        lambda d: d.reader.tail("0"),
+        lambda d: d.mq.read(Q, "0"),
+        lambda d: d.mq.read(Q, -1, 1),
+    ],
+    "last is a whole number": [lambda d: d.reader.read(0, "1")],
+    "a range of entries needs": [lambda d: d.reader.read(1, 0)],
+    "columns is a list": [lambda d: d.reader.read_arrow(0, 0, columns="entry")],
+    "batch_rows is a whole number": [lambda d: d.reader.read_arrow(0, 0, batch_rows=0)],
+    "batch_bytes is a whole number from 1 to": [lambda d: d.reader.read_arrow(0, 0, batch_bytes=1 << 40)],
+    "name_servers is text or a list": [lambda d: d.door.topics(5), lambda d: d.door.topics(None)],
+    "a name server's address is text": [lambda d: d.door.topics([5])],
+    "an address is host:port": [lambda d: d.door.topics("x")],
+    "a group's name is text": [lambda d: d.mq.producer(None), lambda d: d.mq.consumer(5, "T")],
+    "a group's name has": [lambda d: d.mq.producer("a b"), lambda d: d.mq.consumer("", "T")],
+    "a topic's name is text": [
+        lambda d: d.producer.send(5, b"x"),
+        lambda d: d.producer.send_one_way(5, b"x"),
+        lambda d: d.producer.send_batch(5, [b"x"]),
+        lambda d: d.mq.consumer("g", [5]),
+        lambda d: d.mq.topic(5),
+    ],
+    "a message's body is bytes: give text.encode()": [
+        lambda d: d.producer.send("T", "text"),
+        lambda d: d.producer.send_nowait("T", "text"),
+        lambda d: d.producer.send_one_way("T", "text"),
+        lambda d: d.producer.send_batch("T", ["text"]),
+    ],
+    "a message's body is bytes (given=NoneType)": [lambda d: d.producer.send("T", None)],
+    "tags is text": [
+        lambda d: d.producer.send("T", b"x", tags=5),
+        lambda d: d.producer.send("T", b"x", tags=["A", "B"]),
+        lambda d: d.producer.send_one_way("T", b"x", tags=5),
+        lambda d: d.producer.send_batch("T", [Message("T", b"x", tags=5)]),  # type: ignore[arg-type]
+        lambda d: d.mq.consumer("g", "T", tags=5),
+        lambda d: d.mq.consumer("g", {"T": 5}),
+    ],
+    "keys is a list": [
+        lambda d: d.producer.send("T", b"x", keys=5),
+        lambda d: d.producer.send_batch("T", [Message("T", b"x", keys="a key")]),
+    ],
+    "a key is text": [lambda d: d.producer.send("T", b"x", keys=[5])],
+    "properties is a dict": [lambda d: d.producer.send("T", b"x", properties=5)],
+    "the property a is text": [lambda d: d.producer.send("T", b"x", properties={"a": 1})],
+    "flag is a whole number from -2^31 to 2^31 - 1": [
+        lambda d: d.producer.send("T", b"x", flag="x"),
+        lambda d: d.producer.send("T", b"x", flag=1 << 31),
+    ],
+    "wait_stored is of type bool": [lambda d: d.producer.send("T", b"x", wait_stored="no")],
+    "queue is of type MessageQueue": [
+        lambda d: d.producer.send("T", b"x", queue=0),
+        lambda d: d.mq.consumer("g", "T", queues=[0]),
+        lambda d: d.mq.read(0, 0),
+        lambda d: d.mq.queue_limits(0),
+        lambda d: d.mq.offset_at(0, 0),
+    ],
+    "the queue is of another topic": [lambda d: d.producer.send("T", b"x", queue=MessageQueue("U", "b", 0))],
+    "the number of a queue": [lambda d: d.producer.send("T", b"x", queue=MessageQueue("T", "b", -1))],
+    "messages is a list": [lambda d: d.producer.send_batch("T", b"abc"), lambda d: d.producer.send_batch("T", None)],
+    "topic is a name, a list of names": [lambda d: d.mq.consumer("g", 5)],
+    "a topic's name is not empty": [lambda d: d.mq.consumer("g", "")],
+    "where a consumer starts is first, last, or a time in ms": [
+        lambda d: d.mq.consumer("g", "T", start="earliest"),
+        lambda d: d.mq.consumer("g", "T", start=None),
+        lambda d: d.mq.consumer("g", "T", start=1.5),
+    ],
+    "queues names none": [lambda d: d.mq.consumer("g", "T", queues=[])],
+    "ordered is of type bool": [lambda d: d.mq.consumer("g", "T", ordered="no")],
+    "on_assigned is a function": [lambda d: d.mq.consumer("g", "T", on_assigned=5)],
+    "on_revoked is a function": [lambda d: d.mq.consumer("g", "T", on_revoked=5)],
+    "end is a whole number": [lambda d: d.mq.read(Q, 0, "1")],
+    "timestamp_ms is a whole number": [lambda d: d.mq.offset_at(Q, "now")],
+    "message is of type ReceivedMessage": [lambda d: d.consumer.ack(5), lambda d: d.consumer.nack(b"x")],
+    "this consumer does not read the queue": [
+        lambda d: d.consumer.position(0),
+        lambda d: d.consumer.seek(Q, 0),
+        lambda d: d.consumer.pause([Q]),
+    ],
+    "offset is a whole number": [lambda d: d.consumer.seek(Q, "0")],
+    "a place in a queue is first, last, or a time": [lambda d: d.consumer.seek_to("x")],
+    "queues is a list": [lambda d: d.consumer.pause(0), lambda d: d.consumer.resume(Q)],
+    "max_messages is a whole number from 1": [lambda d: d.consumer.batches(0)],
+    "max_wait_s is a number": [lambda d: d.consumer.batches(max_wait_s="1")],
+    "add_timeout_s is a number": [lambda d: ClientSettings(add_timeout_s="5")],  # type: ignore[arg-type]
+    "degraded_writes is of type bool": [lambda d: ClientSettings(degraded_writes="no")],  # type: ignore[arg-type]
+    "pull_count is a whole number": [lambda d: BrokerClientSettings(pull_count=1.5)],  # type: ignore[arg-type]
+    "a delay in nack_delays_s is a number": [lambda d: BrokerClientSettings(nack_delays_s=(-1,))],
+}
+
+
+@pytest.fixture
+def places() -> Iterator[tuple[str, str]]:
+    """A metadata URI and a name server, on a loop of their own: both doors are outside."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    small, fake = SmallCluster(), FakeCluster()
+
+    async def start() -> None:
+        await small.start(3)
+        await fake.start()
+        await fake.add(queues=1)
+
+    async def stop() -> None:
+        await fake.stop()
+        await small.close()
+
+    asyncio.run_coroutine_threadsafe(start(), loop).result()
+    yield f"memory://{small.name}", fake.address
+    asyncio.run_coroutine_threadsafe(stop(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+async def finished(result: Any) -> None:
+    if isinstance(result, AsyncIterator):
+        async for _ in result:
+            break
+    elif hasattr(result, "__await__"):
+        await result
+
+
+def complaint(error: BaseException | None, wanted: str, place: str) -> list[str]:
+    if isinstance(error, UsageError) and re.match(re.escape(wanted), str(error)):
+        return []
+    return [f"{place}: wanted a UsageError with {wanted!r}, got {error!r}"]
+
+
+async def test_the_asynchronous_door(places: tuple[str, str]) -> None:
+    found: list[str] = []
+    uri, name_server = places
+    async with tallystick.connect(uri) as bk, tallystick.topics(name_server, events=Events()) as mq:
+        writer = await bk.create_ledger()
+        await writer.append(b"x")
+        await writer.close()
+        reader, spare = await bk.open_ledger(writer.id), await bk.create_ledger()
+        doors = Doors(tallystick, bk, spare, reader, mq, mq.producer("g"), mq.consumer("g", "T"))
+        for wanted, calls in CALLS.items():
+            for place, call in enumerate(calls):
+                error: BaseException | None = None
+                try:
+                    await finished(call(doors))
+                except BaseException as raised:
+                    error = raised
+                found += complaint(error, wanted, f"{wanted} {place}")
+        await doors.producer.drain()
+        assert await spare.append(b"the handle goes on") == 0
+        assert (await doors.producer.send("T", b"so does this one")).queue_offset == 0
+    assert not found, "\n".join(found)
+
+
+def test_the_blocking_door(places: tuple[str, str]) -> None:
+    """It raises at the call, also where it returns an iterator or a future."""
+    found: list[str] = []
+    uri, name_server = places
+    with sync.connect(uri) as bk, sync.topics(name_server, events=Events()) as mq:
+        with bk.create_ledger() as writer:
+            writer.append(b"x")
+        reader, spare = bk.open_ledger(writer.id), bk.create_ledger()
+        doors = Doors(sync, bk, spare, reader, mq, mq.producer("g"), mq.consumer("g", "T"))
+        for wanted, calls in CALLS.items():
+            for place, call in enumerate(calls):
+                error: BaseException | None = None
+                try:
+                    call(doors)
+                except BaseException as raised:
+                    error = raised
+                found += complaint(error, wanted, f"{wanted} {place}")
+        assert spare.append(b"the handle goes on") == 0
+        assert doors.producer.send("T", b"so does this one").queue_offset == 0
+    assert not found, "\n".join(found)
