@@ -247,7 +247,7 @@ class Consumer:
         self._loop.run(self._consumer.close())
 
     def __enter__(self) -> Self:
-        self.start()
+        self._loop.run(self._consumer.__aenter__())
         return self
 
     def __exit__(

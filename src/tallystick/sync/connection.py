@@ -64,8 +64,10 @@ class Connection(Generic[Client]):
             connected, self._connected = self._connected, None
         if connected is not None:
             loop, client = connected
-            loop.run(client.close())
-            loop.release()
+            try:
+                loop.run(client.close())
+            finally:  # also for who interrupts it
+                loop.release()
 
     def __enter__(self) -> Self:
         return self

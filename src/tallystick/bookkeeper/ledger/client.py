@@ -5,6 +5,7 @@ The coordination service is asked for metadata and ids, the bookies for entries;
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -67,7 +68,7 @@ class BookKeeper:
         self._context = LedgerContext(driver, bookies, clock, random, settings, events)
         self._placement = Placement(self._directory, random, Quarantine(clock, settings.quarantine_s))
         self._writers = Writers(self._context, self._placement, self._restorer)
-        self._closed = False
+        self._closing: asyncio.Future[None] | None = None
 
     @property
     def context(self) -> LedgerContext:
@@ -206,10 +207,15 @@ class BookKeeper:
         return self._restorer.joined
 
     async def close(self) -> None:
-        """End all connections. Writers that are still open stop as if the process died; their ledgers stay open."""
-        if self._closed:
-            return
-        self._closed = True
+        """End all connections. Writers that are still open stop as if the process died; their ledgers stay open.
+
+        Repeated calls are one. It goes on when its caller is cancelled.
+        """
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         self._writers.close()
         await self._restorer.close()
         self._directory.close()
@@ -217,7 +223,7 @@ class BookKeeper:
         await self._context.driver.close()
 
     def __repr__(self) -> str:
-        return f"<BookKeeper {'closed' if self._closed else 'open'}, {len(self._writers)} active writers>"
+        return f"<BookKeeper {'open' if self._closing is None else 'closed'}, {len(self._writers)} active writers>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -228,7 +234,7 @@ class BookKeeper:
         await self.close()
 
     def _require_open(self) -> None:
-        if self._closed:
+        if self._closing is not None:
             raise UsageError("this client is closed")
 
 

@@ -92,6 +92,9 @@ class ZkSession:
         try:
             async with asyncio.timeout(self.timeout_s):
                 await self._connected.wait()
+        except asyncio.CancelledError:
+            await self.close()  # its threads would try for ever
+            raise
         except TimeoutError:
             await self.close()
             raise MetadataUnavailable(

@@ -80,7 +80,7 @@ class RocketMQ:
         self._tasks = [asyncio.create_task(work) for work in upkeep]
         watch(self._tasks, self._fail)
         self._failure: Exception | None = None
-        self._closed = False
+        self._closing: asyncio.Future[None] | None = None
 
     def producer(self, group: str) -> Producer:
         """The one of this group; a group has one in each client."""
@@ -173,23 +173,32 @@ class RocketMQ:
         return await offsets.offset_at(self._context, check_queue(queue), timestamp_ms)
 
     async def close(self) -> None:
-        """Wait for what was sent, commit what was finished, take leave of the brokers. Repeated calls are one."""
-        if self._closed:
-            return
-        self._closed = True
+        """Wait for what was sent, commit what was finished, take leave of the brokers.
+
+        Repeated calls are one. It goes on when its caller is cancelled. Raises what a consumer's listener raises.
+        """
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        if not self._closing.done():
+            await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         for producer in self._producers.values():
             await producer.close()
-        for consumer in tuple(self._consumers):
-            await consumer.close()
+        closing = [consumer.close() for consumer in tuple(self._consumers)]
+        closed = await asyncio.gather(*closing, return_exceptions=True)
         await self._membership.leave_all()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._context.routes.close()
         await self._context.remoting.close()
+        for result in closed:
+            if isinstance(result, BaseException):  # a listener's
+                raise result
 
     def __repr__(self) -> str:
-        return f"<RocketMQ {';'.join(self._name_servers)} {'closed' if self._closed else 'open'}>"
+        return f"<RocketMQ {';'.join(self._name_servers)} {'open' if self._closing is None else 'closed'}>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -215,7 +224,7 @@ class RocketMQ:
             consumer.fail(error)
 
     def _require_open(self) -> None:
-        if self._closed:
+        if self._closing is not None:
             raise UsageError("this client is closed")
         if self._failure is not None:
             raise self._failure

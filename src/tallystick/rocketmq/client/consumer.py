@@ -84,7 +84,9 @@ class Consumer:
         )
         self._failure: Exception | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._entered = self._closed = self._stall_is_told = False
+        self._entered = self._stall_is_told = False
+        self._starting: asyncio.Task[None] | None = None
+        self._closing: asyncio.Future[None] | None = None
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -92,29 +94,35 @@ class Consumer:
         return [queue for queue in self._assignment if queue.topic in self._filters]
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{len(self.queues)} queues" if self._tasks else "not started"
+        state = (
+            "closed" if self._closing is not None else f"{len(self.queues)} queues" if self._tasks else "not started"
+        )
         return f"<Consumer {self.group} of {', '.join(self.topics)}: {state}>"
 
     async def start(self) -> None:
-        """Join the group and begin to read.
+        """Join the group and begin to read. Repeated calls are one; it goes on when its caller is cancelled.
 
-        Raises NoSuchTopic (after ``topic_wait_s``), Unavailable, UsageError (one group twice).
+        Raises NoSuchTopic (after ``topic_wait_s``), Unavailable, UsageError (one group twice): then it is closed.
         """
-        if self._tasks or self._closed:
+        if self._closing is not None:
             return
+        if self._starting is None:
+            self._starting = self._begin(self._start())
+        await asyncio.wait([self._starting])
+        if not self._starting.cancelled() and (error := self._starting.exception()) is not None:
+            await self.close()
+            raise error
+
+    async def _start(self) -> None:
         self._begin(self._keep_committing())
         self._begin(self._assignment.keep_sending_back())
-        try:
-            for topic in self.topics:
-                await self._context.routes.await_known(topic)
-            if self._membership.has_consumer(self.group):
-                raise UsageError("this client has a consumer of this group already", group=self.group)
-            self._entered = True
-            await self._membership.enter(self._as_member(), self._rebalancing.changed.set)
-            await self._rebalancing.share_out()
-        except BaseException:
-            await self.close()
-            raise
+        for topic in self.topics:
+            await self._context.routes.await_known(topic)
+        if self._membership.has_consumer(self.group):
+            raise UsageError("this client has a consumer of this group already", group=self.group)
+        self._entered = True
+        await self._membership.enter(self._as_member(), self._rebalancing.changed.set)
+        await self._rebalancing.share_out()
         self._begin(self._rebalancing.keep_sharing())
 
     def fail(self, error: Exception) -> None:
@@ -127,17 +135,19 @@ class Consumer:
         """Stop reading, commit what was acknowledged, leave the group. What cannot be committed is an event.
 
         What is at hand is not acknowledged: whoever closes may be an error that its processing raised. What waits to be
-        given back is given back now.
+        given back is given back now. Repeated calls are one; it goes on when its caller is cancelled.
         """
-        if self._closed:
-            return
-        self._closed = True
-        self._core.ready.clear()  # whoever iterates gets no more
-        self._assignment.arrived.set()
-        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
-        for task in tasks:
+        if self._closing is None:
+            self._core.ready.clear()  # whoever iterates gets no more
+            self._assignment.arrived.set()
+            self._closing = asyncio.ensure_future(self._close())
+        if not self._closing.done():  # what a listener raised is told once
+            await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        for task in self._tasks:  # among them perhaps who closes: a listener
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
             await self._rebalancing.give_up_all()
         finally:
@@ -145,7 +155,11 @@ class Consumer:
                 await self._membership.leave(self.group)
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(
@@ -191,7 +205,7 @@ class Consumer:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max_wait_s):
                     await self._await_more(max_messages)
-            if not self._core.ready or self._closed:
+            if not self._core.ready or self._closing is not None:
                 continue
             yield self._core.take_batch(max_messages)
             self._core.finish()
@@ -288,12 +302,12 @@ class Consumer:
 
     async def _await_ready(self) -> bool:
         """Returns False when the consumer is closed. Raises why it cannot go on."""
-        if not self._tasks:
+        if self._starting is None or not self._starting.done():
             await self.start()
-        while not self._core.ready or self._closed:
+        while not self._core.ready or self._closing is not None:
             if self._failure is not None:
                 raise self._failure
-            if self._closed:
+            if self._closing is not None:
                 return False
             if self._core.is_stalled and not self._stall_is_told:
                 self._stall_is_told = True
@@ -304,14 +318,15 @@ class Consumer:
 
     async def _await_more(self, count: int) -> None:
         """Until ``count`` messages are ready, or no more can come before some are acknowledged."""
-        while len(self._core.ready) < count and not (self._core.is_stalled or self._closed or self._failure):
+        while len(self._core.ready) < count and not (self._core.is_stalled or self._closing or self._failure):
             self._assignment.arrived.clear()
             await self._assignment.arrived.wait()
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.append(task)
         watch([task], self.fail)
+        return task
 
     async def _keep_committing(self) -> None:
         while True:

@@ -119,7 +119,8 @@ class Producer:
 
     async def drain(self) -> None:
         """Wait until everything sent so far has its answer, good or bad."""
-        await asyncio.gather(*(each.future for each in self._sendings), return_exceptions=True)
+        if waited := [each.future for each in self._sendings]:
+            await asyncio.wait(waited)  # which leaves them alone when it is cancelled
 
     def fail(self, error: Exception) -> None:
         """Take no more messages, for this reason; those under way have their answers."""
@@ -159,7 +160,10 @@ class Producer:
         self._attempt(envelope, self._context.routes.cached(envelope.topic), self._context.clock.now())
 
     def _attempt(self, envelope: Envelope, topic: Topic | None, now: float) -> None:
-        """Send it to the next queue."""
+        """Send it to the next queue, unless its caller has given it up."""
+        if envelope.future.cancelled():
+            self._drop(envelope)
+            return
         try:
             if topic is None:
                 raise NoSuchTopic(topic=envelope.topic)
@@ -197,13 +201,16 @@ class Producer:
             self._settle(envelope, failure)
 
     def _settle(self, envelope: Envelope, result: SendResult | Exception) -> None:
-        del self._sendings[envelope]
-        self._inflight_bytes -= len(envelope.body)
         if not envelope.future.done():  # the caller may have given up
             if isinstance(result, Exception):
                 envelope.future.set_exception(result)
             else:
                 envelope.future.set_result(result)
+        self._drop(envelope)
+
+    def _drop(self, envelope: Envelope) -> None:
+        del self._sendings[envelope]
+        self._inflight_bytes -= len(envelope.body)
         if self._room:
             self._wake()
 
