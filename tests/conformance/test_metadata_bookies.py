@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support.waiting import until
-from tallystick.bookkeeper.metadata.driver import Bookies
+from tallystick.bookkeeper.metadata.driver import Bookies, Registration
 from tallystick.bookkeeper.wire.values import BookieInfo, Endpoint
 from tallystick.errors import MetadataConflict, MetadataError, UsageError
+
+if TYPE_CHECKING:
+    from conformance.conftest import Place
 
 INFO = BookieInfo.at("127.0.0.1", 3181)
 
 
-async def test_without_a_cluster_everything_says_so(place):
+async def test_without_a_cluster_everything_says_so(place: Place) -> None:
     driver = await place.connect()
     for call in (
         driver.instance_id(),
@@ -31,7 +35,7 @@ async def test_without_a_cluster_everything_says_so(place):
             pass
 
 
-async def test_a_cluster_is_made_once_and_keeps_its_identity(place):
+async def test_a_cluster_is_made_once_and_keeps_its_identity(place: Place) -> None:
     one, other = await place.connect(), await place.connect()
     instance = await one.init_cluster()
     assert await one.instance_id() == await other.instance_id() == instance
@@ -41,7 +45,7 @@ async def test_a_cluster_is_made_once_and_keeps_its_identity(place):
     assert await other.instance_id() == instance
 
 
-async def test_one_of_many_makes_the_cluster(place):
+async def test_one_of_many_makes_the_cluster(place: Place) -> None:
     clients = [await place.connect() for _ in range(4)]
     results = await asyncio.gather(*(client.init_cluster() for client in clients), return_exceptions=True)
     made = [result for result in results if isinstance(result, str)]
@@ -49,7 +53,7 @@ async def test_one_of_many_makes_the_cluster(place):
     assert await clients[0].instance_id() == made[0]
 
 
-async def test_after_close_nothing_works(cluster):
+async def test_after_close_nothing_works(cluster: Place) -> None:
     driver = await cluster.connect()
     await driver.close()
     with pytest.raises(MetadataError):
@@ -57,7 +61,7 @@ async def test_after_close_nothing_works(cluster):
     await driver.close()
 
 
-async def test_a_registered_bookie_is_listed_until_it_leaves(cluster):
+async def test_a_registered_bookie_is_listed_until_it_leaves(cluster: Place) -> None:
     one, other = await cluster.connect(), await cluster.connect()
     info = BookieInfo((*INFO.endpoints, Endpoint("http", "127.0.0.1", 8080, "http")), {"rack": "r1"})
     registration = await one.register("bookie-1", info)
@@ -72,7 +76,7 @@ async def test_a_registered_bookie_is_listed_until_it_leaves(cluster):
 
 
 @pytest.mark.parametrize("bookie", ["", "readonly", "..", "a/b", "a b"])
-async def test_ids_that_are_none_are_refused(cluster, bookie):
+async def test_ids_that_are_none_are_refused(cluster: Place, bookie: str) -> None:
     driver = await cluster.connect()
     with pytest.raises(UsageError):
         await driver.register(bookie, INFO)
@@ -80,7 +84,7 @@ async def test_ids_that_are_none_are_refused(cluster, bookie):
         await driver.write_cookie(bookie, b"5\n", None)
 
 
-async def test_a_closing_client_takes_its_bookies_along(cluster):
+async def test_a_closing_client_takes_its_bookies_along(cluster: Place) -> None:
     one, other = await cluster.connect(), await cluster.connect()
     await one.register("bookie-1", INFO)
     await other.register("bookie-2", INFO)
@@ -96,7 +100,7 @@ async def test_a_closing_client_takes_its_bookies_along(cluster):
     assert not taken.lost.is_set()
 
 
-async def test_read_only_and_back(cluster):
+async def test_read_only_and_back(cluster: Place) -> None:
     one, other = await cluster.connect(), await cluster.connect()
     registration = await one.register("bookie-1", INFO)
     for read_only in (True, True, False, True):
@@ -110,7 +114,7 @@ async def test_read_only_and_back(cluster):
     assert (await other.bookies()).find("bookie-1") is None
 
 
-async def test_what_is_told_about_a_bookie_changes_in_place(cluster):
+async def test_what_is_told_about_a_bookie_changes_in_place(cluster: Place) -> None:
     one, other = await cluster.connect(), await cluster.connect()
     registration = await one.register("bookie-1", INFO)
     told = BookieInfo(INFO.endpoints, {"deletionsWaiting": "7"})
@@ -129,7 +133,7 @@ async def test_what_is_told_about_a_bookie_changes_in_place(cluster):
     await taken.close()
 
 
-async def test_a_bookie_never_vanishes_while_it_moves_between_the_lists(cluster):
+async def test_a_bookie_never_vanishes_while_it_moves_between_the_lists(cluster: Place) -> None:
     one, other = await cluster.connect(), await cluster.connect()
     registration = await one.register("bookie-1", INFO)
     moving = asyncio.ensure_future(_move(registration))
@@ -138,19 +142,19 @@ async def test_a_bookie_never_vanishes_while_it_moves_between_the_lists(cluster)
     await moving
 
 
-async def _move(registration) -> None:
+async def _move(registration: Registration) -> None:
     for turn in range(20):
         await registration.set_read_only(turn % 2 == 0)
 
 
-async def test_a_bookie_can_start_read_only(cluster):
+async def test_a_bookie_can_start_read_only(cluster: Place) -> None:
     one, other = await cluster.connect(), await cluster.connect()
     await one.register("bookie-1", INFO, read_only=True)
     found = await other.bookies()
     assert (list(found.read_only), list(found.writable)) == (["bookie-1"], [])
 
 
-async def test_a_living_bookie_keeps_its_place(cluster):
+async def test_a_living_bookie_keeps_its_place(cluster: Place) -> None:
     one, other = await cluster.connect(), await cluster.connect(session_timeout_s=0.6)
     registration = await one.register("bookie-1", INFO)
     for read_only in (False, True):
@@ -160,7 +164,7 @@ async def test_a_living_bookie_keeps_its_place(cluster):
     assert not registration.lost.is_set()
 
 
-async def test_a_place_that_becomes_free_is_taken(cluster):
+async def test_a_place_that_becomes_free_is_taken(cluster: Place) -> None:
     one, other = await cluster.connect(), await cluster.connect()
     registration = await one.register("bookie-1", INFO)
     waiting = asyncio.ensure_future(other.register("bookie-1", BookieInfo.at("127.0.0.1", 2)))
@@ -174,7 +178,7 @@ async def test_a_place_that_becomes_free_is_taken(cluster):
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-async def test_replacing_ends_the_other_registration(cluster, read_only):
+async def test_replacing_ends_the_other_registration(cluster: Place, read_only: bool) -> None:
     one, other = await cluster.connect(session_timeout_s=1.0), await cluster.connect(session_timeout_s=1.0)
     old = await one.register("bookie-1", INFO, read_only=read_only)
     newer = BookieInfo.at("127.0.0.1", 2)
@@ -193,7 +197,7 @@ async def test_replacing_ends_the_other_registration(cluster, read_only):
     assert not new.lost.is_set()
 
 
-async def test_watchers_hear_of_bookies(cluster):
+async def test_watchers_hear_of_bookies(cluster: Place) -> None:
     one, other = await cluster.connect(), await cluster.connect()
     calls = {"one": 0, "other": 0}
 
@@ -217,7 +221,7 @@ async def test_watchers_hear_of_bookies(cluster):
     assert await seen_after(registration.close()) == [Bookies()] * 2
 
 
-async def test_cookies_are_compared_and_set(cluster):
+async def test_cookies_are_compared_and_set(cluster: Place) -> None:
     one, other = await cluster.connect(), await cluster.connect()
     assert await one.read_cookie("bookie-1") is None
     assert await one.cookies() == []
@@ -245,7 +249,7 @@ async def test_cookies_are_compared_and_set(cluster):
         await one.write_cookie("bookie-1", b"fifth", 1)
 
 
-async def test_a_cookie_made_again_has_another_creation(cluster):
+async def test_a_cookie_made_again_has_another_creation(cluster: Place) -> None:
     one, other = await cluster.connect(), await cluster.connect()
     assert await other.bookie_creation("bookie-1") is None
     creations = []
@@ -253,6 +257,7 @@ async def test_a_cookie_made_again_has_another_creation(cluster):
         await one.write_cookie("bookie-1", b"same", None)
         creations.append(await other.bookie_creation("bookie-1"))
         found = await one.read_cookie("bookie-1")
+        assert found is not None
         await one.write_cookie("bookie-1", b"changed", found.version)
         assert await other.bookie_creation("bookie-1") == creations[-1], "a change is no creation"
         await one.delete_cookie("bookie-1", found.version + 1)

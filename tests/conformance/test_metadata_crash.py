@@ -8,11 +8,15 @@ import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support.waiting import until
 from tallystick.bookkeeper.wire.values import BookieInfo
+
+if TYPE_CHECKING:
+    from conformance.conftest import Place
 
 # Without memory://, which ends with its process.
 pytestmark = pytest.mark.parametrize(
@@ -49,7 +53,7 @@ async def holder(uri: str, session_timeout_s: float) -> AsyncIterator[Process]:
         await process.communicate()
 
 
-async def test_a_killed_bookie_vanishes_after_its_session_time(cluster):
+async def test_a_killed_bookie_vanishes_after_its_session_time(cluster: Place) -> None:
     driver, heard = await cluster.connect(), asyncio.Event()
     async with holder(cluster.uri, 0.6) as process:
         assert (await driver.bookies()).find("bookie-1")
@@ -61,7 +65,7 @@ async def test_a_killed_bookie_vanishes_after_its_session_time(cluster):
     assert not (await driver.bookies()).find("bookie-1")
 
 
-async def test_a_successor_waits_for_the_dead_session(cluster):
+async def test_a_successor_waits_for_the_dead_session(cluster: Place) -> None:
     driver = await cluster.connect()
     async with holder(cluster.uri, 0.6) as process:
         process.kill()
@@ -69,7 +73,7 @@ async def test_a_successor_waits_for_the_dead_session(cluster):
     assert (await driver.bookies()).find("bookie-1") == NEWER
 
 
-async def test_a_successor_that_knows_its_predecessor_dead_does_not_wait(cluster):
+async def test_a_successor_that_knows_its_predecessor_dead_does_not_wait(cluster: Place) -> None:
     driver = await cluster.connect()
     async with holder(cluster.uri, 3600.0 if cluster.kind == "sqlite" else 4.0) as process:
         process.kill()
@@ -78,7 +82,7 @@ async def test_a_successor_that_knows_its_predecessor_dead_does_not_wait(cluster
         assert (await driver.bookies()).writable == {"bookie-1": NEWER}
 
 
-async def test_a_paused_bookie_comes_back(cluster):
+async def test_a_paused_bookie_comes_back(cluster: Place) -> None:
     """As after a long pause of the machine: the place is still free, so it is taken again."""
     driver = await cluster.connect()
 

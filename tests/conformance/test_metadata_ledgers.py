@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +13,9 @@ from support.waiting import until
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Record
 from tallystick.bookkeeper.wire.values import MAX_ID, DigestType, Fragment, LedgerMetadata, LedgerState
 from tallystick.errors import LedgerExists, MetadataConflict, NoSuchLedger, UsageError
+
+if TYPE_CHECKING:
+    from conformance.conftest import Place
 
 METADATA = LedgerMetadata(
     3, 2, 2, (Fragment(0, ("b1", "b2", "b3")),), DigestType.CRC32C, b"secret", custom={"application": b"\x00\xff"}
@@ -23,7 +27,7 @@ async def listed(driver: MetadataDriver) -> list[int]:
 
 
 @pytest.mark.rule("Q2", "Q3")
-async def test_q3_a_created_ledger_is_read_as_it_was_written(cluster):
+async def test_q3_a_created_ledger_is_read_as_it_was_written(cluster: Place) -> None:
     one, other = await cluster.connect(), await cluster.connect()
     created = await one.create_ledger(METADATA)
     found = await other.read_ledger(created.value)
@@ -34,7 +38,7 @@ async def test_q3_a_created_ledger_is_read_as_it_was_written(cluster):
 
 
 @pytest.mark.rule("Q2")
-async def test_q2_ids_are_unique_among_clients(cluster):
+async def test_q2_ids_are_unique_among_clients(cluster: Place) -> None:
     clients = [await cluster.connect() for _ in range(4)]
     created = await asyncio.gather(*(client.create_ledger(METADATA) for client in clients * 5))
     ids = [each.value for each in created]
@@ -42,28 +46,28 @@ async def test_q2_ids_are_unique_among_clients(cluster):
     assert await listed(clients[0]) == sorted(ids)
 
 
-async def test_an_id_is_not_given_again(cluster):
+async def test_an_id_is_not_given_again(cluster: Place) -> None:
     driver = await cluster.connect()
     first = (await driver.create_ledger(METADATA)).value
     await driver.delete_ledger(first)
     assert (await driver.create_ledger(METADATA)).value > first
 
 
-async def test_a_chosen_id_is_taken_once(cluster):
+async def test_a_chosen_id_is_taken_once(cluster: Place) -> None:
     driver = await cluster.connect()
     assert (await driver.create_ledger(METADATA, 5)).value == 5
     with pytest.raises(LedgerExists):
         await driver.create_ledger(METADATA, 5)
 
 
-async def test_generated_ids_pass_over_chosen_ones(cluster):
+async def test_generated_ids_pass_over_chosen_ones(cluster: Place) -> None:
     driver = await cluster.connect()
     for chosen in (0, 1, 2):
         await driver.create_ledger(METADATA, chosen)
     assert (await driver.create_ledger(METADATA)).value not in (0, 1, 2)
 
 
-async def test_an_own_create_tried_again_is_a_success(cluster):
+async def test_an_own_create_tried_again_is_a_success(cluster: Place) -> None:
     driver = await cluster.connect()
     mine = replace(METADATA, ctoken=77)
     assert await driver.create_ledger(mine, 9) == await driver.create_ledger(mine, 9)
@@ -72,7 +76,7 @@ async def test_an_own_create_tried_again_is_a_success(cluster):
 
 
 @pytest.mark.parametrize("wrong", [-1, MAX_ID + 1])
-async def test_ids_out_of_range_are_refused(cluster, wrong):
+async def test_ids_out_of_range_are_refused(cluster: Place, wrong: int) -> None:
     driver = await cluster.connect()
     for call in (driver.create_ledger(METADATA, wrong), driver.read_ledger(wrong), driver.delete_ledger(wrong)):
         with pytest.raises(UsageError):
@@ -80,7 +84,7 @@ async def test_ids_out_of_range_are_refused(cluster, wrong):
 
 
 @pytest.mark.rule("Q8")
-async def test_q8_only_the_version_that_was_read_can_be_replaced(cluster):
+async def test_q8_only_the_version_that_was_read_can_be_replaced(cluster: Place) -> None:
     one, other = await cluster.connect(), await cluster.connect()
     ledger, version = (await one.create_ledger(METADATA)).value, 0
     changed = METADATA.with_fragment(4, ("b1", "b2", "b4"))
@@ -92,7 +96,7 @@ async def test_q8_only_the_version_that_was_read_can_be_replaced(cluster):
 
 
 @pytest.mark.rule("Q16")
-async def test_q16_a_closed_ledger_keeps_its_end(cluster):
+async def test_q16_a_closed_ledger_keeps_its_end(cluster: Place) -> None:
     driver = await cluster.connect()
     created = await driver.create_ledger(METADATA)
     await driver.write_ledger(created.value, METADATA.closed(41, 4200), created.version)
@@ -101,14 +105,14 @@ async def test_q16_a_closed_ledger_keeps_its_end(cluster):
     assert found.ctoken == 0, "a rewritten ledger carries no creation token"
 
 
-async def test_what_is_not_there(cluster):
+async def test_what_is_not_there(cluster: Place) -> None:
     driver = await cluster.connect()
     for call in (driver.read_ledger(404), driver.write_ledger(404, METADATA, 0), driver.delete_ledger(404)):
         with pytest.raises(NoSuchLedger):
             await call
 
 
-async def test_a_deleted_ledger_is_gone(cluster):
+async def test_a_deleted_ledger_is_gone(cluster: Place) -> None:
     driver = await cluster.connect()
     ledger = (await driver.create_ledger(METADATA)).value
     await driver.delete_ledger(ledger)
@@ -117,7 +121,7 @@ async def test_a_deleted_ledger_is_gone(cluster):
         await driver.read_ledger(ledger)
 
 
-async def test_listings_ascend_across_short_and_long_ids(cluster):
+async def test_listings_ascend_across_short_and_long_ids(cluster: Place) -> None:
     driver = await cluster.connect()
     edge = (1 << 31) - 1
     ids = [0, 1, 9_999, 10_000, 99_999_999, 100_000_000, edge - 1, edge, edge + 1, 1 << 40, MAX_ID]
@@ -131,7 +135,7 @@ async def test_listings_ascend_across_short_and_long_ids(cluster):
     assert await listed(driver) == ids[1::2]
 
 
-async def test_concurrent_changes_are_all_applied_once(cluster):
+async def test_concurrent_changes_are_all_applied_once(cluster: Place) -> None:
     """Each client adds to one number, by compare-and-set."""
     clients = [await cluster.connect() for _ in range(4)]
     ledger = (await clients[0].create_ledger(replace(METADATA, custom={"count": b"0"}))).value
@@ -150,7 +154,7 @@ async def test_concurrent_changes_are_all_applied_once(cluster):
     assert (await clients[1].read_ledger(ledger)).value.custom["count"] == b"40"
 
 
-async def test_watchers_hear_of_own_and_other_changes(cluster):
+async def test_watchers_hear_of_own_and_other_changes(cluster: Place) -> None:
     one, other = await cluster.connect(), await cluster.connect()
     ledger, unrelated = [(await one.create_ledger(METADATA)).value for _ in range(2)]
     heard = {"one": 0, "other": 0, "unrelated": 0}
@@ -175,7 +179,7 @@ async def test_watchers_hear_of_own_and_other_changes(cluster):
     assert heard["unrelated"] == 0
 
 
-async def test_a_change_right_after_the_watch_is_heard(cluster):
+async def test_a_change_right_after_the_watch_is_heard(cluster: Place) -> None:
     one, other = await cluster.connect(), await cluster.connect()
     ledger = (await one.create_ledger(METADATA)).value
     for version in range(20):
@@ -189,7 +193,7 @@ async def test_a_change_right_after_the_watch_is_heard(cluster):
         watch.cancel()
 
 
-async def test_watchers_hear_of_a_creation(cluster):
+async def test_watchers_hear_of_a_creation(cluster: Place) -> None:
     one, other = await cluster.connect(), await cluster.connect()
     heard = [asyncio.Event(), asyncio.Event()]
     for driver, event in zip((one, other), heard, strict=True):
@@ -202,7 +206,7 @@ async def test_watchers_hear_of_a_creation(cluster):
     assert (await other.read_ledger(7)).version == 0
 
 
-async def test_a_cancelled_watch_is_silent(cluster):
+async def test_a_cancelled_watch_is_silent(cluster: Place) -> None:
     driver = await cluster.connect()
     ledger = (await driver.create_ledger(METADATA)).value
     first, second = [], asyncio.Event()
@@ -215,9 +219,9 @@ async def test_a_cancelled_watch_is_silent(cluster):
     assert not first
 
 
-async def test_a_synced_listing_and_synced_reads_see_what_others_did(cluster):
+async def test_a_synced_listing_and_synced_reads_see_what_others_did(cluster: Place) -> None:
     one, other = await cluster.connect(), await cluster.connect()
-    states = {}
+    states: dict[int, LedgerState | None] = {}
     for turn in range(5):
         made = [(await one.create_ledger(METADATA)).value for _ in range(4)]
         await one.write_ledger(made[1], METADATA.in_recovery(), 0)
@@ -232,37 +236,40 @@ async def test_a_synced_listing_and_synced_reads_see_what_others_did(cluster):
         assert {ledger: record and record.state for ledger, record in found.items()} == states
 
 
-async def test_a_ledger_made_again_has_another_creation(cluster):
+async def test_a_ledger_made_again_has_another_creation(cluster: Place) -> None:
     one, other = await cluster.connect(), await cluster.connect()
     creations = []
     for _ in range(3):
         await one.create_ledger(METADATA, 5)
-        first = await one.look_up([5])
+        first = (await one.look_up([5]))[5]
         await one.write_ledger(5, METADATA.closed(0, 1), 0)
         await other.sync()
         found = (await other.look_up([5]))[5]
-        assert isinstance(found, Record)
-        assert found.creation == first[5].creation, "a change is no creation"
+        assert isinstance(found, Record) and isinstance(first, Record)
+        assert found.creation == first.creation, "a change is no creation"
         creations.append(found.creation)
         await other.delete_ledger(5)
     assert len(set(creations)) == 3
 
 
-async def test_nothing_was_created_after_the_newest_creation(cluster):
+async def test_nothing_was_created_after_the_newest_creation(cluster: Place) -> None:
     one, other = await cluster.connect(), await cluster.connect()
     before = (await other.sync()).newest
     for ledger in (4711, 4712):
         await one.create_ledger(METADATA, ledger)
         moment, found = await other.sync(), (await other.look_up([ledger]))[ledger]
+        assert found is not None
         assert before < found.creation <= moment.newest
         await one.delete_ledger(ledger)
         before = (await other.sync()).newest
         assert before >= found.creation, "what was created and deleted counts"
     await one.write_cookie("b9", b"cookie", None)
-    assert before < await other.bookie_creation("b9") <= (await other.sync()).newest
+    created = await other.bookie_creation("b9")
+    assert created is not None
+    assert before < created <= (await other.sync()).newest
 
 
-async def test_looking_up_many_and_none(cluster):
+async def test_looking_up_many_and_none(cluster: Place) -> None:
     driver = await cluster.connect()
     made = [(await driver.create_ledger(METADATA)).value for _ in range(150)]
     found = await driver.look_up([*made, 10**12])
@@ -270,7 +277,7 @@ async def test_looking_up_many_and_none(cluster):
     assert await driver.look_up([]) == {}
 
 
-async def test_reading_many_is_reading_each(cluster):
+async def test_reading_many_is_reading_each(cluster: Place) -> None:
     one, other = await cluster.connect(), await cluster.connect()
     made = [(await one.create_ledger(METADATA)).value for _ in range(150)]
     await one.write_ledger(made[3], METADATA.closed(7, 70), 0)

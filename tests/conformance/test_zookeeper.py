@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -14,8 +16,9 @@ from support.ports import free_port
 from support.waiting import until
 from support.zookeeper import ZooKeeperServer, missing, running
 from tallystick.bookkeeper.metadata import layout
+from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.open import open_driver
-from tallystick.bookkeeper.metadata.zk_session import ZkSession
+from tallystick.bookkeeper.metadata.zk_session import Ask, ZkSession
 from tallystick.bookkeeper.metadata.zookeeper import ZooKeeperDriver
 from tallystick.bookkeeper.wire.values import BookieInfo, Fragment, LedgerMetadata
 from tallystick.errors import (
@@ -43,12 +46,12 @@ def root() -> str:
 
 
 @pytest.fixture
-def uri(zookeeper, root) -> str:
+def uri(zookeeper: str, root: str) -> str:
     return f"zk+hierarchical://{zookeeper}{root}"
 
 
 @pytest.fixture
-async def driver(uri) -> AsyncIterator[ZooKeeperDriver]:
+async def driver(uri: str) -> AsyncIterator[ZooKeeperDriver]:
     made = await open_driver(uri, session_timeout_s=4.0)
     assert isinstance(made, ZooKeeperDriver)
     await made.init_cluster()
@@ -57,7 +60,7 @@ async def driver(uri) -> AsyncIterator[ZooKeeperDriver]:
 
 
 @pytest.fixture
-def raw(zookeeper):
+def raw(zookeeper: str) -> Iterator[KazooClient]:
     """A client without our rules."""
     client = KazooClient(zookeeper)
     client.start()
@@ -77,7 +80,9 @@ def expire(client: KazooClient, servers: str) -> None:
 # -- sessions ---------------------------------------------------------------------------------------------------------
 
 
-async def test_an_expired_session_registers_its_bookies_again(driver, raw, root):
+async def test_an_expired_session_registers_its_bookies_again(
+    driver: ZooKeeperDriver, raw: KazooClient, root: str
+) -> None:
     for read_only in (False, True):
         path = f"{root}/available{'/readonly' if read_only else ''}/bookie-1"
         registration = await driver.register("bookie-1", INFO, read_only=read_only)
@@ -94,7 +99,7 @@ async def test_an_expired_session_registers_its_bookies_again(driver, raw, root)
         assert raw.exists(path) is None
 
 
-async def test_a_place_that_another_session_took_is_lost(driver, raw, root):
+async def test_a_place_that_another_session_took_is_lost(driver: ZooKeeperDriver, raw: KazooClient, root: str) -> None:
     registration = await driver.register("bookie-1", INFO)
     change = raw.transaction()
     change.delete(f"{root}/available/bookie-1")
@@ -106,14 +111,14 @@ async def test_a_place_that_another_session_took_is_lost(driver, raw, root):
     assert raw.exists(f"{root}/available/bookie-1") is not None
 
 
-async def test_a_node_that_an_operator_deleted_comes_back(driver, raw, root):
+async def test_a_node_that_an_operator_deleted_comes_back(driver: ZooKeeperDriver, raw: KazooClient, root: str) -> None:
     registration = await driver.register("bookie-1", INFO)
     raw.delete(f"{root}/available/bookie-1")
     await until(lambda: raw.exists(f"{root}/available/bookie-1") is not None)
     assert not registration.lost.is_set()
 
 
-async def test_watchers_are_told_after_a_lost_session(driver, raw):
+async def test_watchers_are_told_after_a_lost_session(driver: ZooKeeperDriver, raw: KazooClient) -> None:
     ledger = (await driver.create_ledger(METADATA)).value
     heard_ledger, heard_bookies = asyncio.Event(), asyncio.Event()
     driver.watch_ledger(ledger, heard_ledger.set)
@@ -132,7 +137,7 @@ async def test_watchers_are_told_after_a_lost_session(driver, raw):
     assert (await driver.read_ledger(ledger)).value == METADATA.in_recovery()
 
 
-async def test_a_killed_server_that_comes_back_costs_nothing(tmp_path):
+async def test_a_killed_server_that_comes_back_costs_nothing(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         driver = await open_driver(f"zk://{server.address}/ledgers", session_timeout_s=20.0)
         instance = await driver.init_cluster()
@@ -158,7 +163,7 @@ async def test_a_killed_server_that_comes_back_costs_nothing(tmp_path):
         await driver.close()
 
 
-async def test_a_server_that_accepts_and_never_answers_does_not_cost_the_session(zookeeper):
+async def test_a_server_that_accepts_and_never_answers_does_not_cost_the_session(zookeeper: str) -> None:
     host, _, port = zookeeper.rpartition(":")
     connections: list[asyncio.StreamWriter] = []
 
@@ -183,19 +188,20 @@ async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
         target.write(data)
 
 
-async def test_a_service_that_does_not_answer_is_named(tmp_path):
+async def test_a_service_that_does_not_answer_is_named(tmp_path: Path) -> None:
     port = free_port()
     with pytest.raises(MetadataUnavailable, match="is it running") as caught:
         await open_driver(f"zk://127.0.0.1:{port}/ledgers", session_timeout_s=0.4)
     assert caught.value.retriable and not caught.value.ambiguous
-    assert caught.value.servers == f"127.0.0.1:{port}"
+    assert caught.value.fields["servers"] == f"127.0.0.1:{port}"
 
 
-async def test_calls_fail_when_the_service_stays_away(tmp_path):
+async def test_calls_fail_when_the_service_stays_away(tmp_path: Path) -> None:
     server = ZooKeeperServer(tmp_path)
     try:
         await asyncio.to_thread(server.start)
         driver = await open_driver(f"zk://{server.address}/ledgers", session_timeout_s=20.0)
+        assert isinstance(driver, ZooKeeperDriver)
         await driver.init_cluster()
         registration = await driver.register("bookie-1", INFO)
         server.stop()
@@ -222,7 +228,7 @@ def lose_answers(monkeypatch: pytest.MonkeyPatch, session: ZkSession, count: int
         answer.exception()
         raise ConnectionLoss
 
-    def asked(request):
+    def asked(request: Ask) -> asyncio.Future[object]:
         answer = ask(request)
         if not left:
             return answer
@@ -232,7 +238,9 @@ def lose_answers(monkeypatch: pytest.MonkeyPatch, session: ZkSession, count: int
     monkeypatch.setattr(session, "_ask", asked)
 
 
-async def test_a_create_with_a_lost_answer_is_known_by_its_token(driver, monkeypatch):
+async def test_a_create_with_a_lost_answer_is_known_by_its_token(
+    driver: ZooKeeperDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await driver.instance_id()
     lose_answers(monkeypatch, driver._session)
     assert (await driver.create_ledger(METADATA, 7)).value == 7
@@ -240,14 +248,18 @@ async def test_a_create_with_a_lost_answer_is_known_by_its_token(driver, monkeyp
         await driver.create_ledger(METADATA, 7)
 
 
-async def test_a_write_with_a_lost_answer_succeeds_once(driver, monkeypatch):
+async def test_a_write_with_a_lost_answer_succeeds_once(
+    driver: ZooKeeperDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     created = await driver.create_ledger(METADATA)
     lose_answers(monkeypatch, driver._session)
     assert await driver.write_ledger(created.value, METADATA.in_recovery(), created.version) == created.version + 1
     assert (await driver.read_ledger(created.value)).version == created.version + 1
 
 
-async def test_a_conflict_with_a_lost_answer_is_a_conflict(driver, monkeypatch):
+async def test_a_conflict_with_a_lost_answer_is_a_conflict(
+    driver: ZooKeeperDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     created = await driver.create_ledger(METADATA)
     for version in range(2):
         await driver.write_ledger(created.value, METADATA.in_recovery(), version)
@@ -257,7 +269,9 @@ async def test_a_conflict_with_a_lost_answer_is_a_conflict(driver, monkeypatch):
             await driver.write_ledger(created.value, metadata, created.version)
 
 
-async def test_a_delete_with_a_lost_answer_is_a_success(driver, monkeypatch):
+async def test_a_delete_with_a_lost_answer_is_a_success(
+    driver: ZooKeeperDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     created = await driver.create_ledger(METADATA)
     lose_answers(monkeypatch, driver._session)
     await driver.delete_ledger(created.value)
@@ -265,7 +279,7 @@ async def test_a_delete_with_a_lost_answer_is_a_success(driver, monkeypatch):
         await driver.delete_ledger(created.value)
 
 
-async def test_cookies_with_lost_answers(driver, monkeypatch):
+async def test_cookies_with_lost_answers(driver: ZooKeeperDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     await driver.instance_id()
     lose_answers(monkeypatch, driver._session)
     await driver.write_cookie("bookie-1", b"one", None)
@@ -274,10 +288,13 @@ async def test_cookies_with_lost_answers(driver, monkeypatch):
     monkeypatch.undo()
     lose_answers(monkeypatch, driver._session)
     await driver.write_cookie("bookie-1", b"two", 0)
-    assert (await driver.read_cookie("bookie-1")).value == b"two"
+    found = await driver.read_cookie("bookie-1")
+    assert found is not None and found.value == b"two"
 
 
-async def test_a_registration_with_a_lost_answer_is_ours(driver, monkeypatch):
+async def test_a_registration_with_a_lost_answer_is_ours(
+    driver: ZooKeeperDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await driver.bookies()
     lose_answers(monkeypatch, driver._session, count=2)
     registration = await driver.register("bookie-1", INFO)
@@ -285,8 +302,9 @@ async def test_a_registration_with_a_lost_answer_is_ours(driver, monkeypatch):
     assert not registration.lost.is_set()
 
 
-async def test_a_new_cluster_with_a_lost_answer_is_ours(uri, monkeypatch):
+async def test_a_new_cluster_with_a_lost_answer_is_ours(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = await open_driver(uri)
+    assert isinstance(driver, ZooKeeperDriver)
     lose_answers(monkeypatch, driver._session, count=2)  # of the folder above, and of the transaction
     assert await driver.init_cluster() == await driver.instance_id()
     await driver.close()
@@ -295,7 +313,9 @@ async def test_a_new_cluster_with_a_lost_answer_is_ours(uri, monkeypatch):
 # -- the tree ---------------------------------------------------------------------------------------------------------
 
 
-async def test_other_ledger_managers_are_refused_by_name(driver, uri, raw, root):
+async def test_other_ledger_managers_are_refused_by_name(
+    driver: ZooKeeperDriver, uri: str, raw: KazooClient, root: str
+) -> None:
     flat = "org.apache.bookkeeper.meta.FlatLedgerManagerFactory"
     for text in (f"2\n{flat}:1", "1\nflat:1", f"2\n{layout.FACTORY}:2", "3\nx:1", "junk"):
         raw.set(f"{root}/LAYOUT", text.encode())
@@ -309,7 +329,7 @@ async def test_other_ledger_managers_are_refused_by_name(driver, uri, raw, root)
     await other.close()
 
 
-async def test_an_existing_root_is_refused(uri, raw, root):
+async def test_an_existing_root_is_refused(uri: str, raw: KazooClient, root: str) -> None:
     raw.create(root, b"", makepath=True)
     driver = await open_driver(uri)
     with pytest.raises(UsageError):
@@ -318,7 +338,7 @@ async def test_an_existing_root_is_refused(uri, raw, root):
     await driver.close()
 
 
-async def test_deleting_prunes_empty_folders(driver, raw, root):
+async def test_deleting_prunes_empty_folders(driver: ZooKeeperDriver, raw: KazooClient, root: str) -> None:
     for ledger in (1, 2, 10_000, 1 << 40):
         await driver.create_ledger(METADATA, ledger)
     assert raw.exists(f"{root}/000/0001/0995/1162/L7776")
@@ -331,14 +351,14 @@ async def test_deleting_prunes_empty_folders(driver, raw, root):
     assert sorted(raw.get_children(root)) == ["INSTANCEID", "LAYOUT", "available"]
 
 
-async def test_listings_pass_over_what_is_no_ledger(driver, raw, root):
+async def test_listings_pass_over_what_is_no_ledger(driver: ZooKeeperDriver, raw: KazooClient, root: str) -> None:
     await driver.create_ledger(METADATA, 3)
     for name in ("underreplication/ledgers", "00/0000/locks", "00/x", "01/0000", "000/0000/0000", "idgen/ID-1", "5"):
         raw.ensure_path(f"{root}/{name}")
     assert [ledger async for ledger in driver.ledgers()] == [3]
 
 
-async def test_a_listing_goes_on_when_a_folder_is_pruned_under_it(driver):
+async def test_a_listing_goes_on_when_a_folder_is_pruned_under_it(driver: ZooKeeperDriver) -> None:
     for ledger in (1, 10_000, 20_000, 100_000_000):
         await driver.create_ledger(METADATA, ledger)
     found = []
@@ -350,7 +370,7 @@ async def test_a_listing_goes_on_when_a_folder_is_pruned_under_it(driver):
     assert found == [1, 20_000]
 
 
-async def test_a_listing_without_a_root_is_an_error(driver, raw, root):
+async def test_a_listing_without_a_root_is_an_error(driver: ZooKeeperDriver, raw: KazooClient, root: str) -> None:
     await driver.bookies()
     raw.delete(root, recursive=True)
     with pytest.raises(MetadataError):
@@ -358,11 +378,11 @@ async def test_a_listing_without_a_root_is_an_error(driver, raw, root):
             pass
 
 
-async def test_creating_and_deleting_neighbours_at_once(driver, uri):
+async def test_creating_and_deleting_neighbours_at_once(driver: ZooKeeperDriver, uri: str) -> None:
     """Each delete prunes the folder that another create is about to use."""
     other = await open_driver(uri)
 
-    async def churn(client: ZooKeeperDriver, start: int) -> None:
+    async def churn(client: MetadataDriver, start: int) -> None:
         for ledger in range(start, start + 15):
             await client.create_ledger(METADATA, ledger)
             await client.delete_ledger(ledger)
@@ -372,10 +392,13 @@ async def test_creating_and_deleting_neighbours_at_once(driver, uri):
     await other.close()
 
 
-async def test_a_folder_that_is_pruned_before_its_first_ledger_is_made_again(driver, monkeypatch):
-    call, failed = driver._session.call, []
+async def test_a_folder_that_is_pruned_before_its_first_ledger_is_made_again(
+    driver: ZooKeeperDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = driver._session.call
+    failed: list[str] = []
 
-    async def pruned(name, path, *arguments, **options):
+    async def pruned(name: str, path: str, *arguments: Any, **options: Any) -> Any:
         if name == "create" and "/L" in path and not failed:
             failed.append(path)
             raise NoNodeError
@@ -387,7 +410,7 @@ async def test_a_folder_that_is_pruned_before_its_first_ledger_is_made_again(dri
     assert (await driver.read_ledger(created.value)).value == METADATA
 
 
-async def test_long_ids_once_anyone_uses_them(driver, uri, raw, root):
+async def test_long_ids_once_anyone_uses_them(driver: ZooKeeperDriver, uri: str, raw: KazooClient, root: str) -> None:
     assert (await driver.create_ledger(METADATA)).value == 0
     raw.create(f"{root}/idgen-long")
     ids = [(await driver.create_ledger(METADATA)).value for _ in range(2)]
@@ -397,11 +420,13 @@ async def test_long_ids_once_anyone_uses_them(driver, uri, raw, root):
     assert [ledger async for ledger in driver.ledgers()] == [0, *ids, 7 << 32]
 
 
-async def test_a_bookie_with_a_damaged_registration_does_not_hide_the_others(driver, raw, root):
+async def test_a_bookie_with_a_damaged_registration_does_not_hide_the_others(
+    driver: ZooKeeperDriver, raw: KazooClient, root: str
+) -> None:
     await driver.register("bookie-1", INFO)
     raw.create(f"{root}/available/bookie-2", b"\xff\xff", ephemeral=True)
     raw.create(f"{root}/available/10.0.0.1:3181", b"", ephemeral=True)
     found = await driver.bookies()
     assert found.find("bookie-1") == INFO
-    assert found.find("bookie-2").address is None
-    assert found.find("10.0.0.1:3181").address == ("10.0.0.1", 3181)
+    addresses = [found.find(bookie) for bookie in ("bookie-2", "10.0.0.1:3181")]
+    assert [info and info.address for info in addresses] == [None, ("10.0.0.1", 3181)]

@@ -6,6 +6,10 @@ import ast
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from scenarios.conftest import Shell
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 
@@ -18,7 +22,7 @@ def promised(program: Path) -> str:
     return printed + "\n"
 
 
-def test_the_examples_print_what_they_say(shell):
+def test_the_examples_print_what_they_say(shell: Shell) -> None:
     assert EXAMPLES
     shell.run("tally dev up")
     failures = []
@@ -29,7 +33,7 @@ def test_the_examples_print_what_they_say(shell):
     assert not failures, "\n".join(failures)
 
 
-def test_the_first_program_fits_into_the_readme():
+def test_the_first_program_fits_into_the_readme() -> None:
     program = next(path for path in EXAMPLES if path.name == "first_ledger.py")
     lines = [line for line in program.read_text(encoding="utf-8").splitlines() if line]
     body = lines[next(number for number, line in enumerate(lines) if line == '"""') + 1 :]

@@ -10,8 +10,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from scenarios.conftest import Shell
 
 STORIES = sorted(Path(__file__).parent.glob("*.txt"))
 WILDCARDS = {"<int>": r"-?\d+", "<word>": r"\S+", "<any>": r".*"}
@@ -50,7 +54,7 @@ def trimmed(text: str) -> str:
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda path: path.stem)
-def test_the_story_goes_as_told(story, shell):
+def test_the_story_goes_as_told(story: Path, shell: Shell) -> None:
     steps = parse(story.read_text(encoding="utf-8"))
     assert steps
     for step in steps:
@@ -61,7 +65,7 @@ def test_the_story_goes_as_told(story, shell):
         assert status == step.status, f"{where}\nexit {status}, not {step.status}"
 
 
-def test_a_wrong_word_in_a_story_is_noticed():
+def test_a_wrong_word_in_a_story_is_noticed() -> None:
     assert matches("ledger <int> closed\n", "ledger 12 closed\n")
     assert not matches("ledger <int> closed\n", "ledger 12 open\n")
     assert not matches("ledger <int> closed\n", "ledger 12 closed\nand more\n")

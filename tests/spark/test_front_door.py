@@ -17,7 +17,7 @@ from tallystick import sync
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from conftest import Write
+    from spark.conftest import Write
 
 pytestmark = pytest.mark.spark
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ ZNODES = {node["path"]: bytes.fromhex(node["hex"]) for node in GOLDEN["znodes"]}
 CASES = [pytest.param(case, id=case["name"]) for case in GOLDEN["ledger_metadata"]]
 
 
-def expected(decoded: dict) -> LedgerMetadata:
+def expected(decoded: dict[str, Any]) -> LedgerMetadata:
     """The value that the original's own client read from the same bytes."""
     return LedgerMetadata(
         decoded["E"], decoded["Qw"], decoded["Qa"],
@@ -32,7 +33,7 @@ def expected(decoded: dict) -> LedgerMetadata:
 
 @pytest.mark.rule("Q3")
 @pytest.mark.parametrize("case", CASES)
-def test_q3_ledger_metadata_of_the_original(case):
+def test_q3_ledger_metadata_of_the_original(case: dict[str, Any]) -> None:
     data = bytes.fromhex(case["hex"])
     found = metadata.decode(data)
     assert found == expected(case["decoded"])
@@ -42,12 +43,12 @@ def test_q3_ledger_metadata_of_the_original(case):
 
 @pytest.mark.rule("Q16")
 @pytest.mark.parametrize("ledger", range(4))
-def test_q16_closing_a_ledger_of_the_original_writes_what_it_would_have_written(ledger):
+def test_q16_closing_a_ledger_of_the_original_writes_what_it_would_have_written(ledger: int) -> None:
     created, closed = (bytes.fromhex(case["hex"]) for case in GOLDEN["ledger_metadata"][2 * ledger : 2 * ledger + 2])
     assert metadata.encode(replace(metadata.decode(created).closed(2, 48), ctoken=0)) == closed
 
 
-def test_registrations_of_the_original():
+def test_registrations_of_the_original() -> None:
     found = {path: data for path, data in ZNODES.items() if path.startswith("/ledgers/available/127")}
     assert len(found) == 3
     for path, data in found.items():
@@ -57,7 +58,7 @@ def test_registrations_of_the_original():
         assert registration.encode(BookieInfo.at(host, int(port))) == data
 
 
-def test_cookies_of_the_original():
+def test_cookies_of_the_original() -> None:
     found = {path: data for path, data in ZNODES.items() if path.startswith("/ledgers/cookies/")}
     assert len(found) == 3
     for path, data in found.items():
@@ -69,14 +70,14 @@ def test_cookies_of_the_original():
         assert cookie.encode(read) == data
 
 
-def test_layout_of_the_original():
+def test_layout_of_the_original() -> None:
     assert ZNODES["/ledgers/LAYOUT"].decode() == layout.LAYOUT_TEXT
     layout.check_layout(layout.LAYOUT_TEXT, "")
 
 
 @pytest.mark.zookeeper
 @pytest.mark.skipif(bool(missing()), reason=f"no ZooKeeper server: {missing()}")
-async def test_our_tree_is_that_of_the_original(zookeeper):
+async def test_our_tree_is_that_of_the_original(zookeeper: str) -> None:
     """The same steps as in the recording: a new cluster, three bookies, four ledgers."""
     from kazoo.client import KazooClient
 

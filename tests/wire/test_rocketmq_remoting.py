@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tallystick.rocketmq.wire import bodies, dialect, headers, remoting
@@ -106,7 +107,7 @@ def rebuilt(command: Command, kind: Kind, *, quoted: bool = False) -> bytes:
         return bytes(command.body)
     if kind in (TopicStats, ConsumeStats):
         return dialect.write(bodies.read_stats(bytes(command.body), kind))
-    return dialect.write(dialect.read_as(command.body, kind), quoted=quoted)
+    return dialect.write(dialect.read_as(bytes(command.body), kind), quoted=quoted)
 
 
 @pytest.mark.parametrize("name", FRAMES)
@@ -163,7 +164,7 @@ def test_the_recorded_bodies_of_requests_are_read(name: str) -> None:
     request = decode(EXCHANGES[name][0])
     kind = KINDS[request.code][2]
     assert kind is not None
-    value = dialect.read_as(request.body, kind)
+    value = dialect.read_as(bytes(request.body), kind)
     assert dialect.read_as(dialect.write(value), kind) == value
     if request.language is Language.JAVA:
         assert dialect.write(value) == request.body
@@ -185,7 +186,7 @@ def test_the_recorded_timer_checkpoint() -> None:
     assert bodies.TimerCheckpoint.decode(body).encode() == body
 
 
-TABLES = {
+TABLES: dict[str, type[msgspec.Struct]] = {
     "topics.json": bodies.TopicTable,
     "subscriptionGroup.json": bodies.GroupTable,
     "consumerOffset.json": bodies.OffsetTable,

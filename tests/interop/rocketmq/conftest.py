@@ -56,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def clients(rocketmq: Java, folder: Path) -> Iterator[dict[str, Driver]]:
-    async def start() -> list[Driver]:
+    async def start() -> tuple[Driver, Driver]:
         return await asyncio.gather(original_clients(rocketmq, folder), our_clients(folder))
 
     started = dict(zip(KINDS, asyncio.run(start()), strict=True))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ class Place:
 
 @pytest.fixture(scope="module", params=ALONE, ids=[f"{ns}-names-{broker}-broker" for ns, broker in ALONE])
 def place(
-    request: pytest.FixtureRequest, rocketmq: Java, folder: Path, new_house: Callable[[str], Awaitable[House]]
+    request: pytest.FixtureRequest, rocketmq: Java, folder: Path, new_house: Callable[[str], Coroutine[Any, Any, House]]
 ) -> Iterator[Place]:
     name_server, kind = request.param
     house = asyncio.run(new_house(name_server))

@@ -1,10 +1,15 @@
+from __future__ import annotations
+
 import asyncio
 import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from tallystick.admin import bookies
 from tallystick.admin.bookies import Registered
+from tallystick.admin.ledgers import Ledger
 from tallystick.bookkeeper.metadata.driver import Bookies, Moment, Versioned
 from tallystick.bookkeeper.metadata.memory import MemoryDriver
 from tallystick.bookkeeper.wire import v2
@@ -17,7 +22,7 @@ COOKIE = Cookie("b", ("/data/tally",), ("/data/tally",), "the-cluster")
 
 
 class Driver:
-    def __init__(self, writable=(), read_only=(), joined=()):
+    def __init__(self, writable=(), read_only: bool = (), joined: MemoryDriver = ()) -> None:
         self._bookies, self._joined = Bookies(dict(writable), dict(read_only)), joined
 
     async def bookies(self):
@@ -35,22 +40,22 @@ class Peer(asyncio.Protocol):
 
     answering = True
 
-    def connection_made(self, transport):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
 
-    def data_received(self, data):
+    def data_received(self, data: bytes) -> None:
         if self.answering:
             self.transport.write(v2.encode_answer(v2.decode_request(data[4:]), v2.Code.NO_LEDGER))
 
 
 @pytest.fixture
-async def port():
+async def port() -> AsyncIterator[int]:
     server = await asyncio.get_running_loop().create_server(Peer, "127.0.0.1", 0)
     yield server.sockets[0].getsockname()[1]
     server.close()
 
 
-async def test_registered_ones_and_those_that_are_down():
+async def test_registered_ones_and_those_that_are_down() -> None:
     info = BookieInfo.at("127.0.0.1", 1)
     driver = Driver({"b": info}, {"c": info}, ("a", "b"))
     found = await bookies.list_bookies(driver)
@@ -61,32 +66,32 @@ async def test_registered_ones_and_those_that_are_down():
     ]
 
 
-async def test_one_that_answers(port):
+async def test_one_that_answers(port: int) -> None:
     details = await bookies.bookie_details(Driver({"b": BookieInfo.at("127.0.0.1", port)}, joined=("b",)), "b")
     assert details.answers_ms is not None and details.problem is None
     assert details.cookie == COOKIE
 
 
-async def test_one_that_accepts_and_keeps_silent(port, monkeypatch):
+async def test_one_that_accepts_and_keeps_silent(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Peer, "answering", False)
     monkeypatch.setattr(bookies, "PROBE_TIMEOUT_S", 0.05)
     details = await bookies.bookie_details(Driver({"b": BookieInfo.at("127.0.0.1", port)}), "b")
     assert details.answers_ms is None and details.problem
 
 
-async def test_one_that_is_down():
+async def test_one_that_is_down() -> None:
     details = await bookies.bookie_details(Driver(joined=("b",)), "b")
     assert details.bookie.registered is Registered.DOWN
     assert details.answers_ms is None and details.problem == "it has no registered address"
 
 
-async def test_one_that_never_was():
+async def test_one_that_never_was() -> None:
     with pytest.raises(NotFound, match="no bookie 'x' in this cluster; it has b"):
         await bookies.bookie_details(Driver(joined=("b",)), "x")
 
 
 @pytest.mark.parametrize(("stored", "count"), [({}, 0), ({"deletionsWaiting": "7"}, 7), ({"deletionsWaiting": "x"}, 0)])
-async def test_deletions_that_wait_are_shown(stored, count):
+async def test_deletions_that_wait_are_shown(stored: dict[str, str], count: int) -> None:
     info = BookieInfo((), stored)
     details = await bookies.bookie_details(Driver(writable={"b": info}, joined=["b"]), "b")
     assert (details.deletions_waiting, details.ledgers_ahead) == (count, 0)
@@ -94,7 +99,7 @@ async def test_deletions_that_wait_are_shown(stored, count):
     assert (await bookies.bookie_details(Driver(writable={"b": info}, joined=["b"]), "b")).ledgers_ahead == 3
 
 
-def test_a_collection_is_ordered_in_the_bookies_folder(tmp_path):
+def test_a_collection_is_ordered_in_the_bookies_folder(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
         bookies.order_collection(str(tmp_path), now=True)
     (tmp_path / "tally").mkdir()
@@ -104,7 +109,7 @@ def test_a_collection_is_ordered_in_the_bookies_folder(tmp_path):
 
 
 @pytest.fixture
-async def joined():
+async def joined() -> MemoryDriver:
     """A cluster in memory in which b0, b1 and b2 joined once and are down."""
     driver = MemoryDriver(f"forget-{next(_names)}")
     await driver.init_cluster()
@@ -113,11 +118,11 @@ async def joined():
     return driver
 
 
-def on(*ensembles):
+def on(*ensembles: tuple[str, ...]) -> LedgerMetadata:
     return LedgerMetadata(1, 1, 1, tuple(Fragment(10 * at, ensemble) for at, ensemble in enumerate(ensembles)))
 
 
-async def test_a_bookie_that_holds_nothing_is_forgotten_and_no_other(joined):
+async def test_a_bookie_that_holds_nothing_is_forgotten_and_no_other(joined: MemoryDriver) -> None:
     await joined.create_ledger(on(("b1",)))
     await bookies.forget_bookie(joined, "b0")
     assert [one.id for one in await bookies.list_bookies(joined)] == ["b1", "b2"]
@@ -125,7 +130,7 @@ async def test_a_bookie_that_holds_nothing_is_forgotten_and_no_other(joined):
         await bookies.forget_bookie(joined, "b0")
 
 
-async def test_a_bookie_that_any_fragment_of_a_ledger_names_is_not_forgotten(joined):
+async def test_a_bookie_that_any_fragment_of_a_ledger_names_is_not_forgotten(joined: MemoryDriver) -> None:
     for ledger in range(7):
         await joined.create_ledger(on(("b0",), ("b1",), ("b2",)), ledger)
     for name in ("b0", "b1", "b2"):
@@ -137,7 +142,7 @@ async def test_a_bookie_that_any_fragment_of_a_ledger_names_is_not_forgotten(joi
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-async def test_a_bookie_that_runs_is_not_forgotten(joined, read_only):
+async def test_a_bookie_that_runs_is_not_forgotten(joined: MemoryDriver, read_only: bool) -> None:
     registration = await joined.register("b0", BookieInfo.at("127.0.0.1", 1), read_only=read_only)
     with pytest.raises(UsageError, match="stop it first"):
         await bookies.forget_bookie(joined, "b0")
@@ -145,8 +150,10 @@ async def test_a_bookie_that_runs_is_not_forgotten(joined, read_only):
     await bookies.forget_bookie(joined, "b0")
 
 
-async def test_a_bookie_that_comes_back_while_ledgers_are_looked_at_is_not_forgotten(joined, monkeypatch):
-    async def ledgers(driver):
+async def test_a_bookie_that_comes_back_while_ledgers_are_looked_at_is_not_forgotten(
+    joined: MemoryDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ledgers(driver: MemoryDriver) -> AsyncIterator[Ledger]:
         await driver.register("b0", BookieInfo.at("127.0.0.1", 1))
         return
         yield
@@ -157,10 +164,12 @@ async def test_a_bookie_that_comes_back_while_ledgers_are_looked_at_is_not_forgo
     assert "b0" in await joined.cookies()
 
 
-async def test_a_cookie_that_changes_while_ledgers_are_looked_at_stays(joined, monkeypatch):
+async def test_a_cookie_that_changes_while_ledgers_are_looked_at_stays(
+    joined: MemoryDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The bookie began again on the same folders, and is not yet registered."""
 
-    async def ledgers(driver):
+    async def ledgers(driver: MemoryDriver) -> AsyncIterator[Ledger]:
         found = await driver.read_cookie("b0")
         await driver.write_cookie("b0", found.value, found.version)
         return
@@ -172,10 +181,12 @@ async def test_a_cookie_that_changes_while_ledgers_are_looked_at_stays(joined, m
     assert "b0" in await joined.cookies()
 
 
-async def test_ledgers_that_were_listed_over_two_connections_prove_nothing(joined, monkeypatch):
+async def test_ledgers_that_were_listed_over_two_connections_prove_nothing(
+    joined: MemoryDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     moments = iter([Moment("the-cluster", 1), Moment("the-cluster", 3)])
 
-    async def sync():
+    async def sync() -> Moment:
         return next(moments)
 
     monkeypatch.setattr(joined, "sync", sync)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -16,12 +17,12 @@ from tallystick.errors import NotFound, StorageError, Unavailable, UsageError
 
 
 @pytest.fixture
-def cluster(tmp_path):
+def cluster(tmp_path: Path) -> DevCluster:
     return DevCluster(str(tmp_path / "dev"))
 
 
 @pytest.fixture
-def ended():
+def ended() -> ProcessId:
     """A process id that names a dead process."""
     child = subprocess.Popen([sys.executable, "-c", ""])
     process = identify(child.pid)
@@ -29,20 +30,20 @@ def ended():
     return process
 
 
-def save(cluster, state):
+def save(cluster: DevCluster, state: object) -> None:
     os.makedirs(cluster.directory, exist_ok=True)
     with open(os.path.join(cluster.directory, "dev.json"), "wb") as file:
         file.write(msgspec.json.encode(state))
 
 
-def test_the_folder_is_the_users_state_folder_unless_told(monkeypatch):
+def test_the_folder_is_the_users_state_folder_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/somebody")
     assert dev.default_directory({"TALLY_DEV_DIR": "/a/b", "XDG_STATE_HOME": "/s"}) == "/a/b"
     assert dev.default_directory({"XDG_STATE_HOME": "/s"}) == "/s/tallystick/dev"
     assert dev.default_directory({}) == "/home/somebody/.local/state/tallystick/dev"
 
 
-def test_a_damaged_state_says_what_to_do_about_what_runs(cluster):
+def test_a_damaged_state_says_what_to_do_about_what_runs(cluster: DevCluster) -> None:
     save(cluster, {"uri": 7})
     for order in (cluster.status, cluster.down, cluster.up):
         with pytest.raises(StorageError, match="not a development cluster's state") as raised:
@@ -50,21 +51,21 @@ def test_a_damaged_state_says_what_to_do_about_what_runs(cluster):
         assert f"`pgrep -f {cluster.directory}`), then delete the folder" in str(raised.value)
 
 
-def test_no_cluster_is_said_to_be_none(cluster):
+def test_no_cluster_is_said_to_be_none(cluster: DevCluster) -> None:
     assert cluster.load() is None
     assert dev.running_uri(cluster.directory) is None
     with pytest.raises(UsageError, match="tally dev up"):
         cluster.status()
 
 
-def test_a_cluster_whose_processes_are_dead_does_not_run(cluster, ended):
+def test_a_cluster_whose_processes_are_dead_does_not_run(cluster: DevCluster, ended: ProcessId) -> None:
     save(cluster, DevState("memory://x", (DevNode("bookie-1", ended),)))
     assert dev.running_uri(cluster.directory) is None
     save(cluster, DevState("memory://x", (DevNode("bookie-1", ended), DevNode("bookie-2", identify(os.getpid())))))
     assert dev.running_uri(cluster.directory) == "memory://x"
 
 
-def test_the_variable_wins_over_the_running_cluster(cluster):
+def test_the_variable_wins_over_the_running_cluster(cluster: DevCluster) -> None:
     save(cluster, DevState("memory://x", (DevNode("bookie-1", identify(os.getpid())),)))
     assert dev.find_uri({"TALLY_DEV_DIR": cluster.directory}) == "memory://x"
     assert dev.find_uri({"TALLY_DEV_DIR": cluster.directory, "TALLY_URI": "memory://y"}) == "memory://y"
@@ -72,8 +73,8 @@ def test_the_variable_wins_over_the_running_cluster(cluster):
         dev.find_uri({"TALLY_DEV_DIR": cluster.directory + "-other"})
 
 
-def test_a_name_server_is_that_of_the_variable_or_of_the_running_cluster(cluster, ended):
-    def running(process):
+def test_a_name_server_is_that_of_the_variable_or_of_the_running_cluster(cluster: DevCluster, ended: ProcessId) -> None:
+    def running(process: ProcessId) -> dict[str, str]:
         bookie = DevNode("bookie-1", identify(os.getpid()))
         save(cluster, DevState("memory://x", (bookie, DevNode("nameserver", process, 7))))
         return {"TALLY_DEV_DIR": cluster.directory}
@@ -88,7 +89,7 @@ def test_a_name_server_is_that_of_the_variable_or_of_the_running_cluster(cluster
         dev.find_name_server({"TALLY_DEV_DIR": cluster.directory})
 
 
-def test_what_was_found_is_looked_for_when_it_is_asked(cluster, ended):
+def test_what_was_found_is_looked_for_when_it_is_asked(cluster: DevCluster, ended: ProcessId) -> None:
     found = dev.find_cluster({"TALLY_DEV_DIR": cluster.directory})
     with pytest.raises(UsageError, match="tally dev up --bookies"):
         found.uri  # noqa: B018
@@ -100,18 +101,18 @@ def test_what_was_found_is_looked_for_when_it_is_asked(cluster, ended):
     assert dev.find_cluster({"TALLY_NAMESRV": "h:9876"}).name_servers == "h:9876"
 
 
-def test_a_cluster_of_brokers_has_no_ledgers(cluster):
+def test_a_cluster_of_brokers_has_no_ledgers(cluster: DevCluster) -> None:
     save(cluster, DevState("memory://x", (DevNode("nameserver", identify(os.getpid()), 7),)))
     assert dev.running_uri(cluster.directory) is None
 
 
-def test_a_damaged_state_file_is_named(cluster):
+def test_a_damaged_state_file_is_named(cluster: DevCluster) -> None:
     save(cluster, {"uri": 3})
     with pytest.raises(StorageError, match=r"dev\.json"):
         cluster.load()
 
 
-def test_a_bookie_by_its_number_or_id(cluster, ended):
+def test_a_bookie_by_its_number_or_id(cluster: DevCluster, ended: ProcessId) -> None:
     save(cluster, DevState("memory://x", (DevNode("bookie-1", ended),)))
     for name in ("1", "bookie-1"):
         with pytest.raises(UsageError, match="bookie-1 is dead, not alive"):
@@ -120,7 +121,7 @@ def test_a_bookie_by_its_number_or_id(cluster, ended):
         cluster.kill(["bookie-2"])
 
 
-def test_a_stranger_that_inherited_the_id_is_never_signalled(cluster):
+def test_a_stranger_that_inherited_the_id_is_never_signalled(cluster: DevCluster) -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         stranger = ProcessId(child.pid, identify(child.pid).start_time - 1)
@@ -134,7 +135,7 @@ def test_a_stranger_that_inherited_the_id_is_never_signalled(cluster):
         child.wait()
 
 
-def test_deleting_leaves_what_is_not_ours(cluster, ended):
+def test_deleting_leaves_what_is_not_ours(cluster: DevCluster, ended: ProcessId) -> None:
     save(cluster, DevState("memory://x", (DevNode("bookie-1", ended),)))
     for name in ("bookie-1", "bookie-of-mine"):
         os.makedirs(os.path.join(cluster.directory, name, "data"))
@@ -142,10 +143,12 @@ def test_deleting_leaves_what_is_not_ours(cluster, ended):
     assert os.listdir(cluster.directory) == ["bookie-of-mine"]
 
 
-def test_a_bookie_that_does_not_start_shows_its_log_and_leaves_no_process(cluster, monkeypatch):
+def test_a_bookie_that_does_not_start_shows_its_log_and_leaves_no_process(
+    cluster: DevCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     started = []
 
-    def spawn(arguments, *, log):
+    def spawn(arguments: list[str], *, log: str) -> ProcessId:
         with open(log, "ab") as file:
             child = subprocess.Popen([sys.executable, "-c", "print('no room left'); exit(3)"], stdout=file)
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
@@ -159,19 +162,19 @@ def test_a_bookie_that_does_not_start_shows_its_log_and_leaves_no_process(cluste
     assert [child.wait() for child in started]
 
 
-def test_one_command_at_a_time(cluster):
+def test_one_command_at_a_time(cluster: DevCluster) -> None:
     os.makedirs(cluster.directory)
     with cluster._locked(), pytest.raises(UsageError, match="another process uses this folder"):
         cluster.up(1)
 
 
-def test_at_least_one_bookie(cluster):
+def test_at_least_one_bookie(cluster: DevCluster) -> None:
     with pytest.raises(UsageError, match="at least one bookie"):
         cluster.up(0)
     assert not os.path.exists(cluster.directory)
 
 
-def test_more_that_runs_than_is_asked_for_is_named_and_left(tmp_path, monkeypatch):
+def test_more_that_runs_than_is_asked_for_is_named_and_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = []
     cluster = DevCluster(str(tmp_path / "dev"), told.append)
     alive = identify(os.getpid())
@@ -188,7 +191,14 @@ def test_more_that_runs_than_is_asked_for_is_named_and_left(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(("earlier", "asked", "then"), [(False, True, True), (True, None, True), (True, False, False)])
-def test_how_a_broker_syncs_is_kept_from_start_to_start(cluster, ended, monkeypatch, earlier, asked, then):
+def test_how_a_broker_syncs_is_kept_from_start_to_start(
+    cluster: DevCluster,
+    ended: ProcessId,
+    monkeypatch: pytest.MonkeyPatch,
+    earlier: bool,
+    asked: bool | None,
+    then: bool,
+) -> None:
     name_server = DevNode("nameserver", identify(os.getpid()), 9876)
     save(cluster, DevState("sqlite:///x", (name_server, DevNode("broker-a", ended, sync_flush=earlier))))
     monkeypatch.setattr(dev, "spawn", lambda command, *, log: open(log, "w").close() or ended)
@@ -198,15 +208,15 @@ def test_how_a_broker_syncs_is_kept_from_start_to_start(cluster, ended, monkeypa
         assert f'flushDiskType = "{"SYNC" if then else "ASYNC"}_FLUSH"' in file.read()
 
 
-def test_an_interrupted_start_ends_what_it_started(cluster, monkeypatch):
+def test_an_interrupted_start_ends_what_it_started(cluster: DevCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     children = []
 
-    def spawn(arguments, *, log):
+    def spawn(arguments: list[str], *, log: str) -> ProcessId:
         open(log, "ab").close()
         children.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]))
         return identify(children[-1].pid)
 
-    def interrupted(seconds):
+    def interrupted(seconds: float) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(dev, "spawn", spawn)

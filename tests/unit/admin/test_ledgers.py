@@ -1,3 +1,5 @@
+from collections.abc import AsyncIterator
+
 import pytest
 
 from support.small_cluster import HANG, SmallCluster
@@ -14,15 +16,15 @@ METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("bookie-1",)),))
 class Driver:
     """Ledgers 0 … count - 1; reading one of ``failing`` raises."""
 
-    def __init__(self, count, failing=None):
+    def __init__(self, count: int, failing: dict[int, Exception] | None = None) -> None:
         self.count, self.failing = count, failing or {}
         self.reading = self.most = 0
 
-    async def ledgers(self):
+    async def ledgers(self) -> AsyncIterator[int]:
         for ledger in range(self.count):
             yield ledger
 
-    async def read_ledger(self, ledger):
+    async def read_ledger(self, ledger: int) -> Versioned[LedgerMetadata]:
         self.reading += 1
         self.most = max(self.most, self.reading)
         self.reading -= 1
@@ -32,22 +34,24 @@ class Driver:
 
 
 @pytest.mark.parametrize("count", [0, 1, ledgers.READS_AT_ONCE, 2 * ledgers.READS_AT_ONCE + 3])
-async def test_every_ledger_is_listed_in_order(count):
+async def test_every_ledger_is_listed_in_order(count: int) -> None:
     found = [ledger.id async for ledger in ledgers.list_ledgers(Driver(count))]
     assert found == list(range(count))
 
 
-async def test_a_ledger_deleted_meanwhile_is_left_out():
+async def test_a_ledger_deleted_meanwhile_is_left_out() -> None:
     found = [one.id async for one in ledgers.list_ledgers(Driver(5, {3: NoSuchLedger(ledger=3)}))]
     assert found == [0, 1, 2, 4]
 
 
-async def test_another_failure_is_never_a_shorter_list():
+async def test_another_failure_is_never_a_shorter_list() -> None:
     with pytest.raises(MetadataError):
         _ = [one async for one in ledgers.list_ledgers(Driver(5, {3: MetadataError("lost")}))]
 
 
-async def test_what_the_bookies_of_an_open_ledger_have_shows_that_it_is_degraded(monkeypatch):
+async def test_what_the_bookies_of_an_open_ledger_have_shows_that_it_is_degraded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(ledgers, "REPLICA_S", 0.1)
     cluster = await SmallCluster().start(4)
     try:

@@ -2,6 +2,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -9,20 +11,20 @@ from tallystick.admin.process import ProcessId, ProcessState, identify, send, sp
 
 
 @pytest.fixture
-def sleeper():
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     yield child
     child.kill()
     child.wait()
 
 
-def test_a_process_is_its_id_and_its_start_time(sleeper):
+def test_a_process_is_its_id_and_its_start_time(sleeper: subprocess.Popen[bytes]) -> None:
     process = identify(sleeper.pid)
     assert process.pid == sleeper.pid
     assert state_of(process) is ProcessState.ALIVE
 
 
-def test_a_stranger_with_the_same_id_gets_no_signal(sleeper):
+def test_a_stranger_with_the_same_id_gets_no_signal(sleeper: subprocess.Popen[bytes]) -> None:
     stranger = ProcessId(sleeper.pid, identify(sleeper.pid).start_time + 1)
     assert state_of(stranger) is ProcessState.DEAD
     assert not send(stranger, signal.SIGKILL)
@@ -30,7 +32,7 @@ def test_a_stranger_with_the_same_id_gets_no_signal(sleeper):
     assert sleeper.poll() is None
 
 
-def test_paused_and_resumed(sleeper):
+def test_paused_and_resumed(sleeper: subprocess.Popen[bytes]) -> None:
     process = identify(sleeper.pid)
     for number, wanted in ((signal.SIGSTOP, ProcessState.PAUSED), (signal.SIGCONT, ProcessState.ALIVE)):
         assert send(process, number)
@@ -38,7 +40,7 @@ def test_paused_and_resumed(sleeper):
             os.sched_yield()
 
 
-def test_an_ended_child_that_nobody_waited_for_is_dead(sleeper):
+def test_an_ended_child_that_nobody_waited_for_is_dead(sleeper: subprocess.Popen[bytes]) -> None:
     process = identify(sleeper.pid)
     assert not wait_dead(process, 0)
     assert send(process, signal.SIGKILL)
@@ -47,7 +49,7 @@ def test_an_ended_child_that_nobody_waited_for_is_dead(sleeper):
     assert not send(process, signal.SIGKILL)
 
 
-def test_a_vanished_process_is_dead(sleeper):
+def test_a_vanished_process_is_dead(sleeper: subprocess.Popen[bytes]) -> None:
     process = identify(sleeper.pid)
     sleeper.kill()
     sleeper.wait()
@@ -57,7 +59,7 @@ def test_a_vanished_process_is_dead(sleeper):
     assert wait_dead(process, 0)
 
 
-def test_names_with_brackets_do_not_confuse(tmp_path):
+def test_names_with_brackets_do_not_confuse(tmp_path: Path) -> None:
     odd = tmp_path / "a) S 1 (b"
     odd.symlink_to("/bin/sleep")
     child = subprocess.Popen([str(odd), "60"])
@@ -70,7 +72,7 @@ def test_names_with_brackets_do_not_confuse(tmp_path):
         child.wait()
 
 
-def test_spawn_runs_tally_with_its_output_in_the_log(tmp_path):
+def test_spawn_runs_tally_with_its_output_in_the_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("before\n")
     process = spawn(["--version"], log=str(log))

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pyarrow as pa
+import pytest
 
 import spark
 from spark import CEILING, PAYLOAD_BYTES, Round
@@ -27,7 +28,7 @@ def test_the_ceiling_gives_as_many_rows_as_it_says() -> None:
     assert batches[0].schema.names == ["ledger", "entry", "lac", "length", "payload"]
 
 
-def test_workloads_take_turns_and_the_first_turn_does_not_count(monkeypatch) -> None:
+def test_workloads_take_turns_and_the_first_turn_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = []
 
     def run(frame: str, rows: int, bookies: list[int]) -> Round:

@@ -2,9 +2,12 @@
 
 import dataclasses
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cyclopts import App
 
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.cli.app import app
@@ -17,7 +20,7 @@ TEXT = (DOCS / "cli.md").read_text(encoding="utf-8")
 ROOMS = "|".join(room for room in app if not room.startswith("-"))
 
 
-def commands():
+def commands() -> Iterator[tuple[str, App]]:
     for room in app:
         if room.startswith("-"):
             continue
@@ -29,7 +32,7 @@ def commands():
 
 
 @pytest.mark.parametrize(("command", "found"), [pytest.param(*pair, id=pair[0]) for pair in commands()])
-def test_the_command_and_its_options_are_documented(command, found):
+def test_the_command_and_its_options_are_documented(command: str, found: App) -> None:
     assert re.search(rf"`tally {command}\b", TEXT), f"docs/cli.md does not mention: tally {command}"
     for argument in found.assemble_argument_collection():
         for name in argument.names:
@@ -38,20 +41,20 @@ def test_the_command_and_its_options_are_documented(command, found):
                 assert re.search(rf"{name}\b", TEXT), f"docs/cli.md does not mention {name} of: tally {command}"
 
 
-def test_no_command_is_documented_that_is_not_there():
+def test_no_command_is_documented_that_is_not_there() -> None:
     known = {command for command, _ in commands()} | {name for name in app}
     for command in re.findall(rf"`tally ((?:{ROOMS})(?: [a-z]+)?)", TEXT):
         assert command in known or command.startswith("completion "), f"no such command: tally {command}"
 
 
-def shown(default):
+def shown(default: object) -> str:
     if isinstance(default, tuple):
         return ",".join(map(shown, default))
     return f"{default:g}" if isinstance(default, float) else str(default).lower()
 
 
 @pytest.mark.parametrize(("client", "settings"), [("ledger", ClientSettings), ("broker", BrokerClientSettings)])
-def test_every_setting_of_a_client_is_documented_with_its_default(client, settings):
+def test_every_setting_of_a_client_is_documented_with_its_default(client: str, settings: type[Any]) -> None:
     text = (DOCS / "configuration.md").read_text(encoding="utf-8")
     section = text.partition(f"## Settings of a {client} client\n")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", section, re.MULTILINE))
@@ -71,7 +74,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("server", SETTINGS)
-def test_every_setting_is_documented_and_no_other(server):
+def test_every_setting_is_documented_and_no_other(server: str) -> None:
     text = (DOCS / "configuration.md").read_text(encoding="utf-8")
     section = text.partition(f"## Keys of {server}\n")[2].partition("\n## ")[0]
     keys = {key for table in SETTINGS[server] for key in table}

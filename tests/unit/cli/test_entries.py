@@ -1,6 +1,9 @@
 """The flows behind `tally ledger`, on a client that only remembers what it was told."""
 
+from __future__ import annotations
+
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -15,26 +18,26 @@ class Writer:
     max_payload_bytes = 1000
     id = 5
 
-    def __init__(self, failure=None, close_failure=None):
+    def __init__(self, failure: Exception | None = None, close_failure: Exception | None = None) -> None:
         self.failure, self.close_failure = failure, close_failure
         self.appended, self.closed = [], False
 
     @property
-    def lac(self):
+    def lac(self) -> int:
         return len(self.appended) - 1
 
     @property
-    def length(self):
+    def length(self) -> int:
         return sum(map(len, self.appended))
 
-    async def append_batch(self, payloads):
+    async def append_batch(self, payloads: list[bytes]) -> range:
         if self.failure:
             raise self.failure
         first = len(self.appended)
         self.appended += payloads
         return list(range(first, len(self.appended)))
 
-    async def close(self):
+    async def close(self) -> None:
         self.closed = True
         if self.close_failure:
             raise self.close_failure
@@ -43,47 +46,49 @@ class Writer:
 class Reader:
     last_entry, length = 2, 3
 
-    async def read(self, first, last):
+    async def read(self, first: int, last: int) -> AsyncIterator[Entry]:
         for number in range(first, last + 1):
             yield Entry(number, b"%d" % number, 5, number + 1, number - 1)
 
-    async def tail(self, first):
+    async def tail(self, first: int) -> AsyncIterator[Entry]:
         async for entry in self.read(first, self.last_entry):
             yield entry
 
 
 class Client:
-    def __init__(self, writer=None, reader=None):
+    def __init__(self, writer: Writer = None, reader: Reader = None) -> None:
         self.writer, self.reader, self.asked = writer, reader, []
 
-    async def create_ledger(self, **given):
+    async def create_ledger(self, **given: object) -> Writer:
         self.asked.append(given)
         return self.writer
 
-    async def open_ledger(self, ledger, **given):
+    async def open_ledger(self, ledger: int, **given: object) -> Reader:
         self.asked.append((ledger, given))
         return self.reader
 
-    async def __aenter__(self):
+    async def __aenter__(self) -> Client:
         return self
 
-    async def __aexit__(self, *error):
+    async def __aexit__(self, *error: object) -> None:
         return None
 
 
 @pytest.fixture
-def client(monkeypatch):
+def client(monkeypatch: pytest.MonkeyPatch) -> Client:
     client = Client(Writer(), Reader())
     monkeypatch.setattr(entries.tallystick, "connect", lambda uri, events: client)
     return client
 
 
-async def append(payloads, *, keep_open=False, quiet=False, json=False, shape=None):
+async def append(
+    payloads: list[str], *, keep_open: bool = False, quiet: bool = False, json: bool = False, shape: Shape | None = None
+) -> None:
     ending = Ending(keep_open, quiet, json)
     await entries.append("memory://x", shape or Shape(), b"", payloads, ending, explain=False)
 
 
-async def test_append_prints_positions_and_closes(client, capsys):
+async def test_append_prints_positions_and_closes(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     await append(["a", "é"])
     printed = capsys.readouterr()
     assert client.writer.appended == [b"a", "é".encode()]
@@ -91,29 +96,31 @@ async def test_append_prints_positions_and_closes(client, capsys):
     assert client.writer.closed
 
 
-async def test_arguments_that_are_not_text_keep_their_bytes(client):
+async def test_arguments_that_are_not_text_keep_their_bytes(client: Client) -> None:
     await append(["\udcff"])
     assert client.writer.appended == [b"\xff"]
 
 
-async def test_keep_open_closes_nothing(client, capsys):
+async def test_keep_open_closes_nothing(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     await append(["a"], keep_open=True, quiet=True)
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "ledger 5 left open: 1 entry, 1 byte\n")
     assert not client.writer.closed
 
 
-async def test_a_failed_append_closes_and_tells_of_the_first_failure(client):
+async def test_a_failed_append_closes_and_tells_of_the_first_failure(client: Client) -> None:
     client.writer = Writer(NotEnoughBookies(), LedgerFenced())
     with pytest.raises(NotEnoughBookies):
         await append(["a"])
     assert client.writer.closed
 
 
-async def test_an_interrupted_append_closes_at_what_was_confirmed(client, monkeypatch):
+async def test_an_interrupted_append_closes_at_what_was_confirmed(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waiting = asyncio.Event()
 
-    async def source(fd, max_bytes):
+    async def source(fd: int, max_bytes: int) -> AsyncIterator[list[bytes]]:
         yield [b"a"]
         waiting.set()
         await asyncio.Event().wait()
@@ -128,7 +135,7 @@ async def test_an_interrupted_append_closes_at_what_was_confirmed(client, monkey
     assert client.writer.appended == [b"a"] and client.writer.closed
 
 
-async def test_the_shape_of_a_new_ledger_reaches_the_client(client):
+async def test_the_shape_of_a_new_ledger_reaches_the_client(client: Client) -> None:
     shape = Shape(5, 4, 3, "hmac", 9, ("k=v=w", "empty="), accept_silent_bookies=True)
     assert await entries.create("memory://x", shape, b"secret") == 5
     assert client.asked == [
@@ -146,25 +153,27 @@ async def test_the_shape_of_a_new_ledger_reaches_the_client(client):
 
 
 @pytest.mark.parametrize("pair", ["novalue", "=v", ""])
-async def test_custom_metadata_needs_a_name_and_a_value(client, pair):
+async def test_custom_metadata_needs_a_name_and_a_value(client: Client, pair: str) -> None:
     with pytest.raises(UsageError, match="--custom needs name=value"):
         await entries.create("memory://x", Shape(custom=(pair,)), b"")
 
 
-async def test_read_never_asks_for_recovery_and_ends_at_the_last_entry(client):
+async def test_read_never_asks_for_recovery_and_ends_at_the_last_entry(client: Client) -> None:
     seen = []
     await entries.read("memory://x", 5, b"p", 1, None, seen.append, explain=False)
     assert [entry.id for entry in seen] == [1, 2]
     assert client.asked == [(5, {"password": b"p"})]
 
 
-async def test_reading_beyond_the_end_says_where_it_is(client, capsys):
+async def test_reading_beyond_the_end_says_where_it_is(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     await entries.read("memory://x", 5, b"", 3, None, pytest.fail, explain=False)
     assert capsys.readouterr().err == "ledger 5 has 3 entries to read\n"
 
 
 @pytest.mark.parametrize(("last", "first", "expected"), [(2, None, 0), (14, None, 5), (14, 2, 2)])
-async def test_tail_begins_with_the_last_ten(client, monkeypatch, last, first, expected):
+async def test_tail_begins_with_the_last_ten(
+    client: Client, monkeypatch: pytest.MonkeyPatch, last: int, first: int | None, expected: int
+) -> None:
     monkeypatch.setattr(Reader, "last_entry", last)
     seen = []
     await entries.tail("memory://x", 5, b"", first, seen.append, explain=False)
@@ -172,7 +181,7 @@ async def test_tail_begins_with_the_last_ten(client, monkeypatch, last, first, e
     assert client.asked == [(5, {"password": b""})]
 
 
-async def test_only_recover_asks_for_recovery(client, capsys):
+async def test_only_recover_asks_for_recovery(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     await entries.recover("memory://x", 5, b"p", explain=True, json=False)
     assert client.asked == [(5, {"password": b"p", "recover": True})]
     assert capsys.readouterr().out == "ledger 5 is closed: 3 entries, 3 bytes\n"
@@ -189,14 +198,18 @@ async def test_only_recover_asks_for_recovery(client, capsys):
         ({"json": True, "hex_": True}, b'{"ledger": 5, "entry": 7, "data_hex": "1bff"}\n'),
     ],
 )
-def test_how_an_entry_is_printed(capfdbinary, options, printed):
+def test_how_an_entry_is_printed(
+    capfdbinary: pytest.CaptureFixture[bytes], options: dict[str, bool], printed: bytes
+) -> None:
     show = entries.printer(**{"ids": False, "hex_": False, "json": False, **options})
     show(Entry(7, b"\x1b\xff", 5, 2, 6))
     entries.sys.stdout.flush()
     assert capfdbinary.readouterr().out == printed
 
 
-def test_a_terminal_gets_no_control_characters(capfd, monkeypatch):
+def test_a_terminal_gets_no_control_characters(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(entries.sys.stdout, "isatty", lambda: True, raising=False)
     entries.printer(ids=False, hex_=False, json=False)(Entry(7, b"\x1b[2J", 5, 2, 6))
     assert capfd.readouterr().out == "\\x1b[2J\n"

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import asyncio
 
 import pytest
@@ -12,7 +14,7 @@ OPEN = LedgerMetadata(2, 2, 1, (Fragment(0, ("a", "b")),), password=b"secret", c
 CLOSED = OPEN.with_fragment(3, ("a", "c")).closed(4, 99)
 
 
-def test_only_a_closed_ledger_has_entries_and_bytes():
+def test_only_a_closed_ledger_has_entries_and_bytes() -> None:
     assert ledgers.row(Ledger(1, OPEN)) == {
         "ledger": 1,
         "state": "OPEN",
@@ -27,7 +29,7 @@ def test_only_a_closed_ledger_has_entries_and_bytes():
     assert (row["entries"], row["bytes"], row["fragments"]) == (5, 99, 2)
 
 
-def test_details_have_all_but_the_password(capsys):
+def test_details_have_all_but_the_password(capsys: pytest.CaptureFixture[str]) -> None:
     for json in (False, True):
         output.details(ledgers.details(1, CLOSED), json=json)
     text = capsys.readouterr().out
@@ -36,14 +38,16 @@ def test_details_have_all_but_the_password(capsys):
     assert '"fragments": [{"first": 0, "bookies": ["a", "b"]}, {"first": 3, "bookies": ["a", "c"]}]' in text
 
 
-def test_a_time_that_is_no_date_is_shown_as_it_is():
+def test_a_time_that_is_no_date_is_shown_as_it_is() -> None:
     assert ledgers.details(1, LedgerMetadata(1, 1, 1, (Fragment(0, ("a",)),), ctime_ms=1 << 62))["created"] == (
         f"{1 << 62} ms"
     )
 
 
 @pytest.mark.parametrize(("given", "deleted"), [(b"secret", True), (b"no", False), (b"", False)])
-async def test_a_ledger_with_a_password_is_deleted_only_with_it(monkeypatch, given, deleted):
+async def test_a_ledger_with_a_password_is_deleted_only_with_it(
+    monkeypatch: pytest.MonkeyPatch, given: bytes, deleted: bool
+) -> None:
     bk = FakeBookKeeper(OPEN)
     monkeypatch.setattr("tallystick.connect", lambda uri: bk)
     if deleted:
@@ -54,11 +58,11 @@ async def test_a_ledger_with_a_password_is_deleted_only_with_it(monkeypatch, giv
     assert bk.deleted == ([7] if deleted else [])
 
 
-def ask(monkeypatch, answers):
+def ask(monkeypatch: pytest.MonkeyPatch, answers: list[str | None]) -> list[str]:
     """The prompts of a terminal, and what is typed at each; None: Ctrl-D."""
     asked, typed = [], iter(answers)
 
-    def prompt(text):
+    def prompt(text: str) -> str:
         with pytest.raises(RuntimeError, match="no running event loop"):
             asyncio.get_running_loop()  # it would keep Ctrl-C from ending the wait
         asked.append(text)
@@ -76,7 +80,13 @@ def ask(monkeypatch, answers):
     ("answers", "code", "deleted"),
     [(["y", "secret"], 0, [7]), (["y", "no"], 1, []), (["n"], 2, []), ([None], 2, []), (["y", None], 2, [])],
 )
-def test_a_terminal_is_asked_before_a_ledger_goes(monkeypatch, capsys, answers, code, deleted):
+def test_a_terminal_is_asked_before_a_ledger_goes(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answers: list[str | None],
+    code: int,
+    deleted: list[int],
+) -> None:
     bk = FakeBookKeeper(OPEN)
     monkeypatch.setattr("tallystick.connect", lambda uri: bk)
     monkeypatch.delenv("TALLY_PASSWORD", raising=False)
@@ -90,23 +100,23 @@ def test_a_terminal_is_asked_before_a_ledger_goes(monkeypatch, capsys, answers, 
 class FakeBookKeeper:
     """What deleting asks of a client."""
 
-    def __init__(self, metadata):
+    def __init__(self, metadata: LedgerMetadata) -> None:
         self.metadata, self.deleted = metadata, []
 
-    async def __aenter__(self):
+    async def __aenter__(self) -> FakeBookKeeper:
         return self
 
-    async def __aexit__(self, *error):
+    async def __aexit__(self, *error: object) -> None:
         pass
 
-    async def ledger_metadata(self, ledger):
+    async def ledger_metadata(self, ledger: int) -> LedgerMetadata:
         return self.metadata
 
-    async def delete_ledger(self, ledger):
+    async def delete_ledger(self, ledger: int) -> None:
         self.deleted.append(ledger)
 
 
-def test_an_open_ledger_shows_how_far_its_bookies_have_come(capsys):
+def test_an_open_ledger_shows_how_far_its_bookies_have_come(capsys: pytest.CaptureFixture[str]) -> None:
     found = [Replica("a", 7), Replica("b", None, "it is gone"), Replica("c", -1)]
     for json in (False, True):
         output.details(ledgers.details(1, OPEN, found), json=json)

@@ -1,5 +1,6 @@
 import asyncio
 import os
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +9,7 @@ from tallystick.cli.lines import lines
 from tallystick.errors import TallyError, UsageError
 
 
-async def collect(fd):
+async def collect(fd: int) -> list[bytes]:
     return [line async for some in lines(fd, 100) for line in some]
 
 
@@ -22,7 +23,9 @@ async def collect(fd):
         (b"a\r\n\xff\n", [b"a\r", b"\xff"]),
     ],
 )
-async def test_lines_of_a_file(tmp_path, monkeypatch, content, expected):
+async def test_lines_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, expected: list[bytes]
+) -> None:
     monkeypatch.setattr(module, "BLOCK_BYTES", 2)
     path = tmp_path / "file"
     path.write_bytes(content)
@@ -33,7 +36,7 @@ async def test_lines_of_a_file(tmp_path, monkeypatch, content, expected):
         os.close(fd)
 
 
-async def test_a_line_of_a_pipe_comes_at_once():
+async def test_a_line_of_a_pipe_comes_at_once() -> None:
     reading, writing = os.pipe()
     try:
         source = lines(reading, 100)
@@ -48,7 +51,7 @@ async def test_a_line_of_a_pipe_comes_at_once():
         os.close(writing)
 
 
-async def test_a_line_without_an_end_is_given_up():
+async def test_a_line_without_an_end_is_given_up() -> None:
     fd = os.open("/dev/zero", os.O_RDONLY)
     try:
         with pytest.raises(UsageError, match="the first line is too long"):
@@ -57,7 +60,7 @@ async def test_a_line_without_an_end_is_given_up():
         os.close(fd)
 
 
-async def test_a_line_that_is_too_long_is_told_by_its_number(tmp_path, monkeypatch):
+async def test_a_line_that_is_too_long_is_told_by_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLOCK_BYTES", 64)
     path = tmp_path / "file"
     path.write_bytes(b"a\nb\n" + b"c" * 200)
@@ -70,7 +73,7 @@ async def test_a_line_that_is_too_long_is_told_by_its_number(tmp_path, monkeypat
         os.close(fd)
 
 
-async def test_waiting_for_a_pipe_can_be_interrupted():
+async def test_waiting_for_a_pipe_can_be_interrupted() -> None:
     reading, writing = os.pipe()
     try:
         waiting = asyncio.ensure_future(collect(reading))

@@ -2,6 +2,7 @@ import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,14 +12,14 @@ from tallystick.errors import RecoveryIncomplete, UsageError
 
 
 @pytest.fixture(autouse=True)
-def nowhere(tmp_path, monkeypatch):
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TALLY_URI", raising=False)
     monkeypatch.delenv("TALLY_NAMESRV", raising=False)
     monkeypatch.setenv("TALLY_DEV_DIR", str(tmp_path / "dev"))
 
 
-def raising(monkeypatch, error):
-    def show(service):
+def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def show(service: object) -> None:
         raise error
 
     monkeypatch.setattr("tallystick.cli.options.Service.resolve", show)
@@ -43,7 +44,7 @@ def raising(monkeypatch, error):
         (["bookie", "run", "--set", "novalue"], "--set needs key=value (given=novalue)"),
     ],
 )
-def test_wrong_usage_is_2_and_one_line(arguments, said, capsys):
+def test_wrong_usage_is_2_and_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(arguments) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -51,19 +52,23 @@ def test_wrong_usage_is_2_and_one_line(arguments, said, capsys):
     assert printed.err.startswith("tally: ") and printed.err.count("\n") == 1
 
 
-def test_a_failure_is_1_with_its_fields_and_what_to_do(monkeypatch, capsys):
+def test_a_failure_is_1_with_its_fields_and_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     raising(monkeypatch, RecoveryIncomplete(ledger=7, entry=3))
     assert cli.main(["ledger", "recover", "7"]) == 1
     said = capsys.readouterr().err
     assert "(ledger=7 entry=3). See which bookies are down" in said
 
 
-def test_a_usage_error_is_2(monkeypatch):
+def test_a_usage_error_is_2(monkeypatch: pytest.MonkeyPatch) -> None:
     raising(monkeypatch, UsageError("no"))
     assert cli.main(["ledger", "list"]) == 2
 
 
-def test_a_bug_is_1_without_a_traceback_unless_asked_for(monkeypatch, capsys):
+def test_a_bug_is_1_without_a_traceback_unless_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     raising(monkeypatch, ZeroDivisionError("oh"))
     assert cli.main(["ledger", "list"]) == 1
     assert (
@@ -76,7 +81,7 @@ def test_a_bug_is_1_without_a_traceback_unless_asked_for(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(("no_color", "bold"), [("", True), ("1", False)])
-def test_help_on_a_terminal_is_plain_where_no_colour_is_wanted(no_color, bold):
+def test_help_on_a_terminal_is_plain_where_no_colour_is_wanted(no_color: str, bold: bool) -> None:
     environment = {**os.environ, "NO_COLOR": no_color, "TERM": "xterm", "COLUMNS": "80"}
     reading, writing = pty.openpty()
     try:
@@ -87,13 +92,13 @@ def test_help_on_a_terminal_is_plain_where_no_colour_is_wanted(no_color, bold):
         os.close(writing)
 
 
-def test_an_interrupt_is_130(monkeypatch, capsys):
+def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     raising(monkeypatch, KeyboardInterrupt())
     assert cli.main(["ledger", "list"]) == 130
     assert capsys.readouterr().err == ""
 
 
-def test_a_closed_pipe_is_141_and_silent():
+def test_a_closed_pipe_is_141_and_silent() -> None:
     program = "import sys; from tallystick import cli; sys.exit(cli.main(['completion', 'bash']))"
     reading, writing = os.pipe()
     os.close(reading)
@@ -103,7 +108,7 @@ def test_a_closed_pipe_is_141_and_silent():
 
 
 @pytest.mark.parametrize("unbuffered", ["1", ""])
-def test_a_full_disk_behind_our_output_is_no_bug(unbuffered):
+def test_a_full_disk_behind_our_output_is_no_bug(unbuffered: str) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "tallystick", "completion", "bash"],
@@ -115,7 +120,7 @@ def test_a_full_disk_behind_our_output_is_no_bug(unbuffered):
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
-def test_closed_outputs_are_no_bug(closed, tmp_path):
+def test_closed_outputs_are_no_bug(closed: str, tmp_path: Path) -> None:
     uri = f"sqlite://{tmp_path}/m.db"
     for command in (f"cluster init {uri}", f"ledger list --uri {uri}", f"ledger list --uri {uri} --json"):
         script = f'exec "$0" -m tallystick {command} {closed}'
@@ -124,7 +129,9 @@ def test_closed_outputs_are_no_bug(closed, tmp_path):
         assert "bug" not in done.stderr
 
 
-def test_a_cluster_in_memory_is_nothing_for_the_command_line(capsys, monkeypatch, tmp_path):
+def test_a_cluster_in_memory_is_nothing_for_the_command_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("TALLY_URI", "memory://x")
     bookie = ["bookie", "run", "--set", f"journalDirectory={tmp_path}/j", "--set", f"ledgerDirectories={tmp_path}/l"]
     for command, code in (
@@ -138,13 +145,13 @@ def test_a_cluster_in_memory_is_nothing_for_the_command_line(capsys, monkeypatch
     assert not any(tmp_path.iterdir())
 
 
-def test_the_exit_code_of_a_command_is_passed_on(monkeypatch):
+def test_the_exit_code_of_a_command_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tallystick.node.bookie_main", lambda config, overrides: 3)
     assert cli.main(["bookie", "run"]) == 3
 
 
 @pytest.mark.parametrize("server", ["bookie", "broker", "nameserver"])
-def test_settings_of_the_command_line_reach_the_server(server, monkeypatch):
+def test_settings_of_the_command_line_reach_the_server(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     main = {"nameserver": "name_server"}.get(server, server)
     monkeypatch.setattr(f"tallystick.node.{main}_main", lambda *given: seen.append(given) or 0)
@@ -152,7 +159,9 @@ def test_settings_of_the_command_line_reach_the_server(server, monkeypatch):
     assert seen == [("b.conf", {"bookiePort": "0", "a": "b=c"})]
 
 
-def test_a_collection_is_ordered_by_the_bookies_configuration(monkeypatch, tmp_path, capsys):
+def test_a_collection_is_ordered_by_the_bookies_configuration(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "ledgers" / "tally").mkdir(parents=True)
     file = tmp_path / "bookie.conf"
     file.write_text(
@@ -164,7 +173,7 @@ def test_a_collection_is_ordered_by_the_bookies_configuration(monkeypatch, tmp_p
     assert cli.main(["bookie", "collect", "--config", str(file), "--set", f"ledgerDirectories={tmp_path}/none"]) == 1
 
 
-def test_help_loads_no_room():
+def test_help_loads_no_room() -> None:
     """What keeps ``tally --help`` quick: neither the event loop nor a wire format nor a driver."""
     program = (
         "import sys; from tallystick import cli; cli.main(['--help']);"
@@ -180,24 +189,24 @@ def test_help_loads_no_room():
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_the_commands(shell, capsys):
+def test_completion_knows_the_commands(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert all(word in script for word in ("recover", "keep-open", "restart"))
 
 
-def test_the_help_of_tail_tells_where_it_ends(capsys):
+def test_the_help_of_tail_tells_where_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["ledger", "tail", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "a tail can end before the last entry that the writer has confirmed" in text
 
 
-def test_the_version(capsys):
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("tallystick ")
 
 
-def test_every_command_has_a_help():
+def test_every_command_has_a_help() -> None:
     for name in ("bookie", "broker", "cluster", "dev", "ha", "ledger", "message", "nameserver", "store", "topic"):
         for command in app[name]:
             if not command.startswith("-"):

@@ -1,16 +1,18 @@
+from pathlib import Path
+
 import pytest
 
 from tallystick.cli.options import Password, Service
 from tallystick.errors import UsageError
 
 
-def test_the_option_wins_over_the_variable(monkeypatch):
+def test_the_option_wins_over_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TALLY_URI", "sqlite:///variable")
     assert Service("sqlite:///option").resolve() == "sqlite:///option"
     assert Service().resolve() == "sqlite:///variable"
 
 
-def test_a_password_is_the_file_without_its_last_line_break(tmp_path, monkeypatch):
+def test_a_password_is_the_file_without_its_last_line_break(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TALLY_PASSWORD", "variable")
     for content, password in ((b"a b\n", b"a b"), (b"a\r\n", b"a"), (b"a\n\n", b"a\n"), (b"\xff", b"\xff"), (b"", b"")):
         (tmp_path / "file").write_bytes(content)
@@ -18,11 +20,11 @@ def test_a_password_is_the_file_without_its_last_line_break(tmp_path, monkeypatc
     assert Password().read() == b"variable"
 
 
-def test_no_password_is_the_empty_one(monkeypatch):
+def test_no_password_is_the_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TALLY_PASSWORD", raising=False)
     assert Password().read() == b""
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path):
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read the password file: No such file"):
         Password(str(tmp_path / "none")).read()

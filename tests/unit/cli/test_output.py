@@ -8,17 +8,17 @@ from tallystick.errors import BookieUnavailable, LedgerFenced, NotEnoughBookies,
 from tallystick.runtime.events import Event
 
 
-def test_a_terminal_never_obeys_a_payload():
+def test_a_terminal_never_obeys_a_payload() -> None:
     assert output.payload_text(b"\x1b[2Jhi\tthere\x07\xff\n") == "\\x1b[2Jhi\tthere\\x07\\xff\\x0a"
     assert output.payload_text("é\u202e".encode()) == "é\\x202e"
 
 
-def test_json_payloads_are_text_where_they_can_be():
+def test_json_payloads_are_text_where_they_can_be() -> None:
     assert output.payload_json("é".encode()) == {"data": "é"}
     assert output.payload_json(b"\xff") == {"data_base64": "/w=="}
 
 
-def test_rows_as_a_table_and_as_json_lines(capsys):
+def test_rows_as_a_table_and_as_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"bookie": "a", "port": 1, "up": True}, {"bookie": "[b]", "port": 22, "up": None}]
     output.rows(rows, json=False, empty="none")
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
@@ -30,7 +30,7 @@ def test_rows_as_a_table_and_as_json_lines(capsys):
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == rows
 
 
-def test_a_long_row_is_not_folded_when_no_terminal_shows_it(capsys):
+def test_a_long_row_is_not_folded_when_no_terminal_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
     output.rows([{"name": "x" * 500}], json=False, empty="none")
     assert "x" * 500 in capsys.readouterr().out
 
@@ -38,11 +38,11 @@ def test_a_long_row_is_not_folded_when_no_terminal_shows_it(capsys):
 class Screen(io.StringIO):
     """A terminal."""
 
-    def isatty(self):
+    def isatty(self) -> bool:
         return True
 
 
-def screen_of(monkeypatch, columns, rows):
+def screen_of(monkeypatch: pytest.MonkeyPatch, columns: int, rows: list[dict[str, object]]) -> str:
     screen = Screen()
     monkeypatch.setattr("sys.stdout", screen)
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -51,33 +51,33 @@ def screen_of(monkeypatch, columns, rows):
     return screen.getvalue()
 
 
-def test_rows_that_are_wider_than_the_screen_come_one_below_the_other(monkeypatch):
+def test_rows_that_are_wider_than_the_screen_come_one_below_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"broker": name, "why": "its log is not the master's: " + "x" * 60} for name in ("broker-a", "broker-b")]
     shown = screen_of(monkeypatch, 80, rows)
     assert shown.splitlines()[:3] == ["broker  broker-a", f"why     {rows[0]['why']}", ""]
     assert shown.splitlines()[3] == "broker  broker-b"
 
 
-def test_nothing_is_bold_where_no_colour_is_wanted(monkeypatch):
+def test_nothing_is_bold_where_no_colour_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\x1b[1m" in screen_of(monkeypatch, 80, [{"broker": "a"}])
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b" not in screen_of(monkeypatch, 80, [{"broker": "a"}])
 
 
-def test_nothing_is_said_on_stderr(capsys):
+def test_nothing_is_said_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     output.rows([], json=False, empty="none")
     output.rows([], json=True, empty="none")
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "none\n")
 
 
-def test_details_a_line_a_field(capsys):
+def test_details_a_line_a_field(capsys: pytest.CaptureFixture[str]) -> None:
     output.details({"a": None, "long": ["x", "y"], "map": {"k": b"\x1b"}, "none": []}, json=False)
     assert capsys.readouterr().out == "a     -\nlong  x\n      y\nmap   k=\\x1b\nnone  -\n"
 
 
-def test_an_event_as_a_line_and_as_json(capsys):
+def test_an_event_as_a_line_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     event = Event("ensemble changed", {"ledger": 3, "ensemble": ("a", "b"), "why": TimeoutError("late")})
     output.event_line(event, json=False)
     output.event_line(event, json=True)
@@ -87,15 +87,15 @@ def test_an_event_as_a_line_and_as_json(capsys):
 
 
 @pytest.mark.parametrize("kind", [LedgerFenced, NotEnoughBookies, RequestTimeout, BookieUnavailable])
-def test_what_to_do_is_a_sentence(kind):
+def test_what_to_do_is_a_sentence(kind: type[TallyError]) -> None:
     assert output.advice(kind()).startswith(". ") and output.advice(kind()).endswith(".")
 
 
-def test_no_advice_where_the_message_says_it():
+def test_no_advice_where_the_message_says_it() -> None:
     assert output.advice(UsageError("x")) == output.advice(TallyError("x")) == ""
 
 
-def test_progress_is_for_a_watching_terminal_only(capsys):
+def test_progress_is_for_a_watching_terminal_only(capsys: pytest.CaptureFixture[str]) -> None:
     with output.progress("entries") as count:
         count(1)
     assert capsys.readouterr().err == ""

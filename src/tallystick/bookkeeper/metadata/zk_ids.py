@@ -9,20 +9,28 @@ from __future__ import annotations
 
 import contextlib
 import re
+from typing import Any, Protocol
 
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from tallystick.bookkeeper.metadata.layout import SHORT_IDS_END
-from tallystick.bookkeeper.metadata.zk_session import ZkSession
 from tallystick.bookkeeper.wire.values import LedgerId
 
 KEPT_HIGH_FOLDERS = 3
 
 
+class Requests(Protocol):
+    """What ids ask of a session; see ZkSession."""
+
+    async def call(self, name: str, *arguments: Any, repeatable: bool = True, **options: Any) -> Any: ...
+
+    def post(self, name: str, *arguments: Any) -> None: ...
+
+
 class LedgerIds:
     """The next id; unique among those given out, though a ledger with a chosen id may be there already."""
 
-    def __init__(self, session: ZkSession, root: str) -> None:
+    def __init__(self, session: Requests, root: str) -> None:
         self._session, self._short, self._long = session, f"{root}/idgen", f"{root}/idgen-long"
         self._is_long = False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -48,7 +49,9 @@ class Service:
     def have(self, *ledgers: int) -> None:
         self.listing, self.records = set(ledgers), set(ledgers)
 
-    def run(self, core: GarbageCore, stored: list[int], between=lambda: None, **options: bool) -> Finish:
+    def run(
+        self, core: GarbageCore, stored: list[int], between: Callable[[], object] = lambda: None, **options: bool
+    ) -> Finish:
         actions = core.begin(stored, **options)
         while not isinstance(action := actions[0], Finish):
             self.seen.append(type(action))
@@ -80,20 +83,20 @@ def core_of(waiting: Waiting | None = None, **rules: float) -> GarbageCore:
     return GarbageCore(GarbageRules(**rules), "ours", lambda ledger: ledger < BARE, waiting)
 
 
-def test_what_lacks_twice_is_deleted():
+def test_what_lacks_twice_is_deleted() -> None:
     service = Service(2, 5)
     assert service.run(core_of(), [1, 2, 3, 5]) == Finish((1, 3))
     assert service.seen == [List, Look, Wait, List, Look]
     assert service.now == 60.0
 
 
-def test_with_nothing_missing_one_listing_is_enough():
+def test_with_nothing_missing_one_listing_is_enough() -> None:
     service = Service(1, 2, 3)
     assert service.run(core_of(), [2, 3]) == Finish()
     assert service.seen == [List]
 
 
-def test_ledgers_without_an_entry_do_not_wait_however_many_they_are():
+def test_ledgers_without_an_entry_do_not_wait_however_many_they_are() -> None:
     invented = range(BARE, BARE + 500)
     service = Service(*range(100, 300))
     core = core_of()
@@ -101,32 +104,32 @@ def test_ledgers_without_an_entry_do_not_wait_however_many_they_are():
     assert core.waiting.count == 0
 
 
-def test_nor_do_they_hide_how_much_else_is_gone():
+def test_nor_do_they_hide_how_much_else_is_gone() -> None:
     invented = range(BARE, BARE + 5000)
     found = Service(*range(100)).run(core_of(), [*range(250), *invented])
     assert (found.delete, found.waiting) == (tuple(invented), 150)
 
 
-def test_a_listing_alone_proves_nothing():
+def test_a_listing_alone_proves_nothing() -> None:
     service = Service(1, 2, 3)
     service.listing = set()
     assert service.run(core_of(), [1, 2, 3]) == Finish()
 
 
-def test_a_record_that_cannot_be_read_is_there():
+def test_a_record_that_cannot_be_read_is_there() -> None:
     core = core_of()
     core.begin([1])
     core.listing_ended(HERE, HERE, 0.0)
     assert core.looked(HERE, HERE, {1: Record(None, 7)}, 0.0) == [Finish()]
 
 
-def test_metadata_that_was_empty_for_a_while_deletes_nothing():
+def test_metadata_that_was_empty_for_a_while_deletes_nothing() -> None:
     service = Service()
     found = service.run(core_of(), [1, 2], between=lambda: service.have(1, 2))
     assert found == Finish()
 
 
-def test_a_ledger_that_comes_up_again_in_the_second_listing_stays():
+def test_a_ledger_that_comes_up_again_in_the_second_listing_stays() -> None:
     service = Service(9)
 
     def back() -> None:
@@ -135,12 +138,12 @@ def test_a_ledger_that_comes_up_again_in_the_second_listing_stays():
     assert service.run(core_of(), [1, 2, 9], between=back) == Finish((2,))
 
 
-def test_a_ledger_whose_record_comes_up_again_stays():
+def test_a_ledger_whose_record_comes_up_again_stays() -> None:
     service = Service(9)
     assert service.run(core_of(), [1, 2, 9], between=lambda: service.records.add(1)) == Finish((2,))
 
 
-def test_metadata_of_another_cluster_is_refused():
+def test_metadata_of_another_cluster_is_refused() -> None:
     service = Service(1)
     service.moment = ELSEWHERE
     found = service.run(core_of(), [1, 2])
@@ -148,7 +151,7 @@ def test_metadata_of_another_cluster_is_refused():
     assert "another cluster" in found.refused
 
 
-def test_metadata_that_turns_into_another_clusters_is_refused():
+def test_metadata_that_turns_into_another_clusters_is_refused() -> None:
     service = Service(1)
 
     def turn() -> None:
@@ -160,14 +163,14 @@ def test_metadata_that_turns_into_another_clusters_is_refused():
 
 
 @pytest.mark.parametrize("breaks", range(1, MAX_RESTARTS + 1))
-def test_a_broken_connection_begins_the_run_again(breaks):
+def test_a_broken_connection_begins_the_run_again(breaks: int) -> None:
     service = Service(1)
     service.breaks = breaks
     assert service.run(core_of(), [1, 2]) == Finish((2,))
     assert service.seen.count(Wait) >= 1
 
 
-def test_a_connection_that_breaks_between_sync_and_the_second_read_costs_a_new_first_proof():
+def test_a_connection_that_breaks_between_sync_and_the_second_read_costs_a_new_first_proof() -> None:
     core = core_of()
     other = Moment("ours", 2)
     core.begin([1])
@@ -180,7 +183,7 @@ def test_a_connection_that_breaks_between_sync_and_the_second_read_costs_a_new_f
     assert core.looked(other, other, {1: None}, 61.0) == [Wait(60.0)], "the first proof was of another connection"
 
 
-def test_a_connection_that_always_breaks_ends_the_run():
+def test_a_connection_that_always_breaks_ends_the_run() -> None:
     service = Service(1)
     service.breaks = 100
     found = service.run(core_of(), [1, 2])
@@ -188,7 +191,7 @@ def test_a_connection_that_always_breaks_ends_the_run():
     assert "broke again" in found.refused
 
 
-def test_a_wait_that_was_cut_short_goes_on():
+def test_a_wait_that_was_cut_short_goes_on() -> None:
     core = core_of()
     core.begin([1])
     core.listing_ended(HERE, HERE, 10.0)
@@ -196,7 +199,7 @@ def test_a_wait_that_was_cut_short_goes_on():
     assert core.waited(50.0) == [Wait(21.0)]
 
 
-def test_records_are_read_in_bounded_numbers():
+def test_records_are_read_in_bounded_numbers() -> None:
     core, stored = core_of(), list(range(LOOK_LEDGERS + 1))
     core.begin(stored)
     [first] = core.listing_ended(HERE, HERE, 0.0)
@@ -214,13 +217,13 @@ MANY = list(range(200))
     ("gone", "stored", "waits"),
     [(200, 200, True), (101, 200, True), (100, 200, False), (101, 404, False), (101, 403, True)],
 )
-def test_many_are_a_share_and_more_than_a_hundred(gone, stored, waits):
+def test_many_are_a_share_and_more_than_a_hundred(gone: int, stored: int, waits: bool) -> None:
     service = Service(*range(gone, stored))
     found = service.run(core_of(), list(range(stored)))
     assert (found.waiting, len(found.delete)) == ((gone, 0) if waits else (0, gone))
 
 
-def test_many_are_deleted_when_the_same_lacked_for_a_day():
+def test_many_are_deleted_when_the_same_lacked_for_a_day() -> None:
     service, core = Service(), core_of()
     for hour in range(24):
         service.now = hour * 3600.0
@@ -231,7 +234,7 @@ def test_many_are_deleted_when_the_same_lacked_for_a_day():
     assert service.run(core, MANY) == Finish(tuple(MANY))
 
 
-def test_those_that_came_back_in_between_wait_anew():
+def test_those_that_came_back_in_between_wait_anew() -> None:
     service, core = Service(), core_of()
     service.run(core, MANY)
     service.have(*range(50))
@@ -244,7 +247,7 @@ def test_those_that_came_back_in_between_wait_anew():
     assert found.waiting == 50
 
 
-def test_an_operator_ends_the_wait_and_not_the_proof():
+def test_an_operator_ends_the_wait_and_not_the_proof() -> None:
     service, core = Service(), core_of()
     assert service.run(core, MANY).waiting == 200
     service.now = 1000.0
@@ -253,7 +256,7 @@ def test_an_operator_ends_the_wait_and_not_the_proof():
     assert core.waiting.count == 0
 
 
-def test_a_restart_forgets_no_wait_and_adds_no_time():
+def test_a_restart_forgets_no_wait_and_adds_no_time() -> None:
     service, core = Service(), core_of()
     service.run(core, MANY)
     service.now = 10 * 3600.0
@@ -266,7 +269,7 @@ def test_a_restart_forgets_no_wait_and_adds_no_time():
     assert service.run(core, MANY) == Finish(tuple(MANY))
 
 
-def test_a_wait_for_another_cluster_is_not_ours():
+def test_a_wait_for_another_cluster_is_not_ours() -> None:
     service = Service()
     old = Waiting("theirs")
     old.proven(MANY, 0.0)
@@ -274,7 +277,7 @@ def test_a_wait_for_another_cluster_is_not_ours():
     assert service.run(core_of(old), MANY).waiting == 200
 
 
-def test_a_small_deletion_forgets_an_old_wait():
+def test_a_small_deletion_forgets_an_old_wait() -> None:
     service, core = Service(), core_of()
     service.run(core, MANY)
     service.have(*MANY[1:])
@@ -285,7 +288,7 @@ def test_a_small_deletion_forgets_an_old_wait():
 @pytest.mark.parametrize(
     "damage", [lambda data: data[:-1], lambda data: b"", lambda data: data[:20] + b"\x7f" + data[21:]]
 )
-def test_a_damaged_file_of_waiting_ledgers_is_noticed(damage):
+def test_a_damaged_file_of_waiting_ledgers_is_noticed(damage: Callable[[bytes], bytes]) -> None:
     waiting = Waiting("ours")
     waiting.proven(MANY, 0.0)
     with pytest.raises(CorruptRecord):
@@ -296,7 +299,9 @@ def test_a_damaged_file_of_waiting_ledgers_is_noticed(damage):
     stored=st.sets(st.integers(0, 40)), first=st.sets(st.integers(0, 40)), second=st.sets(st.integers(0, 40)),
     records=st.sets(st.integers(0, 40)),
 )  # fmt: skip
-def test_only_what_lacked_everywhere_is_deleted(stored, first, second, records):
+def test_only_what_lacked_everywhere_is_deleted(
+    stored: set[int], first: set[int], second: set[int], records: set[int]
+) -> None:
     service = Service()
     service.listing, service.records = set(first), set(records)
 
@@ -307,7 +312,7 @@ def test_only_what_lacked_everywhere_is_deleted(stored, first, second, records):
     assert set(found.delete) == stored - first - second - records
 
 
-def test_a_record_that_the_answer_does_not_name_is_there():
+def test_a_record_that_the_answer_does_not_name_is_there() -> None:
     core = core_of()
     core.begin([1, 2])
     core.listing_ended(HERE, HERE, 0.0)
@@ -325,14 +330,14 @@ def ahead_of(*ledgers: tuple[int, int]) -> GarbageCore:
     return core
 
 
-def test_only_what_was_created_after_all_that_the_metadata_has_is_ahead():
+def test_only_what_was_created_after_all_that_the_metadata_has_is_ahead() -> None:
     core = core_of()
     assert core.compare(OLDER, [(1, 100), (2, 101), (3, -1), (4, 500)]) == [2, 4]
     assert core.compare(OLDER, [(1, 100), (2, 101)]) == [], "it is known"
     assert core.compare(Moment("theirs", 1, newest=0), [(1, 100)]) == [], "of another cluster"
 
 
-def test_what_is_ahead_is_not_deleted_however_long_it_lacks_and_the_rest_is():
+def test_what_is_ahead_is_not_deleted_however_long_it_lacks_and_the_rest_is() -> None:
     service, core = Service(), ahead_of((2, 101))
     for _ in range(3):
         service.now += DAY_S
@@ -341,20 +346,20 @@ def test_what_is_ahead_is_not_deleted_however_long_it_lacks_and_the_rest_is():
     assert service.run(core, [2]) == Finish((), ahead=1), "also when creations went on"
 
 
-def test_an_operator_gives_up_what_is_ahead():
+def test_an_operator_gives_up_what_is_ahead() -> None:
     service, core = Service(), ahead_of((2, 101))
     assert service.run(core, [1, 2], override=True) == Finish((1, 2))
     assert service.run(core, []) == Finish()
 
 
-def test_what_is_ahead_stays_when_another_ledger_gets_its_id_until_an_operator_gives_it_up():
+def test_what_is_ahead_stays_when_another_ledger_gets_its_id_until_an_operator_gives_it_up() -> None:
     service, core = Service(2), ahead_of((2, 101))
     service.other[2] = Record(LedgerState.OPEN, 102)
     assert service.run(core, [2]) == Finish((), ahead=1)
     assert service.run(core, [2], override=True) == Finish((2,))
 
 
-def test_what_is_in_the_metadata_again_is_ahead_no_more():
+def test_what_is_in_the_metadata_again_is_ahead_no_more() -> None:
     service, core = Service(2), ahead_of((2, 101))
     service.other[2] = Record(LedgerState.CLOSED, 101)
     assert service.run(core, [2]) == Finish()
@@ -362,14 +367,14 @@ def test_what_is_in_the_metadata_again_is_ahead_no_more():
     assert service.run(core, [2]) == Finish((2,))
 
 
-def test_what_is_ahead_is_known_after_a_restart():
+def test_what_is_ahead_is_known_after_a_restart() -> None:
     core = ahead_of((2, 101), (5, 1 << 62))
     kept = Waiting.decode(core.waiting.encode())
     assert kept.ahead == {2: 101, 5: 1 << 62}
     assert Service().run(core_of(kept), [2, 5, 6]) == Finish((6,), ahead=2)
 
 
-def test_the_file_of_the_version_before_is_read():
+def test_the_file_of_the_version_before_is_read() -> None:
     data = bytes.fromhex(
         "54414c4c594743310004000000016f7572730000000000000000000000000000000200000000000000010000000000000002"
     )

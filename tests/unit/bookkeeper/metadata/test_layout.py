@@ -23,26 +23,25 @@ from tallystick.errors import MetadataError
         (MAX_ID, "/r/922/3372/0368/5477/L5807"),
     ],
 )
-def test_paths(ledger, path):
+def test_paths(ledger: int, path: str) -> None:
     assert ledger_path("/r", ledger) == path
 
 
 @given(st.integers(0, MAX_ID))
-def test_a_path_holds_the_id_and_nothing_else(ledger):
+def test_a_path_holds_the_id_and_nothing_else(ledger: int) -> None:
     digits = ledger_path("/r", ledger).removeprefix("/r/").replace("/", "").replace("L", "")
     assert int(digits) == ledger
     assert len(digits) == (10 if ledger < (1 << 31) - 1 else 19)
 
 
-def test_folders_from_the_inside_out():
+def test_folders_from_the_inside_out() -> None:
     assert list(folders_of("/a/r", "/a/r/00/0001/L0002")) == ["/a/r/00/0001", "/a/r/00"]
     assert len(list(folders_of("/r", ledger_path("/r", MAX_ID)))) == 4
 
 
 @pytest.mark.parametrize("text", [LAYOUT_TEXT, LAYOUT_TEXT + "\n", "1\nhierarchical:1"])
-def test_layouts_that_we_know(text):
-    """None of them is refused: ``check_layout`` returns nothing else."""
-    assert check_layout(text, "") is None
+def test_layouts_that_we_know(text: str) -> None:
+    check_layout(text, "")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +59,7 @@ def test_layouts_that_we_know(text):
         ),
     ],
 )
-def test_layouts_that_we_refuse(text, reason):
+def test_layouts_that_we_refuse(text: str, reason: str) -> None:
     with pytest.raises(MetadataError, match=reason) as caught:
         check_layout(text, "host:2181/ledgers/LAYOUT")
-    assert caught.value.where == "host:2181/ledgers/LAYOUT"
+    assert caught.value.fields["where"] == "host:2181/ledgers/LAYOUT"

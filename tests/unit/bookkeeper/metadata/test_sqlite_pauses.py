@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -58,7 +59,7 @@ def run_by_hand(path: str, turns: Turns, monkeypatch: pytest.MonkeyPatch, *calls
     """A thread's work from its first call to its end, in this thread."""
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", lambda thread: None)
-        patched.setattr(sqlite_thread.time, "monotonic", turns.monotonic)
+        patched.setattr(time, "monotonic", turns.monotonic)
         thread = SqliteThread(path)
         thread._queue = cast("queue.SimpleQueue[sqlite_thread._Call]", turns)
         for call in (*calls, sqlite_thread._Call(lambda: None, False, 0.0, ends=True)):

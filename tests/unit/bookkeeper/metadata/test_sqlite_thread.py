@@ -7,13 +7,15 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from support.forking import in_child
+from support.sqlite_faults import fail_once
 from support.waiting import until
 from tallystick.bookkeeper.metadata import sqlite_thread
 from tallystick.bookkeeper.metadata.sqlite import SqliteDriver
@@ -107,7 +109,7 @@ async def test_a_change_that_waited_too_long_names_the_stopped_writer(
         outcomes = await asyncio.gather(*(driver.create_ledger(METADATA) for _ in range(3)), return_exceptions=True)
     for outcome in outcomes:
         assert isinstance(outcome, MetadataUnavailable) and outcome.retriable and not outcome.ambiguous
-        assert "locked" in str(outcome) and outcome.pid == pid and "stopped" in outcome.state
+        assert "locked" in str(outcome) and outcome.fields["pid"] == pid and "stopped" in outcome.fields["state"]
     assert (await driver.create_ledger(METADATA)).value == 0
 
 
@@ -181,24 +183,6 @@ async def test_a_change_that_fails_leaves_the_others_of_its_commit_alone(driver:
     assert [(await driver.read_ledger(ledger)).version for ledger in ledgers] == [1, 1]
 
 
-class Failing:
-    """A connection that fails at one statement; ``rolled_back``: it undoes the transaction first, as on a full disk."""
-
-    def __init__(self, connection: sqlite3.Connection, at: str, *, rolled_back: bool) -> None:
-        self._connection, self._at, self._rolled_back = connection, at, rolled_back
-
-    def execute(self, statement: str, *values: object) -> sqlite3.Cursor:
-        if statement.startswith(self._at):
-            self._at = "never again"
-            if self._rolled_back:
-                self._connection.execute("ROLLBACK")
-            raise sqlite3.OperationalError("disk I/O error")
-        return self._connection.execute(statement, *values)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._connection, name)
-
-
 @pytest.mark.parametrize(
     ("at", "rolled_back", "kind"),
     [
@@ -213,12 +197,11 @@ async def test_changes_whose_commit_fails_fail_together(
     ledgers = [(await driver.create_ledger(METADATA)).value for _ in range(3)]
     heard: list[int] = []
     for ledger in ledgers:
-        driver.watch_ledger(ledger, lambda ledger=ledger: heard.append(ledger))
-    file = driver._store.file
+        driver.watch_ledger(ledger, partial(heard.append, ledger))
     with stopped_writer(path):
         changes = [asyncio.ensure_future(driver.write_ledger(ledger, METADATA, 0)) for ledger in ledgers]
         await driver.bookies()
-        file.connection = Failing(file.connection, at, rolled_back=rolled_back)
+        fail_once(driver._store.file, at, rolled_back=rolled_back)
     outcomes = await asyncio.gather(*changes, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [kind] * 3
     assert len({id(outcome) for outcome in outcomes}) == 3, "each caller gets an error of its own"
@@ -236,7 +219,7 @@ async def test_all_clients_of_a_file_are_one_thread_and_one_poller(
     others = [SqliteDriver(path) for _ in range(500)]
     heard: set[int] = set()
     for number, other in enumerate(others):
-        other.watch_bookies(lambda number=number: heard.add(number))
+        other.watch_bookies(partial(heard.add, number))
     assert await others[-1].instance_id() == await driver.instance_id()
     assert {other._thread for other in others} == {driver._thread}
     await driver.register("bookie-1", INFO)
@@ -333,7 +316,8 @@ def test_what_a_child_writes_is_safe_when_its_parent_closes(path: str) -> None:
 
 
 async def test_watchers_hear_of_what_changed_during_a_fork(driver: SqliteDriver, stranger: SqliteStore) -> None:
-    ledger, heard = (await driver.create_ledger(METADATA)).value, []
+    ledger = (await driver.create_ledger(METADATA)).value
+    heard: list[int] = []
     driver.watch_ledger(ledger, lambda: heard.append(1))
     await driver.bookies()
     assert in_child(lambda: SqliteStore(stranger.path).write_ledger(ledger, b"x", 0)) == 0
@@ -347,7 +331,7 @@ async def test_watchers_hear_of_what_other_processes_change(driver: SqliteDriver
     ledgers = [(await driver.create_ledger(METADATA)).value for _ in range(3)]
     heard: list[object] = []
     for ledger in ledgers:
-        driver.watch_ledger(ledger, lambda ledger=ledger: heard.append(ledger))
+        driver.watch_ledger(ledger, partial(heard.append, ledger))
     driver.watch_ledger(77, lambda: heard.append(77))
     driver.watch_bookies(lambda: heard.append("bookies"))
     await driver.bookies()
@@ -365,7 +349,8 @@ async def test_watchers_hear_of_what_other_processes_change(driver: SqliteDriver
 
 
 async def test_a_change_before_a_second_watch_is_told_to_the_first(driver: SqliteDriver, stranger: SqliteStore) -> None:
-    ledger, heard = (await driver.create_ledger(METADATA)).value, []
+    ledger = (await driver.create_ledger(METADATA)).value
+    heard: list[int] = []
     driver.watch_ledger(ledger, lambda: heard.append(1))
     await driver.bookies()
     stranger.write_ledger(ledger, encode(METADATA.closed(0, 1)), 0)
@@ -381,11 +366,16 @@ async def test_what_thousands_watch_costs_a_change_nothing(
     ledgers = [each.value for each in await asyncio.gather(*(driver.create_ledger(METADATA) for _ in range(2000)))]
     heard: list[int] = []
     for ledger in ledgers:
-        driver.watch_ledger(ledger, lambda ledger=ledger: heard.append(ledger))
+        driver.watch_ledger(ledger, partial(heard.append, ledger))
     await driver.bookies()
     looked: list[int] = []
     versions = driver._store.versions
-    monkeypatch.setattr(driver._store, "versions", lambda keys: looked.append(len(keys)) or versions(keys))
+
+    def counted(keys: Sequence[int]) -> dict[int, int | None]:
+        looked.append(len(keys))
+        return versions(keys)
+
+    monkeypatch.setattr(driver._store, "versions", counted)
     await driver.create_ledger(METADATA)
     await driver.write_ledger(ledgers[7], METADATA, 0)
     await until(lambda: heard == [ledgers[7]])
@@ -397,7 +387,7 @@ async def test_what_is_watched_no_more_is_forgotten(driver: SqliteDriver) -> Non
     kept = (await driver.create_ledger(METADATA)).value
     driver.watch_ledger(kept, lambda: heard.append(kept))
     for ledger in range(kept + 1, kept + 3001):
-        driver.watch_ledger(ledger, lambda ledger=ledger: heard.append(ledger)).cancel()
+        driver.watch_ledger(ledger, partial(heard.append, ledger)).cancel()
     watch = driver.watch_bookies(lambda: None)
     await until(lambda: len(driver._thread._versions) < 1500)
     watch.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tallystick.bookkeeper.metadata.open import open_driver
-from tallystick.bookkeeper.metadata.uri import MemoryUri, SqliteUri, ZooKeeperUri, parse, require_shared
+from tallystick.bookkeeper.metadata.uri import MemoryUri, MetadataUri, SqliteUri, ZooKeeperUri, parse, require_shared
 from tallystick.errors import UsageError
 
 
@@ -23,23 +23,24 @@ from tallystick.errors import UsageError
         ("zk://[::1]:2181/ledgers", ZooKeeperUri((("::1", 2181),), "/ledgers")),
     ],
 )
-def test_good_ones(uri, expected):
+def test_good_ones(uri: str, expected: MetadataUri) -> None:
     assert parse(uri) == expected
 
 
 @pytest.mark.parametrize("uri", ["sqlite:///m.db", "zk://one"])
-def test_what_other_processes_see_is_shared(uri):
+def test_what_other_processes_see_is_shared(uri: str) -> None:
     assert require_shared(uri) == uri
 
 
 @pytest.mark.parametrize("uri", ["memory://x", "MEMORY://x", "memory:x", ""])
-def test_metadata_in_memory_is_not_shared(uri):
+def test_metadata_in_memory_is_not_shared(uri: str) -> None:
     with pytest.raises(UsageError, match="sqlite:///absolute/path"):
         require_shared(uri)
 
 
-def test_servers_as_kazoo_takes_them():
-    assert parse("zk://[::1]:1;two:2/ledgers").servers == "[::1]:1,two:2"
+def test_servers_as_kazoo_takes_them() -> None:
+    found = parse("zk://[::1]:1;two:2/ledgers")
+    assert isinstance(found, ZooKeeperUri) and found.servers == "[::1]:1,two:2"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_servers_as_kazoo_takes_them():
         "zk://one/a b",
     ],
 )
-async def test_bad_ones_say_what_a_uri_is(uri):
+async def test_bad_ones_say_what_a_uri_is(uri: str) -> None:
     with pytest.raises(UsageError) as caught:
         await open_driver(uri)
-    assert caught.value.uri == uri
+    assert caught.value.fields["uri"] == uri

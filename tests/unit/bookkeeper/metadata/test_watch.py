@@ -11,7 +11,7 @@ from tallystick.bookkeeper.metadata.watch import Watchers, take_place
 from tallystick.errors import MetadataConflict
 
 
-async def test_a_callback_runs_on_the_loop_of_its_watcher():
+async def test_a_callback_runs_on_the_loop_of_its_watcher() -> None:
     watchers, heard, where = Watchers(), asyncio.Event(), []
 
     def changed() -> None:
@@ -25,7 +25,7 @@ async def test_a_callback_runs_on_the_loop_of_its_watcher():
     assert where == [threading.current_thread()]
 
 
-async def test_only_watchers_of_the_key_are_told():
+async def test_only_watchers_of_the_key_are_told() -> None:
     watchers, heard = Watchers(), []
     first = watchers.add(1, lambda: heard.append(1))
     watchers.add(2, lambda: heard.append(2))
@@ -42,7 +42,7 @@ async def test_only_watchers_of_the_key_are_told():
     assert watchers.keys() == [2]
 
 
-def test_a_watcher_whose_loop_is_closed_is_forgotten():
+def test_a_watcher_whose_loop_is_closed_is_forgotten() -> None:
     watchers = Watchers()
 
     async def add() -> None:
@@ -53,8 +53,9 @@ def test_a_watcher_whose_loop_is_closed_is_forgotten():
     assert watchers.keys() == []
 
 
-async def test_a_place_is_taken_when_it_becomes_free():
-    watchers, free = Watchers(), []
+async def test_a_place_is_taken_when_it_becomes_free() -> None:
+    watchers = Watchers()
+    free: list[bool] = []
 
     async def take() -> bool:
         return bool(free)
@@ -73,7 +74,7 @@ async def test_a_place_is_taken_when_it_becomes_free():
     assert watchers.keys() == []
 
 
-async def test_a_place_that_stays_taken_is_a_conflict():
+async def test_a_place_that_stays_taken_is_a_conflict() -> None:
     watchers = Watchers()
 
     async def take() -> bool:

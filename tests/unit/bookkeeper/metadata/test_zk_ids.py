@@ -17,8 +17,8 @@ class Counting:
     def __init__(self, **folders: int) -> None:
         self.folders = {f"/r/{name.replace('_', '-')}": next_number for name, next_number in folders.items()}
 
-    async def call(self, name: str, path: str, **options: Any) -> Any:
-        return getattr(self, name)(path, **options)
+    async def call(self, name: str, *arguments: Any, repeatable: bool = True, **options: Any) -> Any:
+        return getattr(self, name)(*arguments, **options)
 
     def exists(self, path: str) -> bool:
         return any(folder == path or folder.startswith(path + "/") for folder in self.folders)
@@ -40,17 +40,18 @@ class Counting:
         self.folders[folder] = number + 1 if number < TOP else -(1 << 31)
         return f"{path}{number:010d}"
 
-    def post(self, name: str, path: str) -> None:
+    def post(self, name: str, *arguments: Any) -> None:
         assert name == "delete"
-        self.folders.pop(path, None)
+        for path in arguments:
+            self.folders.pop(path, None)
 
 
-async def test_short_ids_count_from_zero():
+async def test_short_ids_count_from_zero() -> None:
     ids = LedgerIds(Counting(), "/r")
     assert [await ids.next() for _ in range(3)] == [0, 1, 2]
 
 
-async def test_the_last_short_id_is_followed_by_long_ones():
+async def test_the_last_short_id_is_followed_by_long_ones() -> None:
     session = Counting(idgen=TOP - 1)
     ids = LedgerIds(session, "/r")
     assert [await ids.next() for _ in range(3)] == [TOP - 1, 1 << 32, (1 << 32) + 1]
@@ -58,11 +59,11 @@ async def test_the_last_short_id_is_followed_by_long_ones():
     assert await other.next() == (1 << 32) + 2, "every client sees that ids are long now"
 
 
-async def test_a_counter_that_ran_over_gives_no_negative_id():
+async def test_a_counter_that_ran_over_gives_no_negative_id() -> None:
     assert await LedgerIds(Counting(idgen=-(1 << 31)), "/r").next() == 1 << 32
 
 
-async def test_a_full_folder_is_followed_by_the_next_and_old_ones_go():
+async def test_a_full_folder_is_followed_by_the_next_and_old_ones_go() -> None:
     session = Counting()
     session.folders = {f"/r/idgen-long/HOB-{high:010d}": TOP for high in (1, 2, 3)}
     session.folders["/r/idgen-long/other"] = 0

@@ -34,23 +34,23 @@ def ledgers(draw: st.DrawFn) -> LedgerMetadata:
     fragments = tuple(Fragment(first, draw(st.tuples(*[BOOKIE] * size))) for first in firsts)
     state = draw(st.sampled_from(LedgerState))
     closed = state is LedgerState.CLOSED
-    end = {"last_entry": draw(st.integers(-1, 2**63 - 1)), "length": draw(ID)} if closed else {}
+    found = LedgerMetadata(size, write, write, fragments, state=state, format_version=version, has_password=False)
+    if closed:
+        found = replace(found, last_entry=draw(st.integers(-1, 2**63 - 1)), length=draw(ID))
     if version == 1:
-        return LedgerMetadata(
-            size, write, write, fragments, state=state, format_version=1, has_password=False, **end
-        )  # fmt: skip
-    has_password = draw(st.booleans())
-    secret = {"digest_type": draw(st.sampled_from(DigestType)), "password": draw(st.binary(max_size=40))}
-    return LedgerMetadata(
-        size, write, draw(st.integers(1, write)), fragments, state=state, format_version=version,
-        has_password=has_password, custom=draw(CUSTOM), ctime_ms=draw(st.none() | ID),
-        ctoken=draw(ID) if version == 3 else 0, **(secret if has_password else {}), **end,
+        return found
+    if draw(st.booleans()):
+        digest, password = draw(st.sampled_from(DigestType)), draw(st.binary(max_size=40))
+        found = replace(found, has_password=True, digest_type=digest, password=password)
+    return replace(
+        found, ack_quorum=draw(st.integers(1, write)), custom=draw(CUSTOM), ctime_ms=draw(st.none() | ID),
+        ctoken=draw(ID) if version == 3 else 0,
     )  # fmt: skip
 
 
 @pytest.mark.rule("Q3")
 @given(ledgers())
-def test_q3_what_was_written_is_read(metadata):
+def test_q3_what_was_written_is_read(metadata: LedgerMetadata) -> None:
     data = encode(metadata)
     found = decode(data)
     assert found == metadata
@@ -58,7 +58,7 @@ def test_q3_what_was_written_is_read(metadata):
     assert encode(found) == data
 
 
-def test_format_1_is_lines():
+def test_format_1_is_lines() -> None:
     header = b"BookieMetadataFormatVersion\t1\n2\n3\n"
     body = b"0\n0\tb1\tb2\tb3\n7\tb1\tb4\tb3\n"
     assert encode(FORMAT_1) == header + body
@@ -67,7 +67,7 @@ def test_format_1_is_lines():
     assert decode(encode(FORMAT_1)).ack_quorum == 2
 
 
-def test_format_2_is_protobuf_text_without_a_token():
+def test_format_2_is_protobuf_text_without_a_token() -> None:
     text = encode(replace(OPEN, format_version=2)).decode()
     assert text.startswith("BookieMetadataFormatVersion\t2\nquorumSize: 2\nensembleSize: 3\nlength: 0\n")
     assert 'lastEntryId: -1\nstate: OPEN\nsegment {\n  ensembleMember: "b1"\n' in text
@@ -75,7 +75,7 @@ def test_format_2_is_protobuf_text_without_a_token():
     assert "cToken" not in text
 
 
-def test_format_2_of_another_writer():
+def test_format_2_of_another_writer() -> None:
     text = (
         'quorumSize: 2 ensembleSize: 2 length: 5 lastEntryId: 1 state: CLOSED digestType: HMAC password: "\\001"\n'
         'segment { ensembleMember: "a:1" ensembleMember: "b:2" firstEntryId: 0 }'
@@ -85,12 +85,12 @@ def test_format_2_of_another_writer():
     assert (found.digest_type, found.password, found.ctime_ms) == (DigestType.HMAC, b"\x01", None)
 
 
-def test_the_end_of_a_ledger_that_is_not_closed_is_not_read():
+def test_the_end_of_a_ledger_that_is_not_closed_is_not_read() -> None:
     found = decode(encode(OPEN.closed(41, 4200)).replace(b"\x28\x03", b"\x28\x01"))
     assert (found.state, found.last_entry, found.length) == (LedgerState.OPEN, -1, 0)
 
 
-def test_the_creation_time_of_the_service_is_not_written_back():
+def test_the_creation_time_of_the_service_is_not_written_back() -> None:
     found = decode(encode(OPEN), ctime_ms=1234)
     assert (found.ctime_ms, found.ctime_stored) == (1234, False)
     assert encode(found) == encode(OPEN)
@@ -124,21 +124,21 @@ def test_the_creation_time_of_the_service_is_not_written_back():
         HEADER + b"3\n\x00",
     ],
 )
-def test_damaged_metadata_is_an_error_that_says_where(data):
+def test_damaged_metadata_is_an_error_that_says_where(data: bytes) -> None:
     with pytest.raises(MetadataError) as caught:
         decode(data, where="/ledgers/00/0000/L0001")
-    assert caught.value.where == "/ledgers/00/0000/L0001"
+    assert caught.value.fields["where"] == "/ledgers/00/0000/L0001"
 
 
 @pytest.mark.parametrize("text", [b"a-bookie", b"a-key"])
-def test_a_text_that_is_not_utf_8_is_damage(text):
+def test_a_text_that_is_not_utf_8_is_damage(text: bytes) -> None:
     data = encode(replace(OPEN, fragments=(Fragment(0, ("b1", "b2", "a-bookie")),), custom={"a-key": b"x"}))
     with pytest.raises(MetadataError, match="damaged"):
         decode(data.replace(text, b"\x80" + text[1:]))
 
 
 @given(st.data())
-def test_no_damage_is_any_other_error(data):
+def test_no_damage_is_any_other_error(data: st.DataObject) -> None:
     whole = encode(OPEN)
     at = data.draw(st.integers(0, len(whole) - 1))
     hurt = data.draw(
@@ -162,7 +162,7 @@ def test_no_damage_is_any_other_error(data):
         {"state: OPEN": "state: 9"},
     ],
 )
-def test_contradictions_are_refused(change):
+def test_contradictions_are_refused(change: dict[str, str]) -> None:
     text = encode(replace(OPEN, format_version=2)).decode()
     for old, new in change.items():
         assert old in text
@@ -171,7 +171,7 @@ def test_contradictions_are_refused(change):
         decode(text.encode())
 
 
-def test_a_format_that_cannot_hold_it_is_refused():
+def test_a_format_that_cannot_hold_it_is_refused() -> None:
     for metadata in (replace(OPEN, format_version=1), replace(OPEN, format_version=4), replace(OPEN, ctoken=1 << 64)):
         with pytest.raises(UsageError):
             encode(metadata)
