@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from tallystick.errors import TallyError, UsageError
 
 BLOCK_BYTES = 256 * 1024
 
 
-async def lines(fd: int, max_bytes: int) -> AsyncIterator[list[bytes]]:
+async def lines(fd: int, max_bytes: int) -> AsyncGenerator[list[bytes], None]:
     """Lists of lines without their line breaks; a last line without one counts.
 
     Raises UsageError for a first line of more than ``max_bytes``, and TallyError for a later one, since lines were

@@ -2,15 +2,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from tallystick.admin import bookies
 from tallystick.admin.bookies import Registered
 from tallystick.admin.ledgers import Ledger
-from tallystick.bookkeeper.metadata.driver import Bookies, Moment, Versioned
+from tallystick.bookkeeper.metadata.driver import Moment
 from tallystick.bookkeeper.metadata.memory import MemoryDriver
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.cookie import Cookie, encode
@@ -21,18 +22,19 @@ _names = itertools.count()
 COOKIE = Cookie("b", ("/data/tally",), ("/data/tally",), "the-cluster")
 
 
-class Driver:
-    def __init__(self, writable=(), read_only: bool = (), joined: MemoryDriver = ()) -> None:
-        self._bookies, self._joined = Bookies(dict(writable), dict(read_only)), joined
-
-    async def bookies(self):
-        return self._bookies
-
-    async def cookies(self):
-        return sorted(self._joined)
-
-    async def read_cookie(self, bookie):
-        return Versioned(encode(COOKIE), 0) if bookie in self._joined else None
+async def cluster(
+    writable: Mapping[str, BookieInfo] | None = None, *, read_only: Mapping[str, BookieInfo] | None = None,
+    joined: Sequence[str] = (),
+) -> MemoryDriver:  # fmt: skip
+    """A cluster in memory: bookies that run, and those that joined once."""
+    driver = MemoryDriver(f"bookies-{next(_names)}")
+    await driver.init_cluster()
+    for bookies_of_a_list, place in ((writable or {}, False), (read_only or {}, True)):
+        for name, info in bookies_of_a_list.items():
+            await driver.register(name, info, read_only=place)
+    for name in joined:
+        await driver.write_cookie(name, encode(COOKIE), None)
+    return driver
 
 
 class Peer(asyncio.Protocol):
@@ -41,11 +43,13 @@ class Peer(asyncio.Protocol):
     answering = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         if self.answering:
-            self.transport.write(v2.encode_answer(v2.decode_request(data[4:]), v2.Code.NO_LEDGER))
+            request = v2.decode_request(data[4:])
+            assert isinstance(request, v2.Read)
+            self.transport.write(v2.encode_answer(request, v2.Code.NO_LEDGER))
 
 
 @pytest.fixture
@@ -57,7 +61,7 @@ async def port() -> AsyncIterator[int]:
 
 async def test_registered_ones_and_those_that_are_down() -> None:
     info = BookieInfo.at("127.0.0.1", 1)
-    driver = Driver({"b": info}, {"c": info}, ("a", "b"))
+    driver = await cluster({"b": info}, read_only={"c": info}, joined=("a", "b"))
     found = await bookies.list_bookies(driver)
     assert [(one.id, one.registered) for one in found] == [
         ("a", Registered.DOWN),
@@ -67,7 +71,7 @@ async def test_registered_ones_and_those_that_are_down() -> None:
 
 
 async def test_one_that_answers(port: int) -> None:
-    details = await bookies.bookie_details(Driver({"b": BookieInfo.at("127.0.0.1", port)}, joined=("b",)), "b")
+    details = await bookies.bookie_details(await cluster({"b": BookieInfo.at("127.0.0.1", port)}, joined=("b",)), "b")
     assert details.answers_ms is not None and details.problem is None
     assert details.cookie == COOKIE
 
@@ -75,28 +79,28 @@ async def test_one_that_answers(port: int) -> None:
 async def test_one_that_accepts_and_keeps_silent(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Peer, "answering", False)
     monkeypatch.setattr(bookies, "PROBE_TIMEOUT_S", 0.05)
-    details = await bookies.bookie_details(Driver({"b": BookieInfo.at("127.0.0.1", port)}), "b")
+    details = await bookies.bookie_details(await cluster({"b": BookieInfo.at("127.0.0.1", port)}), "b")
     assert details.answers_ms is None and details.problem
 
 
 async def test_one_that_is_down() -> None:
-    details = await bookies.bookie_details(Driver(joined=("b",)), "b")
+    details = await bookies.bookie_details(await cluster(joined=("b",)), "b")
     assert details.bookie.registered is Registered.DOWN
     assert details.answers_ms is None and details.problem == "it has no registered address"
 
 
 async def test_one_that_never_was() -> None:
     with pytest.raises(NotFound, match="no bookie 'x' in this cluster; it has b"):
-        await bookies.bookie_details(Driver(joined=("b",)), "x")
+        await bookies.bookie_details(await cluster(joined=("b",)), "x")
 
 
 @pytest.mark.parametrize(("stored", "count"), [({}, 0), ({"deletionsWaiting": "7"}, 7), ({"deletionsWaiting": "x"}, 0)])
 async def test_deletions_that_wait_are_shown(stored: dict[str, str], count: int) -> None:
     info = BookieInfo((), stored)
-    details = await bookies.bookie_details(Driver(writable={"b": info}, joined=["b"]), "b")
+    details = await bookies.bookie_details(await cluster(writable={"b": info}, joined=["b"]), "b")
     assert (details.deletions_waiting, details.ledgers_ahead) == (count, 0)
     info = BookieInfo((), {"ledgersAhead": "3"})
-    assert (await bookies.bookie_details(Driver(writable={"b": info}, joined=["b"]), "b")).ledgers_ahead == 3
+    assert (await bookies.bookie_details(await cluster(writable={"b": info}, joined=["b"]), "b")).ledgers_ahead == 3
 
 
 def test_a_collection_is_ordered_in_the_bookies_folder(tmp_path: Path) -> None:
@@ -110,12 +114,8 @@ def test_a_collection_is_ordered_in_the_bookies_folder(tmp_path: Path) -> None:
 
 @pytest.fixture
 async def joined() -> MemoryDriver:
-    """A cluster in memory in which b0, b1 and b2 joined once and are down."""
-    driver = MemoryDriver(f"forget-{next(_names)}")
-    await driver.init_cluster()
-    for name in ("b0", "b1", "b2"):
-        await driver.write_cookie(name, encode(COOKIE), None)
-    return driver
+    """b0, b1 and b2 joined once and are down."""
+    return await cluster(joined=("b0", "b1", "b2"))
 
 
 def on(*ensembles: tuple[str, ...]) -> LedgerMetadata:
@@ -171,6 +171,7 @@ async def test_a_cookie_that_changes_while_ledgers_are_looked_at_stays(
 
     async def ledgers(driver: MemoryDriver) -> AsyncIterator[Ledger]:
         found = await driver.read_cookie("b0")
+        assert found is not None
         await driver.write_cookie("b0", found.value, found.version)
         return
         yield

@@ -4,15 +4,17 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from support.processes import running
 from tallystick.admin import dev
 from tallystick.admin.dev import DevCluster
 from tallystick.admin.dev_nodes import DevNode, DevState, Kind
-from tallystick.admin.process import ProcessId, identify
+from tallystick.admin.process import ProcessId
 from tallystick.errors import NotFound, StorageError, Unavailable, UsageError
 
 
@@ -25,7 +27,7 @@ def cluster(tmp_path: Path) -> DevCluster:
 def ended() -> ProcessId:
     """A process id that names a dead process."""
     child = subprocess.Popen([sys.executable, "-c", ""])
-    process = identify(child.pid)
+    process = running(child.pid)
     child.wait()
     return process
 
@@ -61,12 +63,12 @@ def test_no_cluster_is_said_to_be_none(cluster: DevCluster) -> None:
 def test_a_cluster_whose_processes_are_dead_does_not_run(cluster: DevCluster, ended: ProcessId) -> None:
     save(cluster, DevState("memory://x", (DevNode("bookie-1", ended),)))
     assert dev.running_uri(cluster.directory) is None
-    save(cluster, DevState("memory://x", (DevNode("bookie-1", ended), DevNode("bookie-2", identify(os.getpid())))))
+    save(cluster, DevState("memory://x", (DevNode("bookie-1", ended), DevNode("bookie-2", running(os.getpid())))))
     assert dev.running_uri(cluster.directory) == "memory://x"
 
 
 def test_the_variable_wins_over_the_running_cluster(cluster: DevCluster) -> None:
-    save(cluster, DevState("memory://x", (DevNode("bookie-1", identify(os.getpid())),)))
+    save(cluster, DevState("memory://x", (DevNode("bookie-1", running(os.getpid())),)))
     assert dev.find_uri({"TALLY_DEV_DIR": cluster.directory}) == "memory://x"
     assert dev.find_uri({"TALLY_DEV_DIR": cluster.directory, "TALLY_URI": "memory://y"}) == "memory://y"
     with pytest.raises(UsageError, match="which cluster"):
@@ -74,16 +76,16 @@ def test_the_variable_wins_over_the_running_cluster(cluster: DevCluster) -> None
 
 
 def test_a_name_server_is_that_of_the_variable_or_of_the_running_cluster(cluster: DevCluster, ended: ProcessId) -> None:
-    def running(process: ProcessId) -> dict[str, str]:
-        bookie = DevNode("bookie-1", identify(os.getpid()))
+    def served_by(process: ProcessId) -> dict[str, str]:
+        bookie = DevNode("bookie-1", running(os.getpid()))
         save(cluster, DevState("memory://x", (bookie, DevNode("nameserver", process, 7))))
         return {"TALLY_DEV_DIR": cluster.directory}
 
-    environment = running(identify(os.getpid()))
+    environment = served_by(running(os.getpid()))
     assert dev.find_name_server(environment) == "127.0.0.1:7"
     assert dev.find_name_server({**environment, "TALLY_NAMESRV": "h:9876"}) == "h:9876"
     with pytest.raises(UsageError, match="does not run: start it with `tally dev restart nameserver`"):
-        dev.find_name_server(running(ended))
+        dev.find_name_server(served_by(ended))
     save(cluster, DevState("memory://x", (DevNode("nameserver", ended, 7),)))
     with pytest.raises(UsageError, match="which name server"):
         dev.find_name_server({"TALLY_DEV_DIR": cluster.directory})
@@ -93,7 +95,7 @@ def test_what_was_found_is_looked_for_when_it_is_asked(cluster: DevCluster, ende
     found = dev.find_cluster({"TALLY_DEV_DIR": cluster.directory})
     with pytest.raises(UsageError, match="tally dev up --bookies"):
         found.uri  # noqa: B018
-    save(cluster, DevState("memory://x", (DevNode("bookie-1", identify(os.getpid())),)))
+    save(cluster, DevState("memory://x", (DevNode("bookie-1", running(os.getpid())),)))
     assert found.uri == "memory://x"
     assert repr(found) == "<FoundCluster uri=memory://x name_servers=None>"
     with pytest.raises(UsageError, match="which name server"):
@@ -102,7 +104,7 @@ def test_what_was_found_is_looked_for_when_it_is_asked(cluster: DevCluster, ende
 
 
 def test_a_cluster_of_brokers_has_no_ledgers(cluster: DevCluster) -> None:
-    save(cluster, DevState("memory://x", (DevNode("nameserver", identify(os.getpid()), 7),)))
+    save(cluster, DevState("memory://x", (DevNode("nameserver", running(os.getpid()), 7),)))
     assert dev.running_uri(cluster.directory) is None
 
 
@@ -124,7 +126,7 @@ def test_a_bookie_by_its_number_or_id(cluster: DevCluster, ended: ProcessId) -> 
 def test_a_stranger_that_inherited_the_id_is_never_signalled(cluster: DevCluster) -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
-        stranger = ProcessId(child.pid, identify(child.pid).start_time - 1)
+        stranger = ProcessId(child.pid, running(child.pid).start_time - 1)
         save(cluster, DevState("memory://x", (DevNode("bookie-1", stranger),)))
         with pytest.raises(UsageError, match="is dead"):
             cluster.kill(["1"])
@@ -146,14 +148,14 @@ def test_deleting_leaves_what_is_not_ours(cluster: DevCluster, ended: ProcessId)
 def test_a_bookie_that_does_not_start_shows_its_log_and_leaves_no_process(
     cluster: DevCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started = []
+    started: list[subprocess.Popen[bytes]] = []
 
     def spawn(arguments: list[str], *, log: str) -> ProcessId:
         with open(log, "ab") as file:
             child = subprocess.Popen([sys.executable, "-c", "print('no room left'); exit(3)"], stdout=file)
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         started.append(child)
-        return identify(child.pid)
+        return running(child.pid)
 
     monkeypatch.setattr(dev, "spawn", spawn)
     with pytest.raises(Unavailable, match="bookie-1 ended; the end of its log:\nno room left"):
@@ -175,9 +177,9 @@ def test_at_least_one_bookie(cluster: DevCluster) -> None:
 
 
 def test_more_that_runs_than_is_asked_for_is_named_and_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = []
+    told: list[str] = []
     cluster = DevCluster(str(tmp_path / "dev"), told.append)
-    alive = identify(os.getpid())
+    alive = running(os.getpid())
     nodes = tuple(DevNode(f"bookie-{number}", alive) for number in (1, 2, 3))
     save(cluster, DevState("sqlite:///x", (*nodes, DevNode("broker-a", alive))))
     assert cluster.up(2).of(Kind.BOOKIE) == list(nodes)
@@ -199,9 +201,14 @@ def test_how_a_broker_syncs_is_kept_from_start_to_start(
     asked: bool | None,
     then: bool,
 ) -> None:
-    name_server = DevNode("nameserver", identify(os.getpid()), 9876)
+    name_server = DevNode("nameserver", running(os.getpid()), 9876)
     save(cluster, DevState("sqlite:///x", (name_server, DevNode("broker-a", ended, sync_flush=earlier))))
-    monkeypatch.setattr(dev, "spawn", lambda command, *, log: open(log, "w").close() or ended)
+
+    def spawn(arguments: list[str], *, log: str) -> ProcessId:
+        open(log, "w").close()
+        return ended
+
+    monkeypatch.setattr(dev, "spawn", spawn)
     with pytest.raises(Unavailable, match="broker-a ended"):
         cluster.up(sync_flush=asked)
     with open(os.path.join(cluster.directory, "broker-a", "broker.toml")) as file:
@@ -209,18 +216,18 @@ def test_how_a_broker_syncs_is_kept_from_start_to_start(
 
 
 def test_an_interrupted_start_ends_what_it_started(cluster: DevCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    children = []
+    children: list[subprocess.Popen[bytes]] = []
 
     def spawn(arguments: list[str], *, log: str) -> ProcessId:
         open(log, "ab").close()
         children.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]))
-        return identify(children[-1].pid)
+        return running(children[-1].pid)
 
     def interrupted(seconds: float) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(dev, "spawn", spawn)
-    monkeypatch.setattr(dev.time, "sleep", interrupted)
+    monkeypatch.setattr(time, "sleep", interrupted)
     with pytest.raises(KeyboardInterrupt):
         cluster.up(2)
     assert len(children) == 2

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from support.processes import running
 from tallystick import settings
 from tallystick.admin.dev_nodes import DevNode, DevState, Kind, bookie_ids, broker_ids, configuration, kind_of, waves
-from tallystick.admin.process import ProcessId, identify
+from tallystick.admin.process import ProcessId
 from tallystick.errors import UsageError
 from tallystick.rocketmq.broker import keys as broker_keys
 from tallystick.rocketmq.broker.settings import Role
@@ -19,7 +20,7 @@ from tallystick.rocketmq.nameserver import keys as name_server_keys
 from tallystick.runtime import keyfile
 
 NOBODY = ProcessId(1, 1)
-ME = identify(os.getpid())
+ME = running(os.getpid())
 ALL = ["bookie-1", "nameserver", "broker-a", "broker-a-s1", "broker-a-s2", "broker-b"]
 
 

@@ -34,7 +34,7 @@ async def only(cluster: LiveCluster) -> Replication:
 
 async def in_sync(cluster: LiveCluster) -> bool:
     found = await only(cluster)
-    return found.in_sync and found.behind_bytes == 0
+    return found.in_sync is True and found.behind_bytes == 0
 
 
 async def send(cluster: LiveCluster, count: int) -> None:

@@ -6,6 +6,7 @@ from support.small_cluster import HANG, SmallCluster
 from support.waiting import until
 from tallystick.admin import ledgers
 from tallystick.bookkeeper.metadata.driver import Versioned
+from tallystick.bookkeeper.metadata.memory import MemoryDriver
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 from tallystick.errors import MetadataError, NoSuchLedger
@@ -13,23 +14,20 @@ from tallystick.errors import MetadataError, NoSuchLedger
 METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("bookie-1",)),))
 
 
-class Driver:
+class Driver(MemoryDriver):
     """Ledgers 0 … count - 1; reading one of ``failing`` raises."""
 
     def __init__(self, count: int, failing: dict[int, Exception] | None = None) -> None:
-        self.count, self.failing = count, failing or {}
-        self.reading = self.most = 0
+        super().__init__("ledgers that are listed")
+        self._count, self._failing = count, failing or {}
 
     async def ledgers(self) -> AsyncIterator[int]:
-        for ledger in range(self.count):
+        for ledger in range(self._count):
             yield ledger
 
     async def read_ledger(self, ledger: int) -> Versioned[LedgerMetadata]:
-        self.reading += 1
-        self.most = max(self.most, self.reading)
-        self.reading -= 1
-        if ledger in self.failing:
-            raise self.failing[ledger]
+        if ledger in self._failing:
+            raise self._failing[ledger]
         return Versioned(METADATA, 0)
 
 

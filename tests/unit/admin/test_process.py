@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support.processes import running
 from tallystick.admin.process import ProcessId, ProcessState, identify, send, spawn, state_of, wait_dead
 
 
@@ -19,13 +20,13 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_process_is_its_id_and_its_start_time(sleeper: subprocess.Popen[bytes]) -> None:
-    process = identify(sleeper.pid)
+    process = running(sleeper.pid)
     assert process.pid == sleeper.pid
     assert state_of(process) is ProcessState.ALIVE
 
 
 def test_a_stranger_with_the_same_id_gets_no_signal(sleeper: subprocess.Popen[bytes]) -> None:
-    stranger = ProcessId(sleeper.pid, identify(sleeper.pid).start_time + 1)
+    stranger = ProcessId(sleeper.pid, running(sleeper.pid).start_time + 1)
     assert state_of(stranger) is ProcessState.DEAD
     assert not send(stranger, signal.SIGKILL)
     assert wait_dead(stranger, 0)
@@ -33,7 +34,7 @@ def test_a_stranger_with_the_same_id_gets_no_signal(sleeper: subprocess.Popen[by
 
 
 def test_paused_and_resumed(sleeper: subprocess.Popen[bytes]) -> None:
-    process = identify(sleeper.pid)
+    process = running(sleeper.pid)
     for number, wanted in ((signal.SIGSTOP, ProcessState.PAUSED), (signal.SIGCONT, ProcessState.ALIVE)):
         assert send(process, number)
         while state_of(process) is not wanted:
@@ -41,7 +42,7 @@ def test_paused_and_resumed(sleeper: subprocess.Popen[bytes]) -> None:
 
 
 def test_an_ended_child_that_nobody_waited_for_is_dead(sleeper: subprocess.Popen[bytes]) -> None:
-    process = identify(sleeper.pid)
+    process = running(sleeper.pid)
     assert not wait_dead(process, 0)
     assert send(process, signal.SIGKILL)
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
@@ -50,7 +51,7 @@ def test_an_ended_child_that_nobody_waited_for_is_dead(sleeper: subprocess.Popen
 
 
 def test_a_vanished_process_is_dead(sleeper: subprocess.Popen[bytes]) -> None:
-    process = identify(sleeper.pid)
+    process = running(sleeper.pid)
     sleeper.kill()
     sleeper.wait()
     assert identify(process.pid) is None
@@ -64,7 +65,7 @@ def test_names_with_brackets_do_not_confuse(tmp_path: Path) -> None:
     odd.symlink_to("/bin/sleep")
     child = subprocess.Popen([str(odd), "60"])
     try:
-        process = identify(child.pid)
+        process = running(child.pid)
         assert process.start_time > 0
         assert state_of(process) is not ProcessState.PAUSED
     finally:

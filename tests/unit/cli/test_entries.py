@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
 
+import tallystick
 from tallystick.bookkeeper.ledger.read import Entry
 from tallystick.cli import entries
 from tallystick.cli.entries import Ending
-from tallystick.cli.ledger import Shape
+from tallystick.cli.options import Shape
 from tallystick.errors import LedgerFenced, NotEnoughBookies, UsageError
 
 
@@ -20,7 +22,8 @@ class Writer:
 
     def __init__(self, failure: Exception | None = None, close_failure: Exception | None = None) -> None:
         self.failure, self.close_failure = failure, close_failure
-        self.appended, self.closed = [], False
+        self.appended: list[bytes] = []
+        self.closed = False
 
     @property
     def lac(self) -> int:
@@ -35,7 +38,7 @@ class Writer:
             raise self.failure
         first = len(self.appended)
         self.appended += payloads
-        return list(range(first, len(self.appended)))
+        return range(first, len(self.appended))
 
     async def close(self) -> None:
         self.closed = True
@@ -56,8 +59,9 @@ class Reader:
 
 
 class Client:
-    def __init__(self, writer: Writer = None, reader: Reader = None) -> None:
-        self.writer, self.reader, self.asked = writer, reader, []
+    def __init__(self) -> None:
+        self.writer, self.reader = Writer(), Reader()
+        self.asked: list[object] = []
 
     async def create_ledger(self, **given: object) -> Writer:
         self.asked.append(given)
@@ -76,8 +80,8 @@ class Client:
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Client:
-    client = Client(Writer(), Reader())
-    monkeypatch.setattr(entries.tallystick, "connect", lambda uri, events: client)
+    client = Client()
+    monkeypatch.setattr(tallystick, "connect", lambda uri, events: client)
     return client
 
 
@@ -126,7 +130,7 @@ async def test_an_interrupted_append_closes_at_what_was_confirmed(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(entries, "lines", source)
-    monkeypatch.setattr(entries.sys.stdin, "fileno", lambda: 0, raising=False)
+    monkeypatch.setattr(sys.stdin, "fileno", lambda: 0, raising=False)
     task = asyncio.ensure_future(append([]))
     await waiting.wait()
     task.cancel()
@@ -159,14 +163,18 @@ async def test_custom_metadata_needs_a_name_and_a_value(client: Client, pair: st
 
 
 async def test_read_never_asks_for_recovery_and_ends_at_the_last_entry(client: Client) -> None:
-    seen = []
+    seen: list[Entry] = []
     await entries.read("memory://x", 5, b"p", 1, None, seen.append, explain=False)
     assert [entry.id for entry in seen] == [1, 2]
     assert client.asked == [(5, {"password": b"p"})]
 
 
+def unexpected(entry: Entry) -> None:
+    pytest.fail(f"printed: {entry}")
+
+
 async def test_reading_beyond_the_end_says_where_it_is(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
-    await entries.read("memory://x", 5, b"", 3, None, pytest.fail, explain=False)
+    await entries.read("memory://x", 5, b"", 3, None, unexpected, explain=False)
     assert capsys.readouterr().err == "ledger 5 has 3 entries to read\n"
 
 
@@ -175,7 +183,7 @@ async def test_tail_begins_with_the_last_ten(
     client: Client, monkeypatch: pytest.MonkeyPatch, last: int, first: int | None, expected: int
 ) -> None:
     monkeypatch.setattr(Reader, "last_entry", last)
-    seen = []
+    seen: list[Entry] = []
     await entries.tail("memory://x", 5, b"", first, seen.append, explain=False)
     assert seen[0].id == expected
     assert client.asked == [(5, {"password": b""})]
@@ -203,13 +211,13 @@ def test_how_an_entry_is_printed(
 ) -> None:
     show = entries.printer(**{"ids": False, "hex_": False, "json": False, **options})
     show(Entry(7, b"\x1b\xff", 5, 2, 6))
-    entries.sys.stdout.flush()
+    sys.stdout.flush()
     assert capfdbinary.readouterr().out == printed
 
 
 def test_a_terminal_gets_no_control_characters(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(entries.sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     entries.printer(ids=False, hex_=False, json=False)(Entry(7, b"\x1b[2J", 5, 2, 6))
     assert capfd.readouterr().out == "\\x1b[2J\n"

@@ -60,7 +60,8 @@ async def test_a_ledger_with_a_password_is_deleted_only_with_it(
 
 def ask(monkeypatch: pytest.MonkeyPatch, answers: list[str | None]) -> list[str]:
     """The prompts of a terminal, and what is typed at each; None: Ctrl-D."""
-    asked, typed = [], iter(answers)
+    typed = iter(answers)
+    asked: list[str] = []
 
     def prompt(text: str) -> str:
         with pytest.raises(RuntimeError, match="no running event loop"):
@@ -101,7 +102,8 @@ class FakeBookKeeper:
     """What deleting asks of a client."""
 
     def __init__(self, metadata: LedgerMetadata) -> None:
-        self.metadata, self.deleted = metadata, []
+        self.metadata = metadata
+        self.deleted: list[int] = []
 
     async def __aenter__(self) -> FakeBookKeeper:
         return self

@@ -152,9 +152,14 @@ def test_the_exit_code_of_a_command_is_passed_on(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("server", ["bookie", "broker", "nameserver"])
 def test_settings_of_the_command_line_reach_the_server(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
+    seen: list[tuple[object, ...]] = []
+
+    def run(*given: object) -> int:
+        seen.append(given)
+        return 0
+
     main = {"nameserver": "name_server"}.get(server, server)
-    monkeypatch.setattr(f"tallystick.node.{main}_main", lambda *given: seen.append(given) or 0)
+    monkeypatch.setattr(f"tallystick.node.{main}_main", run)
     assert cli.main([server, "run", "--config", "b.conf", "--set", "bookiePort=0", "--set", "a=b=c"]) == 0
     assert seen == [("b.conf", {"bookiePort": "0", "a": "b=c"})]
 

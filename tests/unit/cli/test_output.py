@@ -1,5 +1,6 @@
 import io
 import json
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -42,7 +43,7 @@ class Screen(io.StringIO):
         return True
 
 
-def screen_of(monkeypatch: pytest.MonkeyPatch, columns: int, rows: list[dict[str, object]]) -> str:
+def screen_of(monkeypatch: pytest.MonkeyPatch, columns: int, rows: Sequence[Mapping[str, object]]) -> str:
     screen = Screen()
     monkeypatch.setattr("sys.stdout", screen)
     monkeypatch.setenv("COLUMNS", str(columns))

@@ -7,6 +7,7 @@ import random
 import socket
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -100,10 +101,14 @@ async def test_a_bookie_says_that_it_has_no_connection_to_the_metadata_and_that_
     monkeypatch.setattr(upkeep, "CHECK_EVERY_S", 0.01)
     reached = True
     monkeypatch.setattr(MemoryRegistration, "is_reached", property(lambda _: reached))
+
+    def told(kind: str) -> bool:
+        return any(event.kind == kind for event in home.events)
+
     async with home.running() as bookie:
         for now, kind in ((False, "metadata not reached"), (True, "metadata reached again")):
             reached = now
-            await until(lambda kind=kind: any(event.kind == kind for event in home.events))
+            await until(partial(told, kind))
             assert bookie._state()["metadata_reached"] is now
     assert sum(event.kind.startswith("metadata") for event in home.events) == 2
 

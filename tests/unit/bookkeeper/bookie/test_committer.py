@@ -76,7 +76,9 @@ class Desk:
 
 @pytest.fixture
 async def desk() -> AsyncIterator[Desk]:
-    paper, full, failed, counts = Paper(), [], [], Counts()
+    paper, counts = Paper(), Counts()
+    full: list[DiskFull | None] = []
+    failed: list[Exception] = []
     committer = Committer(
         paper, paper, SystemClock(), counts,  # type: ignore[arg-type]  # as much of both as is used
         full=full.append, committed=lambda: None, failed=failed.append,

@@ -55,7 +55,7 @@ def test_one_write_and_one_sync_a_commit() -> None:
     desk = Desk()
     desk.fill(1)
     seen: list[str] = []
-    desk.disk.fault = lambda operation, path: seen.append(operation)  # type: ignore[func-returns-value]
+    desk.disk.fault = lambda operation, path: seen.append(operation)
     desk.journal.write(Commit(2, [b"x" * 10] * 200, 2000))
     assert seen == ["write", "sync"]
 

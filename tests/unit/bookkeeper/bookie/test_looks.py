@@ -282,13 +282,13 @@ class NoLedgers:
 
 
 def looks_at(driver: Watched, heard: list[Event], failures: list[Exception] | None = None) -> Looks:
-    failed = [].append if failures is None else failures.append
+    failed = list[Exception]() if failures is None else failures
 
     async def renew(ledgers: object) -> None: ...
 
     return Looks(
         driver, "b0", "ours", NoLedgers(), renew, lambda size: None, lambda: None, Counts(), Events(heard.append),
-        failed,
+        failed.append,
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,9 +16,8 @@ LEDGER = 5
 
 
 def run_of(entries: list[int], payloads: list[bytes] | None = None) -> Run:
-    frames = [
-        frame(LEDGER, entry, payload) for entry, payload in zip(entries, payloads or [None] * len(entries), strict=True)
-    ]
+    given: Sequence[bytes | None] = payloads or [None] * len(entries)
+    frames = [frame(LEDGER, entry, payload) for entry, payload in zip(entries, given, strict=True)]
     data, run = scanned(frames)
     return Run(array("q", run.entries), array("Q", run.bounds), data)
 

@@ -8,7 +8,8 @@ import random
 import socket
 import threading
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import pytest
 
@@ -17,6 +18,7 @@ from support.waiting import until
 from tallystick.bookkeeper.bookie import server
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.server import BookieServer, Bounds
+from tallystick.bookkeeper.bookie.session import Session
 from tallystick.bookkeeper.bookie.turns import Kind
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.v2 import Code
@@ -109,10 +111,14 @@ async def test_unfinished_frames_are_bounded_by_closing_who_holds_most(
         home.running(max_frame_bytes=MIB * 4) as bookie, talking(bookie) as good,
         contextlib.AsyncExitStack() as stack,
     ):  # fmt: skip
+
+        def unfinished(size: int) -> bool:
+            return bookie.counts.unfinished_bytes == size
+
         greedy = [await stack.enter_async_context(talking(bookie)) for _ in range(4)]
         for number, peer in enumerate(greedy, 1):
             peer.writer.write(half)
-            await until(lambda n=number: bookie.counts.unfinished_bytes == n * len(half))
+            await until(partial(unfinished, number * len(half)))
         good.writer.write(adds(2, [0], bytes(MIB)))
         stored = await good.frame()
         assert stored is not None and codes(stored)[0][1] == Code.OK
@@ -234,7 +240,7 @@ class Taken:
     aborted: bool = False
 
     def look(self) -> None:
-        self.server.unsent(self, 0, True)
+        self.server.unsent(cast(Session, self), 0, True)
 
     def abort(self) -> None:
         self.aborted = True

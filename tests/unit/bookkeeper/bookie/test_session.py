@@ -86,7 +86,7 @@ async def test_what_was_written_as_one_counts_until_all_of_it_is_taken() -> None
     session = Session(Surroundings(told, told, told, told, told))
     session.connection_made(told)
 
-    def look(waiting: int, written: int = 0) -> tuple[int, bool]:
+    def look(waiting: int, written: int = 0) -> object:
         told.waiting = waiting
         if written:
             session.deliver([bytes(written)])

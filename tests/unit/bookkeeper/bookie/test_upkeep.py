@@ -49,9 +49,14 @@ class UnsureRegistration:
     """Whose first change of each kind is made, and its answer lost."""
 
     def __init__(self) -> None:
-        self.lost, self.failure = asyncio.Event(), None
+        self.lost = asyncio.Event()
+        self.failure: Exception | None = None
         self.read_only, self.info = False, INFO
         self._unsure = ["read-only", "info"]
+
+    @property
+    def is_reached(self) -> bool:
+        return True
 
     async def set_read_only(self, read_only: bool) -> None:
         self.read_only = read_only
