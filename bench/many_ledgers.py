@@ -24,6 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # the server is that of the tests
@@ -176,13 +177,15 @@ async def lose_a_bookie(kind: str, state: DevState, size: Size) -> Lost:
         gc.collect()
         objects = len(gc.get_objects()) - objects
         random.Random(1).shuffle(writers)
-        turns, before, after, refused = Turns(), [], [], Counter[str]()
+        turns, refused = Turns(), Counter[str]()
+        before: list[float] = []
+        after: list[float] = []
         turns.start()
         loop = asyncio.get_running_loop()
         start, killed_at, cpu, count = loop.time(), float("inf"), 0.0, 0
         unanswered: set[asyncio.Future[int]] = set()
 
-        def answered(future: asyncio.Future[int], due: float) -> None:
+        def answered(due: float, future: asyncio.Future[int]) -> None:
             unanswered.discard(future)
             if error := future.exception():
                 refused[type(error).__name__] += 1
@@ -200,7 +203,7 @@ async def lose_a_bookie(kind: str, state: DevState, size: Size) -> Lost:
                     break
                 future = writers[count % len(writers)].append_nowait(b"x" * 100)
                 unanswered.add(future)
-                future.add_done_callback(lambda future, due=due: answered(future, due))
+                future.add_done_callback(partial(answered, due))
                 count += 1
             await asyncio.sleep(max(0.0, min(LOOK_S, start + count / RATE - loop.time())))
         if unanswered:

@@ -9,20 +9,20 @@ PYTHON = (3, 11)
 JAVA = 17
 
 
-def java_version(text):
+def java_version(text: str) -> int | None:
     """17 of ``openjdk version "17.0.15" …`` and 8 of ``java version "1.8.0_292"``; None when there is no number."""
     found = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(found.group(1)) if found else None
 
 
-def check_python():
+def check_python() -> str | None:
     """A sentence when this interpreter is too old, else None."""
     if sys.version_info >= PYTHON:
         return None
     return f"Python 3.11 or newer is needed; {sys.executable} is older. Name another: make PYTHON=python3.12 …"
 
 
-def check_java():
+def check_java() -> str | None:
     """A sentence when there is no Java that Spark runs on, else None."""
     java = shutil.which("java")
     if java is None:
@@ -34,7 +34,7 @@ def check_java():
     return None
 
 
-def main(wanted):
+def main(wanted: list[str]) -> int:
     """Print what is missing; 1 when anything is."""
     checks = {"python": check_python, "java": check_java}
     problems = [problem for name in wanted for problem in [checks[name]()] if problem]

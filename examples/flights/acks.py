@@ -57,6 +57,7 @@ def read_log(path: Path) -> AckLogContent:
     lines = [line.split() for line in text[: text.rfind("\n") + 1].splitlines()]
     parts = tuple(int(words[1]) for words in lines if words[0] == "part")
     runs = tuple(
-        AckedRun(*(int(word) for word in words[1:5]), time=float(words[5])) for words in lines if words[0] == "acked"
+        AckedRun(int(part), int(position), int(row), int(count), float(time))
+        for kind, part, position, row, count, time in (words for words in lines if words[0] == "acked")
     )
     return AckLogContent(parts, runs)

@@ -20,12 +20,13 @@ from examples.flights.verify import Verdict
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 
 INK, ACCENT, FAULT = "#24292f", "#2f6f4f", "#b3402a"
 BUCKET_S = 0.25
 
 
-def _svg(figure: plt.Figure) -> str:
+def _svg(figure: Figure) -> str:
     out = io.StringIO()
     figure.savefig(out, format="svg", bbox_inches="tight")
     plt.close(figure)

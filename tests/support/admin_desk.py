@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 from support.message_stores import Shelf
@@ -18,6 +19,7 @@ from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPages
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueuePages
 from tallystick.rocketmq.broker.registration import Identity
+from tallystick.rocketmq.broker.saves import Done
 from tallystick.rocketmq.broker.settings import BrokerSettings, Role
 from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.remoting.link import Link
@@ -44,8 +46,11 @@ class _Saved:
 
     changes = 0
 
-    def send(self, link: Link, answer: Command, since: int, unsaved: ResponseCode = ResponseCode.SUCCESS) -> None:
+    def send(self, link: Link, answer: Command, since: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
         link.send(answer)
+
+    def when_saved(self, done: Done) -> None:
+        done(None)
 
 
 class Desk:
@@ -99,11 +104,12 @@ class Desk:
 
     def handle(self, command: Command) -> Command:
         answer = self.admin.handle(cast("Link", Caller()), command)
-        if isinstance(answer, Later):
-            sent: list[Command] = []
-            answer.when(lambda: sent.append(answer.command), lambda: True)
-            (answer,) = sent  # nobody keeps an answer waiting here
-        return answer
+        if not isinstance(answer, Later):
+            return answer
+        sent: list[Command] = []
+        answer.when(partial(sent.append, answer.command), lambda: True)
+        (command,) = sent  # nobody keeps an answer waiting here
+        return command
 
     def ask(self, code: int, fields: Mapping[str, Any] | None = None, body: bytes = b"") -> Command:
         return self.handle(request(code, {name: str(value) for name, value in (fields or {}).items()}, body))

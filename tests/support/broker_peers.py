@@ -224,7 +224,7 @@ class Broker(Server):
         """
         log_ms, _, index_ms, _, _, dispatched = _CHECKPOINT.unpack_from((self.store / "checkpoint").read_bytes())
         name, data = max(self.log().items())
-        return log_ms == index_ms and dispatched >= int(name) + len(data.rstrip(b"\0"))
+        return bool(log_ms == index_ms and dispatched >= int(name) + len(data.rstrip(b"\0")))
 
     def take_tables(self, other: Broker) -> None:
         """Copy the tables as they are on disk: an original slave asks for them a minute after its start."""

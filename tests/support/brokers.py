@@ -83,7 +83,7 @@ def send_command(
     topic: str = TOPIC, body: bytes = b"body", queue_id: int = 0, *, properties: str = "WAIT\x01true\x02",
     one_way: bool = False, **header: Any,
 ) -> Command:  # fmt: skip
-    fields = {
+    fields: dict[str, Any] = {
         "producer_group": "P", "topic": topic, "default_topic": "TBW102", "default_topic_queue_nums": 4,
         "queue_id": queue_id, "sys_flag": 0, "born_timestamp": 1_700_000_000_000, "flag": 0, "properties": properties,
     }  # fmt: skip
@@ -97,7 +97,7 @@ def pull_command(
     topic: str = TOPIC, queue_id: int = 0, offset: int = 0, *, flags: int = PullFlag.SUBSCRIPTION, count: int = 32,
     suspend_ms: int = 5000, group: str = "G", tags: str = "*", code: int = RequestCode.PULL_MESSAGE, **header: Any,
 ) -> Command:  # fmt: skip
-    fields = {
+    fields: dict[str, Any] = {
         "consumer_group": group, "topic": topic, "queue_id": queue_id, "queue_offset": offset, "max_msg_nums": count,
         "sys_flag": int(flags), "commit_offset": 0, "suspend_timeout_millis": suspend_ms, "subscription": tags,
         "sub_version": 0, "expression_type": "TAG",

@@ -16,6 +16,7 @@ def in_child(work: Callable[[], object], *, seconds: float = 30.0) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     code = 1
     try:
+        assert sys.__stderr__ is not None
         faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
         work()
         code = 0

@@ -51,7 +51,7 @@ class Shelf:
 
     def send(self, *bodies: bytes, topic: str = "Topic", queue_id: int = 0, **properties: str) -> list[Put]:
         """One put of one draft a body."""
-        return self.store.put([draft(body, topic=topic, queue_id=queue_id, **properties) for body in bodies])
+        return self.store.put([_draft(body, topic, queue_id, HOST, properties) for body in bodies])
 
     def settle(self) -> None:
         """Everything dispatched, synced and noted."""
@@ -83,6 +83,10 @@ class Shelf:
 
 
 def draft(body: bytes, *, topic: str = "Topic", queue_id: int = 0, born_host: bytes = HOST, **properties: str) -> Draft:
+    return _draft(body, topic, queue_id, born_host, properties)
+
+
+def _draft(body: bytes, topic: str, queue_id: int, born_host: bytes, properties: dict[str, str]) -> Draft:
     return Draft(topic, queue_id, ((0, body, encode_properties(properties)),), 1_600_000_000_000, born_host)
 
 

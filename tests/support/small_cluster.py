@@ -7,6 +7,7 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tallystick.bookkeeper.ledger.client import BookKeeper
@@ -111,7 +112,7 @@ class _Connection(asyncio.Protocol):
             request = v2.decode_request(self.data[bounds[0] : bounds[1]])
             answer = self.bookie.answer(request)
             if answer is not None and isinstance(request, v2.Add) and self.bookie.held is not None:
-                self.bookie.held.append(lambda answer=answer: self.transport.write(answer))
+                self.bookie.held.append(partial(self.transport.write, answer))
             elif answer is not None:
                 self.transport.write(answer)
             position = bounds[1]
@@ -151,7 +152,7 @@ class SmallCluster:
             await self._registrations.pop(name).close()
             await self.bookies[name].stop()
 
-    def client(self, seed: int = 1, **settings: Any) -> BookKeeper:
+    def client(self, seed: int = 1, /, **settings: Any) -> BookKeeper:
         client = BookKeeper(
             MemoryDriver(self.name), TcpNetwork(), SystemClock(), random.Random(seed), ClientSettings(**settings),
             Events(self.events.append),

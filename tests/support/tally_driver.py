@@ -137,7 +137,7 @@ class TallyDriver:
                 last = writer.append_nowait(data)
             return last
 
-        def together(run: list[bytes]) -> asyncio.Future[list[int]]:
+        def together(run: list[bytes]) -> asyncio.Future[range]:
             return asyncio.ensure_future(writer.append_batch(run))
 
         append = together if given.get("batch") == "yes" else one_by_one

@@ -84,7 +84,7 @@ def test_set_wins_over_the_file(tmp_path: Path) -> None:
 def test_a_bookie_needs_metadata_that_others_see(uri: str, reason: str) -> None:
     with pytest.raises(UsageError, match=f"^metadataServiceUri: .*{reason}") as caught:
         bookie_settings({**NEEDED, "metadataServiceUri": uri})
-    assert caught.value.uri == uri
+    assert caught.value.fields["uri"] == uri
 
 
 def test_journal_directories_win_over_journal_directory() -> None:

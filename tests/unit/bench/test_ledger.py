@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,7 +38,7 @@ class Client:
 
 def bench_of(plan: Plan, broken: dict[str, str] | None = None, age: float = 0.0) -> tuple[Any, list[tuple[str, str]]]:
     asked: list[tuple[str, str]] = []
-    bookie = SimpleNamespace(id="b", pid=os.getpid(), pause=lambda: None, resume=lambda: None)
+    bookie: Any = SimpleNamespace(id="b", pid=os.getpid(), pause=lambda: None, resume=lambda: None)
     sides = {
         name: Side(name, Client(name, asked, (broken or {}).get(name, "")), [bookie] * 3)  # type: ignore[arg-type]
         for name in (OURS, BATCHES, BEST, DEFAULT)
@@ -80,7 +80,7 @@ def test_a_side_that_always_fails_is_left_out_and_the_others_go_on(verb: str) ->
 def test_one_failed_turn_is_one_round_less() -> None:
     bench, _ = bench_of(TURNS)
     client, failing = bench.field.sides[BEST].client, iter(["load-reads"])
-    ask = client.ask
+    ask: Callable[..., Awaitable[dict[str, str]]] = client.ask
 
     async def fail_once(verb: str, **values: object) -> dict[str, str]:
         if verb == "load-reads" and next(failing, None):

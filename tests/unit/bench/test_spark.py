@@ -3,12 +3,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import spark
 from spark import CEILING, PAYLOAD_BYTES, Round
+from tallystick.pipeline.columns import BATCH_BYTES
 
 
 def test_the_table_has_medians_and_the_cpu_beside_the_ceiling() -> None:
@@ -24,19 +26,20 @@ def test_the_table_has_medians_and_the_cpu_beside_the_ceiling() -> None:
 def test_the_ceiling_gives_as_many_rows_as_it_says() -> None:
     batches = list(spark.ready_batches(2500)([pa.record_batch({"id": [1]})]))
     assert sum(batch.num_rows for batch in batches) == 2500
-    assert max(batch.num_rows for batch in batches) * PAYLOAD_BYTES == spark.BATCH_BYTES
+    assert max(batch.num_rows for batch in batches) * PAYLOAD_BYTES == BATCH_BYTES
     assert batches[0].schema.names == ["ledger", "entry", "lac", "length", "payload"]
 
 
 def test_workloads_take_turns_and_the_first_turn_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = []
+    turns: list[str] = []
 
     def run(frame: str, rows: int, bookies: list[int]) -> Round:
         turns.append(frame)
         return Round(len(turns), 1.0, 1.0)
 
     monkeypatch.setattr(spark, "run", run)
-    found = spark.measure({"a": "A", "b": "B"}, 10, 2, [])
+    frames: Any = {"a": "A", "b": "B"}  # nobody looks at them
+    found = spark.measure(frames, 10, 2, [])
     assert turns == ["A", "B"] * 3
     assert [one.rows_per_s for one in found["a"]] == [3, 5]
 
@@ -45,6 +48,7 @@ def test_cpu_is_that_of_the_tree_without_what_is_left_out() -> None:
     burn = "import os, time\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\ninput()"
     child = subprocess.Popen([sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
+        assert child.stdout is not None
         child.stdout.readline()
         whole, without = spark.tree_cpu_seconds(os.getpid(), []), spark.tree_cpu_seconds(os.getpid(), [child.pid])
         assert whole - without >= 0.15

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ STORED = SOURCE.add_column(0, "ledger", pa.array([1] * 6 + [2] * 4, pa.int64()))
 )
 
 
-def replaced(name: str, values: list[object]) -> pa.Table:
+def replaced(name: str, values: Sequence[object]) -> pa.Table:
     index = STORED.column_names.index(name)
     return STORED.set_column(index, name, pa.array(values, STORED.schema.field(name).type))
 

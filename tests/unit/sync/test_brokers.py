@@ -11,6 +11,7 @@ import pytest
 from support.fake_brokers import FakeCluster
 from tallystick import sync
 from tallystick.errors import NoSuchTopic, UsageError
+from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.wire.values import MessageQueue
 from tallystick.sync import loop as loops
 
@@ -84,7 +85,7 @@ def test_a_message_whose_processing_failed_comes_again(address: str, kind: type[
 
 def test_a_consumer_is_steered(address: str) -> None:
     queues = [MessageQueue("T", "b", number) for number in range(2)]
-    settings = sync.brokers.BrokerClientSettings(nack_delays_s=(0.01,))
+    settings = BrokerClientSettings(nack_delays_s=(0.01,))
     heard: list[tuple[str, list[MessageQueue]]] = []
     with sync.topics(address, settings=settings) as mq:
         mq.producer("p").send_batch("T", [b"%d" % number for number in range(10)], queue=queues[0])

@@ -33,6 +33,9 @@ class Echo:
         self._writer.close()
         await self._writer.wait_closed()
 
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
 
 class Answers(socketserver.StreamRequestHandler):
     def handle(self) -> None:

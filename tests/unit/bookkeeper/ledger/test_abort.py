@@ -36,6 +36,7 @@ async def test_a_writer_that_is_aborted_changes_no_ensemble_any_more(
     await cluster.down(before.ensemble[0])
     append = writer.append_nowait(b"x")
     await asked.wait()
+    assert writer._session is not None and writer._session._changing is not None
     changing = writer._session._changing
     writer.abort()
     let_go.set()

@@ -14,7 +14,7 @@ from tallystick.bookkeeper.ledger.arrow import SCHEMA, Batching, batches_of, sch
 from tallystick.codec.reads import EntryRun
 from tallystick.errors import UsageError
 
-closed = []
+closed: list[bool] = []
 
 
 async def generate(runs: list[EntryRun]) -> AsyncGenerator[EntryRun, None]:

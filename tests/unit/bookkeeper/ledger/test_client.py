@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -176,7 +176,11 @@ async def test_an_empty_ledger_is_an_empty_loop(cluster: SmallCluster) -> None:
 
 async def test_only_the_first_argument_goes_by_its_place(cluster: SmallCluster) -> None:
     client: Any = cluster.client()
-    for wrong in (lambda: client.create_ledger(3, 2, 2), lambda: client.open_ledger(1, b"", True)):
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: client.create_ledger(3, 2, 2),
+        lambda: client.open_ledger(1, b"", True),
+    )
+    for wrong in calls:
         with pytest.raises(TypeError, match="positional"):
             wrong()
     assert [ledger async for ledger in client.ledgers()] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
@@ -215,6 +216,9 @@ async def test_a_read_that_timed_out_is_answered_when_it_is_asked_again(
             raise error
         return bytes(run.found[0])
 
+    def asked_for_the_first(times: int) -> bool:
+        return [request.entry for request in bookie.requests].count(0) == times
+
     for attempt in range(3):  # time and again: each time-out leaves a question that its late answer settles
         client.settings = ClientSettings(read_timeout_s=0.05)
         slow = asyncio.ensure_future(read(first_in_run))
@@ -224,7 +228,7 @@ async def test_a_read_that_timed_out_is_answered_when_it_is_asked_again(
         with pytest.raises(RequestTimeout):
             await slow
         again = asyncio.ensure_future(read(retry_in_run))
-        await until(lambda count=2 * attempt + 2: sum(request.entry == 0 for request in bookie.requests) == count)
+        await until(partial(asked_for_the_first, 2 * attempt + 2))
         bookie.say(2 * v2.encode_answer(v2.Read(1, 0), v2.Code.OK, data))
         assert await again == data
     assert bookie.opened == 1
@@ -329,7 +333,7 @@ async def test_an_answer_is_not_overdue_because_the_loop_stood_still(bench: Any)
             return super().now() + self.stood_still_s
 
     [bookie] = await bench.bookie("b1")
-    held: list[v2.Request] = []
+    held: list[v2.Add] = []
     bookie.script = lambda request: held.append(request)
     clock = Clock()
     client = BookieClient(TcpNetwork(), clock, bench.resolve, ClientSettings(), Events(bench.events.append))
@@ -340,7 +344,8 @@ async def test_an_answer_is_not_overdue_because_the_loop_stood_still(bench: Any)
     await until(lambda: held)
     clock.stood_still_s += 1000.0
     assert channel._link is not None
-    await until(lambda: channel._link._time.now() < clock.now() - 900)
+    time = channel._link._time
+    await until(lambda: time.now() < clock.now() - 900)
     bookie.say(v2.encode_answer(held[0], v2.Code.OK))
     await until(lambda: heard.acked == [[0]])
     assert heard.failed == []
@@ -372,7 +377,7 @@ class Turns:
 async def test_what_concerns_thousands_of_ledgers_is_told_over_many_turns(bench: Any, acks: bool) -> None:
     count = 1000
     [bookie] = await bench.bookie("b1")
-    held: list[v2.Request] = []
+    held: list[v2.Add] = []
     bookie.script = lambda request: held.append(request)
     client, turns = bench.client(), Turns()
     channels = [client.adds("b1", ledger, turns) for ledger in range(count)]
@@ -403,7 +408,7 @@ async def test_who_waits_hears_of_the_end_of_the_client_before_it_is_closed(benc
 async def test_acks_that_came_before_the_end_are_acks(bench: Any) -> None:
     count = 1000
     [bookie] = await bench.bookie("b1")
-    held: list[v2.Request] = []
+    held: list[v2.Add] = []
     bookie.script = lambda request: held.append(request)
     client, heard = bench.client(), Heard()
     channels = [client.adds("b1", ledger, heard) for ledger in range(count)]

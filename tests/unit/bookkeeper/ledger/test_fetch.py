@@ -16,7 +16,7 @@ from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.digest import Digest
 from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata
-from tallystick.errors import BookieUnavailable, DigestMismatch, NoSuchEntry, Unauthorized, Unavailable
+from tallystick.errors import BookieUnavailable, DigestMismatch, NoSuchEntry, TallyError, Unauthorized, Unavailable
 
 LEDGER = 5
 NAMES = ("b1", "b2", "b3")
@@ -125,7 +125,7 @@ async def test_q17_no_such_entry_only_when_every_replica_says_so(bench: Any) -> 
     assert seen == [0, 1, 2, 3, 4]
     assert caught.value.entry == 5
     causes = [f"{name}: it does not have the entry" for name in NAMES]
-    assert sorted(caught.value.replicas.split("; ")) == causes
+    assert sorted(caught.value.fields["replicas"].split("; ")) == causes
     assert str(caught.value).startswith(f"no replica has this entry (ledger={LEDGER} entry=5 replicas=b")
     assert all(bookie.requests for bookie in bench.bookies.values())
 
@@ -145,7 +145,9 @@ async def test_q17_no_such_entry_only_when_every_replica_says_so(bench: Any) -> 
 )
 @pytest.mark.parametrize("position", [0, 1, 2])
 @pytest.mark.parametrize("quorum", [3, 2])
-async def test_q17_any_failure_wins_over_no(bench: Any, answer: Any, error: type, position: int, quorum: int) -> None:
+async def test_q17_any_failure_wins_over_no(
+    bench: Any, answer: Any, error: type[TallyError], position: int, quorum: int
+) -> None:
     """{no, no, unknown} to a reader is unknown, whatever the order."""
     await bench.bookie(*NAMES)
     store(bench, NAMES, 3, 0, 1)
@@ -163,8 +165,9 @@ async def test_q17_any_failure_wins_over_no(bench: Any, answer: Any, error: type
         odd.script = lambda request: v2.encode_answer(request, answer)
     with pytest.raises(error) as caught:
         await collect(bench.client(), wanted)
-    assert (caught.value.ledger, caught.value.entry) == (LEDGER, 3)
-    causes = dict(cause.split(": ", 1) for cause in caught.value.replicas.split("; "))
+    fields = caught.value.fields
+    assert (fields["ledger"], fields["entry"]) == (LEDGER, 3)
+    causes = dict(cause.split(": ", 1) for cause in fields["replicas"].split("; "))
     assert set(causes) == {wanted.bookies[slot] for slot in wanted.striping.slots(3)}
     damaged = "bytes that do not match their digest"
     said = {"dead": "cannot be reached", "bad bytes": damaged, "another entry": damaged}

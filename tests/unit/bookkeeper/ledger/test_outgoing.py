@@ -44,7 +44,9 @@ def test_short_parts_are_joined_and_long_ones_are_the_callers_own() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 3 * LONG_PART_BYTES), max_size=9), max_size=30), st.booleans())
 def test_what_is_taken_is_what_was_put(sends: list[list[int]], join: bool) -> None:
-    outgoing, put, taken = Outgoing(), [], []
+    outgoing = Outgoing()
+    put: list[Any] = []
+    taken: list[Any] = []
     for sizes in sends:
         put += parts_of(sizes)
         for piece in cut(parts_of(sizes), join=join):

@@ -50,6 +50,11 @@ def is_full(writer: LedgerWriter) -> bool:
     return writer._session is not None and writer._session._is_full()
 
 
+def has_filled(writer: LedgerWriter) -> bool:
+    """What the bookie that is behind lacks is all that is held."""
+    return is_full(writer) and writer._session is not None and not writer._session._pending
+
+
 def queues(writer: LedgerWriter) -> list[list[Any]]:
     """What the connections to its bookies hold."""
     peers = writer._writers.context.bookies._peers
@@ -61,7 +66,7 @@ async def test_the_writer_waits_for_a_bookie_that_is_behind_and_holds_a_payload_
     writer, stopped = await with_one_stopped(cluster)
     payload = bytes(ENTRY)
     appends = asyncio.create_task(append_all(writer, payload))
-    await until(lambda: is_full(writer) and not writer._session._pending)
+    await until(lambda: has_filled(writer))
     assert not appends.done()
     assert BOUND <= held_bytes(writer) < BOUND + 2 * ENTRY
     [queue] = [queue for queue in queues(writer) if queue]
@@ -133,8 +138,9 @@ async def test_drain_waits_for_room_too_and_close_does_not(cluster: SmallCluster
 async def test_a_bookie_that_was_replaced_holds_nobody_up(cluster: SmallCluster) -> None:
     writer, stopped = await with_one_stopped(cluster)
     appends = asyncio.create_task(append_all(writer, bytes(ENTRY)))
-    await until(lambda: is_full(writer) and not writer._session._pending)
+    await until(lambda: has_filled(writer))
     await cluster.add()
+    assert writer._session is not None
     writer._session.add_failed(2, [writer.lac], None)  # found out by some other way
     await appends
     assert stopped.id not in writer.metadata.ensemble

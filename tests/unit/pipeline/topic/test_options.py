@@ -9,7 +9,7 @@ from tallystick.pipeline.topic.options import TopicOptions
 from tallystick.pipeline.topic.schema import COLUMNS
 
 
-def parse(environment: dict[str, str] | None = None, **given: str) -> TopicOptions:
+def parse(environment: dict[str, str] | None = None, /, **given: str) -> TopicOptions:
     return TopicOptions.parse({"nameServer": "h:1", "topic": "T", **given}, environment or {})
 
 

@@ -280,8 +280,9 @@ async def test_a_disk_that_fails_ends_the_writing_not_the_reading(tmp_path: Path
         await fill(peer, 2)
 
         def fail() -> int:
-            broker.parts.store._log.failed = True
-            raise StorageError("the disk is gone")
+            gone = StorageError("the disk is gone")
+            broker.parts.store._log.failed = gone
+            raise gone
 
         broker.parts.store.flush = fail  # type: ignore[method-assign]
         broker.log._flusher.request()

@@ -73,8 +73,11 @@ def test_the_number_of_queues_looked_at_is_bounded(monkeypatch: pytest.MonkeyPat
         for queue_id in range(10):
             desk.tables.offsets.commit("T", f"G{number}", queue_id, 0)
     looked, ranges = list[int](), desk.parts.store.queue_range
-    monkeypatch.setattr(
-        desk.parts.store, "queue_range", lambda topic, queue: looked.append(queue) or ranges(topic, queue)
-    )
+
+    def counted(topic: str, queue_id: int) -> tuple[int, int]:
+        looked.append(queue_id)
+        return ranges(topic, queue_id)
+
+    monkeypatch.setattr(desk.parts.store, "queue_range", counted)
     shown = page(desk)
     assert sum(line.startswith("rocketmq_consumer_lag_messages{") for line in shown) == 2 and len(looked) == 20

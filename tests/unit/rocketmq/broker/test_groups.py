@@ -8,9 +8,9 @@ from tallystick.rocketmq.wire.bodies import GroupTable
 from tallystick.rocketmq.wire.values import DataVersion, GroupConfig
 
 
-def table(**options: bool) -> tuple[Groups, list[int]]:
+def table(*, auto_create: bool = True, slave: bool = False) -> tuple[Groups, list[int]]:
     changes: list[int] = []
-    return Groups(SteppingClock(), lambda: changes.append(1), **options), changes
+    return Groups(SteppingClock(), lambda: changes.append(1), auto_create=auto_create, slave=slave), changes
 
 
 def test_the_groups_of_the_start() -> None:

@@ -202,7 +202,11 @@ async def test_what_is_committed_while_the_master_is_being_told_is_told_next(mas
     master.tables.topics.put(TopicConfig("T", 1, 1))
     master.tables.groups.put(GroupConfig("g"))
     slave.tables.offsets.commit("T", "g", 0, 4)
-    master.react[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda command: slave.tables.offsets.commit("T", "g", 0, 9)
+
+    def commit(command: Command) -> None:
+        slave.tables.offsets.commit("T", "g", 0, 9)
+
+    master.react[RequestCode.UPDATE_CONSUMER_OFFSET] = commit
     await slave.copy(master)
     assert slave.tables.offsets.get("T", "g", 0) == 9
     master.react.clear()

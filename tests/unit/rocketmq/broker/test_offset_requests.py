@@ -125,7 +125,7 @@ def test_h12_original_slaves_can_read_the_table_of_offsets(desk: Desk) -> None:
     """It is strict JSON: their parser cannot skip a field that it does not know when that has bare numbers as keys."""
     commit(desk, 2)
     desk.tables.offsets.pulled("Topic", "g", 0, 3)
-    table = json.loads(desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET, {}).body)
+    table = json.loads(bytes(desk.ask(RequestCode.GET_ALL_CONSUMER_OFFSET, {}).body))
     assert (table["offsetTable"], table["pullOffsetTable"]) == ({"Topic@g": {"0": 2}}, {"Topic@g": {"0": 3}})
 
 

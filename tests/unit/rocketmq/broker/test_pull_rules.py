@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ class Desk:
         found = self.check(**pull)
         return found.code if isinstance(found, Refusal) else None
 
-    def tags(self, **pull: Any) -> frozenset[int] | None:
+    def tags(self, **pull: Any) -> Set[int] | None:
         found = self.check(**pull)
         assert isinstance(found, Allowed)
         return tag_codes(found.wanted)
@@ -82,7 +83,7 @@ def test_settings_forbid_in_their_way() -> None:
     assert code(361, lite_pull=False) is ResponseCode.NO_PERMISSION
     assert code(361) is None
     assert code(auto_create_groups=False) is ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-    slave = {"broker_id": 1, "role": Role.SLAVE}
+    slave: dict[str, Any] = {"broker_id": 1, "role": Role.SLAVE}
     assert code(**slave) is None
     assert code(**slave, slave_read=False) is ResponseCode.SYSTEM_BUSY
 

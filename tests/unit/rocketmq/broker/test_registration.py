@@ -89,6 +89,7 @@ async def test_a_new_topic_is_known_at_once(server: Server) -> None:
     broker.topics.put(TopicConfig("T", read_queues=3, write_queues=2))
     await until(lambda: "T" in server.routes.topics())
     route = server.routes.route("T")
+    assert route is not None
     assert [(queues.broker, queues.read_queues, queues.write_queues) for queues in route.queues] == [("b0", 3, 2)]
     await broker.close()
 

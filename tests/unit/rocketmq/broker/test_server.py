@@ -65,9 +65,12 @@ async def test_the_statistics_of_an_asker_that_is_gone_are_not_made(
         queues = 5000
         broker.parts.topics.put(TopicConfig("T", queues, queues))
         ranges = broker.parts.store.queue_range
-        monkeypatch.setattr(
-            broker.parts.store, "queue_range", lambda topic, queue: looked.append(queue) or ranges(topic, queue)
-        )
+
+        def counted(topic: str, queue_id: int) -> tuple[int, int]:
+            looked.append(queue_id)
+            return ranges(topic, queue_id)
+
+        monkeypatch.setattr(broker.parts.store, "queue_range", counted)
         peer.send(request(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"}))
         await until(lambda: bool(looked), pause=0)
         peer.writer.transport.abort()
@@ -98,9 +101,12 @@ async def test_a_request_that_wants_no_answer_gets_none_whenever_that_would_be_r
         await peer.ask(send_command())
         broker.parts.topics.put(TopicConfig("Wide", 5000, 5000))
         ranges = broker.parts.store.queue_range
-        monkeypatch.setattr(
-            broker.parts.store, "queue_range", lambda topic, queue: looked.append(queue) or ranges(topic, queue)
-        )
+
+        def counted(topic: str, queue_id: int) -> tuple[int, int]:
+            looked.append(queue_id)
+            return ranges(topic, queue_id)
+
+        monkeypatch.setattr(broker.parts.store, "queue_range", counted)
         peer.order.clear()
         peer.send(request(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "Wide"}, one_way=True))
         peer.send(request(RequestCode.GET_TOPIC_STATS_INFO, {"topic": TOPIC}, one_way=True))

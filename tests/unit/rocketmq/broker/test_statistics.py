@@ -48,9 +48,12 @@ def test_no_piece_is_made_after_the_one_that_no_frame_has_room_for(desk: Desk, m
     monkeypatch.setattr(answers, "MAX_BODY_BYTES", 1000)
     looked: list[int] = []
     queue_range = desk.parts.store.queue_range
-    monkeypatch.setattr(
-        desk.parts.store, "queue_range", lambda topic, queue: looked.append(queue) or queue_range(topic, queue)
-    )
+
+    def counted(topic: str, queue_id: int) -> tuple[int, int]:
+        looked.append(queue_id)
+        return queue_range(topic, queue_id)
+
+    monkeypatch.setattr(desk.parts.store, "queue_range", counted)
     for code, fields in (
         (RequestCode.GET_TOPIC_STATS_INFO, {"topic": "A"}),
         (RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"}),

@@ -19,7 +19,7 @@ COMMITTED = ("g", "T", 0)
 async def test_a_batch_is_committed_when_the_body_has_finished_it(cluster: FakeCluster, mq: RocketMQ) -> None:
     fake = await cluster.add(queues=1)
     fill(fake, 10)
-    offsets = []
+    offsets: list[int] = []
     async with asyncio.timeout(20), mq.consumer("g", "T", start="first") as consumer:
         async for batch in consumer.batches(4, max_wait_s=0.01):
             assert fake.offsets.get(COMMITTED, 0) == len(offsets)

@@ -36,7 +36,7 @@ class Master:
         self.address = ""
 
     def put(self, data: bytes) -> int:
-        end = self.log.put(data)
+        end: int = self.log.put(data)
         self.port.appended(end)
         return end
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def test_what_cannot_be_stored_is_not_served(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(RemoteProtocolError, match="full"):
         config.put("ns", "b", "x" * kv.MAX_BYTES)
     monkeypatch.setattr(kv, "write_atomic", refuse)
-    changes = (
+    changes: tuple[Callable[[], None], ...] = (
         lambda: config.put("ns", "a", "2"),
         lambda: config.put("other", "b", "2"),
         lambda: config.delete("ns", "a"),

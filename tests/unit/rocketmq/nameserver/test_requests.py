@@ -22,15 +22,15 @@ from tallystick.runtime.disk import OsDisk
 from tallystick.runtime.events import Event, Events
 
 
-def server(**settings: bool) -> NameRequests:
+def server(settings: NameServerSettings | None = None) -> NameRequests:
     routes = Routes()
     routes.register(announcement(0), "master", 0)
     routes.register(announcement(1), "slave", 0)
     config = KvConfig(OsDisk(), "")
-    return NameRequests(routes, config, NameServerSettings(**settings), SystemClock(), Events())
+    return NameRequests(routes, config, settings or NameServerSettings(), SystemClock(), Events())
 
 
-def ask(requests: NameRequests, code: int, body: bytes = b"", **fields: str) -> Command:
+def ask(requests: NameRequests, code: int, body: bytes = b"", /, **fields: str) -> Command:
     return requests.answer("link", request(code, fields, body))
 
 
@@ -73,14 +73,14 @@ def test_a_registration_brings_back_the_ordered_topics() -> None:
 
 
 def test_routes_say_how_a_topic_is_ordered_when_set_to() -> None:
-    requests = server(order_message=True)
+    requests = server(NameServerSettings(order_message=True))
     ask(requests, RequestCode.PUT_KV_CONFIG, namespace=ORDER_TOPICS, key="T1", value="b:4")
     body = bytes(ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T1").body)
     assert dialect.read(body)["orderTopicConf"] == "b:4"
 
 
 def test_no_routes_while_brokers_still_register() -> None:
-    answer = ask(server(wait_for_service=True), RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T1")
+    answer = ask(server(NameServerSettings(wait_for_service=True)), RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T1")
     assert (answer.code, answer.remark) == (1, "name server not ready")
 
 
@@ -105,7 +105,7 @@ def test_lists_of_topics() -> None:
 
 
 def test_lists_can_be_disabled() -> None:
-    requests = server(list_topics=False, list_all_topics=False)
+    requests = server(NameServerSettings(list_topics=False, list_all_topics=False))
     for code in (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, RequestCode.GET_TOPICS_BY_CLUSTER):
         assert ask(requests, code, cluster="c").remark == "disable"
 
@@ -189,13 +189,15 @@ def test_what_fits_into_the_table_fits_into_the_answer_to_a_registration() -> No
     assert number < 20
 
 
-@pytest.mark.parametrize("named", ["broker_name", "broker_addr", "cluster_name", "ha_server_addr"])
+@pytest.mark.parametrize("named", ["brokerName", "brokerAddr", "clusterName", "haServerAddr"])
 def test_names_that_no_broker_has_are_refused_with_the_bound(named: str) -> None:
-    names = {"broker_name": "n", "broker_addr": "n:1", "cluster_name": "c", "ha_server_addr": "n:2"}
+    good = RegisterBrokerHeader(
+        broker_name="n", broker_addr="n:1", cluster_name="c", ha_server_addr="n:2", broker_id=0
+    ).to_fields()
+    assert named in good
     requests = server()
     for length, code in ((MAX_NAME_CHARS, 0), (MAX_NAME_CHARS + 1, 1)):
-        header = RegisterBrokerHeader(broker_id=0, **{**names, named: "x" * length})
-        answer = ask(requests, RequestCode.REGISTER_BROKER, **header.to_fields())
+        answer = ask(requests, RequestCode.REGISTER_BROKER, **good | {named: "x" * length})
         assert answer.code == code, answer.remark
     assert f"has at most {MAX_NAME_CHARS} characters" in (answer.remark or "")
 

@@ -18,7 +18,7 @@ def test_all_drafts_of_a_tick_are_one_write() -> None:
     shelf = Shelf()
     shelf.send(b"first")
     seen: list[str] = []
-    shelf.disk.fault = lambda operation, path: seen.append(operation)  # type: ignore[func-returns-value]
+    shelf.disk.fault = lambda operation, path: seen.append(operation)
     puts = shelf.store.put([draft(b"1"), draft(b"2", queue_id=1), batch([b"3", b"4"]), draft(b"5")])
     assert seen == ["write"]
     assert [put.status for put in puts] == [OK] * 4

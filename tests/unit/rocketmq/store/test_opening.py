@@ -10,6 +10,7 @@ from support.message_stores import ROOT, SMALL, Shelf
 from tallystick.errors import CorruptRecord, UsageError
 from tallystick.rocketmq.store import opening
 from tallystick.rocketmq.store.check import check_store
+from tallystick.rocketmq.store.settings import StoreSettings
 
 
 def consistent(shelf: Shelf) -> None:
@@ -79,13 +80,13 @@ def test_a_start_that_is_refused_leaves_a_store_stopped_in_order() -> None:
 @pytest.mark.parametrize(
     ("wrong", "key"),
     [
-        ({"commit_log_file_bytes": 2 * SMALL.commit_log_file_bytes}, "mappedFileSizeCommitLog"),
-        ({"commit_log_file_bytes": SMALL.commit_log_file_bytes // 2}, "mappedFileSizeCommitLog"),
-        ({"consume_queue_file_units": 2 * SMALL.consume_queue_file_units}, "mappedFileSizeConsumeQueue"),
+        (replace(SMALL, commit_log_file_bytes=2 * SMALL.commit_log_file_bytes), "mappedFileSizeCommitLog"),
+        (replace(SMALL, commit_log_file_bytes=SMALL.commit_log_file_bytes // 2), "mappedFileSizeCommitLog"),
+        (replace(SMALL, consume_queue_file_units=2 * SMALL.consume_queue_file_units), "mappedFileSizeConsumeQueue"),
     ],
 )
 def test_a_start_with_another_size_changes_nothing_and_names_the_key(
-    ended: str, wrong: dict[str, int], key: str
+    ended: str, wrong: StoreSettings, key: str
 ) -> None:
     shelf, sent = Shelf(), [b"%03d" % number for number in range(100)]
     shelf.send(*sent)
@@ -95,7 +96,7 @@ def test_a_start_with_another_size_changes_nothing_and_names_the_key(
     else:
         shelf.disk.kill()
     before = {folder: shelf.disk.sizes(f"{ROOT}/{folder}") for folder in ("commitlog", "consumequeue/Topic/0")}
-    shelf.settings = replace(SMALL, **wrong)
+    shelf.settings = wrong
     with pytest.raises(UsageError, match=key):
         shelf.open()
     assert {folder: shelf.disk.sizes(f"{ROOT}/{folder}") for folder in before} == before

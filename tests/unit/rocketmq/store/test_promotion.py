@@ -234,7 +234,7 @@ def test_a_promoted_store_that_lost_the_end_of_tally_queues_goes_on_as_a_master(
     slave.send(b"new", topic="Old")
     slave.settle()
     slave.disk.kill()
-    slave.disk.flip("/store/tally-queues", slave.disk.size("/store/tally-queues") - 1)
+    slave.disk.flip("/store/tally-queues", slave.disk.sizes("/store")["tally-queues"] - 1)
     slave.open()
     assert any(event.kind == "tally-queues damaged" for event in slave.events)
     assert slave.store.queue_range("Topic", 0)[1] == 103

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 from support.waiting import until
 from tallystick.rocketmq.store.rebuilder import Rebuilder
@@ -15,8 +15,8 @@ from tallystick.runtime.worker import ThreadWorker
 class Store:
     rebuilding = True
 
-    def rebuild(self) -> list[Any]:
-        return [Arrival("T", 0, 1, ())]
+    def rebuild(self) -> list[Arrival]:
+        return [Arrival("T", 0, 1, [])]
 
 
 async def test_an_error_of_who_is_told_ends_the_store_too() -> None:

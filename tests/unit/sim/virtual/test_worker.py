@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -24,12 +25,13 @@ def loop() -> Iterator[VirtualLoop]:
 def test_calls_take_effect_in_order_and_are_told_in_order(loop: VirtualLoop, seed: int) -> None:
     seen: list[tuple[str, int]] = []
 
+    def told(number: int, result: object, error: BaseException | None) -> None:
+        seen.append(("told", number))
+
     async def main() -> None:
         worker = DelayWorker(Process(loop, "p", "10.0.0.1"), random.Random(seed), 0.01)
         for number in range(20):
-            worker.submit(
-                lambda number=number: seen.append(("ran", number)), lambda _, e, n=number: seen.append(("told", n))
-            )
+            worker.submit(partial(seen.append, ("ran", number)), partial(told, number))
         assert seen == []
         await asyncio.sleep(10)
 
