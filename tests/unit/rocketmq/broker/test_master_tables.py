@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from support.table_peers import PROVEN, Master, Slave
-from tallystick.rocketmq.broker import master_tables, offset_pages, slices
+from tallystick.rocketmq.broker import master_tables, offset_pages
+from tallystick.rocketmq.remoting import slices
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import OffsetTable, OffsetTablePart
 from tallystick.rocketmq.wire.remoting import Command

@@ -7,8 +7,9 @@ import pytest
 
 from support.table_peers import Master, Slave
 from support.waiting import until
-from tallystick.rocketmq.broker import answers, master_tables, metadata_sync, offset_keys, rounds, slices
+from tallystick.rocketmq.broker import answers, master_tables, metadata_sync, offset_keys, rounds
 from tallystick.rocketmq.broker.offset_keys import OffsetKeys
+from tallystick.rocketmq.remoting import slices
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import TopicTableAnswer
 from tallystick.rocketmq.wire.remoting import Command

@@ -108,7 +108,7 @@ async def test_a_cancelled_drain_cancels_no_send(cluster: FakeCluster, mq: Rocke
 async def test_who_gives_up_waiting_for_a_message_loses_none(cluster: FakeCluster, mq: RocketMQ) -> None:
     fake = await cluster.add(queues=1)
     async with mq.consumer("g", "T", start="first") as consumer:
-        waiting = begun(anext(consumer))  # type: ignore[arg-type]  # a coroutine
+        waiting = begun(anext(consumer))
         await asyncio.sleep(0)
         await give_up(waiting)
         fill(fake, 3)
@@ -124,7 +124,7 @@ async def test_who_gives_up_waiting_for_the_first_message_leaves_a_consumer_that
     fill(fake, 2)
     held = Held(fake, RequestCode.QUERY_CONSUMER_OFFSET)
     consumer = mq.consumer("g", "T", start="first")
-    waiting = begun(anext(consumer))  # type: ignore[arg-type]
+    waiting = begun(anext(consumer))
     await until(lambda: held.requests)
     await give_up(waiting)
     held.release()
