@@ -29,5 +29,5 @@ async def until(condition: Callable[[], Any], seconds: float = 20.0, *, pause: f
 def source(condition: Callable[[], Any]) -> str:
     try:
         return inspect.getsource(condition).strip()
-    except OSError:
+    except (OSError, TypeError):  # of what has no source: a partial, say
         return repr(condition)

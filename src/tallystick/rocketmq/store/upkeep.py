@@ -115,8 +115,11 @@ class Upkeep:
     def _note_log(self, dispatched: int, last_ms: int, synced: int, index_ms: int) -> None:
         parts, known = self._parts, self._parts.sidecar.value
         border = min(self._borders[0], dispatched)
+        # Of a log that was dispatched before it was synced the sync alone changes it.
+        checkpoint = Checkpoint(last_ms, last_ms, index_ms, dispatch_from=min(dispatched, synced))
+        if known is None or checkpoint != parts.checkpoint.value:
+            parts.checkpoint.write(checkpoint)
         if known is None or (known.dispatched, known.border) != (dispatched, border) or parts.sidecar.in_doubt:
-            parts.checkpoint.write(Checkpoint(last_ms, last_ms, index_ms, dispatch_from=min(dispatched, synced)))
             parts.sidecar.note(dispatched, border, parts.state.durable)
         parts.sidecar.note_queues(parts.state.durable)
 

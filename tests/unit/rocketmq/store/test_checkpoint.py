@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.message_stores import store_disk
+from support.message_stores import Shelf, store_disk
 from tallystick.rocketmq.store.checkpoint import (
     Checkpoint,
     CheckpointFile,
@@ -12,6 +12,7 @@ from tallystick.rocketmq.store.checkpoint import (
     mark_stopped,
     stopped_in_order,
 )
+from tallystick.rocketmq.store.consume_queue import ConsumeQueue
 from tallystick.sim.disk import SimDisk
 
 
@@ -40,3 +41,23 @@ def test_abort_tells_whether_the_stop_was_orderly(disk: SimDisk) -> None:
     mark_stopped(disk, "/store")
     disk.power_loss()
     assert stopped_in_order(disk, "/store")
+
+
+def test_the_checkpoint_learns_of_a_sync_that_came_while_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the original, killed and opened with an idle log, drops an index file that is whole."""
+    shelf = Shelf()
+    shelf.send(b"one", KEYS="k")
+    shelf.store.reput()
+    queues = shelf.store._queues
+    sync = queues.sync
+
+    def sync_slowly(changed: list[ConsumeQueue]) -> None:
+        sync(changed)
+        shelf.store.flush()
+
+    monkeypatch.setattr(queues, "sync", sync_slowly)
+    for _ in range(2):
+        shelf.store.maintain(shelf.clock.ms)
+    value = CheckpointFile(shelf.disk, "/store").value
+    assert value.dispatch_from == shelf.store.end > 0
+    assert value.log_ms == value.index_ms > 0
