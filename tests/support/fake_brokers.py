@@ -16,6 +16,7 @@ from tallystick.rocketmq.wire.bodies import ConsumerIds, LockAnswer, LockRequest
 from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.record import decode_batch, decode_properties, tags_code
 from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import Heartbeat, MessageQueue, PullFlag, RequestCode, ResponseCode, TopicConfig
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
@@ -227,7 +228,7 @@ class FakeCluster:
     def register(self, broker: FakeBroker, *, queues: int = 2, topics: tuple[str, ...] = ("T", "X")) -> None:
         table = {topic: TopicConfig(topic, queues, queues) for topic in topics}
         said = announcement(broker.broker_id, table, name=broker.name, address=broker.address)
-        assert self.name_server.routes.register(said, broker, 0.0) is not None
+        assert finished(self.name_server.routes.register(said, broker, 0.0)) is not None
 
     async def stop(self) -> None:
         for broker in self.brokers:

@@ -14,6 +14,7 @@ from tallystick.rocketmq.nameserver.routes import Announcement, Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.remoting import Command, decode
+from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import DataVersion, TopicConfig
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
@@ -34,7 +35,7 @@ def name_server() -> NameRequests:
     version = dialect.read_as(bytes(recorded("data version")[1].body), DataVersion)
     topics = {name: TopicConfig(name, 2, 2) for name in ("GoldTopic", "Other")}
     broker = Announcement("c0", "b0", 0, "127.0.0.1:22500", "127.0.0.1:22501", 120.0, False, version, topics)
-    assert routes.register(broker, "link", 0.0) is not None
+    assert finished(routes.register(broker, "link", 0.0)) is not None
     return NameRequests(routes, KvConfig(OsDisk(), ""), NameServerSettings(), SystemClock(), Events())
 
 
@@ -48,12 +49,12 @@ def test_each_recorded_answer_is_ours_too() -> None:
         if exchange["name"].startswith("captured") or exchange["name"] == LIST_OF_ALL:
             continue
         question, answer = recorded(exchange["name"])
-        assert said(server.answer("link", question)) == said(answer), exchange["name"]
+        assert said(finished(server.answer("link", question))) == said(answer), exchange["name"]
 
 
 def test_the_list_of_all_topics_has_the_recorded_form() -> None:
     question, answer = recorded(LIST_OF_ALL)
-    ours = name_server().answer("link", question)
+    ours = finished(name_server().answer("link", question))
     assert dialect.read(bytes(ours.body)) == {"topicList": ["GoldTopic", "Other"]}
     assert dialect.read(bytes(answer.body)).keys() == {"topicList"}
 
@@ -61,7 +62,7 @@ def test_the_list_of_all_topics_has_the_recorded_form() -> None:
 @pytest.mark.parametrize("name", ["captured registration", "captured unregistration"])
 def test_an_original_broker_gets_the_answer_it_knows(name: str) -> None:
     question, answer = recorded(name)
-    ours = name_server().answer("link", question)
+    ours = finished(name_server().answer("link", question))
     assert (ours.code, ours.remark, ours.fields, bytes(ours.body)) == (
         answer.code,
         answer.remark,

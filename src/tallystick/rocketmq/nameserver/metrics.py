@@ -23,11 +23,11 @@ class _Collector:
 
         routes, server = self._routes, self._server
         brokers = GaugeMetricFamily("nameserver_brokers", "Registered brokers", labels=["role"])
-        masters = sum(0 in each.addresses for each in routes.broker_sets().values())
+        masters, slaves = routes.broker_counts
         brokers.add_metric(["master"], masters)
-        brokers.add_metric(["slave"], sum(len(each.addresses) for each in routes.broker_sets().values()) - masters)
+        brokers.add_metric(["slave"], slaves)
         yield brokers
-        yield GaugeMetricFamily("nameserver_topics", "Topics of all brokers", len(routes.topics()))
+        yield GaugeMetricFamily("nameserver_topics", "Topics of all brokers", routes.topic_count)
         yield GaugeMetricFamily("nameserver_connections", "Open connections", server.connections)
         held = server.memory.unsent_bytes + server.memory.unfinished_bytes + server.memory.kept_bytes
         yield GaugeMetricFamily("nameserver_held_bytes", "Held in memory for clients", held)

@@ -17,13 +17,13 @@ from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import (
     BrokerMembers,
-    ClusterInfo,
     MemberGroup,
     TopicNames,
     TopicTableAnswer,
 )
-from tallystick.rocketmq.wire.registration import Registration, body_crc, decode_registration
+from tallystick.rocketmq.wire.registration import Registration, body_crc, decoding
 from tallystick.rocketmq.wire.remoting import MAX_FRAME_BYTES, Command
+from tallystick.rocketmq.wire.steps import Steps
 from tallystick.rocketmq.wire.values import (
     FIRST_STANDARD_JSON_VERSION,
     DataVersion,
@@ -49,6 +49,9 @@ CHANGEABLE = frozenset(
 MAX_SETTINGS_BYTES = 16 * 1024  # of a request that changes settings, which is read line by line
 MAX_BODY_BYTES = MAX_FRAME_BYTES - 1024  # the header takes some of a frame
 
+STEP_SETS = 50  # broker sets of a list that are written in one step
+STEP_NAMES = 10_000
+
 OK, FAILED = ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR
 NO_ROUTE = (
     "No topic route info in name server for the topic: {}\n"
@@ -57,7 +60,7 @@ NO_ROUTE = (
 
 
 class NameRequests:
-    """Answers requests one by one; ``link`` tells the connections apart."""
+    """Answers requests, several at a time if some take long; ``link`` tells the connections apart."""
 
     def __init__(
         self, routes: Routes, config: KvConfig, settings: NameServerSettings, clock: Clock, events: Events
@@ -68,7 +71,7 @@ class NameRequests:
         self._told_refused = Once()  # brokers for which there was no room
         self.refused = 0  # registrations for which there was no room
         self._left_out = False  # the order configuration, of the last registration's answer
-        self._answers: dict[int, Callable[[Hashable, Command], Command]] = {
+        self._answers: dict[int, Callable[[Hashable, Command], Command | Steps[Command]]] = {
             RequestCode.REGISTER_BROKER: self._register,
             RequestCode.UNREGISTER_BROKER: self._unregister,
             RequestCode.BROKER_HEARTBEAT: self._heartbeat,
@@ -90,15 +93,16 @@ class NameRequests:
             RequestCode.GET_KVLIST_BY_NAMESPACE: self._list_kv,
         }
 
-    def answer(self, link: Hashable, command: Command) -> Command:
-        """Never raises for what a peer can send."""
+    def answer(self, link: Hashable, command: Command) -> Steps[Command]:
+        """The answer, in steps of about a millisecond. Never raises for what a peer can send."""
         answer = self._answers.get(command.code)
         if answer is None:
             return command.answer(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
             )
         try:
-            return answer(link, command)
+            made = answer(link, command)
+            return made if isinstance(made, Command) else (yield from made)
         except RemoteProtocolError as error:  # a missing header field, or a body that is none
             return command.answer(FAILED, error.message)
 
@@ -126,13 +130,14 @@ class NameRequests:
 
     # Brokers
 
-    def _register(self, link: Hashable, command: Command) -> Command:
+    def _register(self, link: Hashable, command: Command) -> Steps[Command]:
         header = headers.RegisterBrokerHeader.of(command)
         body = bytes(command.body)
         if header.body_crc32 and body_crc(body) != header.body_crc32:
             return command.answer(FAILED, "crc32 not match")
+        yield
         if body:
-            registration = decode_registration(body, compressed=header.compressed, version=command.version)
+            registration = yield from decoding(body, compressed=header.compressed, version=command.version)
         else:
             registration = Registration(TopicTableAnswer(DataVersion(), {}))
         timeout_ms = header.heartbeat_timeout_millis
@@ -149,7 +154,7 @@ class NameRequests:
         )
         _check_names(announced)
         is_new = self._routes.data_version(announced.cluster, announced.address) is None
-        registered = self._routes.register(announced, link, self._clock.now())
+        registered = yield from self._routes.register(announced, link, self._clock.now())
         if registered is None:
             remark = "register broker failed"
             if is_new and self._routes.is_full(link):
@@ -205,12 +210,12 @@ class NameRequests:
         group = MemberGroup(BrokerMembers(header.cluster_name, header.broker_name, addresses))
         return command.answer(OK, "not set any response code", body=dialect.write(group))
 
-    def _wipe_write(self, link: Hashable, command: Command) -> Command:
-        count = self._routes.set_writeable(headers.BrokerNameHeader.of(command).broker_name, False)
+    def _wipe_write(self, link: Hashable, command: Command) -> Steps[Command]:
+        count = yield from self._routes.set_writeable(headers.BrokerNameHeader.of(command).broker_name, False)
         return command.answer(OK, None, headers.WipeAnswer(count).to_fields())
 
-    def _add_write(self, link: Hashable, command: Command) -> Command:
-        count = self._routes.set_writeable(headers.BrokerNameHeader.of(command).broker_name, True)
+    def _add_write(self, link: Hashable, command: Command) -> Steps[Command]:
+        count = yield from self._routes.set_writeable(headers.BrokerNameHeader.of(command).broker_name, True)
         return command.answer(OK, None, headers.AddWriteAnswer(count).to_fields())
 
     # Topics
@@ -229,36 +234,47 @@ class NameRequests:
         quoted = command.version >= FIRST_STANDARD_JSON_VERSION or bool(header.accept_standard_json_only)
         return command.answer(OK, body=dialect.write(route, quoted=quoted))
 
-    def _clusters(self, link: Hashable, command: Command) -> Command:
-        info = ClusterInfo(self._routes.broker_sets(), self._routes.clusters())
-        texts = (
-            text
-            for name, brokers in info.brokers.items()
-            for text in (name, name, name, brokers.cluster, *brokers.addresses.values())
-        )
-        return _listed(command, sum(map(len, texts)), lambda: dialect.write(info))
+    def _clusters(self, link: Hashable, command: Command) -> Steps[Command]:
+        """``ClusterInfo``, broker set by broker set."""
+        sets, size = self._routes.broker_sets(), 0
+        for count, (name, brokers) in enumerate(sets.items(), 1):
+            size += 3 * len(name) + len(brokers.cluster) + sum(map(len, brokers.addresses.values()))
+            if count % STEP_SETS == 0:
+                yield
+        pieces = []
+        for count, (name, brokers) in enumerate(sets.items() if size <= MAX_BODY_BYTES else (), 1):
+            pieces.append(b"%s:%s" % (dialect.write(name), dialect.write(brokers)))
+            if count % STEP_SETS == 0:
+                yield
+        clusters = self._routes.clusters()
+        text = b'{"brokerAddrTable":{%s},"clusterAddrTable":%s}'
+        return _listed(command, size, lambda: text % (b",".join(pieces), dialect.write_strict(clusters)))
 
-    def _all_topics(self, link: Hashable, command: Command) -> Command:
-        return self._topic_names(command, self._settings.list_all_topics, lambda: TopicNames(self._routes.topics()))
+    def _all_topics(self, link: Hashable, command: Command) -> Command | Steps[Command]:
+        if not self._settings.list_all_topics:
+            return command.answer(FAILED, "disable")
+        return self._topic_names(command, None)
 
-    def _cluster_topics(self, link: Hashable, command: Command) -> Command:
-        def names() -> TopicNames:
-            return TopicNames(self._routes.topics(headers.ClusterHeader.of(command).cluster))
+    def _cluster_topics(self, link: Hashable, command: Command) -> Command | Steps[Command]:
+        if not self._settings.list_topics:
+            return command.answer(FAILED, "disable")
+        return self._topic_names(command, headers.ClusterHeader.of(command).cluster)
 
-        return self._topic_names(command, self._settings.list_topics, names)
+    def _topic_names(self, command: Command, cluster: str | None) -> Steps[Command]:
+        names = yield from self._routes.topics(cluster)
+        size = 0
+        for start in range(0, len(names), STEP_NAMES):
+            size += sum(map(len, names[start : start + STEP_NAMES]))
+            yield
+        return _listed(command, size, lambda: dialect.write_strict(TopicNames(names)))
 
     def _system_topics(self, link: Hashable, command: Command) -> Command:
         """Clusters and broker sets have topics of their names; and the address of some broker."""
         clusters = self._routes.clusters()
-        names = dict.fromkeys(name for cluster in clusters for name in (cluster, *clusters[cluster]))
+        names = list(dict.fromkeys(name for cluster in clusters for name in (cluster, *clusters[cluster])))
         addresses = (held for brokers in self._routes.broker_sets().values() for held in brokers.addresses.values())
-        return self._topic_names(command, True, lambda: TopicNames(list(names), next(addresses, None)))
-
-    def _topic_names(self, command: Command, allowed: bool, names: Callable[[], TopicNames]) -> Command:
-        if not allowed:
-            return command.answer(FAILED, "disable")
-        found = names()
-        return _listed(command, sum(map(len, found.topics)), lambda: dialect.write_strict(found))
+        found = TopicNames(names, next(addresses, None))
+        return _listed(command, sum(map(len, names)), lambda: dialect.write_strict(found))
 
     def _delete_topic(self, link: Hashable, command: Command) -> Command:
         topic, cluster = headers.TopicHeader.of(command).topic, command.fields.get("clusterName")

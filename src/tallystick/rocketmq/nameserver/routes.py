@@ -11,6 +11,8 @@ A core: connections are opaque keys, time is an argument. The order of steps in 
 Strangers can register whatever they like: brokers, topics and the length of names are bounded, a broker that goes costs
 what it had, and ``held_bytes`` says what is kept for who came over one connection. One host has at most a quarter of
 all brokers and routes; whose topics are not all taken in is told how many.
+
+A broker may have more topics than a turn of a loop has time for: what goes through all of them is done in steps.
 """
 
 from __future__ import annotations
@@ -18,10 +20,13 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import islice
 
 import msgspec
 
+from tallystick.rocketmq.nameserver.queues import STEP_TOPICS, BrokerSet, TopicQueues, subtract
+from tallystick.rocketmq.wire.steps import Steps, finished
 from tallystick.rocketmq.wire.values import (
     MASTER_ID,
     BrokerRoute,
@@ -32,13 +37,12 @@ from tallystick.rocketmq.wire.values import (
     TopicRoute,
 )
 
-READ, WRITE = int(Perm.READ), int(Perm.WRITE)
+WRITE = int(Perm.WRITE)
 MAX_BROKERS = 10_000  # that are registered at once
 MAX_HOST_BROKERS = MAX_BROKERS // 4  # over connections from one host
 MAX_LINK_BROKERS = 100  # over one connection: a process hosts a few
 MAX_NAME_CHARS = 512  # of a cluster, broker, address or topic: brokers have at most half of it
-MAX_ROUTES = 1_000_000  # topics of broker sets: more topics than that are not taken in
-MAX_HOST_ROUTES = MAX_ROUTES // 4  # that came from one host
+MOST_EXPIRED = 500  # brokers at once
 SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"  # topics by which brokers find each other: shown as they are
 
 
@@ -66,30 +70,14 @@ class Registered:
     left_out: int = 0
 
 
-@dataclass
+@dataclass(eq=False)
 class _Live:
+    """A registered broker. ``version``: of the topics that are taken in; None: they never all were."""
+
     announced: Announcement
     link: Hashable
     heard: float
-
-
-@dataclass
-class _BrokerSet:
-    """The brokers of one name: a master and its slaves, and the topics of which it has queues.
-
-    ``host`` is where they were registered from last.
-    """
-
-    cluster: str
-    name: str
-    host: str
-    addresses: dict[int, str]
-    acting_master: bool
-    topics: dict[str, None] = field(default_factory=dict)
-    topic_bytes: int = 0  # of their names
-
-    def route(self) -> BrokerRoute:
-        return BrokerRoute(self.cluster, self.name, dict(sorted(self.addresses.items())), self.acting_master)
+    version: DataVersion | None
 
 
 class Routes:
@@ -101,30 +89,30 @@ class Routes:
         delete_missing_topics: bool = False,
         acting_masters: bool = False,
         host_of: Callable[[Hashable], str] = str,
+        later: Callable[[Steps[None]], None] = finished,
     ) -> None:
-        """``host_of`` says from which host a connection comes."""
-        self._host_of = host_of
+        """``host_of`` says from which host a connection comes. ``later`` does what nobody waits for."""
+        self._host_of, self._later = host_of, later
         self._delete_missing, self._acting_masters = delete_missing_topics, acting_masters
-        self._topics: dict[str, dict[str, QueueRoute]] = {}  # by topic and broker name
-        self._sets: dict[str, _BrokerSet] = {}
+        self._queues = TopicQueues(later)
+        self._sets: dict[str, BrokerSet] = {}
         self._clusters: dict[str, dict[str, None]] = {}  # broker names, in order of registration
         self._live: dict[tuple[str, str], _Live] = {}  # by cluster and address
         self._links: dict[Hashable, dict[tuple[str, str], None]] = {}  # who came over which connection
-        self._route_count = 0
-        self._host_routes: Counter[str] = Counter()
         self._host_brokers: Counter[str] = Counter()
 
     # Brokers come
 
-    def register(self, announced: Announcement, link: Hashable, now: float) -> Registered | None:
-        """Returns None if it is refused: step 3 of the module's list, or there are too many brokers.
+    def register(self, announced: Announcement, link: Hashable, now: float) -> Steps[Registered | None]:
+        """Returns None if it is refused: step 3 of the module's list, or there are too many brokers; or the broker is
+        gone, or registers again, before all its topics are taken in. Each of them is there as soon as it is.
 
         Names are at most ``MAX_NAME_CHARS`` long. A broker that has another name now leaves the set of its old one.
         """
         key = (announced.cluster, announced.address)
-        live = self._live.get(key)
-        if live is not None and live.announced.name != announced.name:
-            self.unregister(announced.cluster, live.announced.name, announced.address)
+        before = self._live.get(key)
+        if before is not None and before.announced.name != announced.name:
+            self.unregister(announced.cluster, before.announced.name, announced.address)
         if key not in self._live and self.is_full(link):
             return None
         brokers = self._set_of(announced, self._host_of(link))
@@ -141,11 +129,15 @@ class Routes:
                 self._drop_set(brokers)
             return None
         brokers.addresses[announced.broker_id] = announced.address
-        left_out = self._take_topics(brokers, announced, self._host_of(link), not known)
+        version = self.data_version(*key)
         self._forget(key)
-        self._live[key] = _Live(replace(announced, topics={}), link, now)
+        live = self._live[key] = _Live(replace(announced, topics={}), link, now, None)
         self._links.setdefault(link, {})[key] = None
         self._host_brokers[self._host_of(link)] += 1
+        left_out = yield from self._take_topics(brokers, announced, live, not known or version != announced.version)
+        if not self._still(brokers, live):
+            return None
+        live.version = announced.version
         master = self._live.get((announced.cluster, brokers.addresses.get(MASTER_ID, "")))
         if announced.broker_id == MASTER_ID or master is None:
             return Registered(left_out=left_out)
@@ -159,18 +151,18 @@ class Routes:
             or len(self._links.get(link, ())) >= MAX_LINK_BROKERS
         )
 
-    def _set_of(self, announced: Announcement, host: str) -> _BrokerSet:
+    def _set_of(self, announced: Announcement, host: str) -> BrokerSet:
         """Its broker set, which is in the cluster that its last registration named."""
         brokers = self._sets.get(announced.name)
         if brokers is None:
-            brokers = self._sets[announced.name] = _BrokerSet(announced.cluster, announced.name, host, {}, False)
+            brokers = self._sets[announced.name] = BrokerSet(announced.cluster, announced.name, host, {}, False)
         elif brokers.cluster != announced.cluster:
             self._leave_cluster(brokers)
             brokers.cluster = announced.cluster
         self._clusters.setdefault(announced.cluster, {})[announced.name] = None
         return brokers
 
-    def _leave_cluster(self, brokers: _BrokerSet) -> None:
+    def _leave_cluster(self, brokers: BrokerSet) -> None:
         names = self._clusters.get(brokers.cluster, {})
         names.pop(brokers.name, None)
         if not names:
@@ -183,50 +175,52 @@ class Routes:
             del keys[key]
             if not keys:
                 del self._links[live.link]
-            _subtract(self._host_brokers, self._host_of(live.link), 1)
+            subtract(self._host_brokers, self._host_of(live.link), 1)
 
-    def _outranked(self, brokers: _BrokerSet, announced: Announcement) -> bool:
+    def _outranked(self, brokers: BrokerSet, announced: Announcement) -> bool:
         holder = brokers.addresses.get(announced.broker_id)
         if holder is None or holder == announced.address:
             return False
         live = self._live.get((announced.cluster, holder))
         return live is not None and live.announced.version.state_version > announced.version.state_version
 
-    def _take_topics(self, brokers: _BrokerSet, announced: Announcement, host: str, first: bool) -> int:
+    def _take_topics(self, brokers: BrokerSet, announced: Announcement, live: _Live, changed: bool) -> Steps[int]:
         """How many of them there was no room for."""
         is_master = announced.broker_id == MASTER_ID
         is_prime_slave = announced.acting_master is not None and announced.broker_id == min(brokers.addresses)
         if not is_master and not is_prime_slave:
             return 0
-        self._moved(brokers, host)
-        name, left_out = announced.name, 0
+        self._queues.moved(brokers, self._host_of(live.link))
         if self._delete_missing:
-            for topic in [topic for topic in brokers.topics if topic not in announced.topics]:
-                self._drop(topic, brokers)
-        changed = first or self.data_version(announced.cluster, announced.address) != announced.version
+            yield from self._drop_missing(brokers, announced, live)
         allowed = ~0 if is_master or not brokers.acting_master else ~WRITE
-        for topic, config in announced.topics.items():
-            queues = self._topics.get(topic, {})
-            if name not in queues:
-                if self._route_count >= MAX_ROUTES or self._host_routes[host] >= MAX_HOST_ROUTES:
-                    left_out += 1
-                    continue
-                self._route_count += 1
-                self._host_routes[host] += 1
-                brokers.topics[topic] = None
-                brokers.topic_bytes += sys.getsizeof(topic)
-                self._topics[topic] = queues
-            if changed or name not in queues:
+        queues, left_out = self._queues, 0
+        for count, (topic, config) in enumerate(announced.topics.items(), 1):
+            if topic not in brokers.topics and not queues.has_room(brokers.host):
+                left_out += 1
+            elif changed or topic not in brokers.topics:
                 perm = config.perm & allowed
-                queues[name] = QueueRoute(name, config.read_queues, config.write_queues, perm, config.sys_flag)
+                queue = QueueRoute(brokers.name, config.read_queues, config.write_queues, perm, config.sys_flag)
+                queues.put(topic, brokers, queue)
+            if count % STEP_TOPICS == 0:
+                yield
+                if not self._still(brokers, live):
+                    break
         return left_out
 
-    def _moved(self, brokers: _BrokerSet, host: str) -> None:
-        """What its topics are is said from this host now: they count there, also where they are more than may be."""
-        if brokers.host != host and brokers.topics:
-            _subtract(self._host_routes, brokers.host, len(brokers.topics))
-            self._host_routes[host] += len(brokers.topics)
-        brokers.host = host
+    def _drop_missing(self, brokers: BrokerSet, announced: Announcement, live: _Live) -> Steps[None]:
+        for count, topic in enumerate(list(brokers.topics), 1):
+            if topic in brokers.topics and topic not in announced.topics:
+                self._queues.drop(topic, brokers)
+            if count % STEP_TOPICS == 0:
+                yield
+                if not self._still(brokers, live):
+                    return
+
+    def _still(self, brokers: BrokerSet, live: _Live) -> bool:
+        """Whether a registration is what it was before others had a turn."""
+        announced = live.announced
+        return not brokers.is_gone and self._live.get((announced.cluster, announced.address)) is live
 
     def heartbeat(self, cluster: str, address: str, now: float) -> None:
         live = self._live.get((cluster, address))
@@ -236,7 +230,7 @@ class Routes:
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
         """What the broker at an address registered last."""
         live = self._live.get((cluster, address))
-        return live.announced.version if live is not None else None
+        return live.version if live is not None else None
 
     def held_bytes(self, link: Hashable) -> int:
         """About what names take of the brokers that came over a connection; a set's topics are its first broker's."""
@@ -261,66 +255,50 @@ class Routes:
         if not brokers.addresses:
             self._drop_set(brokers)
         elif brokers.acting_master and MASTER_ID not in brokers.addresses:
-            self.set_writeable(name, False)
+            self._later(_nobody_asked(self.set_writeable(name, False)))
 
     def closed(self, link: Hashable) -> list[Announcement]:
         """A connection ended: unregister who came over it."""
         return self._unregister_all([self._live[key] for key in self._links.get(link, ())])
 
     def expire(self, now: float) -> list[Announcement]:
-        """Unregister who was silent for longer than it promised."""
-        silent = [live for live in self._live.values() if now - live.heard > live.announced.timeout_s]
-        return self._unregister_all(silent)
+        """Unregister who was silent for longer than it promised: ``MOST_EXPIRED`` of them in one call."""
+        silent = (live for live in self._live.values() if now - live.heard > live.announced.timeout_s)
+        return self._unregister_all(list(islice(silent, MOST_EXPIRED)))
 
     def _unregister_all(self, gone: list[_Live]) -> list[Announcement]:
         for live in gone:
             self.unregister(live.announced.cluster, live.announced.name, live.announced.address)
         return [live.announced for live in gone]
 
-    def _drop_set(self, brokers: _BrokerSet) -> None:
+    def _drop_set(self, brokers: BrokerSet) -> None:
         del self._sets[brokers.name]
         self._leave_cluster(brokers)
-        for topic in list(brokers.topics):
-            self._drop(topic, brokers)
-
-    def _drop(self, topic: str, brokers: _BrokerSet) -> None:
-        del brokers.topics[topic]
-        brokers.topic_bytes -= sys.getsizeof(topic)
-        queues = self._topics[topic]
-        del queues[brokers.name]
-        self._route_count -= 1
-        _subtract(self._host_routes, brokers.host, 1)
-        if not queues:
-            del self._topics[topic]
+        self._queues.drop_all(brokers)
 
     # What an operator changes
 
-    def set_writeable(self, name: str, writeable: bool) -> int:
+    def set_writeable(self, name: str, writeable: bool) -> Steps[int]:
         """Change what all queues of a broker set allow, until its master registers a change; how many topics it has."""
-        topics = self._sets[name].topics if name in self._sets else {}
-        for topic in topics:
-            queue = self._topics[topic][name]
-            perm = READ | WRITE if writeable else queue.perm & ~WRITE
-            self._topics[topic][name] = msgspec.structs.replace(queue, perm=perm)
-        return len(topics)
+        brokers = self._sets.get(name)
+        return (yield from self._queues.set_writeable(brokers, writeable)) if brokers is not None else 0
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """From all clusters or one. A broker that still has it brings it back with its next change."""
-        for name in tuple(self._topics.get(topic, ())):
-            brokers = self._sets[name]
+        for brokers in self._queues.of(topic):
             if cluster in (None, brokers.cluster):
-                self._drop(topic, brokers)
+                self._queues.drop(topic, brokers)
 
     # Questions
 
     def route(self, topic: str) -> TopicRoute | None:
-        queues = self._topics.get(topic, {})
-        brokers = [self._sets[name].route() for name in queues if name in self._sets]
-        if not brokers:
+        queues = self._queues.of(topic)
+        if not queues:
             return None
+        routes = [brokers.route() for brokers in queues]
         if self._acting_masters and not topic.startswith(SYNC_MEMBER_PREFIX):
-            brokers = [self._with_acting_master(broker, queues[broker.name]) for broker in brokers]
-        return TopicRoute(brokers, list(queues.values()))
+            routes = [self._with_acting_master(one, queue) for one, queue in zip(routes, queues.values(), strict=True)]
+        return TopicRoute(routes, list(queues.values()))
 
     @staticmethod
     def _with_acting_master(broker: BrokerRoute, queue: QueueRoute) -> BrokerRoute:
@@ -342,15 +320,20 @@ class Routes:
         """The addresses of a broker set by id; none if it is not known."""
         return self._sets[name].route().addresses if name in self._sets else {}
 
-    def topics(self, cluster: str | None = None) -> list[str]:
+    @property
+    def topic_count(self) -> int:
+        return self._queues.topic_count
+
+    @property
+    def broker_counts(self) -> tuple[int, int]:
+        """Masters and slaves."""
+        masters = sum(MASTER_ID in brokers.addresses for brokers in self._sets.values())
+        return masters, sum(len(brokers.addresses) for brokers in self._sets.values()) - masters
+
+    def topics(self, cluster: str | None = None) -> Steps[list[str]]:
         """Of all clusters or one."""
-        if cluster is None:
-            return list(self._topics)
-        names = self._clusters.get(cluster, {})
-        return [topic for topic, queues in self._topics.items() if not names.keys().isdisjoint(queues)]
+        return self._queues.names(cluster)
 
 
-def _subtract(counts: Counter[str], host: str, count: int) -> None:
-    counts[host] -= count
-    if not counts[host]:
-        del counts[host]
+def _nobody_asked(steps: Steps[int]) -> Steps[None]:
+    yield from steps

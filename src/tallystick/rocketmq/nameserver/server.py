@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
+import sys
+from collections.abc import Hashable, Iterator
 
+from tallystick.errors import BrokerError
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.rocketmq.nameserver.metrics import registry
 from tallystick.rocketmq.nameserver.requests import NameRequests
@@ -15,7 +17,9 @@ from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.refused import Refused
 from tallystick.rocketmq.remoting.server import RemotingServer
 from tallystick.rocketmq.remoting.settings import RemotingSettings
+from tallystick.rocketmq.remoting.slices import SLICE_S, Slices
 from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.steps import Steps
 from tallystick.rocketmq.wire.values import RequestCode
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.disk import Disk
@@ -23,6 +27,7 @@ from tallystick.runtime.events import Events
 from tallystick.runtime.health import HealthPages, serve_health
 from tallystick.runtime.network import Listener, Network
 
+_WAITING_BYTES = 1024  # that a request takes beside its body while it is answered
 OTHER_FILES = 128  # that are no connections of clients and brokers
 _CODES = frozenset(map(int, RequestCode))
 
@@ -39,6 +44,7 @@ class NameServer:
             delete_missing_topics=settings.delete_topic_with_registration,
             acting_masters=settings.support_acting_master,
             host_of=_host_of,
+            later=lambda steps: self._chores.make(steps, lambda _: None),
         )
         self._settings, self._network, self._clock, self._events = settings, network, clock, events
         config = KvConfig(disk, settings.kv_config_path)
@@ -46,6 +52,8 @@ class NameServer:
         room = min(RemotingSettings().max_connections, max(open_files - OTHER_FILES, open_files // 4))
         self._server = RemotingServer(network, clock, events, self, RemotingSettings(max_connections=room))
         self._refused = Refused(events)
+        self._slices = Slices(clock, most=room)  # requests
+        self._chores = Slices(clock, most=sys.maxsize)  # no more than there are brokers
         self._scanner: asyncio.TimerHandle | None = None
         self._kept: dict[Link, int] = {}  # what its memory was told of its brokers
         self._counts: dict[int, int] = {}  # of requests, by code; 0: unknown ones
@@ -77,6 +85,8 @@ class NameServer:
             self._scanner.cancel()
         await self._server.close()
         self._backlog.close()
+        await self._slices.close()
+        await self._chores.close()
         if self._scanner is not None:
             self._scanner = None
             self._events.emit("name server stopped", reason="asked to; brokers register again with the next one")
@@ -90,7 +100,34 @@ class NameServer:
         self._backlog.received(requests)
 
     def _serve(self, link: Link, command: Command) -> None:
-        answer = self._requests.answer(link, command)
+        """At once, or between other requests what takes longer; until then no more is read of its peer."""
+        steps = self._requests.answer(link, command)
+        ends_at = self._clock.now() + SLICE_S
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                self._answer(link, command, end.value)
+                return
+            if self._clock.now() >= ends_at:
+                break
+        size = len(command.body) + _WAITING_BYTES
+        link.keep(size)
+        link.busy(+1)
+
+        def made(answers: list[Command | None] | Exception) -> None:
+            link.keep(-size)
+            link.busy(-1)
+            if isinstance(answers, BrokerError):  # too many wait
+                answers = [command.answer(answers.response_code, answers.message)]
+            elif isinstance(answers, Exception):
+                raise answers
+            if answers and answers[-1] is not None:
+                self._answer(link, command, answers[-1])
+
+        self._slices.make(_while_there(link, steps), made)
+
+    def _answer(self, link: Link, command: Command, answer: Command) -> None:
         code = command.code if command.code in _CODES else 0
         self._counts[code] = self._counts.get(code, 0) + 1
         if code == RequestCode.REGISTER_BROKER:
@@ -112,8 +149,7 @@ class NameServer:
         self._tell_gone(self.routes.closed(link), "its connection ended")
 
     def _state(self) -> dict[str, object]:
-        brokers = self.routes.broker_sets()
-        return {"healthy": True, "brokers": sorted(brokers), "topics": len(self.routes.topics())}
+        return {"healthy": True, "brokers": sorted(self.routes.broker_sets()), "topics": self.routes.topic_count}
 
     def _scan(self) -> None:
         self._scanner = asyncio.get_running_loop().call_later(self._settings.scan_interval_s, self._scan)
@@ -130,6 +166,17 @@ class NameServer:
                 at=announced.address,
                 reason=reason,
             )
+
+
+def _while_there(link: Link, steps: Steps[Command]) -> Iterator[Command | None]:
+    """The answer is the last one. Nothing more is done for a peer that went before the work was begun again."""
+    while link.alive:
+        try:
+            next(steps)
+        except StopIteration as end:
+            yield end.value
+            return
+        yield None
 
 
 def _host_of(link: Hashable) -> str:

@@ -37,15 +37,16 @@ class Slices:
     ``close`` it: what is not made by then is not made any more.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, *, most: int = MAX_WAITING) -> None:
+        """``most``: works that wait or are under way."""
+        self._clock, self._most = clock, most
         self._turn = asyncio.Lock()
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     def make(self, parts: Iterable[T], done: Callable[[list[T] | Exception], None]) -> None:
         """``done`` gets all parts, or what making them raised: BrokerError where too many wait already."""
-        if len(self._tasks) >= MAX_WAITING:
-            remark = f"{MAX_WAITING} long answers wait to be made: ask again later"
+        if len(self._tasks) >= self._most:
+            remark = f"{self._most} long answers wait to be made: ask again later"
             done(BrokerError(remark, response_code=ResponseCode.SYSTEM_BUSY))
             return
         task = asyncio.get_running_loop().create_task(self._make(parts, done))

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import struct
 import zlib
+from contextlib import suppress
+from typing import Any
 
 import msgspec
 from msgspec import field
@@ -18,10 +20,18 @@ from msgspec import field
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import TopicTableAnswer
+from tallystick.rocketmq.wire.split import split
+from tallystick.rocketmq.wire.steps import Steps, finished
 from tallystick.rocketmq.wire.values import FIRST_MAPPING_VERSION, DataVersion, TopicConfig
 
 MAX_ENTRIES = 100_000  # topics of a compressed body, and as many mappings: each costs some microseconds
 MAX_PLAIN_BYTES = dialect.MAX_BYTES  # of a compressed body: a small one can stand for any number of bytes
+WHOLE_BYTES = 1024 * 1024  # of a text that is read in one step: six thousand topics
+PART_BYTES = 16 * 1024  # of a longer one
+MAX_PART_BYTES = 64 * 1024  # of one topic, too
+MAX_ESCAPES = 100_000  # in strings, which are no such steps
+INFLATED_BYTES = 512 * 1024  # in one step
+STEP_ENTRIES = 100  # of a compressed body
 _INT = struct.Struct(">i")
 
 
@@ -30,6 +40,23 @@ class Registration(msgspec.Struct, frozen=True):
 
     table: TopicTableAnswer = field(name="topicConfigSerializeWrapper")
     filter_servers: list[str] = field(default_factory=list, name="filterServerList")
+
+
+class _TablePart(msgspec.Struct, frozen=True):
+    """Some of a ``TopicTableAnswer``: what is None is in another part."""
+
+    version: DataVersion | None = field(default=None, name="dataVersion")
+    topics: dict[str, TopicConfig] | None = field(default=None, name="topicConfigTable")
+    mapping_version: DataVersion | None = field(default=None, name="mappingDataVersion")
+    mapping_details: dict[str, Any] | None = field(default=None, name="topicQueueMappingDetailMap")
+    mapping_infos: dict[str, Any] | None = field(default=None, name="topicQueueMappingInfoMap")
+
+
+class _Part(msgspec.Struct, frozen=True):
+    """Some of a ``Registration``."""
+
+    table: _TablePart | None = field(default=None, name="topicConfigSerializeWrapper")
+    filter_servers: list[str] | None = field(default=None, name="filterServerList")
 
 
 def body_crc(body: bytes) -> int:
@@ -50,20 +77,58 @@ def encode_registration(registration: Registration, *, compressed: bool = False)
 
 def decode_registration(body: bytes, *, compressed: bool, version: int) -> Registration:
     """``version`` is that of the command. Raises RemoteProtocolError."""
+    return finished(decoding(body, compressed=compressed, version=version))
+
+
+def decoding(body: bytes, *, compressed: bool, version: int) -> Steps[Registration]:
+    """As ``decode_registration``, in steps of about a millisecond."""
     if not compressed:
-        return dialect.read_as(body, Registration)
-    try:
-        inflater = zlib.decompressobj()
-        plain = inflater.decompress(body, MAX_PLAIN_BYTES)
-    except zlib.error as error:
-        raise RemoteProtocolError(f"a compressed registration is broken: {error}") from error
-    if inflater.unconsumed_tail:
-        raise RemoteProtocolError("a compressed registration is too large", bytes=len(body))
+        return (yield from _read_plain(body))
+    plain = yield from _inflated(body)
     dialect.check_bounds(plain, dialect.MAX_LOOSE_VALUES)
     try:
-        return _Plain(plain).registration(version)
+        return (yield from _Plain(plain).registration(version))
     except (struct.error, UnicodeDecodeError, ValueError) as error:
         raise RemoteProtocolError(f"a compressed registration is broken: {error}") from error
+
+
+def _read_plain(body: bytes) -> Steps[Registration]:
+    dialect.check_bounds(body, dialect.MAX_VALUES)
+    yield
+    if len(body) <= WHOLE_BYTES:
+        with suppress(RemoteProtocolError):  # if only since it is not strict JSON
+            return dialect.read_short(body, Registration, most_bytes=WHOLE_BYTES)
+    if body.count(b"\\") > MAX_ESCAPES:
+        raise RemoteProtocolError(f"a registration has at most {MAX_ESCAPES} escapes")
+    table: dict[str, Any] = {}
+    filter_servers: list[str] = []
+    for text in split(body, PART_BYTES, depth=3, most=MAX_PART_BYTES):
+        part = dialect.read_short(text, _Part)
+        filter_servers = part.filter_servers or filter_servers
+        for name in _TablePart.__struct_fields__ if part.table is not None else ():
+            value = getattr(part.table, name)
+            if isinstance(value, dict):
+                table.setdefault(name, {}).update(value)
+            elif value is not None:
+                table[name] = value
+        yield
+    if not {"version", "topics"} <= table.keys():
+        raise RemoteProtocolError("a registration has no version or no topics")
+    return Registration(TopicTableAnswer(**table), filter_servers)
+
+
+def _inflated(body: bytes) -> Steps[bytes]:
+    inflater, parts, size = zlib.decompressobj(), [], 0
+    try:
+        while body and size < MAX_PLAIN_BYTES:
+            parts.append(inflater.decompress(body, min(INFLATED_BYTES, MAX_PLAIN_BYTES - size)))
+            body, size = inflater.unconsumed_tail, size + len(parts[-1])
+            yield
+    except zlib.error as error:
+        raise RemoteProtocolError(f"a compressed registration is broken: {error}") from error
+    if body:
+        raise RemoteProtocolError("a compressed registration is too large", bytes=size)
+    return b"".join(parts)
 
 
 def _counted(data: bytes) -> bytes:
@@ -77,7 +142,7 @@ def _topic_text(topic: TopicConfig) -> str:
 
 def _read_topic(text: str) -> TopicConfig:
     name, read_queues, write_queues, perm, filter_type, *rest = text.split(" ", 5)
-    attributes = dialect.read_as(rest[0], dict[str, str]) if rest and rest[0] else {}
+    attributes = dialect.read_short(rest[0].encode(), dict[str, str]) if rest and rest[0] else {}
     return TopicConfig(
         name, _int32(read_queues), _int32(write_queues), _int32(perm), filter_type, attributes=attributes
     )
@@ -96,18 +161,21 @@ class _Plain:
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
 
-    def registration(self, version: int) -> Registration:
-        data_version = dialect.read_as(self.text(), DataVersion)
-        topics = [_read_topic(self.text().decode()) for _ in range(self.entries())]
-        filter_servers = dialect.read_as(self.text(), list[str])
-        count = self.entries() if version >= FIRST_MAPPING_VERSION else 0
-        infos = [dialect.read(self.text()) for _ in range(count)]
-        table = TopicTableAnswer(
-            version=data_version,
-            topics={topic.name: topic for topic in topics},
-            mapping_infos={str(info.get("topic")): info for info in infos if isinstance(info, dict)},
-        )
-        return Registration(table, filter_servers)
+    def registration(self, version: int) -> Steps[Registration]:
+        data_version = dialect.read_short(self.text(), DataVersion)
+        topics: dict[str, TopicConfig] = {}
+        for count in range(self.entries()):
+            topic = _read_topic(self.text().decode())
+            topics[topic.name] = topic
+            if count % STEP_ENTRIES == 0:
+                yield
+        filter_servers = dialect.read_short(self.text(), list[str])
+        infos: dict[str, Any] = {}
+        for _ in range(self.entries() if version >= FIRST_MAPPING_VERSION else 0):
+            info = dialect.read_short(self.text(), dict[str, Any])
+            infos[str(info.get("topic"))] = info
+            yield
+        return Registration(TopicTableAnswer(data_version, topics, mapping_infos=infos), filter_servers)
 
     def number(self) -> int:
         (number,) = _INT.unpack_from(self.data, self.at)

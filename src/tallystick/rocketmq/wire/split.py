@@ -3,57 +3,59 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 
 from tallystick.errors import RemoteProtocolError
 
-# What has a meaning for where an entry ends: strings, so that what is in them has none; brackets; commas. A flat table
-# of numbers, which is what entries mostly are, is one piece.
-_TOKEN = re.compile(
-    rb""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|\{(?:\s*+"?+-?\d++"?+\s*+:\s*+-?\d++\s*+,?+)*+\s*+\}|[{}\[\],]""",
-    re.DOTALL,
+# What has a meaning for where an entry ends: strings, so that what is in them has none; brackets; commas. A flat table,
+# which is what entries mostly are, is one piece. Something matches wherever a search begins: none is done twice.
+_STRING = rb'"(?:[^"\\]++|\\.)*+"'
+_FLAT = rb"\{(?:\s*+(?:%b|-?\d++)\s*+:\s*+(?:%b|-?\d++|true|false|null|\{\s*+\})\s*+,?+){0,4096}+\s*+\}" % (
+    _STRING,
+    _STRING,
 )
+_TOKEN = re.compile(rb"[^\"'{}\[\],]{0,65536}+(%b|'(?:[^'\\]++|\\.)*+'|%b|[{}\[\],\"']|)" % (_STRING, _FLAT), re.DOTALL)
 
 
-def split(text: bytes, size: int) -> Iterator[bytes]:
+def split(text: bytes, size: int, *, depth: int = 2, most: int = sys.maxsize) -> Iterator[bytes]:
     """Texts with the same members as ``text``, and some of the entries of each: together all of them, in their order.
 
-    A part has about ``size`` bytes, or one longer entry; a member comes as often as it has parts. Raises
-    RemoteProtocolError for a text whose brackets do not match; other faults are left to whoever reads the parts.
+    ``depth``: of the tables that are cut between their entries; 1: the text itself, 2: its members, too. A part has
+    about ``size`` bytes, or one longer entry; a member comes as often as it has parts. Raises RemoteProtocolError for a
+    text whose brackets do not match, or with an entry of more than ``most`` bytes; other faults are left to whoever
+    reads the parts.
     """
-    depth = 0
-    head = b""  # of the member, up to its opening bracket, if it is a table
-    start = 0  # of what is not yielded yet
+    heads: list[bytes] = []  # of the tables that are open and may be cut, each up to its opening bracket
+    before = b""  # those that were open where the next part starts
+    level = start = name_at = 0
     for token in _TOKEN.finditer(text):
-        mark = token[0]
-        if not depth and mark not in (b"{", b"["):  # a flat table, or none at all
+        mark, (at, end) = token[1], token.span(1)
+        if not level and mark not in (b"{", b"["):  # a flat table, or none at all
             yield text
             return
+        _require(mark not in (b'"', b"'") and at < len(text), at)
+        if end - start > most:
+            raise RemoteProtocolError(f"an entry of a text has at most {most} bytes", at=at)
         if mark in (b"{", b"["):
-            depth += 1
-            if depth == 1:
-                start = token.end()
-            elif depth == 2 and mark == b"{":
-                head, start = text[start : token.end()], token.end()
+            level += 1
+            if level == len(heads) + 1 and level <= depth and mark == b"{":
+                heads.append(text[name_at:end])
+                name_at = end
         elif mark in (b"}", b"]"):
-            depth -= 1
-            if depth == 1 and head:
-                yield b"{%s%s}}" % (head, text[start : token.start()])
-                head, start = b"", token.end()
-            elif depth == 0:
-                yield b"{%s}" % text[start : token.start()].lstrip(b", \t\r\n")
-                _require(not text[token.end() :].strip(), token.end())
+            level -= 1
+            del heads[level:]
+            if not level:
+                yield before + text[start:end]
+                _require(not text[end:].strip(), end)
                 return
-        elif mark == b"," and depth == 1:
-            if text[start : token.start()].strip():
-                yield b"{%s}" % text[start : token.start()]
-            start = token.end()
-        elif mark == b"," and depth == 2 and head and token.start() - start >= size:
-            yield b"{%s%s}}" % (head, text[start : token.start()])
-            start = token.end()
-    _require(False, len(text))
+        elif mark == b"," and level == len(heads):
+            name_at = end
+            if at - start >= size:
+                yield before + text[start:at] + b"}" * level
+                before, start = b"".join(heads), end
 
 
 def _require(holds: bool, at: int) -> None:
     if not holds:
-        raise RemoteProtocolError("the brackets of a text do not match", at=at)
+        raise RemoteProtocolError("the brackets or quotes of a text do not match", at=at)

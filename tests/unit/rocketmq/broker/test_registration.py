@@ -19,6 +19,7 @@ from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.headers import RegisterBrokerAnswer
 from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import TopicConfig
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
@@ -75,7 +76,7 @@ async def test_a_broker_is_known_at_once_and_gone_when_it_stops(server: Server) 
     broker = Announced(MASTER, server.address)
     broker.registrar.start()
     await until(lambda: server.routes.members("b0") == {0: MASTER.address})
-    assert "TBW102" in server.routes.topics()
+    assert "TBW102" in finished(server.routes.topics())
     await until(lambda: broker.registrar.registered == {server.address: ""})
     await broker.close()
     assert server.routes.members("b0") == {}
@@ -85,9 +86,9 @@ async def test_a_new_topic_is_known_at_once(server: Server) -> None:
     broker = Announced(MASTER, server.address)
     broker.registrar.start()
     await until(lambda: bool(broker.registrar.registered))
-    assert "T" not in server.routes.topics()
+    assert "T" not in finished(server.routes.topics())
     broker.topics.put(TopicConfig("T", read_queues=3, write_queues=2))
-    await until(lambda: "T" in server.routes.topics())
+    await until(lambda: "T" in finished(server.routes.topics()))
     route = server.routes.route("T")
     assert route is not None
     assert [(queues.broker, queues.read_queues, queues.write_queues) for queues in route.queues] == [("b0", 3, 2)]
@@ -178,7 +179,7 @@ async def test_a_name_server_that_was_restarted_knows_the_broker_at_once(tmp_pat
     await again.listen()
     assert again.routes.members("b0") == {}
     await until(lambda: again.routes.members("b0") == {0: MASTER.address})
-    assert "TBW102" in again.routes.topics()
+    assert "TBW102" in finished(again.routes.topics())
     await broker.close()
     await again.close()
 
@@ -200,7 +201,7 @@ async def test_announced_when_the_name_servers_know_the_topic(server: Server) ->
     broker.registrar.start()
     known = []
     broker.topics.put(TopicConfig("T"))
-    broker.registrar.announced(lambda: known.append("T" in server.routes.topics()))
+    broker.registrar.announced(lambda: known.append("T" in finished(server.routes.topics())))
     assert known == []
     await until(lambda: bool(known))
     assert known == [True]
@@ -215,7 +216,7 @@ async def test_a_name_server_that_is_down_keeps_nobody_waiting(server: Server) -
     await until(lambda: len(broker.registrar.registered) == 2)
     broker.topics.put(TopicConfig("T"))
     known = []
-    broker.registrar.announced(lambda: known.append("T" in server.routes.topics()))
+    broker.registrar.announced(lambda: known.append("T" in finished(server.routes.topics())))
     await until(lambda: known == [True])
     assert server.routes.members("b0") == {0: MASTER.address}
     failed = [event for event in broker.events if event.kind == "cannot register with a name server"]

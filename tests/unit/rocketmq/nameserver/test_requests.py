@@ -6,16 +6,18 @@ from pathlib import Path
 import pytest
 
 from support.announcing import announcement
+from tallystick.rocketmq.nameserver import queues as queues_module
 from tallystick.rocketmq.nameserver import routes as routes_module
 from tallystick.rocketmq.nameserver.kv import MAX_BYTES, ORDER_TOPICS, KvConfig
 from tallystick.rocketmq.nameserver.requests import NameRequests
 from tallystick.rocketmq.nameserver.routes import MAX_NAME_CHARS, Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.bodies import KvTable, TopicNames, TopicTableAnswer
+from tallystick.rocketmq.wire.bodies import ClusterInfo, KvTable, TopicNames, TopicTableAnswer
 from tallystick.rocketmq.wire.headers import RegisterBrokerHeader
 from tallystick.rocketmq.wire.registration import Registration, body_crc, encode_registration
 from tallystick.rocketmq.wire.remoting import Command, encode, request
+from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import DataVersion, RequestCode, TopicConfig
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
@@ -24,14 +26,14 @@ from tallystick.runtime.events import Event, Events
 
 def server(settings: NameServerSettings | None = None) -> NameRequests:
     routes = Routes()
-    routes.register(announcement(0), "master", 0)
-    routes.register(announcement(1), "slave", 0)
+    finished(routes.register(announcement(0), "master", 0))
+    finished(routes.register(announcement(1), "slave", 0))
     config = KvConfig(OsDisk(), "")
     return NameRequests(routes, config, settings or NameServerSettings(), SystemClock(), Events())
 
 
 def ask(requests: NameRequests, code: int, body: bytes = b"", /, **fields: str) -> Command:
-    return requests.answer("link", request(code, fields, body))
+    return finished(requests.answer("link", request(code, fields, body)))
 
 
 def registration(compressed: bool) -> Command:
@@ -52,7 +54,7 @@ def registration(compressed: bool) -> Command:
 @pytest.mark.parametrize("compressed", [False, True])
 def test_brokers_register_plain_and_compressed(compressed: bool) -> None:
     requests = server()
-    assert requests.answer("link", registration(compressed)).code == 0
+    assert finished(requests.answer("link", registration(compressed))).code == 0
     route = dialect.read(bytes(ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="N1").body))
     assert route["brokerDatas"][0]["brokerAddrs"] == {"0": "n:1"}
     assert route["queueDatas"][0]["readQueueNums"] == 3
@@ -61,14 +63,14 @@ def test_brokers_register_plain_and_compressed(compressed: bool) -> None:
 def test_a_registration_without_a_body_has_no_topics() -> None:
     requests = server()
     fields = registration(False).fields | {"bodyCrc32": "0"}
-    assert requests.answer("link", request(RequestCode.REGISTER_BROKER, fields)).code == 0
+    assert finished(requests.answer("link", request(RequestCode.REGISTER_BROKER, fields))).code == 0
     assert ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="N1").code == 17
 
 
 def test_a_registration_brings_back_the_ordered_topics() -> None:
     requests = server()
     ask(requests, RequestCode.PUT_KV_CONFIG, namespace=ORDER_TOPICS, key="T1", value="b:4")
-    body = bytes(requests.answer("link", registration(False)).body)
+    body = bytes(finished(requests.answer("link", registration(False))).body)
     assert dialect.read_as(body, KvTable).table == {"T1": "b:4"}
 
 
@@ -136,7 +138,9 @@ def test_bodies_of_random_bytes_are_answered_with_code_1() -> None:
             body = bytearray(good.body)
             for _ in range(rng.randrange(1, 5)):
                 body[rng.randrange(len(body))] = rng.randrange(256)
-            answer = requests.answer("link", request(good.code, good.fields | {"bodyCrc32": "0"}, bytes(body)))
+            answer = finished(
+                requests.answer("link", request(good.code, good.fields | {"bodyCrc32": "0"}, bytes(body)))
+            )
             assert answer.code in (0, 1)
     assert ask(requests, RequestCode.QUERY_DATA_VERSION, b"\xff", **good.fields).code == 1
     assert ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T1").code == 0
@@ -174,7 +178,7 @@ def test_an_order_configuration_that_is_too_long_is_left_out_of_registrations(tm
     config = KvConfig(OsDisk(), str(tmp_path / "kv"))
     requests = NameRequests(routes, config, NameServerSettings(), SystemClock(), events)
     for _ in range(2):
-        answer = requests.answer("link", registration(False))
+        answer = finished(requests.answer("link", registration(False)))
         assert (answer.code, len(answer.body)) == (0, 0)
     assert [event.kind for event in seen].count("order configuration not sent to brokers") == 1
 
@@ -185,7 +189,7 @@ def test_what_fits_into_the_table_fits_into_the_answer_to_a_registration() -> No
         ask(requests, RequestCode.PUT_KV_CONFIG, namespace=ORDER_TOPICS, key=f"k{number}", value="v" * 60_000).code == 0
     ):
         number += 1
-    assert len(encode(requests.answer("link", registration(False)))) > MAX_BYTES - 70_000
+    assert len(encode(finished(requests.answer("link", registration(False))))) > MAX_BYTES - 70_000
     assert number < 20
 
 
@@ -208,7 +212,7 @@ def test_a_topic_with_a_name_that_no_broker_has_is_refused_with_its_registration
     topics = {name: TopicConfig(name) for name in ("T" * (MAX_NAME_CHARS + 1), "short")}
     body = encode_registration(Registration(TopicTableAnswer(DataVersion(), topics)), compressed=compressed)
     command.body, command.fields["bodyCrc32"] = body, "0"
-    assert "topicName has at most" in (requests.answer("link", command).remark or "")
+    assert "topicName has at most" in (finished(requests.answer("link", command)).remark or "")
     assert b"short" not in ask(requests, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).body
 
 
@@ -219,8 +223,8 @@ def test_lists_that_fit_no_frame_are_refused_and_not_made(monkeypatch: pytest.Mo
     routes = Routes()
     name = "{:0512}".format
     for number in range(9_000):
-        routes.register(announcement(0, cluster=name(number), name=name(number)), number // 100, 0)
-    routes.register(announcement(0, [name(number) for number in range(33_000)]), "topics", 0)
+        finished(routes.register(announcement(0, cluster=name(number), name=name(number)), number // 100, 0))
+    finished(routes.register(announcement(0, [name(number) for number in range(33_000)]), "topics", 0))
     requests = NameRequests(routes, KvConfig(OsDisk(), ""), NameServerSettings(), SystemClock(), Events())
     for code in (RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER):
         answer = ask(requests, code)
@@ -231,7 +235,7 @@ def test_lists_that_fit_no_frame_are_refused_and_not_made(monkeypatch: pytest.Mo
 
 def test_a_list_that_grows_too_long_when_it_is_written_is_refused() -> None:
     routes = Routes()
-    routes.register(announcement(0, [f"{number:06}" + "\x01" * 500 for number in range(6_000)]), "topics", 0)
+    finished(routes.register(announcement(0, [f"{number:06}" + "\x01" * 500 for number in range(6_000)]), "topics", 0))
     requests = NameRequests(routes, KvConfig(OsDisk(), ""), NameServerSettings(), SystemClock(), Events())
     assert ask(requests, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).code == 1
 
@@ -240,16 +244,33 @@ def test_a_list_that_grows_too_long_when_it_is_written_is_refused() -> None:
     ("bound", "said"), [("MAX_ROUTES", "1 topics are left out"), ("MAX_BROKERS", "register broker failed: too many")]
 )
 def test_a_registration_without_room_is_refused_aloud(bound: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes_module, bound, 1)
+    monkeypatch.setattr(queues_module if bound == "MAX_ROUTES" else routes_module, bound, 1)
     seen: list[Event] = []
     routes = Routes()
     if bound == "MAX_BROKERS":
-        routes.register(announcement(0), "another", 0)
+        finished(routes.register(announcement(0), "another", 0))
     requests = NameRequests(routes, KvConfig(OsDisk(), ""), NameServerSettings(), SystemClock(), Events(seen.append))
     for _ in range(2):
-        answer = requests.answer("link", registration(False))
+        answer = finished(requests.answer("link", registration(False)))
         assert (answer.code, (answer.remark or "").startswith(said)) == (1, True), answer.remark
     assert requests.refused == 2
     (told,) = [event for event in seen if event.kind == "broker not registered"]
     assert (told.fields["broker"], told.fields["at"]) == ("n", "n:1")
     assert (routes.route("N1") is not None) == (bound == "MAX_ROUTES"), "what fits is taken"
+
+
+def test_lists_are_made_in_steps_and_written_as_ever() -> None:
+    routes = Routes()
+    for number in range(120):
+        finished(routes.register(announcement(0, ["A", "B", "Ü"], name=f"b{number}"), number, 0))
+    finished(routes.register(announcement(0, [f"T{number}" for number in range(1200)]), "topics", 0))
+    requests = NameRequests(routes, KvConfig(OsDisk(), ""), NameServerSettings(), SystemClock(), Events())
+    info = ClusterInfo(routes.broker_sets(), routes.clusters())
+    names = TopicNames(["A", "B", "Ü", *(f"T{number}" for number in range(1200))])
+    for code, body in (
+        (RequestCode.GET_BROKER_CLUSTER_INFO, dialect.write(info)),
+        (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, dialect.write_strict(names)),
+        (RequestCode.GET_TOPICS_BY_CLUSTER, dialect.write_strict(names)),
+    ):
+        assert len(list(requests.answer("link", request(code, {"cluster": "c"})))) >= 2
+        assert bytes(ask(requests, code, cluster="c").body) == body

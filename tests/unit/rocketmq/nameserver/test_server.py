@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from support.waiting import until
+from tallystick.rocketmq.nameserver import server as server_module
 from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
+from tallystick.rocketmq.remoting import slices
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.bodies import TopicTableAnswer
+from tallystick.rocketmq.wire.bodies import TopicNames, TopicTableAnswer
 from tallystick.rocketmq.wire.headers import RegisterBrokerHeader
 from tallystick.rocketmq.wire.registration import Registration, encode_registration
 from tallystick.rocketmq.wire.remoting import decode, encode, request
@@ -34,8 +36,10 @@ class Bench:
     def new_client(self) -> RemotingClient:
         return RemotingClient(TcpNetwork(), SystemClock(), Events(), RemotingSettings())
 
-    async def register(self, client: RemotingClient, broker_id: int, timeout_ms: int | None = None) -> dict[str, str]:
-        topics = {name: TopicConfig(name, 3, 3) for name in ("N1", "N2")}
+    async def register(
+        self, client: RemotingClient, broker_id: int, timeout_ms: int | None = None, more: int = 0
+    ) -> dict[str, str]:
+        topics = {name: TopicConfig(name, 3, 3) for name in ("N1", "N2", *(f"T{number}" for number in range(more)))}
         header = RegisterBrokerHeader(
             broker_name="n",
             broker_addr=f"n:{broker_id}",
@@ -154,3 +158,43 @@ async def test_what_registrations_make_it_keep_counts_for_their_connection(bench
         return bench.server.kept_bytes == 0
 
     await until(nothing)
+
+
+MANY = 20_000  # topics: a megabyte and more
+
+
+async def test_others_are_answered_while_many_topics_are_registered(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (slices, server_module):
+        monkeypatch.setattr(module, "SLICE_S", 0.0)
+    other = bench.new_client()
+    await bench.register(other, 1)
+    work = asyncio.create_task(bench.register(bench.client, 0, more=MANY))
+    await until(lambda: bench.server.kept_bytes > 1_000_000, pause=0)  # what waits is counted
+    names = await other.ask(bench.address, request(RequestCode.GET_BROKER_CLUSTER_INFO), 5)
+    assert names.code == 0 and not work.done()
+    assert await work == {}
+    listed = await other.ask(bench.address, request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), 5)
+    assert len(dialect.read_as(bytes(listed.body), TopicNames).topics) == MANY + 2
+    await other.close()
+
+
+async def test_a_registration_of_who_is_gone_is_not_gone_on_with(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (slices, server_module):
+        monkeypatch.setattr(module, "SLICE_S", 0.0)
+    client = bench.new_client()
+    work = asyncio.create_task(bench.register(client, 0, more=MANY))
+    await until(lambda: bench.server.routes.topic_count > 0, pause=0)
+    await client.close()
+    await asyncio.gather(work, return_exceptions=True)
+    await until(lambda: bench.server.routes.topic_count == 0 and not bench.server._slices._tasks)
+    assert (bench.server.routes.broker_sets(), bench.server.kept_bytes) == ({}, 0)
+
+
+async def test_too_many_long_requests_at_once_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    await bench.register(bench.client, 0, more=1000)
+    monkeypatch.setattr(server_module, "SLICE_S", 0.0)
+    monkeypatch.setattr(bench.server._slices, "_most", 0)
+    answer = await bench.client.ask(bench.address, request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), 5)
+    assert answer.code == 2

@@ -68,9 +68,8 @@ def test_where_nobody_waits_it_is_made_at_once() -> None:
     assert (made[0], str(made[1])) == (["0", "1"], "the second")
 
 
-async def test_only_so_many_texts_wait_to_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "MAX_WAITING", 2)
-    made = Slices(SystemClock())
+async def test_only_so_many_texts_wait_to_be_made() -> None:
+    made = Slices(SystemClock(), most=2)
     outcomes: list[list[str] | Exception] = []
     for name in ("a", "b", "c"):
         made.make(parts(2, name), outcomes.append)

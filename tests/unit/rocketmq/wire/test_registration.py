@@ -11,13 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystick.errors import RemoteProtocolError
+from tallystick.rocketmq.wire import registration as registration_module
 from tallystick.rocketmq.wire.bodies import TopicTableAnswer
 from tallystick.rocketmq.wire.registration import (
     MAX_ENTRIES,
+    MAX_PART_BYTES,
     MAX_PLAIN_BYTES,
     Registration,
     body_crc,
     decode_registration,
+    decoding,
     encode_registration,
 )
 from tallystick.rocketmq.wire.values import FIRST_MAPPING_VERSION, VERSION, DataVersion, TopicConfig
@@ -126,3 +129,50 @@ def test_a_small_body_that_stands_for_very_many_values_is_refused() -> None:
 def test_a_number_of_queues_that_is_none_is_refused(number: str) -> None:
     with pytest.raises(RemoteProtocolError, match="a compressed registration is broken"):
         decode_registration(plain_body(1, f"T {number} 1 6 SINGLE_TAG ".encode()), compressed=True, version=VERSION)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_long_registration_is_read_in_steps(compressed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """30,000 topics were a turn of the loop of 60 ms, compressed 180 ms."""
+    topics = [TopicConfig(f"Topic{number:05}", attributes={"a": "b"} if number % 2 else {}) for number in range(1000)]
+    sent = registration(*topics, mappings={f"T{n}": {"topic": f"T{n}", "currIdMap": {"0": n}} for n in range(100)})
+    body = encode_registration(sent, compressed=compressed)
+    monkeypatch.setattr(registration_module, "WHOLE_BYTES", 0)
+    assert len(list(decoding(body, compressed=compressed, version=VERSION))) >= 10
+    assert decode_registration(body, compressed=compressed, version=VERSION) == sent
+
+
+def test_a_registration_of_the_original_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its integer keys are bare, its members in another order."""
+    body = (
+        b'{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":{"counter":3,"stateVersion":0,'
+        b'"timestamp":5},"mappingDataVersion":{"counter":0,"stateVersion":0,"timestamp":7},'
+        b'"topicConfigTable":{"T":{"attributes":{},"order":false,"perm":6,"readQueueNums":8,'
+        b'"topicFilterType":"SINGLE_TAG","topicName":"T","topicSysFlag":0,"writeQueueNums":8}},'
+        b'"topicQueueMappingDetailMap":{},"topicQueueMappingInfoMap":{"S":{"currIdMap":{0:0,1:1},"topic":"S"}}}}'
+    )
+    found = decode_registration(body, compressed=False, version=VERSION)
+    monkeypatch.setattr(registration_module, "WHOLE_BYTES", 0)
+    assert decode_registration(body, compressed=False, version=VERSION) == found
+    assert found.table.version == DataVersion(0, 5, 3)
+    assert found.table.topics == {"T": TopicConfig("T", 8, 8, 6)}
+    assert found.table.mapping_infos == {"S": {"currIdMap": {"0": 0, "1": 1}, "topic": "S"}}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{}", b'{"topicConfigSerializeWrapper":{}}', b'{"topicConfigSerializeWrapper":{"topicConfigTable":{}}}',
+        b'{"topicConfigSerializeWrapper":{"dataVersion":{"counter":1}}}', b"[]", b"", b"{",
+    ],
+)  # fmt: skip
+def test_half_a_registration_is_refused(body: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        decode_registration(body, compressed=False, version=VERSION)
+
+
+def test_what_could_not_be_read_in_short_steps_is_refused() -> None:
+    text = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":%s}}}'
+    for value, why in ((b"[%s1]" % (b"1," * MAX_PART_BYTES), "an entry"), (b'"%s"' % (b"\\n" * 100_001), "escapes")):
+        with pytest.raises(RemoteProtocolError, match=why):
+            decode_registration(text % value, compressed=False, version=VERSION)

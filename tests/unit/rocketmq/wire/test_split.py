@@ -20,21 +20,26 @@ TABLE = st.dictionaries(TEXT, ENTRY, max_size=5)
 WHOLE = st.dictionaries(TEXT, st.one_of(SCALAR, st.lists(ENTRY, max_size=3), TABLE), max_size=5)
 
 
-def joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
+def joined(parts: list[dict[str, Any]], depth: int = 2) -> dict[str, Any]:
     whole: dict[str, Any] = {}
     for part in parts:
-        for name, value in part.items():
-            if isinstance(value, dict) and isinstance(whole.get(name), dict):
-                whole[name].update(value)
-            else:
-                whole[name] = value
+        merge(whole, part, depth)
     return whole
 
 
-@given(WHOLE, st.integers(0, 40), st.sampled_from([None, 1]))
-def test_the_parts_together_are_the_whole(whole: dict[str, Any], size: int, indent: int | None) -> None:
+def merge(whole: dict[str, Any], part: dict[str, Any], depth: int) -> None:
+    for name, value in part.items():
+        if depth > 1 and isinstance(value, dict) and isinstance(whole.get(name), dict):
+            merge(whole[name], value, depth - 1)
+        else:
+            whole[name] = value
+
+
+@given(st.one_of(WHOLE, st.dictionaries(TEXT, WHOLE, max_size=3)), st.integers(0, 40), st.sampled_from([None, 1]),
+       st.integers(1, 4))  # fmt: skip
+def test_the_parts_together_are_the_whole(whole: dict[str, Any], size: int, indent: int | None, depth: int) -> None:
     text = json.dumps(whole, indent=indent, ensure_ascii=False).encode()
-    assert joined([json.loads(part) for part in split(text, size)]) == whole
+    assert joined([json.loads(part) for part in split(text, size, depth=depth)], depth) == whole
 
 
 def test_a_part_has_its_size_and_one_entry_more() -> None:
@@ -60,3 +65,22 @@ def test_a_text_that_is_no_table_is_refused(text: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         for part in split(text, 1):
             dialect.read(part)
+
+
+def test_an_entry_has_a_bound_where_one_is_given() -> None:
+    text = b'{"a":{"x":[%s],"y":1}}' % b",".join([b"1"] * 500)
+    assert len(list(split(text, 1))) == 2
+    with pytest.raises(RemoteProtocolError, match="at most 900 bytes"):
+        list(split(text, 1, most=900))
+
+
+A = b"a" * 1_000_000
+
+
+@pytest.mark.parametrize(
+    "text", [b'{"' + b'\\"' * 1_000_000, b"{" + A, b"{" + A + b'"' + A], ids=["quotes", "as", "one"]
+)
+def test_what_never_ends_is_refused_in_one_look(text: bytes) -> None:
+    """A search that begins anew at each byte would not end within the suite's limit."""
+    with pytest.raises(RemoteProtocolError, match="do not match"):
+        list(split(text, 1))

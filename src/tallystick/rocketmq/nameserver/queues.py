@@ -1,0 +1,147 @@
+"""Which topics have queues at which broker sets.
+
+What goes through all topics is done in steps, as a set may have a quarter of a million. A set that goes takes its
+topics along for everybody at once; what is kept of them goes later.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from tallystick.rocketmq.wire.steps import Steps
+from tallystick.rocketmq.wire.values import BrokerRoute, Perm, QueueRoute
+
+READ, WRITE = int(Perm.READ), int(Perm.WRITE)
+MAX_ROUTES = 1_000_000  # topics of broker sets: more topics than that are not taken in
+MAX_HOST_ROUTES = MAX_ROUTES // 4  # that came from one host
+STEP_TOPICS = 500  # in one step: about a millisecond
+
+
+@dataclass(eq=False)
+class BrokerSet:
+    """The brokers of one name: a master and its slaves, and the topics of which it has queues.
+
+    ``host`` is where they were registered from last. One that ``is_gone`` never comes back: another one may.
+    """
+
+    cluster: str
+    name: str
+    host: str
+    addresses: dict[int, str]
+    acting_master: bool
+    topics: dict[str, None] = field(default_factory=dict)
+    topic_bytes: int = 0  # of their names
+    is_gone: bool = False
+
+    def route(self) -> BrokerRoute:
+        return BrokerRoute(self.cluster, self.name, dict(sorted(self.addresses.items())), self.acting_master)
+
+
+class TopicQueues:
+    """By topic and broker set. ``len`` is how many there are of sets that are not gone."""
+
+    def __init__(self, later: Callable[[Steps[None]], None]) -> None:
+        """``later`` does what nobody waits for."""
+        self._later = later
+        self._topics: dict[str, dict[BrokerSet, QueueRoute]] = {}  # also of sets that are gone, until they are swept
+        self._gone: deque[BrokerSet] = deque()  # those
+        self._count = 0
+        self._by_host: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def topic_count(self) -> int:
+        """For a moment after a broker set went, those that were its own alone are among them."""
+        return len(self._topics)
+
+    def has_room(self, host: str) -> bool:
+        """Whether there may be one more that came from the host."""
+        return self._count < MAX_ROUTES and self._by_host[host] < MAX_HOST_ROUTES
+
+    def of(self, topic: str) -> dict[BrokerSet, QueueRoute]:
+        return {brokers: queue for brokers, queue in self._topics.get(topic, {}).items() if not brokers.is_gone}
+
+    def put(self, topic: str, brokers: BrokerSet, queue: QueueRoute) -> None:
+        queues = self._topics.setdefault(topic, {})
+        if brokers not in queues:
+            self._count += 1
+            self._by_host[brokers.host] += 1
+            brokers.topics[topic] = None
+            brokers.topic_bytes += sys.getsizeof(topic)
+        queues[brokers] = queue
+
+    def drop(self, topic: str, brokers: BrokerSet) -> None:
+        del brokers.topics[topic]
+        brokers.topic_bytes -= sys.getsizeof(topic)
+        self._count -= 1
+        subtract(self._by_host, brokers.host, 1)
+        self._forget(topic, brokers)
+
+    def drop_all(self, brokers: BrokerSet) -> None:
+        """The set is gone."""
+        brokers.is_gone = True
+        if brokers.topics:
+            self._count -= len(brokers.topics)
+            subtract(self._by_host, brokers.host, len(brokers.topics))
+            self._gone.append(brokers)
+            if len(self._gone) == 1:
+                self._later(self._sweep())
+
+    def _sweep(self) -> Steps[None]:
+        while self._gone:
+            brokers = self._gone[0]
+            for count, topic in enumerate(brokers.topics, 1):
+                self._forget(topic, brokers)
+                if count % STEP_TOPICS == 0:
+                    yield
+            self._gone.popleft()
+
+    def _forget(self, topic: str, brokers: BrokerSet) -> None:
+        queues = self._topics[topic]
+        del queues[brokers]
+        if not queues:
+            del self._topics[topic]
+
+    def moved(self, brokers: BrokerSet, host: str) -> None:
+        """What its topics are is said from this host now: they count there, also where they are more than may be."""
+        if brokers.host != host and brokers.topics:
+            subtract(self._by_host, brokers.host, len(brokers.topics))
+            self._by_host[host] += len(brokers.topics)
+        brokers.host = host
+
+    def set_writeable(self, brokers: BrokerSet, writeable: bool) -> Steps[int]:
+        """Change what all queues of a set allow; of how many topics."""
+        topics = list(brokers.topics)
+        for count, topic in enumerate(topics, 1):
+            queues = self._topics.get(topic, {})
+            if brokers in queues:
+                perm = READ | WRITE if writeable else queues[brokers].perm & ~WRITE
+                queues[brokers] = msgspec.structs.replace(queues[brokers], perm=perm)
+            if count % STEP_TOPICS == 0:
+                yield
+        return len(topics)
+
+    def names(self, cluster: str | None) -> Steps[list[str]]:
+        """The topics of all clusters or one, but for those that come meanwhile."""
+        found: list[str] = []
+        for count, topic in enumerate(list(self._topics), 1):
+            queues = self._topics.get(topic, ())
+            if any(not brokers.is_gone and cluster in (None, brokers.cluster) for brokers in queues):
+                found.append(topic)
+            if count % STEP_TOPICS == 0:
+                yield
+        return found
+
+
+def subtract(counts: Counter[str], host: str, count: int) -> None:
+    """What is 0 is not kept."""
+    counts[host] -= count
+    if not counts[host]:
+        del counts[host]
