@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -24,13 +25,20 @@ def promised(program: Path) -> str:
 
 def test_the_examples_print_what_they_say(shell: Shell) -> None:
     assert EXAMPLES
-    shell.run("tally dev up")
+    for options in ("--bookies 4", "--brokers 1+1"):
+        assert shell.run(f"tally dev up {options}")[1] == 0
     failures = []
     for program in EXAMPLES:
         printed, status = shell.run(shlex.join([sys.executable, "-P", str(program)]))
         if (printed, status) != (promised(program), 0):
             failures.append(f"{program.name} (exit {status}) printed:\n{printed}\nnot:\n{promised(program)}")
     assert not failures, "\n".join(failures)
+
+
+def test_the_list_of_the_examples_is_complete() -> None:
+    page = (EXAMPLES[0].parent / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| \[(\w+\.py)\]", page, re.MULTILINE)
+    assert sorted(listed) == [program.name for program in EXAMPLES]
 
 
 def test_the_first_program_fits_into_the_readme() -> None:
