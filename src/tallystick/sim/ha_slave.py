@@ -146,7 +146,7 @@ class FollowNode:
                     slave.refused = None
                     if proven or slave.master.original:  # else it says so in vain: a master of ours sends it nothing
                         slave.judge.follows(slave)
-                case follow.Close(reason, retry_s, refused):
+                case follow.Close(reason, retry_s, refused, _):
                     self._world.note(slave.name, reason)
                     slave.refused = reason if refused else None
                     self.end(silently=False)

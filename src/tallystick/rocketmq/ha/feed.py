@@ -66,9 +66,10 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class Close:
-    """End the link."""
+    """End the link; ``at_once``: what is unsent will not be taken."""
 
     reason: str
+    at_once: bool = False
 
 
 Action = Greet | Verify | Start | Acked | Heartbeat | Close
@@ -144,8 +145,10 @@ class Feed:
 
     def tick(self, log: LogRange, now: float, *, writable: bool) -> list[Action]:
         """``writable``: the slave takes what it is sent."""
+        if self._stage is _Stage.CLOSED:
+            return []
         if now >= self._silence_at():
-            return self._close("heard nothing from the slave for too long")
+            return self._close("heard nothing from the slave for too long", at_once=True)
         if not self.feeding and now >= self._greeting_ends:
             return self._close("it did not say in time where its log ends")
         if not self.feeding or now < self._heartbeat_at():
@@ -155,7 +158,10 @@ class Feed:
         self._last_write = now  # while the last frame is not out, the link is not idle
         return [Heartbeat(self.position)] if writable else []
 
-    def wake_at(self) -> float:
+    def wake_at(self) -> float | None:
+        """None: the link is closed."""
+        if self._stage is _Stage.CLOSED:
+            return None
         return min(self._silence_at(), self._heartbeat_at() if self.feeding else self._greeting_ends)
 
     def _silence_at(self) -> float:
@@ -242,7 +248,7 @@ class Feed:
         self.position = position
         self._stage = _Stage.FED
 
-    def _close(self, reason: str) -> list[Action]:
+    def _close(self, reason: str, *, at_once: bool = False) -> list[Action]:
         self._stage = _Stage.CLOSED
         self._received = b""
-        return [Close(reason)]
+        return [Close(reason, at_once)]

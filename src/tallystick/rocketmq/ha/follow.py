@@ -60,6 +60,7 @@ class Close:
     reason: str
     retry_s: float
     refused: bool = False
+    at_once: bool = False  # what is unsent will not be taken
 
 
 Action = Send | Append | Following | Close
@@ -131,15 +132,20 @@ class Follow:
 
     def tick(self, now: float) -> list[Action]:
         settings = self._settings
+        if self._closed:
+            return []
         if now >= self._silence_at():
-            return self._close("heard nothing from the master for too long", retry_s=0.0)
+            return self._close("heard nothing from the master for too long", retry_s=0.0, at_once=True)
         if self.stage is Stage.ASKING and now >= self.last_write + settings.handshake_ms / 1000:
             return self._follow(now, proven=False)
         if self.stage is Stage.FOLLOWING and now >= self.last_write + settings.heartbeat_ms / 1000:
             return self._report(now)
         return []
 
-    def wake_at(self) -> float:
+    def wake_at(self) -> float | None:
+        """None: the link is closed."""
+        if self._closed:
+            return None
         if self.stage is Stage.ASKING:
             return min(self._silence_at(), self.last_write + self._settings.handshake_ms / 1000)
         if self.stage is Stage.FOLLOWING:
@@ -213,6 +219,8 @@ class Follow:
         self.last_write = now
         return [Send(data)]
 
-    def _close(self, reason: str, *, retry_s: float | None = None, refused: bool = False) -> list[Action]:
+    def _close(
+        self, reason: str, *, retry_s: float | None = None, refused: bool = False, at_once: bool = False
+    ) -> list[Action]:
         self.stage = Stage.CLOSED
-        return [Close(reason, self._settings.retry_ms / 1000 if retry_s is None else retry_s, refused)]
+        return [Close(reason, self._settings.retry_ms / 1000 if retry_s is None else retry_s, refused, at_once)]

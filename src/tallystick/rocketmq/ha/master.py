@@ -238,8 +238,8 @@ class SlaveLink(asyncio.Protocol):
                         master.acked(self, offset, took=offset > start)
                 case feeds.Heartbeat(offset):
                     self._transport.write(HEAD.pack(offset, 0))
-                case feeds.Close(reason):
+                case feeds.Close(reason, at_once):
                     self._reason = reason
-                    self._transport.close()
+                    (self._transport.abort if at_once else self._transport.close)()
         self.pump()
         self._alarm.set(self._feed.wake_at())

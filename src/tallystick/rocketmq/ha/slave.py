@@ -200,7 +200,7 @@ class MasterLink(asyncio.BufferedProtocol):
                     slave.following(self._master, proven=proven)
                 case Close() as close:
                     self._close = close
-                    self._transport.close()
+                    (self._transport.abort if close.at_once else self._transport.close)()
         self._alarm.set(self.core.wake_at())
 
     def _append(self, offset: int, parts: tuple[memoryview, ...]) -> list[Action]:

@@ -94,6 +94,18 @@ async def test_h6_a_silent_slave_is_closed(house: Any) -> None:
     assert master.port.status() == []
 
 
+@pytest.mark.rule("H6")
+async def test_h6_a_silent_slave_that_reads_nothing_is_closed_too(house: Any) -> None:
+    """Whoever is cut off takes nothing of what is under way: to wait for that would take as long as TCP tries."""
+    log = MemoryLog(bytes(64 * 1024 * 1024), file_bytes=1 << 30)
+    master = await house.master(log, housekeeping_ms=300, heartbeat_ms=200)
+    peer = await house.peer(master.address)
+    peer.report(1)
+    await until(lambda: bool(master.reasons()))
+    assert "heard nothing" in master.reasons()[0]
+    assert master.port.status() == []
+
+
 async def test_a_log_of_many_files_arrives_whole(house: Any) -> None:
     log = MemoryLog(random.Random(5).randbytes(3_000_000), file_bytes=700_001)
     master = await house.master(log, heartbeat_ms=60_000)
