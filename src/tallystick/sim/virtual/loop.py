@@ -41,6 +41,13 @@ class _Handle(asyncio.Handle):
 class _Timer(_Handle, asyncio.TimerHandle):
     __slots__ = ()
     _scheduled: bool
+    _loop: VirtualLoop
+
+    def _run(self) -> None:
+        # Within the clock's resolution the base loop runs it early. Whoever looks at the clock then and waits for the
+        # rest would do so for ever, as nothing moves the clock while there is something to do.
+        self._loop.reach(self.when())
+        super()._run()
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -93,6 +100,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         return self.call_soon(callback, *args, context=context)
+
+    def reach(self, when: float) -> None:
+        """Move the clock up to this time, if it is later."""
+        self._now = max(self._now, when)
 
     def hold(self, task: asyncio.Task[Any]) -> None:
         """Keep a task until it is done, or ``abandon``."""

@@ -249,6 +249,8 @@ class SimNetwork:
             except BaseException:
                 near.abort()
                 raise
+        if near.is_closing():
+            raise ConnectionResetError(errno.ECONNRESET, "connection reset")
         near.attach(factory())
         return near
 

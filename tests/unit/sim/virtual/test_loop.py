@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterator
 
@@ -49,6 +50,15 @@ def test_a_run_that_goes_on_and_on_is_ended(loop: VirtualLoop) -> None:
     with pytest.raises(Stuck, match="not at its end after 1,000 turns"):
         spinning.run_until_complete(poll(0.0))
     spinning.abandon()
+
+
+def test_whoever_waits_for_the_rest_of_a_time_comes_to_its_end(loop: VirtualLoop) -> None:
+    async def main() -> None:
+        while loop.time() < 1e-10:  # less than the clock's resolution: the timer is due at once
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.Event().wait(), 1e-10 - loop.time())
+
+    loop.run_until_complete(main())
 
 
 def test_what_a_callback_raises_is_kept(loop: VirtualLoop) -> None:

@@ -249,3 +249,18 @@ def test_a_port_that_somebody_listens_on_cannot_be_reserved() -> None:
         assert network.reserve(SERVER).port != network.reserve(SERVER).port
 
     run(test)
+
+
+def test_a_connection_that_ended_before_its_connect_returned_is_an_error() -> None:
+    """A protocol that got it would never hear that it is lost."""
+
+    async def test(net: Net) -> None:
+        net.fabric.cut([(SERVER, CLIENT)])
+        connecting = asyncio.create_task(net.connect())
+        await asyncio.sleep(0.1)
+        net.accepted[0].transport.abort()
+        net.fabric.heal()
+        with pytest.raises(ConnectionResetError):
+            await connecting
+
+    run(test)
