@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 
 app = App(name="sim", help="Run production code through seeded faults: protocol cores, stores, whole clusters.")
 
-Kind = Literal["ledger", "cluster", "storage", "replication", "metadata"]
+Kind = Literal["ledger", "cluster", "storage", "replication", "metadata", "brokers"]
 Cluster = Annotated[bool, Parameter(help="A life of a cluster: whole clients and bookies instead of their cores.")]
 Storage = Annotated[bool, Parameter(help="A life of a bookie's storage instead of one of a ledger.")]
 Replication = Annotated[
     bool, Parameter(name="--ha", help="A life of a master and its slaves instead of one of a ledger.")
 ]
 Metadata = Annotated[bool, Parameter(help="A life of a master's and a slave's tables instead of one of a ledger.")]
+Brokers = Annotated[bool, Parameter(help="A life of brokers: name server, master, slaves and whole clients.")]
 
 
 @app.command
@@ -29,7 +30,7 @@ def run(
     kind: Annotated[tuple[Kind, ...], Parameter(help="Which kinds of lives; all by default. Repeatable.")] = (),
     first: Annotated[int | None, Parameter(help="The first seed; a random one by default.")] = None,
 ) -> int:
-    """Lives of ledgers, clusters, a bookie's storage, masters with slaves and their stores, their tables.
+    """Lives of ledgers, clusters, a bookie's storage, masters with slaves and their stores, their tables, brokers.
 
     Messages are lost, late and doubled, links cut, disks full, failing and without power. Every promise is checked.
     """
@@ -37,7 +38,7 @@ def run(
     from itertools import count
 
     from tallystick.errors import UsageError
-    from tallystick.sim import cluster, cores, ha, metadata, series, storage
+    from tallystick.sim import brokers, cluster, cores, ha, metadata, series, storage
 
     if seconds <= 0 or (seeds is not None and seeds < 1):
         raise UsageError("--seconds must be above 0 and --seeds at least 1", seconds=seconds, seeds=seeds)
@@ -50,6 +51,7 @@ def run(
         "storage": ("--storage ", storage.run),
         "replication": ("--ha ", ha.run),
         "metadata": ("--metadata ", metadata.run),
+        "brokers": ("--brokers ", brokers.run),
     }
     kinds: tuple[Kind, ...] = kind or get_args(Kind)
     for name in kinds:
@@ -78,6 +80,7 @@ def replay(
     storage: Storage = False,
     ha: Replication = False,
     metadata: Metadata = False,
+    brokers: Brokers = False,
 ) -> int:
     """Run one schedule again; of all but a storage's life every step is printed."""
     if storage:
@@ -88,12 +91,13 @@ def replay(
             f"seed {seed}: {life.violation or 'every promise held'} ({life.promised} promised, {life.crashes} crashes)"
         )
         return 1 if life.violation else 0
+    from tallystick.sim import brokers as whole_brokers
     from tallystick.sim import cluster as whole
     from tallystick.sim import cores
     from tallystick.sim import ha as replication
     from tallystick.sim import metadata as tables
 
-    tier = whole if cluster else replication if ha else tables if metadata else cores
+    tier = whole if cluster else whole_brokers if brokers else replication if ha else tables if metadata else cores
     outcome = tier.run(seed, keep_trace=True)
     print("\n".join(outcome.trace))
     print(f"seed {seed}: {outcome.violation or 'every promise held'} (trace {outcome.fingerprint})")

@@ -1,0 +1,80 @@
+"""The programs that use simulated brokers: they send and receive, and never give up."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from tallystick.errors import TallyError
+from tallystick.rocketmq.client.client import RocketMQ
+from tallystick.rocketmq.client.consumer import Consumer
+from tallystick.rocketmq.client.producer import Producer
+from tallystick.rocketmq.client.sending import SendResult
+from tallystick.sim.brokers_judge import Judge
+from tallystick.sim.brokers_plan import ProducerPlan
+
+AGAIN_S = 0.5
+
+
+class Sender:
+    """One producer. ``produce`` in the storm, ``conclude`` when it is over."""
+
+    def __init__(self, number: int, plan: ProducerPlan, judge: Judge, rng: random.Random) -> None:
+        self.name, self.plan, self._judge, self._random = f"p{number}", plan, judge, rng
+        self._count = 0
+        self.concludes = asyncio.Event()
+
+    async def produce(self, client: RocketMQ) -> None:
+        """Send what the plan says, whatever becomes of it; and one message more, which must be stored."""
+        producer, plan, rng = client.producer(self.name), self.plan, self._random
+        await asyncio.sleep(plan.begins)
+        for _ in range(plan.messages):
+            await asyncio.sleep(rng.random() * plan.pause_s)
+            is_batch = rng.random() < plan.batches
+            await self._send(producer, [self._body() for _ in range(rng.randint(1, 4) if is_batch else 1)], is_batch)
+        await self.concludes.wait()
+        while not await self._send(producer, [self._body()], False):  # noqa: ASYNC110  # a send is not to be waited for
+            await asyncio.sleep(AGAIN_S)
+
+    def _body(self) -> bytes:
+        self._count += 1
+        body = f"{self.name}:{self._count}:".encode() + self._random.randbytes(
+            self._random.randint(0, self.plan.largest)
+        )
+        self._judge.sending(body)
+        return body
+
+    async def _send(self, producer: Producer, bodies: list[bytes], is_batch: bool) -> bool:
+        began = asyncio.get_running_loop().time()
+        try:
+            result: SendResult = await (
+                producer.send_batch(self.plan.topic, bodies) if is_batch else producer.send(self.plan.topic, bodies[0])
+            )
+        except TallyError:
+            return False
+        self._judge.acknowledged(bodies, result, began)
+        return True
+
+
+class Member:
+    """One member of a group."""
+
+    def __init__(self, group: str, topics: tuple[str, ...], judge: Judge, most: int) -> None:
+        self._group, self._topics, self._judge, self._left = group, topics, judge, most
+
+    async def consume(self, client: RocketMQ) -> None:
+        """Receive at most so many messages, and leave in order."""
+        while self._left:
+            try:
+                async with client.consumer(self._group, self._topics, start="first") as consumer:
+                    await self._receive(consumer)
+            except TallyError:
+                await asyncio.sleep(AGAIN_S)
+
+    async def _receive(self, consumer: Consumer) -> None:
+        async for message in consumer:
+            self._judge.received(self._group, message)
+            self._left -= 1
+            if not self._left:
+                consumer.ack(message)
+                return

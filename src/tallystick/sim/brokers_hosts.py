@@ -1,0 +1,274 @@
+"""The processes of simulated brokers: a name server, a master and its slaves, and whole clients, each on its host."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn
+
+from tallystick.errors import DiskFull, StorageError
+from tallystick.rocketmq.broker.broker import Broker, start_broker
+from tallystick.rocketmq.broker.settings import BrokerSettings, Role
+from tallystick.rocketmq.client.client import RocketMQ
+from tallystick.rocketmq.client.settings import BrokerClientSettings
+from tallystick.rocketmq.ha.settings import HaSettings
+from tallystick.rocketmq.nameserver.server import NameServer
+from tallystick.rocketmq.nameserver.settings import NameServerSettings
+from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.rocketmq.store.store import MessageStore
+from tallystick.runtime.events import Event, Events
+from tallystick.runtime.outside import Outside
+from tallystick.sim.brokers_judge import Judge
+from tallystick.sim.brokers_plan import BrokersPlan
+from tallystick.sim.disk import Crashed
+from tallystick.sim.ha_disk import RecordDisk
+from tallystick.sim.virtual.loop import VirtualClock
+from tallystick.sim.virtual.network import Fabric
+from tallystick.sim.virtual.process import Loop, Process
+from tallystick.sim.virtual.trace import Trace
+from tallystick.sim.virtual.worker import DelayWorker
+
+NAME = "b"  # of the group of brokers
+NAMES_ADDRESS, NAMES_PORT = "10.0.0.250", 9876
+NAME_SERVERS = (f"{NAMES_ADDRESS}:{NAMES_PORT}",)
+RESTART_S = 1.0  # after a process ended by itself
+PLENTY = 1 << 40  # bytes of a disk
+CLIENT = BrokerClientSettings(
+    route_refresh_s=2.0, heartbeat_s=2.0, request_timeout_s=1.0, send_timeout_s=3.0, topic_wait_s=2.0,
+    max_inflight_bytes=8 * 1024, pull_count=8, pull_bytes=4 * 1024, pull_hold_s=2.0, pull_timeout_s=3.0,
+    max_unacked_bytes=8 * 1024, commit_interval_s=1.0, rebalance_s=2.0, down_s=1.0,
+)  # fmt: skip
+HA = HaSettings(
+    copy_whole_log=True, slave_timeout_ms=1000, sync_flush_timeout_ms=1000, heartbeat_ms=500, housekeeping_ms=3000,
+    retry_ms=500, handshake_ms=300, greeting_ms=2000,
+)  # fmt: skip
+
+
+class World:
+    """What all processes of one run share."""
+
+    def __init__(
+        self, loop: Loop, rng: random.Random, trace: Trace, fabric: Fabric, judge: Judge, plan: BrokersPlan
+    ) -> None:
+        self.loop, self.random, self.trace, self.fabric = loop, rng, trace, fabric
+        self.judge, self.plan = judge, plan
+        self.clock = VirtualClock(fabric.loop)
+
+    def chance(self) -> random.Random:
+        """For one process, which draws as much as it likes."""
+        return random.Random(self.random.getrandbits(64))
+
+    def events(self, name: str, *listeners: Callable[[Event], None]) -> Events:
+        return Events(lambda event: self.trace.note(name, event), *listeners)
+
+
+class _HostDisk(RecordDisk):
+    """A disk that takes its process with it when it stops in the middle of an operation."""
+
+    def __init__(self, rng: random.Random, stopped: Callable[[], None]) -> None:
+        super().__init__(rng)
+        self._died = stopped
+
+    def stop(self) -> NoReturn:
+        self._died()  # what is left of the process never runs again, and the next one finds a disk that works
+        raise Crashed(f"operation {self.operations}")
+
+
+class Host:
+    """A machine with a disk on which one server lives, dies and lives again."""
+
+    def __init__(self, world: World, id: str, address: str) -> None:
+        self.id, self.address, self._world = id, address, world
+        self.disk = _HostDisk(world.chance(), self.lose_power)
+        self._boots = 0
+        self.process: Process | None = None
+
+    def boot(self) -> None:
+        """Start the server, unless it runs."""
+        if self.process is not None:
+            return
+        self._boots += 1
+        self._world.fabric.power_on(self.address)
+        process = self.process = Process(self._world.loop, f"{self.id}.{self._boots}", self.address)
+        self._world.trace.note(process.name, "starts")
+        process.start(self._run(process))
+
+    def kill(self) -> None:
+        """The process dies; what it wrote is in the page cache."""
+        if (process := self.process) is not None:
+            self._forget()
+            self._world.fabric.kill(process)
+            self.disk.kill()
+
+    def lose_power(self) -> None:
+        """The machine dies; what it did not sync is lost, or not."""
+        if (process := self.process) is not None:
+            self._forget()
+            self._world.fabric.power_off(process)
+            self._lost_power()
+            self.disk.power_loss()
+
+    def stop(self) -> None:
+        """Ask the server to stop in order; it starts again a while later."""
+        if self.process is not None and self.answers:
+            self.process.start(self._stop_and_exit(self.process))
+
+    async def _stop_and_exit(self, process: Process) -> None:
+        await self._stop()
+        self._exits(process)
+
+    def _exits(self, process: Process) -> None:
+        """The process is at its end; something starts it again."""
+        if self.process is process:
+            self.kill()
+            loop, fabric = self._world.fabric.loop, self._world.fabric
+            loop.call_later(RESTART_S, self.boot, context=fabric.context)
+
+    # What a server is.
+
+    @property
+    def answers(self) -> bool:
+        raise NotImplementedError
+
+    async def _run(self, process: Process) -> None:
+        raise NotImplementedError
+
+    async def _stop(self) -> None:
+        raise NotImplementedError
+
+    def _forget(self) -> None:
+        """The process dies."""
+        self.process = None
+
+    def _lost_power(self) -> None:
+        """Its machine did not keep what was not synced."""
+
+
+class NameServerHost(Host):
+    """It keeps nothing: all that it knows brokers tell it again."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, "names", NAMES_ADDRESS)
+        self._server: NameServer | None = None  # that answers
+
+    @property
+    def answers(self) -> bool:
+        return self._server is not None
+
+    async def _run(self, process: Process) -> None:
+        world = self._world
+        server = NameServer(
+            world.fabric.network(process), self.disk, world.clock, world.events(process.name),
+            NameServerSettings(bind_host=NAMES_ADDRESS, port=NAMES_PORT),
+        )  # fmt: skip
+        await server.start()
+        self._server = server
+
+    async def _stop(self) -> None:
+        server, self._server = self._server, None
+        assert server is not None, "only one that answers is asked to stop"
+        await server.close()
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._server = None
+
+
+class BrokerHost(Host):
+    """Number 0 is the master."""
+
+    def __init__(self, world: World, number: int) -> None:
+        super().__init__(world, f"b{number}", f"10.0.0.{number + 1}")
+        plan = world.plan
+        self.is_slave, self.number = number > 0, number
+        self.sync_flush = plan.slave_syncs[number - 1] if number else plan.sync_flush
+        self._settings = BrokerSettings(
+            "/broker", NAME, broker_id=number, role=Role.SLAVE if number else plan.role, host=self.address,
+            name_servers=NAME_SERVERS, register_timeout_ms=1000, ha=HA,
+            store=StoreSettings(
+                commit_log_file_bytes=plan.file_bytes, consume_queue_file_units=16, index_slots=16, index_entries=48,
+                memory_bytes=1 << 30, sync_flush=self.sync_flush, disk_delete_ratio=100, disk_clean_ratio=100,
+                disk_refuse_ratio=100,
+            ),
+        )  # fmt: skip
+        self.broker: Broker | None = None  # that answers
+        self._store: MessageStore | None = None  # of the process
+        self._reached = self._durable = 0  # by the processes before
+
+    @property
+    def reached(self) -> int:
+        """Where its log ended at most, in any of its lives."""
+        return max(self._reached, self._store.end) if self._store is not None else self._reached
+
+    @property
+    def durable(self) -> int:
+        """Where what is synced ends, or did when its last process ended."""
+        return self._store.flushed if self._store is not None else self._durable
+
+    @property
+    def answers(self) -> bool:
+        return self.broker is not None
+
+    async def _run(self, process: Process) -> None:
+        world = self._world
+        outside = Outside(
+            world.fabric.network(process), self.disk, world.clock, world.events(process.name),
+            workers=lambda name: DelayWorker(process, world.chance(), world.plan.sync_s), random=world.chance(),
+        )  # fmt: skip
+        try:
+            broker = self.broker = await start_broker(self._settings, outside)
+        except Exception as error:
+            self._allow(process, error)
+            return
+        self._store = broker.parts.store
+        world.judge.started(self)
+        self._allow(process, await broker.failure)
+
+    async def _stop(self) -> None:
+        broker, self.broker = self.broker, None
+        assert broker is not None, "only one that answers is asked to stop"
+        await broker.stop()
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._reached, self._durable = self.reached, self.durable
+        if self._store is not None:
+            self._world.judge.ends(self, self._store)
+        self.broker = self._store = None
+
+    def _lost_power(self) -> None:
+        self._world.judge.lost_power(self)
+
+    def _allow(self, process: Process, error: Exception) -> None:
+        """A broker may end for want of space, and for nothing else that happens here."""
+        self._world.trace.note(process.name, "ends", repr(error))
+        full = isinstance(error, StorageError) and self.disk.capacity < PLENTY
+        if not isinstance(error, DiskFull) and not full:
+            self._world.judge.fail("B9", f"{self.id} ended by itself: {error!r}")
+        self._exits(process)
+
+
+class ClientHost:
+    """A machine on which one program uses the brokers."""
+
+    def __init__(self, world: World, number: int, name: str) -> None:
+        self._world, self.name, self.address = world, name, f"10.0.1.{number + 1}"
+        self.process = Process(world.loop, name, self.address)
+
+    def run(self, work: Callable[[RocketMQ], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        """Run a program with a client of its own, which it closes in the end."""
+        return self.process.start(self._run(work))
+
+    async def _run(self, work: Callable[[RocketMQ], Coroutine[Any, Any, None]]) -> None:
+        world = self._world
+        client = RocketMQ(
+            NAME_SERVERS, program=self.name, network=world.fabric.network(self.process), clock=world.clock,
+            random=world.chance(), settings=CLIENT, events=world.events(self.name),
+        )  # fmt: skip
+        async with client:
+            await work(client)
+
+    def kill(self) -> None:
+        if self.process.alive:
+            self._world.fabric.kill(self.process)

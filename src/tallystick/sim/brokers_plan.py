@@ -1,0 +1,82 @@
+"""What happens in one life of simulated brokers, drawn from its seed; many faults are absent in many lives."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from tallystick.rocketmq.broker.settings import Role
+from tallystick.sim.virtual.network import LinkFaults
+
+CHAOS = (
+    "kill", "power loss", "stop", "pause", "cut in", "cut out", "cut off", "reset", "full disk", "crash in an operation"
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ProducerPlan:
+    """One producer and its topic. Times are seconds after the begin."""
+
+    topic: str
+    messages: int
+    largest: int  # bytes that a body has beside its name
+    begins: float
+    pause_s: float  # between two sends, at most
+    batches: float  # probability that a send is a batch
+
+
+@dataclass(frozen=True)
+class BrokersPlan:
+    """One life."""
+
+    role: Role  # of the master
+    sync_flush: bool  # of the master
+    slave_syncs: tuple[bool, ...]  # of each slave
+    queues: int  # of a topic
+    file_bytes: int  # of a file of the log
+    producers: tuple[ProducerPlan, ...]
+    groups: int
+    links: LinkFaults
+    chaos: tuple[tuple[float, str], ...]  # when, and what
+    dark_at_ack: int | None  # all brokers lose power at the instant of this acknowledgement
+    sync_s: float  # a sync takes, at most
+    storm_s: float
+
+    @classmethod
+    def draw(cls, rng: random.Random) -> BrokersPlan:
+        storm_s = rng.choice((3.0, 8.0, 8.0, 20.0))
+        kinds = rng.sample(CHAOS, rng.randint(0, 4))
+        events = sorted(
+            (rng.random() * storm_s, rng.choice(kinds)) for _ in range(rng.choice((0, 2, 5, 12)) if kinds else 0)
+        )
+        return cls(
+            role=rng.choice((Role.ASYNC_MASTER, Role.SYNC_MASTER)),
+            sync_flush=rng.random() < 0.6,
+            slave_syncs=tuple(rng.random() < 0.5 for _ in range(rng.choice((0, 1, 1, 1, 2)))),
+            queues=rng.choice((1, 2, 3)),
+            file_bytes=rng.choice((4096, 16 * 1024)),
+            producers=tuple(_producer(rng, storm_s) for _ in range(rng.choice((1, 1, 2)))),
+            groups=rng.choice((1, 1, 2)),
+            links=LinkFaults(
+                latency_s=rng.choice((0.001, 0.001, 0.02)),
+                slow=rng.choice((0.0, 0.0, 0.02)),
+                split=rng.choice((0.0, 0.2)),
+                reset=rng.choice((0.0, 0.0, 0.01)),
+                window_bytes=rng.choice((512, 16 * 1024, 64 * 1024)),
+            ),
+            chaos=tuple(events),
+            dark_at_ack=rng.randrange(30) if rng.random() < 0.25 else None,
+            sync_s=rng.choice((0.001, 0.01, 0.05)),
+            storm_s=storm_s,
+        )  # fmt: skip
+
+
+def _producer(rng: random.Random, storm_s: float) -> ProducerPlan:
+    return ProducerPlan(
+        topic=rng.choice(("A", "A", "B")),
+        messages=rng.choice((1, 5, 20, 60)),
+        largest=rng.choice((0, 20, 200, 1500)),
+        begins=rng.random() * storm_s / 4,
+        pause_s=rng.choice((0.0, 0.05, storm_s / 10)),
+        batches=rng.choice((0.0, 0.0, 0.3)),
+    )
