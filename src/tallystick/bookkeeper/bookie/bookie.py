@@ -2,7 +2,7 @@
 
 ::
 
-    folders locked ─► ports bound ─► cookie ─► journal replayed ─► listening ─► registered
+    folders locked ─► ports bound ─► cookie ─► journal replayed ─► alone at the address ─► listening ─► registered
 
 A start that gets no port has written no cookie, which would list a bookie that never was. The lock proves that the last
 process on these folders is dead and the cookie that they are this bookie's: only then may it take over a registration
@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
+from tallystick.bookkeeper.bookie.address import Address, wait_for_address
 from tallystick.bookkeeper.bookie.collection import GarbageCollection
 from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.config import BookieSettings, addresses_of
@@ -42,8 +43,6 @@ from tallystick.runtime.health import HealthPages, serve_health
 from tallystick.runtime.network import Listener
 from tallystick.runtime.outside import Outside
 from tallystick.runtime.tasks import watch
-
-Address = tuple[str, int]
 
 
 async def start_bookie(
@@ -89,6 +88,11 @@ class Bookie:
         return self._addresses.bookie
 
     @property
+    def _advertised(self) -> Address:
+        """What clients are told. Its port is known once it is bound."""
+        return self._addresses.advertised_host, self.address[1]
+
+    @property
     def _folders(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((self._settings.journal_dir, self._settings.ledger_dir)))
 
@@ -110,6 +114,9 @@ class Bookie:
         await self._open_storage()
         collection = self._open_collection(self.driver)
         await collection.compare()
+        await wait_for_address(
+            self.driver, self.id, self._advertised, 2 * settings.session_timeout_s, self._wait_for_address
+        )
         await self._listen()
         registration = await self._register(self.driver)
         self._begin(self.upkeep.checkpoints())
@@ -245,6 +252,12 @@ class Bookie:
                 reason="listeningInterface says so; whoever reaches the port can read and write",
             )  # fmt: skip
 
+    def _wait_for_address(self, others: list[BookieId]) -> None:
+        self._outside.events.emit(
+            "address not free", bookie=self.id, others=others,
+            reason="they are registered here and have left; clients would take this bookie for them",
+        )  # fmt: skip
+
     def _fences_refused(self) -> None:
         self._outside.events.emit(
             "fences refused", count=self.storage.fences_without_entries,
@@ -259,7 +272,7 @@ class Bookie:
         }  # fmt: skip
 
     async def _register(self, driver: MetadataDriver) -> Registration:
-        info = BookieInfo.at(self._addresses.advertised_host, self.address[1])
+        info = BookieInfo.at(*self._advertised)
         if self.http_address is not None:
             info = BookieInfo((*info.endpoints, Endpoint("httpserver", *self.http_address, "http")))
         registration = await driver.register(self.id, info, read_only=self.guard.read_only, replace=True)
