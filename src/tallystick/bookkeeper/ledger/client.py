@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -38,7 +37,7 @@ from tallystick.bookkeeper.wire.values import (
     LedgerId,
     LedgerMetadata,
 )
-from tallystick.errors import LedgerExists, MetadataError, UsageError
+from tallystick.errors import LedgerExists, MetadataError, MetadataUnavailable, UsageError
 from tallystick.runtime.arguments import instance, mapping, optional, payload_bytes, text, whole
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.events import Events
@@ -172,13 +171,18 @@ class BookKeeper:
         """Forget a ledger; bookies give its space back later. Nobody is asked whether it is still written or read.
 
         Its bookies are fenced before, so that its writer is refused from now on; one that cannot be reached within two
-        seconds does not hinder it. Raises NoSuchLedger, MetadataError.
+        seconds does not hinder it. Raises NoSuchLedger, MetadataError; MetadataUnavailable and not MetadataUncertain:
+        nothing was done.
         """
         self._require_open()
         unfenced: list[BookieId] = []
-        with suppress(MetadataError):  # metadata that cannot be read names no bookies
+        try:
             stored = await self._context.driver.read_ledger(ledger)
             unfenced = await fence_all(self._context, ledger, stored.value)
+        except MetadataUnavailable:  # who the bookies are can be asked again
+            raise
+        except MetadataError:  # what is stored names no bookies that anybody could read
+            pass
         await self._context.driver.delete_ledger(ledger)
         self._context.events.emit("ledger deleted", ledger=ledger, unfenced=unfenced)
 

@@ -14,7 +14,7 @@ from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.bookkeeper.ledger import delete
 from tallystick.bookkeeper.metadata.memory import MemoryDriver
-from tallystick.errors import LedgerExists, LedgerFenced, NoSuchLedger
+from tallystick.errors import LedgerExists, LedgerFenced, MetadataUnavailable, NoSuchLedger
 from tallystick.node import real_world
 
 
@@ -68,6 +68,25 @@ async def test_bookies_that_are_away_do_not_hinder_it(cluster: SmallCluster, mon
     assert writer.id in cluster.bookies[alive].fenced
     with pytest.raises(NoSuchLedger):
         await client.ledger_metadata(writer.id)
+
+
+async def test_a_service_that_does_not_answer_is_no_reason_to_delete_without_fencing(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event said that no bookie was left out, and the writer went on."""
+    client = cluster.client()
+    writer = await client.create_ledger(3, write_quorum=3, ack_quorum=2)
+    await writer.append(b"x")
+
+    async def no_answer(ledger: int) -> None:
+        raise MetadataUnavailable("the metadata service did not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client.context.driver, "read_ledger", no_answer)
+        with pytest.raises(MetadataUnavailable):
+            await client.delete_ledger(writer.id)
+    assert await client.ledger_metadata(writer.id)
+    assert "ledger deleted" not in cluster.kinds()
 
 
 async def test_a_ledger_that_is_not_there(cluster: SmallCluster) -> None:
