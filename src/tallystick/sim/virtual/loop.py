@@ -4,8 +4,8 @@ Nothing here waits, opens a socket or starts a thread. Callbacks run in the orde
 depends on nothing but what the callbacks do. Each callback belongs to the process of its context (``process.py``): one
 that is paused gets it later, one that is dead never.
 
-The base loop of asyncio has no public way to give it another clock, hence its private names here: ``_run_once`` asks
-``_selector`` to wait, ``_call_soon`` and ``call_at`` make the handles.
+The base loop of asyncio has no public way to give it another clock, hence its private names here: ``_run_once`` is one
+turn, ``_call_soon`` and ``call_at`` make the handles. Timers of one moment run in the order in which they were made.
 """
 
 from __future__ import annotations
@@ -40,14 +40,6 @@ class _Handle(asyncio.Handle):
 
 class _Timer(_Handle, asyncio.TimerHandle):
     __slots__ = ()
-    _scheduled: bool
-    _loop: VirtualLoop
-
-    def _run(self) -> None:
-        # Within the clock's resolution the base loop runs it early. Whoever looks at the clock then and waits for the
-        # rest would do so for ever, as nothing moves the clock while there is something to do.
-        self._loop.reach(self.when())
-        super()._run()
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -57,13 +49,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
     """
 
     _ready: deque[asyncio.Handle]
-    _scheduled: list[asyncio.TimerHandle]
+    _stopping: bool
+    _scheduled: list[tuple[float, int, _Timer]]  # a heap: when, the timer's number
 
     def __init__(self, *, max_seconds: float, max_turns: int) -> None:
         """Raise Stuck from the run when its time or the number of its turns exceeds a limit."""
         super().__init__()
-        self._selector, self._clock_resolution = self, 1e-9
-        self._now = 0.0
+        self._now, self._timers = 0.0, 0
         self._max_seconds, self._max_turns = max_seconds, max_turns
         self.turns = self.longest_turn = 0
         self.errors: list[str] = []
@@ -74,26 +66,35 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._now
 
-    def select(self, timeout: float | None) -> list[Any]:
-        """For the base loop: instead of waiting, move the clock."""
+    def _run_once(self) -> None:
+        """One turn: what is ready, and the timers that are due. Instead of waiting for one, move the clock."""
+        ready, timers = self._ready, self._scheduled
         self.turns += 1
-        self.longest_turn = max(self.longest_turn, len(self._ready))
-        if timeout is None:
-            self._stuck("nothing will ever happen")
-        self._now += timeout
-        if self._now > self._max_seconds:
-            self._stuck(f"not at its end after {self._max_seconds:g} seconds")
         if self.turns > self._max_turns:
             self._stuck(f"not at its end after {self._max_turns:,} turns")
-        return []
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+        if not (ready or self._stopping):
+            if not timers:
+                self._stuck("nothing will ever happen")
+            self._now = max(self._now, timers[0][0])
+            if self._now > self._max_seconds:
+                self._stuck(f"not at its end after {self._max_seconds:g} seconds")
+        while timers and timers[0][0] <= self._now:
+            ready.append(heapq.heappop(timers)[2])
+        self.longest_turn = max(self.longest_turn, len(ready))
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         self._check_closed()  # type: ignore[attr-defined]  # private
         timer = _Timer(when, callback, args, self, context)
-        heapq.heappush(self._scheduled, timer)
-        timer._scheduled = True
+        self._timers += 1
+        heapq.heappush(self._scheduled, (when, self._timers, timer))
         return timer
 
     def call_soon_threadsafe(
@@ -101,14 +102,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Handle:
         return self.call_soon(callback, *args, context=context)
 
-    def reach(self, when: float) -> None:
-        """Move the clock up to this time, if it is later."""
-        self._now = max(self._now, when)
-
     def hold(self, task: asyncio.Task[Any]) -> None:
         """Keep a task until it is done, or ``abandon``."""
         self._unfinished[task] = None
         task.add_done_callback(self._finished)
+
+    @property
+    def tasks(self) -> int:
+        """How many are not done; those of dead processes count, too."""
+        return len(self._unfinished)
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._unfinished.pop(task, None)
@@ -137,9 +139,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         handle = _Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
-
-    def _process_events(self, events: list[Any]) -> None:
-        """There are no files to be ready."""
 
     def _stuck(self, why: str) -> NoReturn:
         waiting = Counter(_where(task) for task in self._unfinished)

@@ -108,6 +108,10 @@ class Fabric:
             return min(30.0, 0.02 * self.random.paretovariate(0.8))
         return LEAST_S + self.random.random() * self.faults.latency_s
 
+    def ends(self) -> tuple[SimTransport, ...]:
+        """Return the ends of connections that are not over, of living processes."""
+        return tuple(end for end in self._transports if not end.is_over and end.process.alive)
+
     # Between hosts.
 
     def passes(self, source: str, target: str) -> bool:

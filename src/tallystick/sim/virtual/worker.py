@@ -34,6 +34,11 @@ class DelayWorker(Worker):
         self._free_at = max(self._free_at, self._loop.time()) + LEAST_S + self._delay_s()
         self._loop.call_at(self._free_at, self._next, context=self._process.context)
 
+    @property
+    def waiting(self) -> int:
+        """How many calls were given to it and have not taken effect."""
+        return len(self._jobs)
+
     def close(self) -> None:
         self._closed = True
         while self._jobs:
