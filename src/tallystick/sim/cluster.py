@@ -16,8 +16,10 @@ from typing import Any
 
 from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.sim import cluster_clients as programs
+from tallystick.sim.cluster_budgets import Budgets
 from tallystick.sim.cluster_chaos import Chaos
-from tallystick.sim.cluster_faults import BookPlan, ClusterPlan
+from tallystick.sim.cluster_damage import Damage
+from tallystick.sim.cluster_faults import ClusterPlan
 from tallystick.sim.cluster_hosts import BookieHost, ClientHost, World
 from tallystick.sim.cluster_judge import Judge
 from tallystick.sim.cluster_metadata import MetadataFaults, MetadataService
@@ -73,13 +75,17 @@ class Life:
     async def live(self) -> None:
         plan, loop = self._plan, self._loop
         fabric = Fabric(self._random, self._trace)
-        service = MetadataService(fabric, self._random, self._name, MetadataFaults(), self._judge.stored)
+        service = MetadataService(fabric, self._random, self._name, MetadataFaults(), self._judge)
         self._service = service
         try:
             await service.driver.init_cluster()
             self._world = World(loop, self._random, self._trace, fabric, service, self._judge)
-            self._bookies = [BookieHost(self._world, n, plan.sync_s, plan.collect_s) for n in range(plan.bookies)]
+            self._bookies: list[BookieHost] = []
+            for _ in range(plan.bookies):
+                self._host()
             self._boot()
+            budgets = Budgets(self._world, loop, self._bookies)
+            self._watching = asyncio.create_task(budgets.watch())  # until the end
             await self._answering()
             fabric.faults, service.faults = plan.links, plan.metadata
             await self._storm()
@@ -89,15 +95,21 @@ class Life:
         finally:
             service.end()
 
+    def _host(self, address: str | None = None) -> BookieHost:
+        plan = self._plan
+        self._bookies.append(BookieHost(self._world, len(self._bookies), plan.sync_s, plan.collect_s, address))
+        return self._bookies[-1]
+
     def _boot(self) -> None:
         for bookie in self._bookies:
             bookie.boot()
 
     async def _answering(self) -> None:
-        """All bookies take writes."""
+        """All bookies take writes, but for one that cannot start any more."""
         while True:
+            there = [host for host in self._bookies if not host.is_gone]
             writable = (await self._service.driver.bookies()).writable
-            if len(writable) == len(self._bookies) and all(bookie.bookie for bookie in self._bookies):
+            if all(host.bookie is not None and host.id in writable for host in there):
                 return
             await asyncio.sleep(0.1)
 
@@ -111,34 +123,44 @@ class Life:
         plan, chaos = self._plan, Chaos(self._world, self._bookies, self._clients)
         if plan.dark_at_ack is not None:
             self._judge.alarm = plan.dark_at_ack, chaos.darken
-        begun = [asyncio.create_task(self._begin(book)) for book in plan.books]
+        begun = [asyncio.create_task(self._begin(shared)) for shared in self._shared()]
         begun += [asyncio.create_task(chaos.strike(at, what)) for at, what in plan.chaos]
+        if plan.damage is not None:
+            begun.append(asyncio.create_task(Damage(self._world, self._bookies, self._host).strike(*plan.damage)))
         await asyncio.sleep(plan.storm_s)
         await asyncio.gather(*begun)
         self._judge.alarm = None
         chaos.end()
 
-    async def _begin(self, book: BookPlan) -> None:
+    async def _begin(self, shared: programs.Shared) -> None:
+        book = shared.plan
         await asyncio.sleep(book.begins)
-        shared = programs.Shared(book, self._judge, self._world.chance())
-        self._books.append(shared)
         writer = self._client("writer")
         writing = writer.run(lambda client: programs.write(shared, client))
+        shared.is_left = lambda: writing.done() or not writer.process.alive
         if book.writer_end == "close":
             self._programs.append(writing)
             if not book.recoverers:
                 self._undisturbed.append((writing, shared))
         if book.tails:
             self._start("follower", shared, programs.follow)
+        if book.looks:
+            self._start("looker", shared, programs.look)
         if book.deleted:
             self._start("deleter", shared, programs.delete)
         rivals = [asyncio.create_task(self._recover(at, shared)) for at in book.recoverers]
         if book.writer_end == "kill":
             await asyncio.sleep(self._random.random() * self._plan.storm_s)
             writer.kill()
-            if not shared.ledger.done():
-                shared.ledger.cancel()  # and with it whoever waits for it
+            if not shared.book.done():
+                shared.book.cancel()  # and with it whoever waits for it
         await asyncio.gather(*rivals)
+
+    def _shared(self) -> list[programs.Shared]:
+        for plan in self._plan.books:
+            before = None if plan.takes_id_of is None else self._books[plan.takes_id_of]
+            self._books.append(programs.Shared(plan, self._judge, self._world.chance(), before))
+        return self._books
 
     async def _recover(self, at: float, shared: programs.Shared) -> None:
         await asyncio.sleep(at)
@@ -164,11 +186,14 @@ class Life:
         for shared in self._books:
             if shared.plan.writer_end != "close" or shared.plan.recoverers:
                 self._start("heir", shared, programs.recover)
-        for writing, shared in self._undisturbed:  # which may have closed its ledger, or have no answer to that
-            await asyncio.wait([writing])
-            if shared.ledger.done():
-                self._start("heir", shared, programs.recover)
+        await asyncio.gather(*(self._inherit(*each) for each in self._undisturbed))
         await self._end_programs()
+
+    async def _inherit(self, writing: asyncio.Task[None], shared: programs.Shared) -> None:
+        """Its writer may have closed the ledger, or have no answer to that."""
+        await asyncio.wait([writing])
+        if shared.book.done():
+            self._start("heir", shared, programs.recover)
 
     async def _end_programs(self) -> None:
         for task in self._programs:
@@ -185,8 +210,11 @@ class Life:
         self._boot()
         await self._answering()
         for shared in self._books:
-            if shared.ledger.done() and not shared.ledger.cancelled():
+            if shared.book.done() and not shared.book.cancelled():
                 self._start("reader", shared, programs.recover)
         await self._end_programs()
         await self._answering()
-        self._judge.at_the_end({host.id: host.bookie.storage for host in self._bookies if host.bookie is not None})
+        storages = {host.id: host.bookie.storage for host in self._bookies if host.bookie is not None}
+        self._judge.at_the_end(storages)
+        while self._judge.kept(storages):  # noqa: ASYNC110  # until collections are through, or the time is
+            await asyncio.sleep(1.0)

@@ -25,14 +25,26 @@ class Chaos:
         await asyncio.sleep(at)
         if self._ended:
             return
-        host, lasts_s = (
-            self._random.choice(self._bookies),
-            self._random.random() * self._random.choice((0.2, LONGEST_S)),
-        )
-        self._world.trace.note("strikes", what, host.id)
-        undo = self._strike(what, host)
+        lasts_s = self._random.random() * self._random.choice((0.2, LONGEST_S))
+        if what.endswith("of a client"):
+            undo = self._strike_client(what)
+        else:
+            host = self._random.choice(self._bookies)
+            self._world.trace.note("strikes", what, host.id)
+            undo = self._strike(what, host)
         await asyncio.sleep(lasts_s)
         undo()
+
+    def _strike_client(self, what: str) -> Callable[[], None]:
+        clients = [client for client in self._clients if client.process.alive]
+        if not clients:
+            return lambda: None
+        client = self._random.choice(clients)
+        self._world.trace.note("strikes", what, client.name, client.address)
+        if what == "cut of a client":
+            return self._cut(self._random.choice(("cut in", "cut out", "cut off")), client.address)
+        client.process.pause()
+        return client.process.go_on
 
     def _strike(self, what: str, host: BookieHost) -> Callable[[], None]:
         """Do it; what undoes it."""
@@ -91,5 +103,7 @@ class Chaos:
         """Nothing stands in the way of anybody any more."""
         self._ended = True
         self._world.fabric.heal()
+        for client in self._clients:
+            client.process.go_on()
         for host in self._bookies:
             self._restore(host)

@@ -1,4 +1,4 @@
-"""The programs that use a simulated cluster: they write, follow, recover and delete one ledger, and never give up.
+"""The programs that use a simulated cluster: each writes, reads, recovers or deletes one ledger, and never gives up.
 
 What a program is told goes to the judge. An error that says that nothing is known is tried again; one that says more is
 judged.
@@ -14,8 +14,9 @@ from typing import TypeVar
 from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
-from tallystick.bookkeeper.wire.values import EntryId, LedgerId
+from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
 from tallystick.errors import (
+    LedgerExists,
     LedgerFenced,
     MetadataError,
     NoSuchLedger,
@@ -24,8 +25,9 @@ from tallystick.errors import (
     TallyError,
     Unavailable,
 )
+from tallystick.sim.cluster_book import Book
 from tallystick.sim.cluster_faults import BookPlan
-from tallystick.sim.cluster_judge import Judge, content
+from tallystick.sim.cluster_judge import Judge
 
 T = TypeVar("T")
 
@@ -34,62 +36,82 @@ FUTILE = (Unavailable, MetadataError, RecoveryIncomplete, NotEnoughBookies)  # i
 
 
 class Shared:
-    """One ledger, as the programs that use it know it."""
+    """One ledger, as the programs that use it know it. ``before`` is another one, whose id it takes over."""
 
-    def __init__(self, plan: BookPlan, judge: Judge, rng: random.Random) -> None:
-        self.plan, self.judge, self.random = plan, judge, rng
-        self.ledger: asyncio.Future[LedgerId] = asyncio.get_running_loop().create_future()
+    def __init__(self, plan: BookPlan, judge: Judge, rng: random.Random, before: Shared | None) -> None:
+        self.plan, self.judge, self.random, self.before = plan, judge, rng, before
+        self.book: asyncio.Future[Book] = asyncio.get_running_loop().create_future()
         self.appends: list[asyncio.Future[EntryId]] = []
+        self.is_left: Callable[[], bool] = lambda: False  # nobody writes it any more
 
 
 async def write(shared: Shared, client: BookKeeper) -> None:
     """Create the ledger, append to it, and end as the plan says; whoever is killed does not come to that."""
     writer = await _create(shared, client)
-    shared.ledger.set_result(writer.id)
+    book = shared.judge.claimed(shared.plan, writer)
+    shared.book.set_result(book)
     try:
-        await _append(shared, writer)
+        await _append(shared, book, writer)
         if shared.plan.writer_end == "close":
-            await _close(shared, writer)
+            await _close(shared, book, writer)
         else:  # idle: somebody else ends it
             await asyncio.sleep(10_000)
     except LedgerFenced:
         return
     except NoSuchLedger:
-        _must_be_deleted(shared, writer.id)
+        _must_be_deleted(shared, book)
     except FUTILE:
         if shared.plan.writer_end == "close":
-            await _close(shared, writer)
+            await _close(shared, book, writer)
 
 
 async def _create(shared: Shared, client: BookKeeper) -> LedgerWriter:
     plan = shared.plan
     ensemble, write_quorum, ack_quorum = plan.shape
+    ledger = await _free_id(shared)
     while True:
         try:
-            writer = await client.create_ledger(
-                ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, digest=plan.digest, password=plan.password
-            )
+            return await client.create_ledger(
+                ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum, digest=plan.digest, password=plan.password,
+                ledger_id=ledger, accept_silent_bookies=plan.accepts_silent,
+            )  # fmt: skip
+        except LedgerExists:
+            assert ledger is not None
+            if not shared.judge.books[ledger].deleted:  # it is our own: the answer to its create was lost for good
+                ledger = None
         except FUTILE:
-            await asyncio.sleep(AGAIN_S)
-            continue
-        shared.judge.created(plan, writer)
-        return writer
+            pass
+        await asyncio.sleep(AGAIN_S)
 
 
-async def _append(shared: Shared, writer: LedgerWriter) -> None:
+async def _free_id(shared: Shared) -> LedgerId | None:
+    """The id of a ledger that was deleted and that nobody writes any more; None for any new one."""
+    before = shared.before
+    if before is None:
+        return None
+    await asyncio.wait([before.book])
+    if before.book.cancelled():
+        return None
+    book = before.book.result()
+    while not (book.deleted and before.is_left()):  # noqa: ASYNC110  # as somebody who looks now and then
+        await asyncio.sleep(AGAIN_S)
+    return book.id
+
+
+async def _append(shared: Shared, book: Book, writer: LedgerWriter) -> None:
     """In bursts; raises what an append raises, and what the last entry's future does, if the plan waits for it."""
-    plan, judge, rng, entry = shared.plan, shared.judge, shared.random, 0
+    plan, judge, rng = shared.plan, shared.judge, shared.random
 
     def acked(future: asyncio.Future[EntryId]) -> None:
         if not future.cancelled() and future.exception() is None:
-            judge.acknowledged(writer.id, future.result())
+            judge.acknowledged(book, future.result())
 
-    while entry < plan.entries:
-        for _ in range(min(rng.choice((1, 2, 8)), plan.entries - entry)):
-            future = writer.append_nowait(content(judge.seed, writer.id, entry, plan.largest))
+    while book.appended < plan.entries:
+        for _ in range(min(rng.choice((1, 2, 8)), plan.entries - book.appended)):
+            future = writer.append_nowait(book.content(book.appended))
             future.add_done_callback(acked)
             shared.appends.append(future)
-            entry += 1
+            book.appended += 1
         if rng.random() < 0.2:
             await writer.drain()
         else:
@@ -97,83 +119,128 @@ async def _append(shared: Shared, writer: LedgerWriter) -> None:
     if plan.waits:
         await shared.appends[-1]
         if writer.lac != plan.entries - 1:
-            judge.fail(
-                "P4", f"{plan.entries} entries of ledger {writer.id} are acknowledged, and the LAC is {writer.lac}"
-            )
+            judge.fail("P4", f"{plan.entries} entries of ledger {book.id} are acknowledged, the LAC is {writer.lac}")
 
 
-async def _close(shared: Shared, writer: LedgerWriter) -> None:
+async def _close(shared: Shared, book: Book, writer: LedgerWriter) -> None:
     try:
         await writer.close()
     except TallyError:  # the next recovery finds the end
         return
-    shared.judge.reported(writer.id, writer.lac, writer.length)
+    shared.judge.reported(book, writer.lac, writer.length)
     await asyncio.wait(shared.appends)  # whose futures all have come to their end, for good or bad (P9)
 
 
 async def recover(shared: Shared, client: BookKeeper) -> None:
     """Take the ledger over, and read all of it."""
-    ledger = await shared.ledger
+    book = await shared.book
+    if book.is_replaced:
+        return  # its id would open another one
     try:
-        reader = await _again(lambda: client.open_ledger(ledger, password=shared.plan.password, recover=True))
+        reader = await _again(lambda: client.open_ledger(book.id, password=shared.plan.password, recover=True))
     except NoSuchLedger:
-        return _must_be_deleted(shared, ledger)
-    shared.judge.reported(ledger, reader.last_entry, reader.length)
-    await _read_all(shared, reader)
+        return _must_be_deleted(shared, book)
+    shared.judge.reported(book, reader.last_entry, reader.length)
+    await _read_all(shared, book, reader)
 
 
 async def follow(shared: Shared, client: BookKeeper) -> None:
     """Read the ledger as it grows, up to its end."""
-    ledger = await shared.ledger
+    book = await shared.book
     first = 0
-    while True:
+    while not book.is_replaced:
         try:
-            async with await client.open_ledger(ledger, password=shared.plan.password) as reader:
-                shared.judge.readable(ledger, reader.last_entry)
+            async with await client.open_ledger(book.id, password=shared.plan.password) as reader:
+                shared.judge.readable(book, reader.last_entry)
                 async for entry in reader.tail(first):
                     if entry.id != first:
-                        shared.judge.fail("P5", f"a tail of ledger {ledger} got {entry.id} instead of {first}")
-                    shared.judge.read(ledger, entry)
+                        shared.judge.fail("P5", f"a tail of ledger {book.id} got {entry.id} instead of {first}")
+                    shared.judge.read(book, entry)
                     first += 1
                 return
         except NoSuchLedger:
-            return _must_be_deleted(shared, ledger)
+            return _must_be_deleted(shared, book)
         except TallyError as error:
-            if _is_lost(shared.judge, ledger, first, error):
+            if _is_lost(shared.judge, book, first, error):
                 return
         await asyncio.sleep(AGAIN_S)
 
 
+async def look(shared: Shared, client: BookKeeper) -> None:
+    """Open the ledger again and again without fencing it, and read parts of what can be read, until it is closed."""
+    book, judge, rng, seen = await shared.book, shared.judge, shared.random, NO_ENTRY
+    while not book.is_replaced:
+        try:
+            async with client.open_ledger(book.id, password=shared.plan.password) as reader:
+                last = await reader.refresh()
+                judge.readable(book, last)
+                if reader.is_closed and last < seen and not (book.may_lose or book.is_replaced):
+                    judge.fail("P2", f"a reader saw entry {seen} of ledger {book.id}, which ends at {last}")
+                seen = max(seen, last)
+                if last >= 0:
+                    first = rng.randint(0, last)
+                    await _read_part(shared, book, reader, first, rng.randint(first, last))
+                if reader.is_closed:
+                    return
+        except NoSuchLedger:
+            return _must_be_deleted(shared, book)
+        except TallyError as error:
+            if _is_lost(judge, book, seen, error):
+                return
+        await asyncio.sleep(AGAIN_S * rng.random())
+
+
+async def _read_part(shared: Shared, book: Book, reader: LedgerReader, first: EntryId, last: EntryId) -> None:
+    """Every entry of the part comes, in order, and none besides."""
+    async for entry in reader.read(first, last):
+        if entry.id != first:
+            shared.judge.fail("P5", f"a reader of ledger {book.id} got {entry.id} instead of {first}")
+        shared.judge.read(book, entry)
+        first += 1
+    if first <= last:
+        shared.judge.fail("P8", f"a reader of ledger {book.id} got nothing from {first} to {last}")
+
+
 async def delete(shared: Shared, client: BookKeeper) -> None:
-    """Delete the ledger once it is closed."""
-    ledger = await shared.ledger
-    while not shared.judge.books[ledger].metadata.is_closed:  # noqa: ASYNC110  # as somebody who looks now and then
-        await asyncio.sleep(AGAIN_S)
+    """Delete the ledger: once it is closed, or at a time of the plan, whatever is done with it then."""
+    book, plan = await shared.book, shared.plan
+    if plan.deleted == "closed":
+        while not book.metadata.is_closed:  # noqa: ASYNC110  # as somebody who looks now and then
+            await asyncio.sleep(AGAIN_S)
+    else:
+        await asyncio.sleep(shared.random.random() * 2)
     try:
-        await _again(lambda: client.delete_ledger(ledger))
+        await _again(lambda: _delete(book, client))
     except NoSuchLedger:
-        _must_be_deleted(shared, ledger)
+        _must_be_deleted(shared, book)
 
 
-async def _read_all(shared: Shared, reader: LedgerReader) -> None:
+async def _delete(book: Book, client: BookKeeper) -> None:
+    """One attempt. Where all bookies said that they refuse writes from now on, nothing new is acknowledged."""
+    fragments = book.metadata.fragments
+    await client.delete_ledger(book.id)
+    if book.all_refuse and book.metadata.fragments == fragments and not book.damaged:
+        book.refused_from = book.appended
+
+
+async def _read_all(shared: Shared, book: Book, reader: LedgerReader) -> None:
     judge, first = shared.judge, 0
     while first <= reader.last_entry:
         try:
             async for entry in reader.read(first, reader.last_entry):
-                judge.read(reader.id, entry)
+                judge.read(book, entry)
                 first = entry.id + 1
         except TallyError as error:
-            if _is_lost(judge, reader.id, first, error):
+            if _is_lost(judge, book, first, error):
                 return
             await asyncio.sleep(AGAIN_S)
 
 
-def _is_lost(judge: Judge, ledger: LedgerId, entry: EntryId, error: TallyError) -> bool:
+def _is_lost(judge: Judge, book: Book, entry: EntryId, error: TallyError) -> bool:
     """Whether an entry was rightly not read because its ledger was deleted; else it must be there, sooner or later."""
-    deleted = judge.books[ledger].deleted
-    if not deleted and not isinstance(error, FUTILE):
-        judge.fail("P8", f"entry {entry} of ledger {ledger} cannot be read: {error!r}")
-    return deleted
+    if not book.deleted and not isinstance(error, FUTILE):
+        judge.fail("P8", f"entry {entry} of ledger {book.id} cannot be read: {error!r}")
+    return book.deleted
 
 
 async def _again(call: Callable[[], Awaitable[T]]) -> T:
@@ -184,6 +251,6 @@ async def _again(call: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(AGAIN_S)
 
 
-def _must_be_deleted(shared: Shared, ledger: LedgerId) -> None:
-    if not shared.judge.books[ledger].deleted:
-        shared.judge.fail("P8", f"ledger {ledger} is gone, and nobody deleted it")
+def _must_be_deleted(shared: Shared, book: Book) -> None:
+    if not book.deleted:
+        shared.judge.fail("P8", f"ledger {book.id} is gone, and nobody deleted it")

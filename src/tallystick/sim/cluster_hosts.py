@@ -12,7 +12,7 @@ from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
-from tallystick.errors import DiskFull, MetadataError
+from tallystick.errors import CorruptRecord, DiskFull, MetadataError
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.outside import Outside
 from tallystick.sim.cluster_judge import Judge
@@ -66,24 +66,32 @@ class _HostDisk(SimDisk):
 class BookieHost:
     """A machine with a disk on which one bookie lives, dies and lives again."""
 
-    def __init__(self, world: World, number: int, sync_s: float, collect_s: float) -> None:
-        self.id, self.address = f"b{number}", f"10.0.0.{number + 1}"
-        self._world, self._sync_s = world, sync_s
+    def __init__(self, world: World, number: int, sync_s: float, collect_s: float, address: str | None = None) -> None:
+        self.id, self.address = f"b{number}", address or f"10.0.0.{number + 1}"
+        self._world, self._sync_s, self._collect_s = world, sync_s, collect_s
         self.disk = _HostDisk(world.chance(), self.lose_power)
-        self._settings = BookieSettings(
-            f"memory://{world.service.name}", "/bookie/journal", "/bookie/ledgers", port=PORT, bookie_id=self.id,
-            advertised_host=self.address, session_timeout_s=SESSION_S, gc_wait_s=collect_s,
-        )  # fmt: skip
         self._boots = 0
         self.bookie: Bookie | None = None  # that answers
         self.process: Process | None = None
+        self.workers: list[DelayWorker] = []  # of the process
+        self.is_rotten = False  # a bit of its disk has flipped
+        self.is_gone = False  # and so it does not start any more
+        self.is_down = False  # it gets another disk
+
+    @property
+    def _settings(self) -> BookieSettings:
+        return BookieSettings(
+            f"memory://{self._world.service.name}", "/bookie/journal", "/bookie/ledgers", port=PORT, bookie_id=self.id,
+            advertised_host=self.address, session_timeout_s=SESSION_S, gc_wait_s=self._collect_s,
+        )  # fmt: skip
 
     def boot(self) -> None:
         """Start the bookie, unless it runs."""
-        if self.process is not None:
+        if self.process is not None or self.is_gone or self.is_down:
             return
         self._boots += 1
         self._world.fabric.power_on(self.address)
+        self.workers = []
         process = self.process = Process(self._world.loop, f"{self.id}.{self._boots}", self.address)
         self._world.trace.note(process.name, "starts")
         process.start(self._run(process))
@@ -125,7 +133,7 @@ class BookieHost:
         world = self._world
         outside = Outside(
             world.fabric.network(process), self.disk, world.clock, world.events(process.name, self._heard),
-            workers=lambda name: DelayWorker(process, world.chance(), self._sync_s), random=world.chance(),
+            workers=lambda name: self._worker(process), random=world.chance(),
         )  # fmt: skip
 
         async def connect(uri: str, *, session_timeout_s: float) -> MetadataDriver:
@@ -138,15 +146,21 @@ class BookieHost:
             return
         self._allow(process, await bookie.failure)
 
+    def _worker(self, process: Process) -> DelayWorker:
+        self.workers.append(DelayWorker(process, self._world.chance(), self._sync_s))
+        return self.workers[-1]
+
     def _allow(self, process: Process, error: Exception) -> None:
         """A bookie may end for want of its metadata or of space, and for nothing else that happens here."""
         self._world.trace.note(process.name, "ends", repr(error))
-        if not isinstance(error, MetadataError | DiskFull):
+        if self.is_rotten and isinstance(error, CorruptRecord):
+            self.is_gone = True
+        elif not isinstance(error, MetadataError | DiskFull):
             self._world.judge.fail("P9", f"{self.id} ended by itself: {error!r}")
         self._exits(process)
 
     def _heard(self, event: Event) -> None:
-        if event.kind == "ledgers deleted" and self.bookie is not None:
+        if event.kind in ("ledgers deleted", "ledgers replaced") and self.bookie is not None:
             self._world.judge.collected(self.id, self.bookie.storage)
 
 

@@ -12,7 +12,7 @@ import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 from tallystick.bookkeeper.metadata.driver import (
     Bookies,
@@ -36,7 +36,15 @@ ADDRESS = "10.0.0.250"
 SESSION_S = 4.0
 ANSWER_S = 2.0  # who has no answer by then gives up
 
-Watched = Callable[[LedgerId, LedgerMetadata | None], None]  # a ledger was stored, or (None) deleted
+
+class Watcher(Protocol):
+    """Hears of each change of a ledger at the moment in which it takes effect."""
+
+    def made(self, ledger: LedgerId, metadata: LedgerMetadata, creation: Creation) -> None: ...
+
+    def stored(self, ledger: LedgerId, metadata: LedgerMetadata | None) -> None:
+        """None: it was deleted."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -49,10 +57,11 @@ class MetadataFaults:
 
 
 class MetadataService:
-    """One service. ``watched`` hears of each change of a ledger at the moment in which it takes effect."""
+    """One service."""
 
-    def __init__(self, fabric: Fabric, rng: random.Random, name: str, faults: MetadataFaults, watched: Watched) -> None:
-        self.fabric, self.random, self.faults, self.watched = fabric, rng, faults, watched
+    def __init__(self, fabric: Fabric, rng: random.Random, name: str, faults: MetadataFaults, watcher: Watcher) -> None:
+        self.fabric, self.random, self.faults, self.watcher = fabric, rng, faults, watcher
+        self.told: dict[Creation, None] = {}  # the watcher knows these ledgers
         self.name = name
         self.driver = MemoryDriver(name)  # its own look at what it has
 
@@ -125,10 +134,17 @@ class RemoteMetadata:
     async def create_ledger(self, metadata: LedgerMetadata, ledger: LedgerId | None = None) -> Versioned[LedgerId]:
         async def create() -> Versioned[LedgerId]:
             created = await self._inner.create_ledger(metadata, ledger)
-            self._service.watched(created.value, metadata)
+            await self._tell(created.value, metadata)
             return created
 
         return await self._again(create)
+
+    async def _tell(self, ledger: LedgerId, metadata: LedgerMetadata) -> None:
+        """A create that was tried again may have found its ledger."""
+        record = (await self._inner.look_up([ledger]))[ledger]
+        if record is not None and record.creation not in self._service.told:
+            self._service.told[record.creation] = None
+            self._service.watcher.made(ledger, metadata, record.creation)
 
     async def _again(self, create: Callable[[], Awaitable[T]]) -> T:
         """As the drivers of real services: a create is recognised by its token."""
@@ -145,7 +161,7 @@ class RemoteMetadata:
     async def write_ledger(self, ledger: LedgerId, metadata: LedgerMetadata, version: Version) -> Version:
         async def write() -> Version:
             written = await self._inner.write_ledger(ledger, metadata, version)
-            self._service.watched(ledger, metadata)
+            self._service.watcher.stored(ledger, metadata)
             return written
 
         return await self._call(write, changes=True)
@@ -153,7 +169,7 @@ class RemoteMetadata:
     async def delete_ledger(self, ledger: LedgerId) -> None:
         async def delete() -> None:
             await self._inner.delete_ledger(ledger)
-            self._service.watched(ledger, None)
+            self._service.watcher.stored(ledger, None)
 
         await self._call(delete, changes=True)
 

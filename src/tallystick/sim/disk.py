@@ -10,6 +10,7 @@ a later sync that succeeds does not save them.
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -189,6 +190,15 @@ class _Lock:
             del self._locks[self._path]
 
 
+@dataclass
+class DiskImage:
+    """All that a disk has: the names, those that are durable, and changes that are not."""
+
+    names: dict[str, _Node] = field(default_factory=lambda: {"/": None})
+    durable: dict[str, _Node] = field(default_factory=lambda: {"/": None})
+    pending: dict[str, list[_Link | _Unlink]] = field(default_factory=dict)
+
+
 class SimDisk:
     """See the module. ``crash_at`` is the number of the operation that the crash interrupts; ``fault`` may refuse one.
 
@@ -260,6 +270,21 @@ class SimDisk:
         for content in (inode.cached, inode.durable):
             if offset < len(content):
                 content[offset] ^= 1 << bit
+
+    def image(self) -> DiskImage:
+        """Return what a loss of power now would find, or a little more: to ``become`` later."""
+        return DiskImage(*copy.deepcopy((self._names, self._durable, self._pending)))
+
+    def become(self, image: DiskImage) -> None:
+        """Lose power, and be another disk at the next start: an older one, or an empty one (``DiskImage()``)."""
+        self.power_loss()
+        self._names, self._durable, self._pending = image.names, image.durable, image.pending
+        self._inodes = [node for node in self._names.values() if node is not None]
+        self.power_loss()
+
+    def files(self) -> list[str]:
+        """Return the paths of all files that are not empty, sorted."""
+        return sorted(path for path, node in self._names.items() if node is not None and node.cached)
 
     @contextlib.contextmanager
     def undisturbed(self) -> Iterator[None]:

@@ -11,7 +11,7 @@ import pytest
 
 from tallystick.errors import DiskFull, StorageError, UsageError
 from tallystick.runtime.disk import BLOCK_BYTES, Disk, OsDisk, read_file, write_atomic
-from tallystick.sim.disk import Crashed, SimDisk
+from tallystick.sim.disk import Crashed, DiskImage, SimDisk
 
 
 @pytest.fixture(params=["real", "simulated"])
@@ -201,3 +201,32 @@ def test_who_looks_changes_nothing() -> None:
     assert disk.stopped
     disk.kill()
     assert not disk.stopped
+
+
+def test_a_disk_becomes_what_it_was_and_leaves_the_image_for_another_time() -> None:
+    disk = SimDisk(random.Random(1))
+    disk.makedirs("/home")
+    disk.sync_dir("/")
+    write_atomic(disk, "/home/kept", b"old")
+    image = disk.image()
+    file = disk.open("/home/kept")
+    file.write([b"new"], 0)
+    file.sync()
+    write_atomic(disk, "/home/later", b"x")
+    assert disk.files() == ["/home/kept", "/home/later"]
+    disk.become(image)
+    assert disk.files() == ["/home/kept"] and read_file(disk, "/home/kept") == b"old"
+    with pytest.raises(Crashed):
+        file.read(1, 0)
+
+
+def test_an_empty_disk_takes_the_place_of_any() -> None:
+    disk = SimDisk(random.Random(1))
+    disk.makedirs("/home")
+    disk.sync_dir("/")
+    write_atomic(disk, "/home/lost", b"x")
+    disk.become(DiskImage())
+    assert disk.files() == [] and not disk.exists("/home")
+    disk.makedirs("/home")
+    write_atomic(disk, "/home/new", b"y")
+    assert read_file(disk, "/home/new") == b"y"

@@ -1,0 +1,60 @@
+"""What is known of one simulated ledger by who sees everything: its plan, its content, what was promised of it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+from tallystick.bookkeeper.ledger.writer import LedgerWriter
+from tallystick.bookkeeper.metadata.driver import Creation
+from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, EntryId, LedgerId, LedgerMetadata
+from tallystick.sim.cluster_faults import BookPlan
+
+
+def content(seed: int, ledger: LedgerId, creation: Creation, entry: EntryId, largest: int) -> bytes:
+    """Return the payload of an entry: of any size, and never that of another one unless it is very short."""
+    found = hashlib.blake2b(f"{seed} {ledger} {creation} {entry}".encode()).digest()
+    size = int.from_bytes(found[:4], "big") % (largest + 1)
+    return (found * (size // len(found) + 1))[:size]
+
+
+@dataclass(eq=False)
+class Book:
+    """One ledger; ``creation`` tells it from a later one with its id. It has a plan and a writer once that was told."""
+
+    seed: int
+    id: LedgerId
+    creation: Creation
+    metadata: LedgerMetadata
+    plan: BookPlan | None = None
+    writer: LedgerWriter | None = None
+    appended: int = 0  # entries that its writer was given
+    acked: EntryId = NO_ENTRY
+    lengths: list[int] = field(default_factory=lambda: [0])  # up to each entry
+    is_length_a_bound: bool = False  # a recovery said so: nobody gave it the last confirmed entry
+    deleted: bool = False
+    is_replaced: bool = False  # another ledger has its id
+    all_refuse: bool = False  # all its bookies were fenced for its deletion
+    refused_from: EntryId | None = None  # appended after that
+    damaged: dict[BookieId, int] = field(default_factory=dict)  # entries that were appended when this bookie was
+    may_lose: bool = False  # a bookie forgot what it had while the end was not stored: recovery believes its "no"
+
+    def content(self, entry: EntryId) -> bytes:
+        assert self.plan is not None
+        return content(self.seed, self.id, self.creation, entry, self.plan.largest)
+
+    def length(self, last_entry: EntryId) -> int:
+        """Return the payload bytes up to the end of an entry."""
+        while len(self.lengths) <= last_entry + 1:
+            self.lengths.append(self.lengths[-1] + len(self.content(len(self.lengths) - 1)))
+        return self.lengths[last_entry + 1]
+
+    def places(self, entry: EntryId) -> list[BookieId]:
+        """Return the entry's write set, by the metadata; counted here on purpose, not by the code that is checked."""
+        ensemble = self.metadata.ensemble_of(entry)
+        return [ensemble[(entry + number) % len(ensemble)] for number in range(self.metadata.write_quorum)]
+
+    def copies(self, entry: EntryId) -> int:
+        """Return on how many bookies of its write set an entry must be: those that lost what they had do not count."""
+        lost = [bookie for bookie in self.places(entry) if entry < self.damaged.get(bookie, 0)]
+        return self.metadata.ack_quorum - len(lost)

@@ -1,0 +1,81 @@
+"""What befalls one bookie of a simulated cluster for good: its disk, or who answers at its address.
+
+An operator does what one does: a bookie with a new disk gets a new cookie, so it is another bookie with the same id. A
+bookie whose disk was put back from a copy notices nothing. One whose address another bookie has comes back elsewhere,
+with all that it had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from tallystick.bookkeeper.bookie.cookies import FILE as COOKIE
+from tallystick.sim.cluster_hosts import BookieHost, World
+from tallystick.sim.disk import DiskImage
+
+AWAY_S = 6.0  # at most
+
+
+class Damage:
+    """``strike`` once. ``host_at`` makes a new bookie at an address."""
+
+    def __init__(self, world: World, bookies: list[BookieHost], host_at: Callable[[str], BookieHost]) -> None:
+        self._world, self._bookies, self._host_at = world, bookies, host_at
+        self._random = random.Random(world.random.getrandbits(64))
+
+    async def strike(self, at: float, what: str) -> None:
+        await asyncio.sleep(at)
+        host = self._random.choice(self._bookies)
+        self._world.trace.note("strikes", what, host.id)
+        if what == "rot":
+            self._rot(host)
+        elif what == "older disk":
+            await self._older(host)
+        elif what == "empty disk":
+            await self._empty(host)
+        else:
+            await self._moved(host)
+
+    def _rot(self, host: BookieHost) -> None:
+        """A bit flips; the bookie notices when it reads it."""
+        files = [path for path in host.disk.files() if not path.endswith("/" + COOKIE)]
+        if files:
+            path = self._random.choice(files)
+            size = host.disk.size(path) or 0
+            host.is_rotten = True
+            host.disk.flip(path, self._random.randrange(size), self._random.randrange(8))
+            self._world.judge.damaged(host.id, forgets=False)
+
+    async def _older(self, host: BookieHost) -> None:
+        image = host.disk.image()
+        await asyncio.sleep(self._random.random() * AWAY_S)
+        self._exchange(host, image)
+        await asyncio.sleep(self._random.random() * AWAY_S)
+        host.boot()
+
+    async def _empty(self, host: BookieHost) -> None:
+        self._exchange(host, DiskImage())
+        host.is_down = True
+        await asyncio.sleep(self._random.random() * AWAY_S)
+        driver = self._world.service.driver
+        stored = await driver.read_cookie(host.id)
+        if stored is not None:
+            await driver.delete_cookie(host.id, stored.version)
+        host.is_down = False
+        host.boot()
+
+    def _exchange(self, host: BookieHost, image: DiskImage) -> None:
+        host.lose_power()
+        host.disk.become(image)
+        self._world.judge.damaged(host.id, forgets=True)
+
+    async def _moved(self, host: BookieHost) -> None:
+        host.lose_power()
+        address, host.address = host.address, f"10.0.2.{len(self._bookies) + 1}"
+        other = self._host_at(address)
+        await asyncio.sleep(self._random.random())
+        other.boot()
+        await asyncio.sleep(self._random.random() * AWAY_S)
+        host.boot()
