@@ -62,7 +62,7 @@ class Groups(ConfigTable[GroupConfig]):
         room = self.room() if self._auto_create else 0
         for name in dict.fromkeys(names):
             config = self._table.get(name)
-            if config is None and len(made) < room and is_group_name(name) and len(name) <= MAX_AUTO_GROUP_CHARS:
+            if config is None and len(made) < room and _makes_itself(name):
                 config = GroupConfig(name)
                 made.append(config)
             if config is not None:
@@ -70,6 +70,11 @@ class Groups(ConfigTable[GroupConfig]):
         if made and not self.slave:
             self.put(*made)
         return found
+
+    def lacks_room(self, name: str) -> bool:
+        """Whether the group would make itself if there were room for another one."""
+        would = self._auto_create and not self.slave and name not in self._table and _makes_itself(name)
+        return would and not self.room()
 
     def to_save(self) -> GroupTable:
         """As ``table``; ``saved`` is called when the file has it."""
@@ -83,3 +88,7 @@ class Groups(ConfigTable[GroupConfig]):
         """By the master's."""
         self._forbidden = table.forbidden
         self._copy(table.groups, table.version)
+
+
+def _makes_itself(name: str) -> bool:
+    return is_group_name(name) and len(name) <= MAX_AUTO_GROUP_CHARS

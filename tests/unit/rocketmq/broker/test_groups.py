@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from support.stores import SteppingClock
@@ -61,3 +63,13 @@ def test_no_more_groups_make_themselves_than_there_is_room_for() -> None:
     assert groups.version.counter == 1
     assert groups.get("c") is None
     assert groups.get("a") == GroupConfig("a")
+
+
+@pytest.mark.parametrize(
+    ("changes", "lacks"),
+    [({}, True), ({"auto_create": False}, False), ({"slave": True}, False), ({"most": len(SYSTEM_GROUPS) + 1}, False)],
+)
+def test_a_group_lacks_room_that_would_make_itself(changes: dict[str, Any], lacks: bool) -> None:
+    groups = Groups(SteppingClock(), lambda: None, **({"most": len(SYSTEM_GROUPS)} | changes))
+    assert groups.lacks_room("g") == lacks
+    assert not groups.lacks_room("bad name") and not groups.lacks_room(SYSTEM_GROUPS[0])

@@ -268,6 +268,30 @@ async def test_h13_a_commit_that_the_master_has_no_room_for_is_kept_and_told_sel
     assert slave.sync.status.why == ""
 
 
+@pytest.mark.rule("H13")
+async def test_h13_a_commit_of_a_group_that_the_master_has_no_room_for_is_kept(
+    master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """26 says that there is no such group, and the slave forgot the commit."""
+    master.tables.topics.put(TopicConfig("T", 1, 1))
+    master.tables.groups.most = len(master.tables.groups.all)
+    slave.tables.offsets.commit("T", "g", 0, 7)
+    for _ in range(2):
+        assert await slave.copy(master) == {}
+    assert slave.tables.offsets.get("T", "g", 0) == 7
+    why = "the master does not take 1 offsets that were committed here: This broker has"
+    assert slave.sync.status.why.startswith(why) and "(maxGroups)" in slave.sync.status.why
+    assert len(slave.said("commits not taken")) == 1
+    slave.save()
+    slave.restart()
+    assert slave.tables.offsets.get("T", "g", 0) == 7
+    master.tables.groups.put(GroupConfig("g"))
+    monkeypatch.setattr(slave.sync._clock, "now", lambda: 1e9, raising=False)
+    assert await slave.copy(master) == {}
+    assert (master.tables.offsets.get("T", "g", 0), slave.sync.status.why) == (7, "")
+    assert RequestCode.PULL_MESSAGE not in master.asked
+
+
 async def test_another_master_is_told_of_all_commits_at_once(master: Master, other: Master, slave: Slave) -> None:
     for each in (master, other):
         each.tables.topics.put(TopicConfig("T", 4, 4))
