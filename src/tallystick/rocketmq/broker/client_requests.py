@@ -219,7 +219,7 @@ class ClientRequests:
         if is_full and not self._said_full:
             self._parts.events.emit("no locks left", peer=link.peer, group=asked.group, is_member=is_member)
         self._said_full = is_full or (self._said_full and not locks.has_room(host, is_member=False))
-        return command.answer(ResponseCode.SUCCESS, body=dialect.write_strict(LockAnswer(taken)))
+        return command.answer(ResponseCode.SUCCESS, body=dialect.write_strict(LockAnswer(taken), by_name=True))
 
     def _is_here(self, queue: MessageQueue) -> bool:
         config = self._parts.topics.get(queue.topic) if queue.broker == self._parts.identity.name else None

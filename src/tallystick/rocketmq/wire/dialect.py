@@ -249,12 +249,12 @@ def _quoted(key: Any) -> bytes:
     return write_strict(key if isinstance(key, str) else str(int(key)))
 
 
-def write_strict(value: Any) -> bytes:
-    """A value as strict JSON: all keys in quotes, members in their struct's order, nulls written.
+def write_strict(value: Any, *, by_name: bool = False) -> bytes:
+    """A value as strict JSON: all keys in quotes, nulls written, members in their struct's order or ``by_name``.
 
     It takes a thirtieth of the time of ``write``: for tables of many entries, whose readers take either.
     """
-    return msgspec.json.encode(value)
+    return msgspec.json.encode(value, order="sorted" if by_name else None)
 
 
 def _write(value: Any, put: Any, quote: str) -> None:
