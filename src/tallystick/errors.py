@@ -14,8 +14,7 @@
     │   ├── NotEnoughBookies           fewer bookies than the ensemble needs
     │   ├── BookieUnavailable          one bookie refused the connection, closed it, or is not registered
     │   ├── BrokerUnavailable          no broker takes, or has, the messages of a topic or queue now
-    │   ├── QueueRebuilding            a queue's files were lost, and are being built again from the log
-    │   └── SlaveNotAvailable          no slave in sync has the message; the master stored it
+    │   └── QueueRebuilding            a queue's files were lost, and are being built again from the log
     ├── LedgerError
     │   ├── LedgerFenced               another client recovers this ledger; unconfirmed entries may or may not survive
     │   ├── LedgerClosed               the ledger takes no more entries
@@ -160,13 +159,6 @@ class BookieUnavailable(Unavailable):
     """The bookie is not registered, or refused or closed the connection."""
 
     code = -8
-    ambiguous = True
-
-
-class SlaveNotAvailable(Unavailable):
-    """No slave in sync has the message; the master stored it."""
-
-    code = 11
     ambiguous = True
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from support.announcing import announcement
-from tallystick.codec.records import encode_records, topic_field
+from tallystick.codec.records import encode_records, java_hash, topic_field
 from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting.link import Link
@@ -14,7 +14,7 @@ from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import ConsumerIds, LockAnswer, LockRequest
 from tallystick.rocketmq.wire.message_ids import encode_host
-from tallystick.rocketmq.wire.record import decode_batch, decode_properties, tags_code
+from tallystick.rocketmq.wire.record import decode_batch, decode_properties
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import Heartbeat, MessageQueue, PullFlag, RequestCode, ResponseCode, TopicConfig
@@ -122,7 +122,7 @@ class FakeBroker:
             return self._pulled(command, ResponseCode.PULL_NOT_FOUND, at, first, end)
         if not first <= at < end:
             return self._pulled(command, ResponseCode.PULL_OFFSET_MOVED, first if at < first else end, first, end)
-        codes = {tags_code(tag) for tag in (header.subscription or "*").split(" || ")}
+        codes = {java_hash(tag) for tag in (header.subscription or "*").split(" || ")}
         wanted = codes if header.subscription != "*" else set()
         stop = min(end, at + min(header.max_msg_nums, self.pull_count))
         rows = [
@@ -137,7 +137,7 @@ class FakeBroker:
                 [(0, queue[offset][1], queue[offset][2])],
             )
             for offset in range(at, stop)
-            if not wanted or tags_code(decode_properties(queue[offset][2]).get("TAGS")) in wanted
+            if not wanted or java_hash(decode_properties(queue[offset][2]).get("TAGS", "")) in wanted
         ]
         code = ResponseCode.SUCCESS if rows else ResponseCode.PULL_RETRY_IMMEDIATELY
         return self._pulled(command, code, stop, first, end, encode_records(rows, 0, 2, HOST))

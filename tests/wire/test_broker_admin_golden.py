@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from support.admin_desk import MASTER, Desk
+from support.frames import decode
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import DelayTable, GroupTable, OffsetTable, TopicTableAnswer
-from tallystick.rocketmq.wire.remoting import Command, decode
+from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import RequestCode
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from support.brokers import SMALL, Bench, Peer, benched
+from support.frames import decode
 from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.wire.headers import CreateTopicHeader, PullHeader
 from tallystick.rocketmq.wire.record import decode_message
-from tallystick.rocketmq.wire.remoting import Command, decode
+from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import RequestCode
 
 GOLDEN = Path(__file__).parent / "golden"

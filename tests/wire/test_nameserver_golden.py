@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from support.frames import decode
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.rocketmq.nameserver.requests import NameRequests
 from tallystick.rocketmq.nameserver.routes import Announcement, Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.remoting import Command, decode
+from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import DataVersion, TopicConfig
 from tallystick.runtime.clock import SystemClock

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from support import frames
 from tallystick.rocketmq.wire import bodies, dialect, headers, remoting
 from tallystick.rocketmq.wire.bodies import ConsumeStats, TopicStats
 from tallystick.rocketmq.wire.headers import Header
@@ -94,7 +95,7 @@ MISSING = {"send_missing_field"}  # mandatory fields are left out on purpose
 
 
 def decode(text: str) -> Command:
-    return remoting.decode(bytes.fromhex(text))
+    return frames.decode(bytes.fromhex(text))
 
 
 def read_header(command: Command, kind: type[Header]) -> Header:
@@ -113,11 +114,11 @@ def rebuilt(command: Command, kind: Kind, *, quoted: bool = False) -> bytes:
 @pytest.mark.parametrize("name", FRAMES)
 def test_every_recorded_frame_is_read_and_written_again(name: str) -> None:
     frame = bytes.fromhex(FRAMES[name])
-    command = remoting.decode(frame)
+    command = frames.decode(frame)
     assert remoting.encode(command) == frame
     fields = dict(command.fields)  # read for good now, not passed on as they are
     assert remoting.encode(command) == frame
-    assert remoting.decode(remoting.encode(command)).fields == fields
+    assert frames.decode(remoting.encode(command)).fields == fields
 
 
 @pytest.mark.parametrize("name", [*REQUESTS, *EXCHANGES])
@@ -135,7 +136,7 @@ def test_every_recorded_request_has_its_typed_header(name: str) -> None:
     ours = header.to_letters() if isinstance(header, headers.SendHeader) and v2 else header.to_fields()
     for field, value in request.fields.items():
         assert field in PASSED_OVER or ours[field] == value, field
-    binary = remoting.decode(remoting.encode(remoting.request(request.code, ours, serialization=Serialization.BINARY)))
+    binary = frames.decode(remoting.encode(remoting.request(request.code, ours, serialization=Serialization.BINARY)))
     filled = {field: value for field, value in ours.items() if value}  # a binary header has no empty values
     assert read_header(binary, kind) == read_header(remoting.request(request.code, filled), kind)
 

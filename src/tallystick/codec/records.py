@@ -94,11 +94,6 @@ def topic_field(topic: str) -> bytes:
     return (bytes([len(text)]) if len(text) <= LONGEST_V1_TOPIC else _UNSIGNED_SHORT.pack(len(text))) + text
 
 
-def record_size(topic: bytes, body: Buffer, properties: bytes, hosts: int) -> int:
-    """Bytes of the record of a message; ``topic`` is its field, ``hosts`` the bytes of both hosts."""
-    return FIXED_BYTES + hosts + len(body) + len(topic) + len(properties)
-
-
 def encode_records(rows: Sequence[Row], offset: int, store_timestamp: int, store_host: bytes) -> bytes:
     """One record for each message, the first at the physical ``offset``, each at the end of the one before.
 

@@ -101,9 +101,3 @@ def worker(peers: Peers[ClientT]) -> Worker[ClientT]:
             found.close()
         found = _workers[type(peers)] = Worker(peers)
     return found
-
-
-def close_workers() -> None:
-    """End the threads and connections of this process."""
-    while _workers:
-        _workers.popitem()[1].close()

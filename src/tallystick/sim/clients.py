@@ -192,13 +192,11 @@ class Recoverer(Process):
         super().__init__(world, name)
         self.cluster, self.registry, self.checker = cluster, registry, checker
         self.done = False
-        self._try = 0  # answers to an earlier try are void
         self._read_yet = False
 
     def begin(self) -> None:
         if self.done:
             return
-        self._try += 1
         self.registry.read(lambda *found: self.hears(self._found, *found))
 
     def _found(self, metadata: LedgerMetadata, version: int) -> None:

@@ -115,11 +115,6 @@ class AddCore:
         self._changing = False  # a Replace is under way
 
     @property
-    def next_entry(self) -> EntryId:
-        """The id that the next appended entry gets."""
-        return self._next
-
-    @property
     def missing(self) -> tuple[BookieId, ...]:
         """The bookies that failed and that nothing could replace; while there are any, the ledger is degraded."""
         return self._missing

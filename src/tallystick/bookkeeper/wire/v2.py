@@ -32,7 +32,6 @@ from tallystick.errors import RemoteProtocolError
 Buffer = bytes | bytearray | memoryview
 
 VERSION = 2
-DEFAULT_MAX_FRAME = 5 * 1024 * 1024  # the original's nettyMaxFrameSizeBytes; its limit counts the length field too
 V3_FIRST_BYTE = 0x0A  # the tag that opens every protobuf (v3) request
 
 

@@ -154,11 +154,3 @@ class BookieInfo:
             if endpoint.protocol == "bookie-rpc":
                 return endpoint.host, endpoint.port
         return None
-
-
-@dataclass(frozen=True)
-class Position:
-    """A point in a stream of ledgers: ledger:entry."""
-
-    ledger: LedgerId
-    entry: EntryId

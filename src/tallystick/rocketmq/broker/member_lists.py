@@ -17,7 +17,7 @@ _NOBODY = b'{"connectionSet":[]'  # with which a table without members begins
 
 
 def producer_pieces(members: Mapping[Link, Member]) -> Iterator[bytes]:
-    """``ProducerConnections``: one group."""
+    """The answer to GET_PRODUCER_CONNECTION_LIST: one group."""
     yield b'{"connectionSet":['
     yield from separated(_connections(members))
     yield b"]}"
@@ -36,7 +36,7 @@ def consumer_pieces(known: Consumers[Link]) -> Iterator[bytes]:
 
 
 def all_producer_pieces(groups: Mapping[str, Mapping[Link, Member]], started_ms: int) -> Iterator[bytes]:
-    """``ProducerTable``: all groups. ``started_ms`` is the wall clock's time when ``heard`` was 0."""
+    """The answer to GET_ALL_PRODUCER_INFO: all groups. ``started_ms`` is the wall clock's time when ``heard`` was 0."""
 
     def infos(members: Mapping[Link, Member]) -> Iterator[bytes]:
         for link, member in list(members.items()):

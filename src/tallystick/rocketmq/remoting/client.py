@@ -107,11 +107,6 @@ class RemotingClient:
         self._opaque = command.opaque = (self._opaque + 1) & MAX_OPAQUE
         self._peer(address).link.send(command)
 
-    def disconnect(self, address: str) -> None:
-        """End the connection to an address that is used no more; a later question makes a new one."""
-        if address in self._peers:
-            self._peers[address].link.close()
-
     async def close(self) -> None:
         """End all connections; what is outstanding fails as lost."""
         self._closed = True

@@ -46,10 +46,6 @@ class CommitLog:
         size = self.files.file_bytes
         return size - self.end % size
 
-    def fits(self, size: int) -> bool:
-        """Whether a record of that size, and a blank after it, can follow in this file."""
-        return size + BLANK_BYTES <= self.room
-
     def append(self, records: Sequence[Buffer], size: int) -> None:
         """Records that fit, made for ``end``. Raises DiskFull, or StorageError when the log must stop."""
         self._write(records, size)

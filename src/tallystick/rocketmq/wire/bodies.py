@@ -148,12 +148,6 @@ class ConsumerConnections(msgspec.Struct, frozen=True, rename="camel"):
     subscription_table: dict[str, Subscription]
 
 
-class ProducerConnections(msgspec.Struct, frozen=True, rename="camel"):
-    """The answer to GET_PRODUCER_CONNECTION_LIST."""
-
-    connection_set: list[Connection]
-
-
 class LockRequest(msgspec.Struct, frozen=True):
     """Of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
 
@@ -231,12 +225,6 @@ class ProducerInfo(msgspec.Struct, frozen=True):
     language: str
     version: Int32
     heard_ms: Int64 = field(name="lastUpdateTimestamp")
-
-
-class ProducerTable(msgspec.Struct, frozen=True):
-    """The answer to GET_ALL_PRODUCER_INFO, by group."""
-
-    data: dict[str, list[ProducerInfo]]
 
 
 # Name servers

@@ -16,9 +16,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import field
 
-from tallystick.codec.checksum import crc32
 from tallystick.codec.pulled import scan_pulled
-from tallystick.codec.records import BORN_V6, CRC_MASK, STORE_V6, V1, V2, Buffer, Content, java_hash
+from tallystick.codec.records import BORN_V6, STORE_V6, V1, V2, Buffer, Content
 from tallystick.codec.uniform_records import split_uniform_batch
 from tallystick.errors import RemoteProtocolError, UsageError
 from tallystick.rocketmq.wire.message_ids import encode_message_id
@@ -68,11 +67,6 @@ def decode_properties(stored: Buffer | str) -> dict[str, str]:
     text = stored if isinstance(stored, str) else str(stored, "utf-8", "replace")
     pairs = (part.partition("\x01") for part in text.split("\x02"))
     return {name: value for name, _, value in pairs if name and value}
-
-
-def tags_code(tags: str | None) -> int:
-    """What a ConsumeQueue unit says about the tags; 0 for none."""
-    return java_hash(tags) if tags else 0
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -161,11 +155,6 @@ class StoredMessage(msgspec.Struct, frozen=True, dict=True):
     def offset_id(self) -> str:
         """The id that tells where the broker stored it."""
         return encode_message_id(self.store_host, self.physical_offset)
-
-    def verify(self) -> None:
-        """Raises RemoteProtocolError when the body is not what its checksum says."""
-        if crc32(self.stored_body) & CRC_MASK != self.body_crc:
-            raise RemoteProtocolError("the message's body does not match its checksum", offset=self.physical_offset)
 
     def body(self) -> bytes:
         """What the producer sent. Raises as ``sent_body``."""

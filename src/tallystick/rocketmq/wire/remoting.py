@@ -247,14 +247,6 @@ class FrameReader:
         return commands
 
 
-def decode(frame: bytes) -> Command:
-    """One whole frame. Raises RemoteProtocolError."""
-    commands = FrameReader().take(frame)
-    if len(commands) != 1:
-        raise RemoteProtocolError("not exactly one frame", frames=len(commands))
-    return commands[0]
-
-
 def _decode(kind: int, header: bytes, body: bytes) -> Command:
     if kind == 0:
         try:

@@ -45,7 +45,6 @@ class Fabric:
         self.random, self.trace, self.faults = rng, trace, faults
         self.loop = asyncio.get_running_loop()
         self.context: Context = copy_context()  # of no process
-        self.delivered_bytes = 0
         self._listeners: dict[tuple[str, int], SimListener] = {}
         self._transports: dict[SimTransport, None] = {}  # of connections that have an end left
         self._cuts: dict[tuple[str, str], None] = {}
@@ -187,7 +186,6 @@ class Fabric:
 
     def _arrive(self, target: SimTransport, data: bytes | tuple[End]) -> None:
         size = len(data) if isinstance(data, bytes) else data[0]
-        self.delivered_bytes += len(data)
         self.trace.note("arrived", *target.there, *target.here, size)
         target.arrive(data)
 

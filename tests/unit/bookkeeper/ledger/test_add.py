@@ -373,7 +373,7 @@ class Schedule:
         name = self.draw(st.sampled_from(["append", "ack", "ack", "ack", "fail", "change", "none", "back"]))
         for action in steps[name]():
             self.perform(action)
-        assert self.adds.lac == self.twin.lac and self.adds.next_entry == self.twin.end
+        assert self.adds.lac == self.twin.lac and self.adds._next == self.twin.end
         assert self.adds.missing == tuple(self.twin.missing)
         assert self.adds.starved == (bool(self.twin.missing) and self.twin.starved)
 

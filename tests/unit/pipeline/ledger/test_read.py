@@ -8,6 +8,7 @@ import pytest
 
 import tallystick.pipeline.worker as worker_module
 from support.small_cluster import SmallCluster
+from support.spark_workers import close_workers
 from tallystick.bookkeeper.ledger.arrow import schema_of
 from tallystick.bookkeeper.ledger.fetch import ranges_of
 from tallystick.bookkeeper.wire import v2
@@ -17,7 +18,6 @@ from tallystick.pipeline.columns import BATCH_ROWS
 from tallystick.pipeline.ledger.bookies import Bookies
 from tallystick.pipeline.ledger.plan import Partition
 from tallystick.pipeline.ledger.read import read_partition
-from tallystick.pipeline.worker import close_workers
 
 Store = Callable[..., None]
 PAYLOADS = [b"payload %d " % number * (number % 7) for number in range(100)]

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from support.fake_brokers import FakeCluster
-from tallystick.pipeline.worker import close_workers
+from support.spark_workers import close_workers
 
 
 @pytest.fixture

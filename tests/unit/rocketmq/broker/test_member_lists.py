@@ -10,9 +10,7 @@ from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import (
     Connection,
     ConsumerConnections,
-    ProducerConnections,
     ProducerInfo,
-    ProducerTable,
 )
 from tallystick.rocketmq.wire.values import Language
 
@@ -33,7 +31,7 @@ def connections(found: dict[Any, Member]) -> list[Connection]:
 def test_producers_and_consumers_of_a_group() -> None:
     for count in (0, 1, 5):
         found = members(count)
-        assert b"".join(producer_pieces(found)) == dialect.write(ProducerConnections(connections(found)))
+        assert b"".join(producer_pieces(found)) == dialect.write({"connectionSet": connections(found)})
         group: Consumers[Any] = Consumers("CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET", found)
         table = ConsumerConnections(
             connections(found), group.consume_from, group.consume_type, group.message_model, dict(group.subscriptions)
@@ -52,9 +50,9 @@ def test_all_producers() -> None:
         for group, found in groups.items()
     }
     pieces = list(all_producer_pieces(groups, 1000))
-    assert b"".join(pieces) == dialect.write(ProducerTable(table))
+    assert b"".join(pieces) == dialect.write({"data": table})
     assert max(map(len, pieces)) < 200, "a piece is about one member"
-    assert b"".join(all_producer_pieces({}, 0)) == dialect.write(ProducerTable({}))
+    assert b"".join(all_producer_pieces({}, 0)) == dialect.write({"data": {}})
 
 
 def test_a_group_that_goes_meanwhile_is_left_out() -> None:

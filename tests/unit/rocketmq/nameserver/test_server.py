@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from support.frames import decode
 from support.waiting import until
 from tallystick.rocketmq.nameserver import server as server_module
 from tallystick.rocketmq.nameserver.server import NameServer
@@ -16,7 +17,7 @@ from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import TopicNames, TopicTableAnswer
 from tallystick.rocketmq.wire.headers import RegisterBrokerHeader
 from tallystick.rocketmq.wire.registration import Registration, encode_registration
-from tallystick.rocketmq.wire.remoting import decode, encode, request
+from tallystick.rocketmq.wire.remoting import encode, request
 from tallystick.rocketmq.wire.values import DataVersion, RequestCode, TopicConfig, TopicRoute
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.frames import decode
 from tallystick.rocketmq.wire import headers
 from tallystick.rocketmq.wire.headers import Header, PullHeader, SendAnswer, SendHeader, TopicHeader, read_send
-from tallystick.rocketmq.wire.remoting import HeaderError, decode, encode, request
+from tallystick.rocketmq.wire.remoting import HeaderError, encode, request
 from tallystick.rocketmq.wire.values import Int32, Int64, RequestCode, Serialization
 
 KINDS: list[type[Header]] = sorted(

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.frames import decode
 from tallystick.errors import LocalProtocolError, RemoteProtocolError
 from tallystick.rocketmq.wire.remoting import (
     MAX_FIELDS,
@@ -19,7 +20,6 @@ from tallystick.rocketmq.wire.remoting import (
     Command,
     FrameReader,
     HeaderError,
-    decode,
     encode,
     encode_many,
     request,
@@ -244,13 +244,6 @@ def test_empty_texts_of_a_binary_header_are_none() -> None:
     command = decode(encode(request(21, {"dataVersion": "", "topicSeq": "0"}, serialization=Serialization.BINARY)))
     assert command.fields == {"topicSeq": "0"}
     assert command.remark is None
-
-
-def test_more_or_less_than_one_frame_is_not_one() -> None:
-    data = encode(request(10))
-    for wrong in (data + data, data[:-1], b""):
-        with pytest.raises(RemoteProtocolError):
-            decode(wrong)
 
 
 def test_small_reads_of_a_large_frame_are_kept_in_one_buffer() -> None:

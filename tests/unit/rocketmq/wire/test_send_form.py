@@ -4,8 +4,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.frames import decode
 from tallystick.rocketmq.wire.headers import SendHeader, read_send
-from tallystick.rocketmq.wire.remoting import decode, encode, request
+from tallystick.rocketmq.wire.remoting import encode, request
 from tallystick.rocketmq.wire.send_form import SendForm
 from tallystick.rocketmq.wire.values import RequestCode
 
