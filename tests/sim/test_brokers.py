@@ -13,7 +13,7 @@ from tallystick.sim import brokers, series
 @pytest.mark.rule("H3", "H6", "H8", "H9", "H11", "H13")
 def test_promises_hold_in_fresh_schedules() -> None:
     first = series.random_start()
-    print(f"seeds from {first}; one again: tally sim replay --brokers SEED")
+    print(f"seeds from {first}; one again: tally sim replay SEED --kind brokers")
     summary = series.run_many(brokers.run, range(first, first + 30))
     assert [(outcome.seed, outcome.violation) for outcome in summary.failed] == []
     assert summary.lives == 30

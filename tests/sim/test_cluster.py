@@ -25,7 +25,7 @@ def test_promises_hold_in_fresh_schedules() -> None:
         met.update(word for word in MET if any(word in line for line in outcome.trace))
         return outcome
 
-    print(f"seeds from {first}; one again: tally sim replay --cluster SEED")
+    print(f"seeds from {first}; one again: tally sim replay SEED --kind cluster")
     summary = series.run_many(run, range(first, first + 100))
     assert [(outcome.seed, outcome.violation) for outcome in summary.failed] == []
     assert summary.lives == 100

@@ -14,7 +14,7 @@ from tallystick.sim.series import random_start, run_many
 @pytest.mark.rule("H2", "H4", "H5", "H6", "H8", "H9", "H10", "H11")
 def test_promises_hold_in_fresh_schedules() -> None:
     first = random_start()
-    print(f"seeds from {first}; one again: tally sim replay --ha SEED")
+    print(f"seeds from {first}; one again: tally sim replay SEED --kind replication")
     summary = run_many(ha.run, range(first, first + 120))
     assert [(outcome.seed, outcome.violation) for outcome in summary.failed] == []
     assert summary.promised > 250, "too little is promised to prove anything"

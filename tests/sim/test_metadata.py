@@ -11,7 +11,7 @@ from tallystick.sim.series import random_start, run_many
 @pytest.mark.rule("H3", "H12", "H13")
 def test_promises_hold_in_fresh_schedules() -> None:
     first = random_start()
-    print(f"seeds from {first}; one again: tally sim replay --metadata SEED")
+    print(f"seeds from {first}; one again: tally sim replay SEED --kind metadata")
     summary = run_many(metadata.run, range(first, first + 150))
     assert [(outcome.seed, outcome.violation) for outcome in summary.failed] == []
     assert summary.promised > 1500, "too little is promised to prove anything"

@@ -11,7 +11,7 @@ from tallystick.sim.series import random_start
 @pytest.mark.rule("P1", "P6", "Q11", "Q15")
 def test_promises_hold_through_crashes() -> None:
     first = random_start()
-    print(f"seeds from {first}; one again: tally sim replay --storage SEED")
+    print(f"seeds from {first}; one again: tally sim replay SEED --kind storage")
     outcomes = [storage.run(seed) for seed in range(first, first + 250)]
     assert [outcome for outcome in outcomes if outcome.violation] == []
     assert sum(outcome.promised for outcome in outcomes) > 10_000, "too little was promised to prove anything"

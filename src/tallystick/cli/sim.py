@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from cyclopts import App, Parameter
 
 if TYPE_CHECKING:
-    from tallystick.sim.series import Outcome
+    from tallystick.sim.series import Life
 
 app = App(name="sim", help="Run production code through seeded faults: protocol cores, stores, whole clusters.")
 
 Kind = Literal["ledger", "cluster", "storage", "replication", "metadata", "brokers"]
-Cluster = Annotated[bool, Parameter(help="A life of a cluster: whole clients and bookies instead of their cores.")]
-Storage = Annotated[bool, Parameter(help="A life of a bookie's storage instead of one of a ledger.")]
-Replication = Annotated[
-    bool, Parameter(name="--ha", help="A life of a master and its slaves instead of one of a ledger.")
-]
-Metadata = Annotated[bool, Parameter(help="A life of a master's and a slave's tables instead of one of a ledger.")]
-Brokers = Annotated[bool, Parameter(help="A life of brokers: name server, master, slaves and whole clients.")]
+_MODULES: dict[Kind, str] = {"ledger": "cores", "replication": "ha"}  # the others have the names of their kinds
+
+
+def _life(kind: Kind) -> Life:
+    """What runs one life of a kind; only that one's module is imported."""
+    import importlib
+
+    run: Life = importlib.import_module(f"tallystick.sim.{_MODULES.get(kind, kind)}").run
+    return run
 
 
 @app.command
@@ -38,30 +39,22 @@ def run(
     from itertools import count
 
     from tallystick.errors import UsageError
-    from tallystick.sim import brokers, cluster, cores, ha, metadata, series, storage
+    from tallystick.sim import series
 
     if seconds <= 0 or (seeds is not None and seeds < 1):
         raise UsageError("--seconds must be above 0 and --seeds at least 1", seconds=seconds, seeds=seeds)
     start = series.random_start() if first is None else first
     print(f"seeds from {start}", flush=True)
     failed = 0
-    lives: dict[Kind, tuple[str, Callable[[int], Outcome]]] = {
-        "ledger": ("", cores.run),
-        "cluster": ("--cluster ", cluster.run),
-        "storage": ("--storage ", storage.run),
-        "replication": ("--ha ", ha.run),
-        "metadata": ("--metadata ", metadata.run),
-        "brokers": ("--brokers ", brokers.run),
-    }
     kinds: tuple[Kind, ...] = kind or get_args(Kind)
     for name in kinds:
-        option, life = lives[name]
         wanted = count(start) if seeds is None else range(start, start + seeds)
-        summary = series.run_many(life, wanted, seconds=seconds / len(kinds), progress=partial(_progress, name))
+        summary = series.run_many(_life(name), wanted, seconds=seconds / len(kinds), progress=partial(_progress, name))
         rate = summary.lives / summary.seconds
         print(f"{name}: {summary.lives:,} schedules, {summary.promised:,} entries promised, {rate:,.0f} schedules/s")
         for outcome in summary.failed:
-            print(f"  seed {outcome.seed}: {outcome.violation}\n    again: tally sim replay {option}{outcome.seed}")
+            print(f"  seed {outcome.seed}: {outcome.violation}")
+            print(f"    again: tally sim replay {outcome.seed} --kind {name}")
         failed += len(summary.failed)
     print(f"{failed} schedules broke a promise" if failed else "every promise held")
     return 1 if failed else 0
@@ -76,29 +69,13 @@ def replay(
     seed: Annotated[int, Parameter(help="As printed by: tally sim run")],
     /,
     *,
-    cluster: Cluster = False,
-    storage: Storage = False,
-    ha: Replication = False,
-    metadata: Metadata = False,
-    brokers: Brokers = False,
+    kind: Annotated[Kind, Parameter(help="Which kind of life.")] = "ledger",
 ) -> int:
-    """Run one schedule again; of all but a storage's life every step is printed."""
-    if storage:
-        from tallystick.sim import storage as bookie_storage
+    """Run one schedule again and print every step with its virtual time.
 
-        life = bookie_storage.run(seed)
-        print(
-            f"seed {seed}: {life.violation or 'every promise held'} ({life.promised} promised, {life.crashes} crashes)"
-        )
-        return 1 if life.violation else 0
-    from tallystick.sim import brokers as whole_brokers
-    from tallystick.sim import cluster as whole
-    from tallystick.sim import cores
-    from tallystick.sim import ha as replication
-    from tallystick.sim import metadata as tables
-
-    tier = whole if cluster else whole_brokers if brokers else replication if ha else tables if metadata else cores
-    outcome = tier.run(seed, keep_trace=True)
+    Where whole servers and clients live, their events are printed as they stand in a server's log.
+    """
+    outcome = _life(kind)(seed, keep_trace=True)
     print("\n".join(outcome.trace))
     print(f"seed {seed}: {outcome.violation or 'every promise held'} (trace {outcome.fingerprint})")
     return 1 if outcome.violation else 0

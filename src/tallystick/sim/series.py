@@ -1,4 +1,4 @@
-"""Many simulated lives one after another, of either tier: the protocol cores, or a bookie's storage."""
+"""Many simulated lives one after another, of whatever kind."""
 
 from __future__ import annotations
 
@@ -24,6 +24,22 @@ class Outcome(Protocol):
     def promised(self) -> int:
         """Entries that somebody was told are safe: with none, a pass proves nothing."""
         ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal seeds, in every process."""
+        ...
+
+    @property
+    def trace(self) -> tuple[str, ...]:
+        """Every step, if they were kept."""
+        ...
+
+
+class Life(Protocol):
+    """Runs the life of a seed to its end."""
+
+    def __call__(self, seed: int, *, keep_trace: bool = False) -> Outcome: ...
 
 
 @dataclass(frozen=True)

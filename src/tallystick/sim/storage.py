@@ -35,6 +35,7 @@ from tallystick.sim.storage_model import (
     expect,
     key_of,
 )
+from tallystick.sim.virtual.trace import Trace
 
 STEPS = 120
 PLENTY = 1 << 40  # bytes of the disk, unless it is full
@@ -53,9 +54,10 @@ class Flight:
 class Life:
     """One storage, its disk, and the model."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, keep_trace: bool = False) -> None:
         self.random = random.Random(seed)
         self.disk = SimDisk(random.Random(seed + 1), capacity=PLENTY)
+        self.trace = Trace(lambda: float(self.disk.operations), keep=keep_trace)  # its time is the disk's work
         self.clock = Clock()
         self.books = {ledger: Book() for ledger in IDS}
         self.promised = 0
@@ -81,7 +83,9 @@ class Life:
 
     def _reboot(self) -> None:
         self.crashes += 1
-        if self.random.random() < 0.6:
+        lost_power = self.random.random() < 0.6
+        self.trace.note("the power is lost" if lost_power else "killed")
+        if lost_power:
             self.disk.power_loss()
         else:
             self.disk.kill()
@@ -97,13 +101,16 @@ class Life:
         actions, weights = [step for step, _ in steps], [weight for _, weight in steps]
         for _ in range(STEPS):
             self.disk.fault = self._refuse if self._flaky else None
+            action = self.random.choices(actions, weights)[0]
+            self.trace.note(action.__name__)
             try:
-                self.random.choices(actions, weights)[0]()
+                action()
             except Crashed:
                 self.crash()
             except DiskFull:
-                continue  # tried again: the flight and the plan are still there
-            except StorageError:
+                self.trace.note("the disk is full")  # tried again: the flight and the plan are still there
+            except StorageError as error:
+                self.trace.note("failed:", error)
                 if self._flight is not None:  # a commit failed: the bookie stops
                     self.crash()
         self.disk.crash_at = None
@@ -131,6 +138,7 @@ class Life:
         )
 
     def _sent(self, ledger: int, entry: int, data: bytes) -> None:
+        self.trace.note("  added", ledger, entry, len(data))
         self._staged_adds.append((ledger, entry, self.books[ledger].sent(entry, data)))
 
     def add_run(self) -> None:
@@ -167,6 +175,7 @@ class Life:
         ledger = self.random.choice(IDS)
         book = self.books[ledger]
         code = self.storage.fence(ledger, key_of(ledger))
+        self.trace.note("  fenced", ledger, code)
         expect(code, Code.NO_LEDGER if book.deleting else Code.OK, "fence", ledger)
         if code == Code.OK:
             book.fenced = book.exists = True
@@ -190,6 +199,7 @@ class Life:
         if self._flight is None:
             return
         self.storage.commit(self._flight.commit)
+        self.trace.note("  promised", len(self._flight.adds), "adds, fences of", self._flight.fences)
         for ledger, entry, version in self._flight.adds:
             book = self.books[ledger]
             if entry in book.entries:
@@ -354,11 +364,13 @@ class StorageOutcome:
     violation: str | None
     promised: int
     crashes: int
+    fingerprint: str
+    trace: tuple[str, ...] = ()
 
 
-def run(seed: int) -> StorageOutcome:
+def run(seed: int, *, keep_trace: bool = False) -> StorageOutcome:
     """One life."""
-    life = Life(seed)
+    life = Life(seed, keep_trace=keep_trace)
     violation = None
     try:
         life.live()
@@ -366,4 +378,5 @@ def run(seed: int) -> StorageOutcome:
         violation = str(found)
     except StorageError as found:
         violation = f"refused: {found}"
-    return StorageOutcome(seed, violation, life.promised, life.crashes)
+    trace = life.trace
+    return StorageOutcome(seed, violation, life.promised, life.crashes, trace.fingerprint, tuple(trace.lines or ()))
