@@ -8,6 +8,8 @@ from collections.abc import Iterable
 def texts(values: Iterable[str]) -> tuple[str, ...]:
     """The values themselves. Raises ValueError when one is not UTF-8."""
     checked = tuple(values)
-    if bytes in map(type, checked):
-        raise ValueError("a text is not UTF-8")
+    try:
+        "".join(checked)
+    except TypeError:
+        raise ValueError("a text is not UTF-8") from None
     return checked

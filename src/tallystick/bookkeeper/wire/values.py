@@ -50,6 +50,9 @@ class LedgerState(enum.Enum):
     CLOSED = 3
 
 
+_CLOSED = LedgerState.CLOSED  # a member is looked up in its class each time it is named
+
+
 @dataclass(frozen=True, slots=True)
 class Fragment:
     """The entries from ``first`` up to the next fragment's first are on these bookies."""
@@ -87,18 +90,19 @@ class LedgerMetadata:
             )  # fmt: skip
         if not self.fragments:
             raise UsageError("a ledger needs at least one ensemble")
-        if {len(fragment.bookies) for fragment in self.fragments} != {self.ensemble_size}:
-            raise UsageError("an ensemble has another size than the ledger says", ensemble_size=self.ensemble_size)
+        for fragment in self.fragments:
+            if len(fragment.bookies) != self.ensemble_size:
+                raise UsageError("an ensemble has another size than the ledger says", ensemble_size=self.ensemble_size)
         if len(self.fragments) > 1:
             firsts = [fragment.first for fragment in self.fragments]
             if any(a >= b for a, b in itertools.pairwise(firsts)):
                 raise UsageError("the first entries of the ensembles do not ascend", firsts=firsts)
-        if self.state is not LedgerState.CLOSED and (self.last_entry, self.length) != (NO_ENTRY, 0):
+        if self.state is not _CLOSED and (self.last_entry, self.length) != (NO_ENTRY, 0):
             raise UsageError("only a closed ledger has a last entry and a length", state=self.state.name)
 
     @property
     def is_closed(self) -> bool:
-        return self.state is LedgerState.CLOSED
+        return self.state is _CLOSED
 
     @property
     def ensemble(self) -> Ensemble:

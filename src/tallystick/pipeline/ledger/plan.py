@@ -6,7 +6,7 @@ readable entry is ever planned (Q6, Q17).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tallystick.bookkeeper.ledger.fetch import Range, ranges_of
@@ -68,11 +68,12 @@ def _entry_bytes(extent: Extent) -> int:
     return ENTRY_COST_BYTES + -(-extent.length // (extent.last + 1)) if extent.last >= 0 else ENTRY_COST_BYTES
 
 
-def _ranges(extent: Extent, entries: Span) -> Iterator[Range]:
+def _ranges(extent: Extent, entries: Span) -> list[Range]:
     """The wanted entries of one ledger by fragment. Only the keyed digest takes the password to the executors."""
-    span = Span(0, extent.last) & entries
-    if span.is_empty:
-        return
-    for found in ranges_of(extent.ledger, extent.metadata, span.first, span.last):
-        keyed = found.digest_type is DigestType.HMAC or not found.password
-        yield found if keyed else replace(found, password=b"")
+    first, last = max(0, entries.first), min(extent.last, entries.last)
+    if first > last:
+        return []
+    metadata = extent.metadata
+    if metadata.password and metadata.digest_type is not DigestType.HMAC:
+        metadata = replace(metadata, password=b"")
+    return ranges_of(extent.ledger, metadata, first, last)

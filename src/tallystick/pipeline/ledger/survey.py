@@ -111,13 +111,13 @@ async def _look(context: LedgerContext, options: LedgerOptions, ledgers: Sequenc
     extents: dict[LedgerId, Extent] = {}
     still_open: dict[LedgerId, Versioned[LedgerMetadata]] = {}
     for ledger in ledgers:
-        if ledger not in found:
+        if (stored := found.get(ledger)) is None:
             continue
-        metadata = with_password(ledger, found[ledger].value, options.password_of(ledger))
+        metadata = with_password(ledger, stored.value, options.password_of(ledger))
         if metadata.is_closed:
             extents[ledger] = Extent(ledger, metadata, metadata.last_entry, metadata.length)
         else:
-            still_open[ledger] = Versioned(metadata, found[ledger].version)
+            still_open[ledger] = Versioned(metadata, stored.version)
     gate = asyncio.Semaphore(AT_ONCE)
     looked = await asyncio.gather(
         *(_look_at_open(context, gate, ledger, each) for ledger, each in still_open.items()), return_exceptions=True
