@@ -40,29 +40,24 @@ class OffsetKeys:
     def groups_of(self, topic: str) -> Iterable[str]:
         return self._by_topic.get(topic, {}).keys()
 
-    def of_topic(self, topic: str) -> list[str]:
-        """Its keys."""
-        return list(self._by_topic.get(topic, {}).values())
-
-    def of_group(self, group: str) -> list[str]:
-        """Its keys."""
-        return list(self._by_group.get(group, {}).values())
-
     def group_topics(self) -> dict[str, list[str]]:
         """The topics of each group, for a file or an answer."""
         return {group: list(topics) for group, topics in self._by_group.items()}
 
-    def discard(self, keys: Iterable[str]) -> None:
-        """Also keys that are not there."""
-        for key in keys:
-            topic, group = split(key)
-            _discard(self._by_topic, topic, group)
-            _discard(self._by_group, group, topic)
+    def pop_topic(self, topic: str) -> Iterable[str]:
+        """Forget it; its keys."""
+        return _pop(self._by_topic, self._by_group, topic)
+
+    def pop_group(self, group: str) -> Iterable[str]:
+        """Forget it; its keys."""
+        return _pop(self._by_group, self._by_topic, group)
 
 
-def _discard(table: dict[str, dict[str, str]], first: str, second: str) -> None:
-    found = table.get(first)
-    if found is not None:
-        found.pop(second, None)
-        if not found:
-            del table[first]
+def _pop(table: dict[str, dict[str, str]], other: dict[str, dict[str, str]], name: str) -> Iterable[str]:
+    keys = table.pop(name, {})
+    for each in keys:
+        entries = other[each]
+        del entries[name]
+        if not entries:
+            del other[each]
+    return keys.values()

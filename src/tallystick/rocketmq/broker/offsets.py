@@ -177,17 +177,17 @@ class Offsets:
         return sorted(self._committed.groups_of(topic))
 
     def forget_topic(self, topic: str) -> None:
-        if keys := self._forget([*self._committed.of_topic(topic), *self._others.of_topic(topic)]):
+        if keys := self._forget([*self._committed.pop_topic(topic), *self._others.pop_topic(topic)]):
             self.resets.forget_topic(topic, keys)
             self._reset_done()
 
     def forget_group(self, group: str) -> None:
-        if keys := self._forget([*self._committed.of_group(group), *self._others.of_group(group)]):
+        if keys := self._forget([*self._committed.pop_group(group), *self._others.pop_group(group)]):
             self.resets.forget_group(group, keys)
             self._reset_done()
 
     def _forget(self, twice: Iterable[str]) -> tuple[str, ...]:
-        """What there was of these keys."""
+        """What there was of these keys, which are in no ``OffsetKeys`` any more."""
         keys = tuple(dict.fromkeys(twice))
         for key in keys:
             self._count -= len(self._offsets.pop(key, ()))
@@ -195,8 +195,6 @@ class Offsets:
             self._own.pop(key, None)
             self._own_resets.pop(key, None)
         if keys:
-            self._committed.discard(keys)
-            self._others.discard(keys)
             self.removals += 1
             self.dirty = True
         return keys

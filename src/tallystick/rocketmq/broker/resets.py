@@ -17,7 +17,7 @@ is touched. Of very many names the older half goes, and ``floor``, below which n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -75,19 +75,22 @@ class Resets:
         self._counts.setdefault(key, {})[queue_id] = count
         self.dirty = True
 
-    def forget_topic(self, topic: str, keys: Iterable[str]) -> None:
+    def forget_topic(self, topic: str, keys: Sequence[str]) -> None:
         """It is deleted, and these keys of it; commits that were made to them count no more."""
         self._forget(self._topics, topic, keys)
 
-    def forget_group(self, group: str, keys: Iterable[str]) -> None:
+    def forget_group(self, group: str, keys: Sequence[str]) -> None:
         """As ``forget_topic``."""
         self._forget(self._groups, group, keys)
 
-    def _forget(self, names: dict[str, int], name: str, keys: Iterable[str]) -> None:
-        highest = self._floor
-        for key in keys:
-            highest = max([highest, self.get(key, -1), *self._counts.pop(key, {}).values()])
-        highest = max(highest, names.pop(name, 0))
+    def _forget(self, names: dict[str, int], name: str, keys: Sequence[str]) -> None:
+        highest = max(self._floor, names.pop(name, 0))
+        others, place = (self._groups, 1) if names is self._topics else (self._topics, 0)
+        if others:  # there may be very many keys, and mostly none of them has a counter
+            highest = max([highest, *(others.get(split(key)[place], 0) for key in keys)])
+        for key in keys if self._counts else ():
+            if counts := self._counts.pop(key, None):
+                highest = max(highest, *counts.values())
         names[name] = _beyond(highest)  # the last one of them now
         if len(names) > MAX_NAMES:
             for old in list(names)[: MAX_NAMES // 2]:

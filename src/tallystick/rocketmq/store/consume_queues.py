@@ -24,11 +24,11 @@ class ConsumeQueues:
 
     def __init__(self, disk: Disk, root: str, file_units: int, handles: Handles | None = None) -> None:
         self._disk, self._root, self._file_units, self._handles = disk, root, file_units, handles
-        self._queues: dict[Queue, ConsumeQueue] = {}
-        self._topics: dict[str, dict[int, ConsumeQueue]] = {}  # the same ones
+        self._topics: dict[str, dict[int, ConsumeQueue]] = {}
         self._naming = threading.Lock()  # a queue is entered, or its folders go because there is none
         self._dirty: deque[ConsumeQueue] = deque()
-        self._leaving: dict[Queue, ConsumeQueue] = {}  # detached, and their files may still be there
+        # Detached, and their files may still be there. By topic: one may have 65,536, and goes in a turn of the loop.
+        self._leaving: dict[str, dict[int, ConsumeQueue]] = {}
 
     def load(self, dispatched: int, log: CommitLog, *, repair: bool) -> None:
         """All that are on the disk; see ``ConsumeQueue.load``."""
@@ -45,7 +45,7 @@ class ConsumeQueues:
     def remove_unknown(self) -> None:
         """Delete the files of queues that no checkpoint noted: those of deleted topics, or to be dispatched again."""
         for topic, queue_id in list_queues(self._disk, self._root):
-            if (topic, queue_id) not in self._queues:
+            if self.find(topic, queue_id) is None:
                 remove_files(self._disk, self._root, topic, queue_id)
                 self._remove_folders(topic, queue_id)
         for topic in self._disk.listdir(self._root):
@@ -53,16 +53,17 @@ class ConsumeQueues:
                 self._disk.remove_folder(os.path.join(self._root, topic))
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
-        return iter(tuple(self._queues.values()))
+        return iter([queue for queues in list(self._topics.values()) for queue in list(queues.values())])
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        return self._queues.get((topic, queue_id))
+        queues = self._topics.get(topic)
+        return None if queues is None else queues.get(queue_id)
 
     def of(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, made if it is missing."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self.find(topic, queue_id)
         if queue is None:
-            if (old := self._leaving.pop((topic, queue_id), None)) is not None:
+            if (old := self._take_leaving(topic, queue_id)) is not None:
                 old.delete()  # its files have the same names
             queue = ConsumeQueue(self._disk, self._root, topic, queue_id, self._file_units, self._handles)
             self._enter(queue)
@@ -70,7 +71,6 @@ class ConsumeQueues:
 
     def _enter(self, queue: ConsumeQueue) -> None:
         with self._naming:
-            self._queues[queue.topic, queue.queue_id] = queue
             self._topics.setdefault(queue.topic, {})[queue.queue_id] = queue
 
     def has_topic(self, topic: str) -> bool:
@@ -116,30 +116,40 @@ class ConsumeQueues:
         for topic, at in deleted.items():
             queues = self._topics.pop(topic, {})
             kept = {number: queue for number, queue in queues.items() if queue.last_physical >= at}
-            for queue in kept.values():
+            for number, queue in kept.items():
+                del queues[number]
                 if queue.forget_deleted(at):  # a slave hears of it after it dispatched what came then
                     self.mark(queue)
             if kept:
                 self._topics[topic] = kept
-            detached += [queue for number, queue in queues.items() if number not in kept]
-        for queue in detached:
-            key = queue.topic, queue.queue_id
-            self._leaving[key] = self._queues.pop(key)
+            if queues:
+                detached += queues.values()
+                with self._naming:
+                    self._leaving.setdefault(topic, queues).update(queues)
         return detached
 
     def delete(self, detached: ConsumeQueue) -> None:
         """Unlink its files and, unless the queue is there anew, its folder. On any thread, and more than once."""
         detached.delete()
-        key = detached.topic, detached.queue_id
-        if self._leaving.get(key) is detached:
-            self._leaving.pop(key, None)
-        self._remove_folders(*key)
+        self._take_leaving(detached.topic, detached.queue_id, detached)
+        self._remove_folders(detached.topic, detached.queue_id)
+
+    def _take_leaving(self, topic: str, queue_id: int, only: ConsumeQueue | None = None) -> ConsumeQueue | None:
+        """The detached queue of that name is no longer one that leaves; returns None if there is none, or another."""
+        with self._naming:
+            queues = self._leaving.get(topic, {})
+            if only is not None and queues.get(queue_id) is not only:
+                return None
+            queue = queues.pop(queue_id, None)
+            if not queues:
+                self._leaving.pop(topic, None)
+        return queue
 
     def _remove_folders(self, topic: str, queue_id: int) -> None:
         """Those that nobody needs."""
         folder = os.path.join(self._root, topic)
         with self._naming:  # whoever makes a folder has entered its queue
-            if (topic, queue_id) not in self._queues:
+            if self.find(topic, queue_id) is None:
                 self._disk.remove_folder(os.path.join(folder, str(queue_id)))
             if topic not in self._topics:
                 self._disk.remove_folder(folder)

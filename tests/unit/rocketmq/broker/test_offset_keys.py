@@ -2,23 +2,26 @@ from __future__ import annotations
 
 import random
 
-from tallystick.rocketmq.broker.offset_keys import OffsetKeys
+from tallystick.rocketmq.broker.offset_keys import OffsetKeys, split
 
 
 def test_keys_by_topic_and_by_group_are_those_of_a_plain_list() -> None:
     for seed in range(50):
         rng, keys, plain = random.Random(seed), OffsetKeys(), dict[str, None]()
         for _ in range(60):
-            key = f"T{rng.randrange(4)}" + rng.choice(("", f"@g{rng.randrange(4)}"))
-            if rng.random() < 0.6:
+            topic, group = f"T{rng.randrange(4)}", f"g{rng.randrange(4)}"
+            chance = rng.random()
+            if chance < 0.8:
+                key = topic + rng.choice(("", "@" + group))
                 keys.add(key)
                 plain[key] = None
             else:
-                keys.discard([key, "T9@g0"])
-                plain.pop(key, None)
-            assert {name: set(keys.of_topic(name)) for name in ("T0", "T1", "T2", "T3")} == {
-                name: {key for key in plain if key.partition("@")[0] == name} for name in ("T0", "T1", "T2", "T3")
-            }, seed
-            for group in ("", "g0", "g1"):
-                assert set(keys.of_group(group)) == {key for key in plain if key.partition("@")[2] == group}, seed
-        assert sorted(keys.group_topics()) == sorted({key.partition("@")[2] for key in plain}), seed
+                place, name = (0, topic) if chance < 0.9 else (1, rng.choice((group, "")))
+                popped = keys.pop_topic(name) if place == 0 else keys.pop_group(name)
+                assert set(popped) == {key for key in plain if split(key)[place] == name}, seed
+                plain = {key: None for key in plain if split(key)[place] != name}
+            for name in ("T0", "T1", "T2", "T3"):
+                assert set(keys.groups_of(name)) == {split(key)[1] for key in plain if split(key)[0] == name}, seed
+            for name in ("", "g0", "g1"):
+                assert set(keys.topics_of(name)) == {split(key)[0] for key in plain if split(key)[1] == name}, seed
+        assert sorted(keys.group_topics()) == sorted({split(key)[1] for key in plain}), seed
