@@ -120,6 +120,8 @@ class FakeBroker:
             return None
         if at == end:
             return self._pulled(command, ResponseCode.PULL_NOT_FOUND, at, first, end)
+        if not first <= at < end and self.broker_id:  # a slave leaves offsets alone
+            return self._pulled(command, ResponseCode.PULL_RETRY_IMMEDIATELY, at, first, end)
         if not first <= at < end:
             return self._pulled(command, ResponseCode.PULL_OFFSET_MOVED, first if at < first else end, first, end)
         codes = {java_hash(tag) for tag in (header.subscription or "*").split(" || ")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from tallystick.errors import DiskFull, StorageError
@@ -40,7 +41,7 @@ CLIENT = BrokerClientSettings(
     max_unacked_bytes=8 * 1024, commit_interval_s=1.0, rebalance_s=2.0, down_s=1.0,
 )  # fmt: skip
 HA = HaSettings(
-    copy_whole_log=True, slave_timeout_ms=1000, sync_flush_timeout_ms=1000, heartbeat_ms=500, housekeeping_ms=3000,
+    slave_timeout_ms=1000, sync_flush_timeout_ms=1000, heartbeat_ms=500, housekeeping_ms=3000,
     retry_ms=500, handshake_ms=300, greeting_ms=2000,
 )  # fmt: skip
 
@@ -185,7 +186,8 @@ class BrokerHost(Host):
         self.sync_flush = plan.slave_syncs[number - 1] if number else plan.sync_flush
         self._settings = BrokerSettings(
             "/broker", NAME, broker_id=number, role=Role.SLAVE if number else plan.role, host=self.address,
-            name_servers=NAME_SERVERS, register_timeout_ms=1000, ha=HA,
+            name_servers=NAME_SERVERS, register_timeout_ms=1000,
+            ha=replace(HA, copy_whole_log=plan.whole_log),
             store=StoreSettings(
                 commit_log_file_bytes=plan.file_bytes, consume_queue_file_units=16, index_slots=16, index_entries=48,
                 memory_bytes=1 << 30, sync_flush=self.sync_flush, disk_delete_ratio=100, disk_clean_ratio=100,

@@ -32,6 +32,7 @@ class BrokersPlan:
     role: Role  # of the master
     sync_flush: bool  # of the master
     slave_syncs: tuple[bool, ...]  # of each slave
+    whole_log: bool  # an empty slave asks for it
     queues: int  # of a topic
     file_bytes: int  # of a file of the log
     producers: tuple[ProducerPlan, ...]
@@ -53,6 +54,7 @@ class BrokersPlan:
             role=rng.choice((Role.ASYNC_MASTER, Role.SYNC_MASTER)),
             sync_flush=rng.random() < 0.6,
             slave_syncs=tuple(rng.random() < 0.5 for _ in range(rng.choice((0, 1, 1, 1, 2)))),
+            whole_log=rng.random() < 0.5,
             queues=rng.choice((1, 2, 3)),
             file_bytes=rng.choice((4096, 16 * 1024)),
             producers=tuple(_producer(rng, storm_s) for _ in range(rng.choice((1, 1, 2)))),

@@ -22,6 +22,11 @@ from tallystick.rocketmq.wire.values import MASTER_ID, MessageQueue, RequestCode
 
 async def ask_broker(context: BrokerContext, queue: MessageQueue, code: RequestCode, header: Header) -> Command:
     """The answer of the first process of a queue's broker set that gives one. Raises Unavailable."""
+    return (await _ask(context, queue, code, header))[1]
+
+
+async def _ask(context: BrokerContext, queue: MessageQueue, code: RequestCode, header: Header) -> tuple[bool, Command]:
+    """As ``ask_broker``; and whether it was the master's."""
     topic = await context.routes.find(queue.topic)
     addresses = dict(topic.addresses.get(queue.broker, {}))
     failure: TallyError | None = None
@@ -38,7 +43,7 @@ async def ask_broker(context: BrokerContext, queue: MessageQueue, code: RequestC
             addresses = {id: other for id, other in addresses.items() if other != address}
         else:
             context.brokers.answered(address)
-            return answer
+            return addresses.get(MASTER_ID) == address, answer
     context.routes.refresh_soon(queue.topic)
     raise BrokerUnavailable("no broker of this queue answers", queue=queue) from failure
 
@@ -97,5 +102,16 @@ async def offset_of(context: BrokerContext, queue: MessageQueue, where: str | in
     """Of the ``first`` message, behind the ``last``, or at a time in ms."""
     if isinstance(where, int):
         return await offset_at(context, queue, where)
-    first, end = await queue_limits(context, queue)
-    return first if where == "first" else end
+    return await end_offset(context, queue) if where == "last" else await _beginning(context, queue)
+
+
+async def _beginning(context: BrokerContext, queue: MessageQueue) -> int:
+    """Of the first message that the master has; 0 when only a slave answers.
+
+    A slave may have begun in the middle of the master's log. Who goes on at the first message of such a one, and
+    commits that, passes over all that is before it; at 0 it waits for the master, which moves it to its first.
+    """
+    header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id, broker=queue.broker)
+    is_master, answer = await _ask(context, queue, RequestCode.GET_MIN_OFFSET, header)
+    first = OffsetAnswer.of(checked(answer, queue=queue)).offset
+    return first if is_master else 0

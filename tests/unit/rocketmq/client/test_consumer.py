@@ -254,6 +254,25 @@ async def test_h3_h13_a_slave_serves_while_the_master_is_gone_and_the_master_aga
     await consumer.close()
 
 
+@pytest.mark.rule("H4", "H13")
+async def test_h13_a_new_group_begins_before_the_first_message_of_a_slave(cluster: FakeCluster, mq: RocketMQ) -> None:
+    """A slave that was empty has the newest file of the log alone: its first message is not the first."""
+    master, slave = await cluster.add(queues=1), await cluster.add(broker_id=1)
+    fill(slave, 10)
+    slave.first["T", 0] = 5
+    await mq.topic("T")
+    await master.stop()
+    async with mq.consumer("g", "T", start="first") as consumer:
+        await until(lambda: slave.count(PULL) > 1)
+        back = FakeBroker()
+        back.queues = slave.queues
+        await back.start()
+        cluster.brokers.append(back)
+        cluster.register(back, queues=1)
+        await mq.topic("T")
+        assert [message.offset for message in await take(consumer, 10)] == list(range(10))
+
+
 async def test_a_reader_goes_where_the_broker_suggests(cluster: FakeCluster, mq: RocketMQ) -> None:
     master, slave = await cluster.add(queues=1), await cluster.add(broker_id=1)
     fill(master, 40)
