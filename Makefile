@@ -23,12 +23,13 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-check: setup ## format, lint, types, import contracts, leftovers
+check: setup ## format, lint, types, import contracts, leftovers, dead names
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
 	$(PY) tools/tidy.py
+	$(PY) tools/dead.py
 	$(PY) tools/conformance.py --check
 	$(PY) tools/events.py --check
 

@@ -13,8 +13,9 @@ from support import frames
 from tallystick.rocketmq.wire import bodies, dialect, headers, remoting
 from tallystick.rocketmq.wire.bodies import ConsumeStats, TopicStats
 from tallystick.rocketmq.wire.headers import Header
-from tallystick.rocketmq.wire.registration import Registration, body_crc, decode_registration, encode_registration
+from tallystick.rocketmq.wire.registration import Registration, body_crc, decoding, encode_registration
 from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import (
     FIRST_STANDARD_JSON_VERSION,
     DataVersion,
@@ -175,9 +176,9 @@ def test_a_recorded_registration_survives_compression_and_its_check_sum_is_right
     request = decode(EXCHANGES["broker-ns_103"][0])
     header = headers.RegisterBrokerHeader.of(request)
     assert body_crc(bytes(request.body)) == header.body_crc32
-    registration = decode_registration(bytes(request.body), compressed=header.compressed, version=request.version)
+    registration = finished(decoding(bytes(request.body), compressed=header.compressed, version=request.version))
     packed = encode_registration(registration, compressed=True)
-    unpacked = decode_registration(packed, compressed=True, version=request.version)
+    unpacked = finished(decoding(packed, compressed=True, version=request.version))
     assert unpacked.table.topics == registration.table.topics
     assert unpacked.table.version == registration.table.version
 

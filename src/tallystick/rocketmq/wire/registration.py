@@ -21,7 +21,7 @@ from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import TopicTableAnswer
 from tallystick.rocketmq.wire.split import split
-from tallystick.rocketmq.wire.steps import Steps, finished
+from tallystick.rocketmq.wire.steps import Steps
 from tallystick.rocketmq.wire.values import FIRST_MAPPING_VERSION, DataVersion, TopicConfig
 
 MAX_ENTRIES = 100_000  # topics of a compressed body, and as many mappings: each costs some microseconds
@@ -75,13 +75,11 @@ def encode_registration(registration: Registration, *, compressed: bool = False)
     return zlib.compress(b"".join(parts), 9)
 
 
-def decode_registration(body: bytes, *, compressed: bool, version: int) -> Registration:
-    """``version`` is that of the command. Raises RemoteProtocolError."""
-    return finished(decoding(body, compressed=compressed, version=version))
-
-
 def decoding(body: bytes, *, compressed: bool, version: int) -> Steps[Registration]:
-    """As ``decode_registration``, in steps of about a millisecond."""
+    """What ``encode_registration`` wrote, in steps of about a millisecond; ``version`` is that of the command.
+
+    Raises RemoteProtocolError.
+    """
     if not compressed:
         return (yield from _read_plain(body))
     plain = yield from _inflated(body)

@@ -19,10 +19,10 @@ from tallystick.rocketmq.wire.registration import (
     MAX_PLAIN_BYTES,
     Registration,
     body_crc,
-    decode_registration,
     decoding,
     encode_registration,
 )
+from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import FIRST_MAPPING_VERSION, VERSION, DataVersion, TopicConfig
 
 NAMES = st.text("abcXYZ%_-0", min_size=1, max_size=10)
@@ -35,6 +35,10 @@ TOPICS = st.builds(
     filter_type=st.sampled_from(["SINGLE_TAG", "MULTI_TAG"]),
     attributes=st.dictionaries(NAMES, st.text(st.characters(codec="utf-8"), max_size=10), max_size=3),
 )
+
+
+def decode_registration(body: bytes, *, compressed: bool, version: int) -> Registration:
+    return finished(decoding(body, compressed=compressed, version=version))
 
 
 def registration(*topics: TopicConfig, mappings: dict[str, object] | None = None) -> Registration:
