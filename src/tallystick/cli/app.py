@@ -36,6 +36,6 @@ for _name, _help in {
     "ha": "How far the slaves are behind their masters.",
     "store": "Check the files of a broker.",
     "sim": "Run the production protocol cores through seeded faults.",
-    "completion": "Print the completion script of a shell.",
+    "completion": "Print the completion script of a shell.\n\nExample: `source <(tally completion bash)`",
 }.items():
     app.command(f"tallystick.cli.{_name}:app", name=_name, help=_help)

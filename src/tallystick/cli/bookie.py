@@ -17,7 +17,10 @@ app = App(name="bookie", help="Run a storage node; list and inspect those of a c
 
 @app.command
 def run(*, config: Config = CONFIG) -> int:
-    """Run a bookie until it is told to stop (SIGTERM, Ctrl-C)."""
+    """Run a bookie until it is told to stop (SIGTERM, Ctrl-C).
+
+    Example: `tally bookie run --config bookie.toml --set bookiePort=3182`
+    """
     from tallystick.node import bookie_main
 
     return bookie_main(config.config, config.overrides())
@@ -25,7 +28,10 @@ def run(*, config: Config = CONFIG) -> int:
 
 @app.command(name="list")
 def list_(*, service: Service = SERVICE, json: Json = False) -> None:
-    """List the bookies: registered ones, and those that joined once and are down."""
+    """List the bookies: registered ones, and those that joined once and are down.
+
+    Example: `tally bookie list --uri zk+hierarchical://127.0.0.1:2181/ledgers`
+    """
     import asyncio
 
     from tallystick.admin import bookies, cluster
@@ -55,7 +61,10 @@ def info(
     service: Service = SERVICE,
     json: Json = False,
 ) -> int:
-    """Show one bookie: registration, cookie, and whether it answers."""
+    """Show one bookie: registration, cookie, and whether it answers.
+
+    Example: `tally bookie info bookie-2`
+    """
     import asyncio
 
     from tallystick.admin import bookies, cluster
@@ -92,7 +101,10 @@ def forget(
     *,
     service: Service = SERVICE,
 ) -> None:
-    """Take a bookie that is down and holds nothing off the list of those that joined."""
+    """Take a bookie that is down and holds nothing off the list of those that joined.
+
+    Example: `tally bookie forget bookie-2`
+    """
     import asyncio
 
     from tallystick.admin import bookies, cluster
@@ -113,7 +125,10 @@ def collect(
     ] = False,
     config: Config = CONFIG,
 ) -> None:
-    """Make the bookie on this machine look for deleted ledgers soon, and give their space back."""
+    """Make the bookie on this machine look for deleted ledgers soon, and give their space back.
+
+    Example: `tally bookie collect --config bookie.toml --now`
+    """
     from tallystick import settings
     from tallystick.admin.bookies import order_collection
 

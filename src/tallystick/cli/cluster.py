@@ -18,7 +18,10 @@ def init(
     *,
     json: Json = False,
 ) -> None:
-    """Make an empty cluster: its layout, instance id and list of bookies. Refuses a place where one exists."""
+    """Make an empty cluster: its layout, instance id and list of bookies. Refuses a place where one exists.
+
+    Example: `tally cluster init sqlite:///srv/tally/metadata.db`
+    """
     import asyncio
 
     from tallystick.admin import cluster

@@ -59,6 +59,8 @@ def up(
 
     What is not named is as it was before. A new cluster for which nothing is named has 4 bookies. Nothing that runs is
     stopped: that is for `tally dev down` and `tally dev kill`.
+
+    Example: `tally dev up --bookies 4 --brokers 1+1`
     """
     from tallystick.admin.dev_nodes import Kind
     from tallystick.cli import output
@@ -76,7 +78,10 @@ def up(
 
 @app.command
 def status(*, dir: Dir = None, json: Json = False) -> int:
-    """Show each process: alive, paused or dead; its port; whether it is registered. Exit code 3 unless all live."""
+    """Show each process: alive, paused or dead; its port; whether it is registered. Exit code 3 unless all live.
+
+    Example: `tally dev status`
+    """
     from tallystick.admin.process import ProcessState
     from tallystick.cli import output
 
@@ -101,7 +106,10 @@ def down(
     delete: Annotated[bool, Parameter(help="Delete the cluster's data as well.")] = False,
     dir: Dir = None,
 ) -> None:
-    """Stop all of it. The data is kept for the next `tally dev up` unless --delete is given."""
+    """Stop all of it. The data is kept for the next `tally dev up` unless --delete is given.
+
+    Example: `tally dev down --delete`
+    """
     from tallystick.cli import output
 
     stopped = _cluster(dir).down(delete=delete)
@@ -110,25 +118,37 @@ def down(
 
 @app.command
 def kill(*nodes: Node, dir: Dir = None) -> None:
-    """Kill nodes without warning (SIGKILL), as a crash would."""
+    """Kill nodes without warning (SIGKILL), as a crash would.
+
+    Example: `tally dev kill bookie-2 broker-a`
+    """
     _print("killed", _cluster(dir).kill(_some(nodes)))
 
 
 @app.command
 def pause(*nodes: Node, dir: Dir = None) -> None:
-    """Freeze nodes (SIGSTOP): they keep their connections and answer nothing."""
+    """Freeze nodes (SIGSTOP): they keep their connections and answer nothing.
+
+    Example: `tally dev pause 3`
+    """
     _print("paused", _cluster(dir).pause(_some(nodes)))
 
 
 @app.command
 def resume(*nodes: Node, dir: Dir = None) -> None:
-    """Let paused nodes go on (SIGCONT)."""
+    """Let paused nodes go on (SIGCONT).
+
+    Example: `tally dev resume 3`
+    """
     _print("resumed", _cluster(dir).resume(_some(nodes)))
 
 
 @app.command
 def restart(*nodes: Node, dir: Dir = None) -> None:
-    """Start dead nodes again on their data; running ones are stopped first."""
+    """Start dead nodes again on their data; running ones are stopped first.
+
+    Example: `tally dev restart bookie-2`
+    """
     _print("restarted", _cluster(dir).restart(_some(nodes)))
 
 

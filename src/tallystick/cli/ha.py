@@ -32,6 +32,8 @@ def status(
     the master stored the first byte that the slave lacks. metadata_age is how long ago the slave last copied the
     topics, groups and consumer offsets. ends_known: whether the slave could be started as a master now and go on where
     the queues ended; else that takes queueEndsMayBeUnknown=true.
+
+    Example: `tally ha status --watch --every 2`
     """
     import asyncio
 

@@ -23,6 +23,8 @@ def create(
 
     It stays open, but only the program that created a ledger can write to it: to create, write and close one use
     `tally ledger append`.
+
+    Example: `tally ledger create --ensemble 3 --write-quorum 3 --ack-quorum 2`
     """
     import asyncio
 
@@ -48,7 +50,10 @@ def append(
     password: Password = PASSWORD,
     json: Json = False,
 ) -> None:
-    """Create a ledger, append entries, close it. Prints ledger:entry of each entry once it is confirmed."""
+    """Create a ledger, append entries, close it. Prints ledger:entry of each entry once it is confirmed.
+
+    Example: `seq 1 1000 | tally ledger append --quiet`
+    """
     import asyncio
 
     from tallystick.cli import entries
@@ -74,6 +79,8 @@ def read(
     """Print the payloads of a ledger, one a line. Never fences.
 
     Of an open ledger those that are known to be confirmed.
+
+    Example: `tally ledger read 7 --first 100 --last 199 --ids`
     """
     import asyncio
 
@@ -101,6 +108,8 @@ def tail(
     While the ledger is open, a tail can end before the last entry that the writer has confirmed: in version 2 of the
     protocol bookies learn that an entry is confirmed from the next one. So the newest entries of an idle open ledger
     appear when the writer appends again or closes.
+
+    Example: `tally ledger tail 7`
     """
     import asyncio
 
@@ -116,6 +125,8 @@ def show(ledger: LedgerArgument, /, *, service: Service = SERVICE, json: Json = 
 
     The bookies of one that is not closed are asked how far they have come: a ledger whose writer goes on without a
     bookie is degraded, and that bookie is missing or behind. Never fences.
+
+    Example: `tally ledger show 7`
     """
     import asyncio
 
@@ -127,7 +138,10 @@ def show(ledger: LedgerArgument, /, *, service: Service = SERVICE, json: Json = 
 
 @app.command(name="list")
 def list_(*, service: Service = SERVICE, json: Json = False) -> None:
-    """List all ledgers."""
+    """List all ledgers.
+
+    Example: `tally ledger list --json`
+    """
     import asyncio
 
     from tallystick.cli import ledgers, output
@@ -152,6 +166,8 @@ def recover(
     The writer, if it still lives, can append no more. Nothing that it was told is stored gets lost. Where too many
     bookies are down to be sure of that, recovery fails, closes nothing and can be tried again. A closed ledger stays as
     it is.
+
+    Example: `tally ledger recover 7 --explain`
     """
     import asyncio
 
@@ -173,6 +189,8 @@ def delete(
     """Delete a ledger. Its bookies give the space back later.
 
     One that has a password is deleted only with it: a terminal is asked for it where it is not given.
+
+    Example: `tally ledger delete 7 --yes`
     """
     import asyncio
     import getpass

@@ -52,7 +52,7 @@ async def delete(uri: str, ledger: LedgerId, password: bytes) -> None:
 
 
 def row(ledger: Ledger) -> dict[str, Any]:
-    """A line of the table. Only a closed ledger's entries and bytes are known here."""
+    """A line of the table, of 80 columns at most. Only a closed ledger's entries and bytes are known here."""
     metadata = ledger.metadata
     return {
         "ledger": ledger.id,
@@ -61,7 +61,6 @@ def row(ledger: Ledger) -> dict[str, Any]:
         "bytes": metadata.length if metadata.is_closed else None,
         "E/Qw/Qa": f"{metadata.ensemble_size}/{metadata.write_quorum}/{metadata.ack_quorum}",
         "digest": metadata.digest_type.name.lower(),
-        "fragments": len(metadata.fragments),
         "created": _time(metadata.ctime_ms),
     }
 

@@ -33,6 +33,8 @@ def send(
 
     A topic that does not exist is created by the broker where it may (autoCreateTopicEnable). Behind the place stands
     the status where it is not SEND_OK: stored, but not as safe as the broker is set up to make it. Exit code 3 then.
+
+    Example: `tally message send Orders paid shipped --tags eu --key order-7`
     """
     import asyncio
 
@@ -71,6 +73,8 @@ def read(
     """Print the bodies of a topic's messages, one a line, queue by queue. Commits nothing for any group.
 
     With the master away its slaves are read.
+
+    Example: `tally message read Orders --last 10 --follow`
     """
     import asyncio
 

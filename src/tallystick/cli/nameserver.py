@@ -11,7 +11,10 @@ app = App(name="nameserver", help="Run a name server, which knows where each top
 
 @app.command
 def run(*, config: Config = CONFIG) -> int:
-    """Run a name server until it is told to stop (SIGTERM, Ctrl-C)."""
+    """Run a name server until it is told to stop (SIGTERM, Ctrl-C).
+
+    Example: `tally nameserver run --set listenPort=9876`
+    """
     from tallystick.node import name_server_main
 
     return name_server_main(config.config, config.overrides())

@@ -34,6 +34,8 @@ def run(
     """Lives of ledgers, clusters, a bookie's storage, masters with slaves and their stores, their tables, brokers.
 
     Messages are lost, late and doubled, links cut, disks full, failing and without power. Every promise is checked.
+
+    Example: `tally sim run --seconds 600 --kind cluster --kind brokers`
     """
     from functools import partial
     from itertools import count
@@ -74,6 +76,8 @@ def replay(
     """Run one schedule again and print every step with its virtual time.
 
     Where whole servers and clients live, their events are printed as they stand in a server's log.
+
+    Example: `tally sim replay 4024886387 --kind storage`
     """
     outcome = _life(kind)(seed, keep_trace=True)
     print("\n".join(outcome.trace))

@@ -32,6 +32,8 @@ def check(
     """Check every record, queue unit and index entry of a store, ours or the original's. Writes nothing.
 
     Exit code 1 when something is wrong. While a broker uses the store, its end may look damaged and is not.
+
+    Example: `tally store check /srv/broker-a`
     """
     from tallystick.admin import stores
     from tallystick.cli import output

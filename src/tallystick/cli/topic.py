@@ -27,7 +27,10 @@ def create(
     servers: NameServers = NAME_SERVERS,
     json: Json = False,
 ) -> None:
-    """Create a topic at all masters, or change how many queues it has. Slaves copy it from their master."""
+    """Create a topic at all masters, or change how many queues it has. Slaves copy it from their master.
+
+    Example: `tally topic create Orders --queues 8`
+    """
     import asyncio
 
     from tallystick.admin import brokers, topics
@@ -52,7 +55,10 @@ def list_(
     servers: NameServers = NAME_SERVERS,
     json: Json = False,
 ) -> None:
-    """List the topics and the brokers that have them."""
+    """List the topics and the brokers that have them.
+
+    Example: `tally topic list`
+    """
     import asyncio
 
     from tallystick.admin import brokers, topics
@@ -71,7 +77,10 @@ def list_(
 
 @app.command
 def route(topic: Name, /, *, servers: NameServers = NAME_SERVERS, json: Json = False) -> None:
-    """Show where a topic is: its queues at each broker, and where the master and its slaves answer."""
+    """Show where a topic is: its queues at each broker, and where the master and its slaves answer.
+
+    Example: `tally topic route Orders`
+    """
     import asyncio
 
     from tallystick.admin import brokers, topics

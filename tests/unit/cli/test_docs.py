@@ -1,13 +1,16 @@
 """A command or option that docs/cli.md does not mention fails here, and a setting that configuration.md does not."""
 
 import dataclasses
+import io
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cyclopts import App
+from rich.console import Console
 
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.cli.app import app
@@ -41,10 +44,28 @@ def test_the_command_and_its_options_are_documented(command: str, found: App) ->
                 assert re.search(rf"{name}\b", TEXT), f"docs/cli.md does not mention {name} of: tally {command}"
 
 
+@pytest.mark.parametrize(("command", "found"), [pytest.param(*pair, id=pair[0]) for pair in commands()])
+def test_the_help_of_a_command_has_an_example_that_it_takes(command: str, found: App) -> None:
+    shown = io.StringIO()
+    app.help_print(command.split(), console=Console(file=shown, width=200))
+    examples = re.findall(r"Example: .*?\b(tally [^|)\n]*)", shown.getvalue())
+    assert examples, f"tally {command} --help has no example"
+    for example in examples:
+        _, *words = shlex.split(example)
+        assert " ".join(words).startswith(command)
+        app.parse_args(words, exit_on_error=False, print_error=False)
+
+
 def test_no_command_is_documented_that_is_not_there() -> None:
     known = {command for command, _ in commands()} | {name for name in app}
     for command in re.findall(rf"`tally ((?:{ROOMS})(?: [a-z]+)?)", TEXT):
         assert command in known or command.startswith("completion "), f"no such command: tally {command}"
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    pages = {page.name for page in DOCS.glob("*.md")} - {"README.md"}
+    assert pages == set(re.findall(r"\]\(([\w-]+\.md)\)", index))
 
 
 def shown(default: object) -> str:

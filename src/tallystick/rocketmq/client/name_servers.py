@@ -42,4 +42,6 @@ class NameServers:
                 self._addresses.remove(address)
                 self._addresses.append(address)
         assert failure is not None, "there is at least one name server"
-        raise Unavailable("no name server answers", asked=";".join(self._addresses)) from failure
+        raise Unavailable(
+            "no name server answers: is it running, and are host and port right?", asked=";".join(self._addresses)
+        ) from failure
