@@ -50,10 +50,15 @@ class Assignment:
         return self._assigned[queue].core
 
     async def take_on(self, queue: MessageQueue, tags: TagFilter, start: str | int, *, gives_back: bool) -> None:
-        """Begin to pull where the group stands, or at ``start``. Raises BrokerError, Unavailable."""
-        first = await offsets.first_offset(self._context, self._group, queue, start)
+        """Begin to pull where the group stands, or at ``start``: see ``offsets.offset_of``.
+
+        Where a group begins is committed though nothing was consumed: else its next member would begin somewhere else,
+        behind messages that came meanwhile. Raises BrokerError, Unavailable.
+        """
+        committed = await offsets.committed(self._context, self._group, queue)
+        first = committed if committed is not None else await offsets.offset_of(self._context, queue, start)
         core = self._core.assigned(Pull(queue, tags, first), gives_back=gives_back)
-        self._assigned[queue] = _AssignedQueue(self, core, first)
+        self._assigned[queue] = _AssignedQueue(self, core, committed)
         self._begin(self._assigned[queue])
 
     async def stop(self, queues: Collection[MessageQueue]) -> None:
@@ -178,8 +183,8 @@ class Assignment:
 class _AssignedQueue:
     """One queue with its reader and the offset that its broker has."""
 
-    def __init__(self, assignment: Assignment, core: QueueCore, committed: int) -> None:
-        self.core, self.committed = core, committed
+    def __init__(self, assignment: Assignment, core: QueueCore, committed: int | None) -> None:
+        self.core, self.committed = core, committed  # the broker's; None: it has none
         self.committing = asyncio.Lock()  # a later offset is never overtaken by an earlier one
         self.task: asyncio.Task[None] | None = None
         self._assignment = assignment

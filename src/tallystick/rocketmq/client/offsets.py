@@ -92,12 +92,6 @@ async def offset_at(context: BrokerContext, queue: MessageQueue, timestamp_ms: i
     return OffsetAnswer.of(checked(answer, queue=queue)).offset
 
 
-async def first_offset(context: BrokerContext, group: str, queue: MessageQueue, start: str | int) -> int:
-    """Where a group goes on, or begins: see ``offset_of``."""
-    known = await committed(context, group, queue)
-    return known if known is not None else await offset_of(context, queue, start)
-
-
 async def offset_of(context: BrokerContext, queue: MessageQueue, where: str | int) -> int:
     """Of the ``first`` message, behind the ``last``, or at a time in ms."""
     if isinstance(where, int):

@@ -182,7 +182,7 @@ async def test_no_more_is_pulled_than_may_be_unacknowledged(cluster: FakeCluster
             assert not more.done()
             consumer.ack(messages[12])
             assert [message.offset for message in await more] == list(range(30, 40))
-        assert fake.offsets.get(COMMITTED) is None
+        assert not fake.offsets.get(COMMITTED)
 
 
 async def test_a_message_acknowledged_long_after_the_others_bounds_how_far_they_go(cluster: FakeCluster) -> None:
@@ -226,3 +226,15 @@ async def test_several_topics_each_with_its_tags(cluster: FakeCluster, mq: Rocke
         mq.consumer("g", {"T": "A"}, tags="B")
     with pytest.raises(UsageError, match="one topic"):
         mq.consumer("g", [])
+
+
+async def test_a_group_goes_on_where_it_began_though_it_did_nothing_there(cluster: FakeCluster, mq: RocketMQ) -> None:
+    """Else what comes before its next member is passed over: ``last`` is another place then."""
+    fake = await cluster.add(queues=1)
+    fill(fake, 40)
+    async with mq.consumer("g", "T", start="last") as consumer:
+        await until(lambda: consumer.queues)
+    assert fake.offsets[COMMITTED] == 40
+    fill(fake, 45)
+    async with mq.consumer("g", "T", start="last") as consumer:
+        assert [message.offset for message in await take(consumer, 5)] == list(range(40, 45))

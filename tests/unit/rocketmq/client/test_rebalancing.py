@@ -110,6 +110,7 @@ async def test_a_commit_that_waited_while_its_queue_went_passes_over_nothing(
     going = asyncio.Event()
     consumer = mq.consumer("g", "T", start="first", auto_ack=False, on_revoked=lambda queues: going.set())
     messages = await take(consumer, 3)
+    await consumer.commit()  # where the group begins
     consumer.ack(messages[0])
     fake.react[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda link, command: held.append((link, command))
     first = asyncio.create_task(consumer.commit())
