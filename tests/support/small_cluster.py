@@ -38,6 +38,11 @@ class PlainBookie:
     listener: Listener | None = None
     connections: list[asyncio.Transport] = field(default_factory=list)
 
+    @property
+    def address(self) -> tuple[str, int]:
+        assert self.listener is not None, f"{self.id} is down"
+        return self.listener.address
+
     async def start(self) -> BookieInfo:
         self.listener = await TcpNetwork().listen("127.0.0.1", 0, lambda: _Connection(self))
         return BookieInfo.at(*self.listener.address)

@@ -227,13 +227,13 @@ def test_a_server_whose_lines_nobody_reads_serves_and_stops(config: str) -> None
         [sys.executable, "-c", RUN, "bookie_main", config], stdout=subprocess.PIPE, stderr=write, text=True
     )
     os.close(write)
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
         assert process.stdout.readline().startswith("ready bookie=b0")
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
     finally:
         process.kill()
         process.wait()
-        process.stdout.close()  # type: ignore[union-attr]  # it is a pipe
+        process.stdout.close()
         os.close(read)

@@ -6,15 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from support.clocks import ManualClock
 from tallystick.runtime import garbage
 from tallystick.runtime.garbage import LONG_S, LOOK_EVERY_S, Collections
-
-
-class FakeClock:
-    now_s = 0.0
-
-    def now(self) -> float:
-        return self.now_s
 
 
 class FakeCollector:
@@ -38,15 +32,15 @@ class FakeCollector:
 
 class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.clock, self.gc = FakeClock(), FakeCollector()
+        self.clock, self.gc = ManualClock(), FakeCollector()
         monkeypatch.setattr(garbage, "gc", self.gc)
-        self.collections = Collections(self.clock)  # type: ignore[arg-type]
+        self.collections = Collections(self.clock)
         self.collections.start()
 
     def collect(self, seconds: float, generation: int = 2) -> None:
         for heard in self.gc.callbacks:
             heard("start", {"generation": generation})
-        self.clock.now_s += seconds
+        self.clock.time += seconds
         for heard in self.gc.callbacks:
             heard("stop", {"generation": generation})
 
@@ -69,13 +63,13 @@ def test_cycles_that_were_frozen_are_found_in_time(monkeypatch: pytest.MonkeyPat
     bench.collect(2 * LONG_S)
     bench.collect(2 * LONG_S)
     assert bench.gc.frozen == 200, "twice as much, but it was looked at not long ago"
-    bench.clock.now_s += LOOK_EVERY_S
+    bench.clock.time += LOOK_EVERY_S
     bench.collect(2 * LONG_S)
     assert (bench.gc.alive, bench.gc.frozen) == (200, 0)
     bench.gc.alive -= 80
     bench.collect(2 * LONG_S)
     assert (bench.gc.alive, bench.gc.frozen) == (0, 120)
-    bench.clock.now_s += LOOK_EVERY_S
+    bench.clock.time += LOOK_EVERY_S
     bench.gc.alive = 100
     bench.collect(2 * LONG_S)
     assert (bench.gc.alive, bench.gc.frozen) == (0, 220), "less than as much again"

@@ -44,6 +44,12 @@ async def old(home: Home, driver: Watched) -> None:
     await remade(driver, 7)
 
 
+async def creation_of(driver: Watched, ledger: int) -> int:
+    record = (await driver.look_up([ledger]))[ledger]
+    assert record is not None
+    return record.creation
+
+
 async def entries(peer: Peer) -> list[int]:
     return [entry for entry in range(10) if await peer.code(read(7, entry)) == Code.OK]
 
@@ -63,7 +69,7 @@ async def test_entries_of_a_deleted_ledger_go_before_the_first_of_a_new_one_come
 async def test_they_do_not_come_back_after_a_restart(old: None, home: Home, driver: Watched) -> None:
     async with home.running() as bookie, talking(bookie) as peer:
         assert await peer.code(adds(7, [3], b"new")) == Code.OK
-    creation = (await driver.look_up([7]))[7].creation  # type: ignore[union-attr]  # it is there
+    creation = await creation_of(driver, 7)
     async with home.running() as bookie, talking(bookie) as peer:
         assert await entries(peer) == [3]
         assert bookie.storage.kept(7) == Kept(creation, False)
@@ -203,4 +209,4 @@ async def test_a_new_bookie_that_is_killed_knows_its_ledgers_again(home: Home, d
         bookie.failure.set_result(StorageError("a crash"))  # no checkpoint at the stop
     async with home.running() as bookie:
         assert bookie.storage.replayed.entries == 10
-        assert bookie.storage.kept(7) == Kept((await driver.look_up([7]))[7].creation, False)  # type: ignore[union-attr]
+        assert bookie.storage.kept(7) == Kept(await creation_of(driver, 7), False)

@@ -113,7 +113,7 @@ async def test_q16_an_end_found_in_another_ensemble_is_not_stored(driver: Memory
     assert (await driver.read_ledger(ledger)).value == now
 
 
-class Losing:
+class Losing(MemoryDriver):
     """A driver that loses the answers of writes: ``made`` says of each in turn whether it was made; then it works.
 
     ``meanwhile`` happens right after each lost answer; ``unreadable``: nothing can be read after the first."""
@@ -126,23 +126,24 @@ class Losing:
         *,
         unreadable: bool = False,
     ) -> None:
-        self._driver, self._made, self._meanwhile, self._unreadable = driver, made, meanwhile, unreadable
+        super().__init__(driver._name)
+        self._made, self._meanwhile, self._unreadable = made, meanwhile, unreadable
         self.asked: list[LedgerMetadata] = []
 
     async def write_ledger(self, ledger: int, metadata: LedgerMetadata, version: int) -> int:
         self.asked.append(metadata)
         if not self._made:
-            return await self._driver.write_ledger(ledger, metadata, version)
+            return await super().write_ledger(ledger, metadata, version)
         if self._made.pop(0):
-            version = await self._driver.write_ledger(ledger, metadata, version)
+            version = await super().write_ledger(ledger, metadata, version)
         if self._meanwhile is not None:
-            await self._driver.write_ledger(ledger, self._meanwhile, version)
+            await super().write_ledger(ledger, self._meanwhile, version)
         raise MetadataUncertain("the answer was lost")
 
     async def read_ledger(self, ledger: int) -> changes.Stored:
         if self._unreadable:
             raise MetadataUnavailable("the service is gone")
-        return await self._driver.read_ledger(ledger)
+        return await super().read_ledger(ledger)
 
 
 class Spares:
@@ -166,7 +167,7 @@ async def test_q8_a_change_whose_answer_was_lost_is_looked_for_and_repeated_as_i
     """Another choice would be believed to have the identity of the first."""
     ledger, known = await stored(driver, OPEN)
     losing, spares = Losing(driver, made), Spares("d", "e", "f")
-    changed = await changes.change_ensemble(losing, ledger, known, ["c"], 7, spares.replace)  # type: ignore[arg-type]
+    changed = await changes.change_ensemble(losing, ledger, known, ["c"], 7, spares.replace)
     assert changed == await driver.read_ledger(ledger)
     assert changed.value.fragments == (*OPEN.fragments, Fragment(7, ("a", "b", "d")))
     assert spares.names == ["e", "f"] and len({metadata.ensemble for metadata in losing.asked}) == 1
@@ -178,7 +179,7 @@ async def test_p8_a_change_that_was_made_in_part_of_its_places_is_a_change(drive
     does not name."""
     ledger, known = await stored(driver, OPEN)
     changed = await changes.change_ensemble(
-        Losing(driver, [True]), ledger, known, ["b", "c"], 7, Spares("d").replace  # type: ignore[arg-type]
+        Losing(driver, [True]), ledger, known, ["b", "c"], 7, Spares("d").replace
     )  # fmt: skip
     assert changed.value.ensemble == ("a", "d", "c")
 
@@ -189,7 +190,7 @@ async def test_p8_what_may_have_been_made_is_never_said_to_be_certain(driver: Me
     ledger, known = await stored(driver, OPEN)
     losing = Losing(driver, made, unreadable=len(made) == 1)
     with pytest.raises(MetadataUncertain):
-        await changes.change_ensemble(losing, ledger, known, ["c"], 7, d_for_failed)  # type: ignore[arg-type]
+        await changes.change_ensemble(losing, ledger, known, ["c"], 7, d_for_failed)
 
 
 @pytest.mark.rule("P8")
@@ -199,7 +200,7 @@ async def test_p8_without_a_spare_for_another_choice_a_lost_answer_is_still_in_d
     moved = LedgerMetadata(3, 3, 2, (Fragment(0, ("x", "b", "c")),))
     with pytest.raises(MetadataUncertain):
         await changes.change_ensemble(
-            Losing(driver, [False], moved), ledger, known, ["c"], 7, Spares("d").replace  # type: ignore[arg-type]
+            Losing(driver, [False], moved), ledger, known, ["c"], 7, Spares("d").replace
         )  # fmt: skip
 
 
@@ -209,7 +210,7 @@ async def test_p2_a_lost_answer_finds_the_ledger_in_recovery(driver: MemoryDrive
     ledger, known = await stored(driver, OPEN)
     losing = Losing(driver, [made], IN_RECOVERY)
     with pytest.raises(LedgerFenced):
-        await changes.change_ensemble(losing, ledger, known, ["c"], 7, d_for_failed)  # type: ignore[arg-type]
+        await changes.change_ensemble(losing, ledger, known, ["c"], 7, d_for_failed)
     assert (await driver.read_ledger(ledger)).value == IN_RECOVERY
 
 
@@ -217,7 +218,7 @@ async def test_p2_a_lost_answer_finds_the_ledger_in_recovery(driver: MemoryDrive
 @pytest.mark.parametrize("made", [True, False])
 async def test_p3_an_end_whose_answer_was_lost_is_stored_once(driver: MemoryDriver, made: bool) -> None:
     ledger, known = await stored(driver, OPEN)
-    closed = await changes.close_written(Losing(driver, [made]), ledger, known, 9, 90)  # type: ignore[arg-type]
+    closed = await changes.close_written(Losing(driver, [made]), ledger, known, 9, 90)
     assert (closed.value.last_entry, closed.value.length) == (9, 90)
     assert closed == await driver.read_ledger(ledger) and closed.version == known.version + 1
 

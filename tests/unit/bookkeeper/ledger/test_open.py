@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -15,7 +16,7 @@ from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader, master_key
-from tallystick.bookkeeper.wire.values import Fragment, LedgerState
+from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata, LedgerState
 from tallystick.errors import LedgerFenced, RecoveryIncomplete, TallyError, Unauthorized
 
 
@@ -192,7 +193,9 @@ async def test_q15_a_bookie_without_registration_is_unknown(cluster: SmallCluste
 
 
 @pytest.mark.rule("Q8", "P3", "P7")
-async def test_a_dead_bookie_is_replaced_in_the_closing_write_only(cluster: SmallCluster) -> None:
+async def test_a_dead_bookie_is_replaced_in_the_closing_write_only(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writer = await left(cluster, 6)
     dead = writer.metadata.ensemble[0]
     await cluster.down(dead)
@@ -200,11 +203,11 @@ async def test_a_dead_bookie_is_replaced_in_the_closing_write_only(cluster: Smal
     client = cluster.client()
     write = client.context.driver.write_ledger
 
-    async def noted(ledger: int, metadata: object, version: int) -> int:
-        writes.append(metadata.state)  # type: ignore[attr-defined]
-        return await write(ledger, metadata, version)  # type: ignore[arg-type]
+    async def noted(ledger: int, metadata: LedgerMetadata, version: int) -> int:
+        writes.append(metadata.state)
+        return await write(ledger, metadata, version)
 
-    client.context.driver.write_ledger = noted  # type: ignore[method-assign]
+    monkeypatch.setattr(client.context.driver, "write_ledger", noted)
     reader = await client.open_ledger(writer.id, recover=True)
     assert writes == [LedgerState.IN_RECOVERY, LedgerState.CLOSED]
     first, second = reader.metadata.fragments
@@ -386,11 +389,12 @@ async def test_q16_hung_bookies_of_an_older_fragment_are_asked_at_once_and_the_l
     await cluster.driver.write_ledger(writer.id, found.value.with_fragment(3, new), found.version)
     asked: list[str] = []
 
-    def hang(name: str) -> Callable[[v2.Request], int]:
-        return lambda request: asked.append(name) or HANG  # type: ignore[func-returns-value]
+    def hang(name: str, request: v2.Request) -> int:
+        asked.append(name)
+        return HANG
 
     for name in old:
-        cluster.bookies[name].misbehave = hang(name)
+        cluster.bookies[name].misbehave = partial(hang, name)
     client = cluster.client(read_timeout_s=1.0)
     opened = asyncio.ensure_future(client.open_ledger(writer.id, recover=True))
     await until(lambda: set(asked) == set(old))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.clocks import ManualClock
 from support.small_cluster import SmallCluster
 from support.waiting import until
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
@@ -15,19 +16,6 @@ from tallystick.bookkeeper.ledger.placement import Placement, choose
 from tallystick.bookkeeper.ledger.quarantine import Quarantine
 from tallystick.bookkeeper.metadata.memory import MemoryDriver
 from tallystick.errors import BookieUnavailable, NotEnoughBookies
-
-
-class Watch:
-    """A clock that tests set."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    def wall_ms(self) -> int:
-        return int(self.time * 1000)
 
 
 @pytest.mark.rule("Q2")
@@ -58,7 +46,7 @@ def test_q2_placement_uses_all_bookies_alike() -> None:
 
 @pytest.mark.rule("Q4")
 def test_q4_a_failed_bookie_is_left_out_for_a_while() -> None:
-    clock = Watch()
+    clock = ManualClock()
     quarantine = Quarantine(clock, 60)
     assert "a" not in quarantine
     quarantine.add("a")
@@ -72,7 +60,7 @@ def test_q4_a_failed_bookie_is_left_out_for_a_while() -> None:
 async def test_q8_only_the_failed_places_change() -> None:
     cluster = await SmallCluster().start(5)
     directory = BookieDirectory(cluster.driver)
-    clock = Watch()
+    clock = ManualClock()
     placement = Placement(directory, random.Random(1), Quarantine(clock, 60))
     try:
         assert set(await placement.without(["b1"], ("b0", "b1", "b2"))) in ({"b0", "b3", "b2"}, {"b0", "b4", "b2"})
@@ -94,14 +82,14 @@ async def test_the_directory_follows_the_registrations() -> None:
     driver = MemoryDriver(cluster.name)
     directory = BookieDirectory(driver)
     try:
-        assert await directory.resolve("b0") == cluster.bookies["b0"].listener.address  # type: ignore[union-attr]
+        assert await directory.resolve("b0") == cluster.bookies["b0"].address
         assert await directory.current() is await directory.current()
         await cluster.down("b0")
         await until(lambda: directory._known is None)
         with pytest.raises(BookieUnavailable, match="not registered"):
             await directory.resolve("b0")
         await cluster.up("b0")
-        assert await directory.resolve("b0") == cluster.bookies["b0"].listener.address  # type: ignore[union-attr]
+        assert await directory.resolve("b0") == cluster.bookies["b0"].address
         await cluster.add()
         await until(lambda: directory._known is None or "b2" in directory._known.writable)
         assert sorted((await directory.current()).writable) == ["b0", "b1", "b2"]

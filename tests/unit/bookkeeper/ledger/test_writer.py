@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.small_cluster import HANG, PlainBookie, SmallCluster
+from support.small_cluster import HANG, Misbehave, PlainBookie, SmallCluster
 from support.waiting import until
 from tallystick.bookkeeper.ledger import writers
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
@@ -45,7 +45,7 @@ def member(cluster: SmallCluster, writer: LedgerWriter, slot: int) -> PlainBooki
     return cluster.bookies[writer.metadata.ensemble[slot]]
 
 
-def answering(code: int) -> object:
+def answering(code: int) -> Misbehave:
     return lambda request: code if isinstance(request, v2.Add) else None
 
 
@@ -114,7 +114,7 @@ async def test_q7_a_killed_bookie_is_replaced_from_lac_plus_1(cluster: SmallClus
 async def test_q7_any_answer_of_the_bookies_own_replaces_it_in_place(cluster: SmallCluster, code: int) -> None:
     writer = await cluster.client().create_ledger(3, write_quorum=3, ack_quorum=3)
     bad = member(cluster, writer, 2)
-    bad.misbehave = answering(code)  # type: ignore[assignment]
+    bad.misbehave = answering(code)
     assert await writer.append(b"x") == 0
     assert bad.id not in writer.metadata.ensemble and len(writer.metadata.fragments) == 1
 
@@ -123,7 +123,7 @@ async def test_q7_any_answer_of_the_bookies_own_replaces_it_in_place(cluster: Sm
 async def test_q7_a_time_out_replaces_the_bookie(cluster: SmallCluster) -> None:
     writer = await cluster.client(add_timeout_s=0.1).create_ledger(3, write_quorum=3, ack_quorum=3)
     bad = member(cluster, writer, 0)
-    bad.misbehave = answering(HANG)  # type: ignore[assignment]
+    bad.misbehave = answering(HANG)
     assert await writer.append(b"x") == 0
     assert bad.id not in writer.metadata.ensemble
 
@@ -132,7 +132,7 @@ async def test_q7_a_time_out_replaces_the_bookie(cluster: SmallCluster) -> None:
 async def test_q7_a_failure_past_the_quorum_waits_for_the_next_append(cluster: SmallCluster) -> None:
     writer = await cluster.client(add_timeout_s=0.1).create_ledger(3, write_quorum=3, ack_quorum=2)
     bad = member(cluster, writer, 0)
-    bad.misbehave = answering(HANG)  # type: ignore[assignment]
+    bad.misbehave = answering(HANG)
     assert await writer.append(b"x") == 0
     await until(lambda: bool(writer._session._core.failed_bookies if writer._session else writer._state.failed))
     assert bad.id in writer.metadata.ensemble
@@ -166,7 +166,7 @@ async def test_q8_a_resend_has_the_bytes_of_the_first_send(cluster: SmallCluster
     writer = await cluster.client().create_ledger(3, write_quorum=3, ack_quorum=3)
     await writer.append(b"0")
     bad, good = member(cluster, writer, 0), member(cluster, writer, 1)
-    bad.misbehave = answering(v2.Code.IO_ERROR)  # type: ignore[assignment]
+    bad.misbehave = answering(v2.Code.IO_ERROR)
     await writer.append_batch([b"1", b"2"])
     new = member(cluster, writer, 0)
     assert new is not bad
@@ -413,7 +413,7 @@ async def test_random_faults_lose_nothing_that_was_acknowledged(seed: int) -> No
                 for bookie in faulty:
                     bookie.misbehave = None
             else:
-                victim.misbehave = answering(v2.Code.IO_ERROR if fault == "error" else HANG)  # type: ignore[assignment]
+                victim.misbehave = answering(v2.Code.IO_ERROR if fault == "error" else HANG)
             acked += await writer.append_batch([b"%d/%d" % (round_, n) for n in range(chance.randint(1, 40))])
         assert acked == list(range(len(acked)))
         await writer.close()

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
 from support.brokers import send_command
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker import send
-from tallystick.rocketmq.broker.drafts import Drafted
+from tallystick.rocketmq.broker.drafts import Drafted, Drafting
 from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.broker.refusals import Refusal
+from tallystick.rocketmq.broker.saves import Done
 from tallystick.rocketmq.broker.send import Sends
+from tallystick.rocketmq.broker.sendback import SendBack
 from tallystick.rocketmq.ha.acks import Settle, Settled
+from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.values import Draft, Put
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import PutStatus, ResponseCode
@@ -73,11 +77,14 @@ class FakeSaves:
     changes = 1
 
     def __init__(self) -> None:
-        self.held: list[tuple[FakeLink, Command, ResponseCode]] = []
+        self.held: list[tuple[Link, Command, ResponseCode]] = []
 
-    def send(self, link: FakeLink, answer: Command, since: int, unsaved: ResponseCode) -> None:
+    def send(self, link: Link, answer: Command, since: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
         assert since < self.changes
         self.held.append((link, answer, unsaved))
+
+    def when_saved(self, done: Done) -> None:
+        raise AssertionError("a send asks for each answer")
 
 
 class Desk:
@@ -85,7 +92,8 @@ class Desk:
         self.log, self.link, self.told, self.counts = FakeLog(), FakeLink(), list[Event](), Counts()
         self.saves, self.fresh = FakeSaves(), set[str]()
         self.sends = Sends(
-            self.log, FakeDrafting(), None, self.saves, self.counts, Events(self.told.append),  # type: ignore[arg-type]
+            self.log, cast("Drafting", FakeDrafting()), cast("SendBack", None), self.saves, self.counts,
+            Events(self.told.append),
             store_host=b"\x7f\0\0\1\0\0\x2a\x9f", is_slave=is_slave, max_message_bytes=77, file_bytes=file_bytes,
             refusal=lambda: "the disk is 91 % full", fresh=self.fresh,
         )  # fmt: skip
@@ -94,7 +102,7 @@ class Desk:
         commands = [send_command(body=body, one_way=one_way) for body in bodies]
         for number, command in enumerate(commands):
             command.opaque = number
-        self.sends.handle([(self.link, command) for command in commands])  # type: ignore[misc]
+        self.sends.handle([(cast("Link", self.link), command) for command in commands])
 
 
 def test_all_sends_of_a_tick_are_one_append_and_one_wait() -> None:

@@ -12,6 +12,7 @@ from support.waiting import until
 from tallystick.errors import UsageError
 from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.settings import BrokerClientSettings
+from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode
 from tallystick.runtime.events import Event, Events
@@ -56,7 +57,7 @@ async def test_a_commit_returns_when_the_broker_has_the_offset_and_a_later_one_w
 ) -> None:
     fake = await cluster.add(queues=1)
     fill(fake, 3)
-    held: list[tuple[object, Command]] = []
+    held: list[tuple[Link, Command]] = []
     async with mq.consumer("g", "T", start="first") as consumer:
         await take(consumer, 2)
         fake.react[COMMIT] = lambda link, command: held.append((link, command))
@@ -69,7 +70,7 @@ async def test_a_commit_returns_when_the_broker_has_the_offset_and_a_later_one_w
         assert len(held) == 1
         del fake.react[COMMIT]
         [(link, command)] = held
-        link.send(fake._update_offset(link, command))  # type: ignore[attr-defined, arg-type]
+        link.send(fake._update_offset(link, command))
         await asyncio.gather(first, second)
         assert fake.offsets[COMMITTED] == 2
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
+from support.clocks import ManualClock
 from support.waiting import until
 from tallystick.rocketmq.remoting.backlog import TURN_S, Backlog
+from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import request
 
 
@@ -23,21 +25,13 @@ class Peer:
         self.kept += size
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-
 class Bench:
     """Each request takes a third of a turn."""
 
     def __init__(self) -> None:
-        self.clock, self.served = Clock(), list[tuple[Peer, int]]()
+        self.clock, self.served = ManualClock(), list[tuple[Peer, int]]()
         self.begun = 0
-        self.backlog = Backlog(self.clock, self._serve, self._begin)  # type: ignore[arg-type]
+        self.backlog = Backlog(self.clock, self._serve, self._begin)
 
     def _begin(self) -> None:
         self.begun += 1
@@ -47,7 +41,7 @@ class Bench:
         self.clock.time += TURN_S / 3
 
     def receive(self, peer: Peer, codes: range) -> None:
-        self.backlog.received([(peer, request(code)) for code in codes])  # type: ignore[misc]
+        self.backlog.received([(cast("Link", peer), request(code)) for code in codes])
 
     def of(self, peer: Peer) -> list[int]:
         return [code for link, code in self.served if link is peer]

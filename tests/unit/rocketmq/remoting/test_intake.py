@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
+from support.clocks import ManualClock
 from tallystick.rocketmq.remoting import intake
 from tallystick.rocketmq.remoting.backlog import TURN_S
 from tallystick.rocketmq.remoting.intake import TURN_BYTES, TURN_REQUESTS, Intake
 from tallystick.rocketmq.wire.remoting import Command, request
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-
 class Source:
     """A connection that got so many requests; to cut a few of them takes ``seconds``."""
 
-    def __init__(self, clock: Clock, count: int, seconds: float = 0.0, body_bytes: int = 0) -> None:
+    def __init__(self, clock: ManualClock, count: int, seconds: float = 0.0, body_bytes: int = 0) -> None:
         self._clock, self._seconds, self._body = clock, seconds, bytes(body_bytes)
         self.left, self.in_the_way, self.waits = count, False, 0
 
@@ -39,8 +32,8 @@ class Source:
 
 class Bench:
     def __init__(self) -> None:
-        self.clock = Clock()
-        self.intake: Intake[Source] = Intake(self.clock)  # type: ignore[arg-type]
+        self.clock = ManualClock()
+        self.intake: Intake[Source] = Intake(self.clock)
 
     def source(self, count: int, seconds: float = 0.0, body_bytes: int = 0) -> Source:
         source = Source(self.clock, count, seconds, body_bytes)
