@@ -258,9 +258,9 @@ HA_MUTANTS = (
     ),
     Mutant(
         "a master that comes back sets offsets back (H13)",
-        BROKER + "offsets.py",
-        "own, counters = self._lacking(table, resets)\n        if",
-        "own, counters = Table(), Table()\n        if",
+        BROKER + "offset_merge.py",
+        "self.offsets[key] = {**(theirs or {}), **lacking}",
+        "self.offsets[key] = {**lacking, **(theirs or {})}",
         "tests/unit/rocketmq/broker/test_offsets.py",
     ),
     Mutant(
@@ -301,8 +301,8 @@ HA_MUTANTS = (
     Mutant(
         "nobody tells the master what was committed on its slave (H13)",
         BROKER + "metadata_sync.py",
-        "lacking = offsets.lacking(table, resets)",
-        "lacking: list[Commit] = []",
+        "await self._tell(offsets, offsets.lacking(table, resets))",
+        "await self._tell(offsets, [])",
         "sim metadata", 150,
     ),
     Mutant(

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from support.admin_desk import MASTER, Desk
+from support.copied_offsets import take_over
 from support.frames import decode
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.wire import dialect
@@ -60,7 +61,7 @@ def original() -> Desk:
     desk.tables.topics.replace(dialect.read_as(body_of("all_topic_config"), TopicTableAnswer))
     desk.tables.groups.replace(dialect.read_as(body_of("all_subscription_group"), GroupTable))
     offsets = dialect.read_as(body_of("all_consumer_offset"), OffsetTable)
-    desk.tables.offsets.replace(OffsetTable(offsets.version, {}, offsets.pull_offsets))
+    take_over(desk.tables.offsets, OffsetTable(offsets.version, {}, offsets.pull_offsets))
     delays = body_of("all_delay_offset")
     desk.tables.delays.take(delays, dialect.read_as(delays, DelayTable))
     return desk

@@ -21,15 +21,14 @@ from typing import Protocol
 from tallystick.errors import TallyError, Unavailable
 from tallystick.rocketmq.broker.copy_proof import Proof, objection, proof_of
 from tallystick.rocketmq.broker.master_tables import MasterTables
-from tallystick.rocketmq.broker.offset_keys import OffsetKeys
-from tallystick.rocketmq.broker.offsets import Commit
+from tallystick.rocketmq.broker.offsets import Commit, Offsets
 from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.broker.rounds import FIRST_S, PERIOD_S, Rounds
 from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.broker.untaken import Untaken
 from tallystick.rocketmq.ha.status import FollowStatus
 from tallystick.rocketmq.remoting.client import RemotingClient
-from tallystick.rocketmq.remoting.slices import in_slices
+from tallystick.rocketmq.remoting.slices import SLICE_S, in_slices
 from tallystick.rocketmq.store.deletion import Deletion
 from tallystick.rocketmq.wire.bodies import OffsetTable, TopicTable
 from tallystick.rocketmq.wire.values import ResponseCode
@@ -225,40 +224,44 @@ class _Round:
             tables.groups.replace(table)
 
     async def offsets(self, tables: Tables) -> None:
-        offsets, (table, resets, keys) = tables.offsets, await self._offsets()
-        lacking = offsets.lacking(table, resets)
+        offsets, (table, resets) = tables.offsets, await self._offsets()
         self._untaken.began(self._clock.now())
-        wanted = [commit for commit in lacking if self._untaken.wanted(commit)]
-        left = await self._tell(tables, wanted)
-        if wanted:
-            table, resets, keys = await self._offsets()
-        offsets.replace(table, resets, keys)
+        is_told, left = await self._tell(offsets, offsets.lacking(table, resets))
+        if is_told:
+            table, resets = await self._offsets()
+        merge = offsets.merge(table, resets)
+        await in_slices(merge.steps(), self._clock)
+        await self._check()
+        await in_slices(offsets.become(merge), self._clock)
         if left:
             raise Unavailable("the master is still to be told of what was committed here", commits=left)
         self._untaken.ended(self._clock.now())
 
-    async def _offsets(self) -> tuple[OffsetTable, ResetTable | None, tuple[OffsetKeys, OffsetKeys]]:
-        """The master's, ready to replace those that are here: to go through 100,000 keys takes longer than a turn."""
-        table, resets = await self._master.offsets()
-        keys = OffsetKeys(), OffsetKeys()
-        for made, of in zip(keys, (table.offsets, table.pull_offsets), strict=True):
-            await in_slices(made.adding(of), self._clock)
+    async def _offsets(self) -> tuple[OffsetTable, ResetTable | None]:
+        found = await self._master.offsets()
         await self._check()
-        return table, resets, keys
+        return found
 
-    async def _tell(self, tables: Tables, commits: list[Commit]) -> int:
-        """How many are left for the next round, since the time was up."""
+    async def _tell(self, offsets: Offsets, lacking: Iterable[Commit | None]) -> tuple[bool, int]:
+        """Whether the master was told of any, and how many are left for the next round, since the time was up."""
         ends_at = self._clock.now() + TELL_S
-        for place, commit in enumerate(commits):
+        pause_at, is_told, left = self._clock.now() + SLICE_S, False, 0
+        for commit in lacking:
+            if self._clock.now() >= pause_at:  # there may be a million of which it need not be told
+                await asyncio.sleep(0)
+                pause_at = self._clock.now() + SLICE_S
+            if commit is None or not self._untaken.wanted(commit):
+                continue
             if self._clock.now() >= ends_at:
-                return len(commits) - place
-            answer = await self._master.tell(commit)
+                left += 1
+                continue
+            answer, is_told = await self._master.tell(commit), True
             if answer.code in _SETTLED:
-                tables.offsets.disown(commit)
+                offsets.disown(commit)
                 self._untaken.taken(commit)
             else:  # it stands in nobody's way
                 self._untaken.refused(commit, answer.remark or f"code {answer.code}")
-        return 0
+        return is_told, left
 
     async def delays(self, tables: Tables) -> None:
         text, table = await self._master.delays()

@@ -44,6 +44,11 @@ class OffsetKeys:
         """The topics of each group, for a file or an answer."""
         return {group: list(topics) for group, topics in self._by_group.items()}
 
+    @property
+    def tables(self) -> tuple[dict[str, dict[str, str]], ...]:
+        """All it has, for who frees it."""
+        return self._by_topic, self._by_group
+
     def pop_topic(self, topic: str) -> Iterable[str]:
         """Forget it; its keys."""
         return _pop(self._by_topic, self._by_group, topic)

@@ -13,12 +13,14 @@ its log (``cut``), and a slave tells of nothing beyond what it has itself: that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from msgspec import field
 
 from tallystick.rocketmq.broker.offset_keys import OffsetKeys, split
+from tallystick.rocketmq.broker.offset_merge import OffsetMerge, Table, freeing, lacking_of
 from tallystick.rocketmq.broker.resets import Resets, ResetTable
 from tallystick.rocketmq.wire.bodies import OffsetTable
 from tallystick.rocketmq.wire.values import DataVersion, Int32, Int64
@@ -27,7 +29,6 @@ from tallystick.runtime.clock import Clock
 MAX_OFFSETS = 1_000_000  # a fifth of a gigabyte
 COMMITS_PER_VERSION = 500  # the version steps once in so many commits, as the original's does
 
-Table = dict[str, dict[int, int]]  # "topic@group" to queue id to the offset of the next message
 EndOf = Callable[[str, int], int]  # topic and queue id to the offset after the last message that is here
 
 
@@ -68,7 +69,12 @@ class Offsets:
         self._clock, self._end_of, self.most, self.slave = clock, end_of, most, slave
         self._reset_done = reset_done
         self.version = saved.version if saved else DataVersion(0, clock.wall_ms(), 0)
-        self._become(saved.offsets if saved else {}, saved.pull_offsets if saved else {})
+        self._offsets: Table = saved.offsets if saved else {}
+        self._pulled: Table = saved.pull_offsets if saved else {}
+        # The other ones are the keys of the other tables, committed or not.
+        self._committed, self._others = OffsetKeys(self._offsets), OffsetKeys(self._pulled)
+        self._count, self._pulled_count = (sum(map(len, table.values())) for table in (self._offsets, self._pulled))
+        self._merge: OffsetMerge | None = None  # under way
         self._own: Table = (saved.own or {}) if saved and slave else {}
         self._own_resets: Table = (saved.own_resets or {}) if saved and slave else {}
         for key in (*self._own, *self._own_resets):
@@ -77,12 +83,6 @@ class Offsets:
         self._commits = 0
         self.removals = 0  # how often keys went, so that those behind them have other places
         self.dirty = False
-
-    def _become(self, offsets: Table, pulled: Table, keys: tuple[OffsetKeys, OffsetKeys] | None = None) -> None:
-        self._offsets, self._pulled = offsets, pulled
-        # The other ones are the keys of the other tables, committed or not.
-        self._committed, self._others = keys or (OffsetKeys(offsets), OffsetKeys(pulled))
-        self._count, self._pulled_count = (sum(map(len, table.values())) for table in (offsets, pulled))
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> bool:
         """Remember an offset, also a lower one than before: a group may go back on purpose.
@@ -96,6 +96,7 @@ class Offsets:
         if before is not None and offset < before and not self.slave:
             self.resets.went_back(key, queue_id)
         self._set(key, queue_id, offset)
+        self._touched(key)
         if self.slave:
             self._own.setdefault(key, {})[queue_id] = min(offset, self._end_of(topic, queue_id))
             self._own_resets.setdefault(key, {})[queue_id] = self.resets.get(key, queue_id)
@@ -194,6 +195,7 @@ class Offsets:
             self._pulled_count -= len(self._pulled.pop(key, ()))
             self._own.pop(key, None)
             self._own_resets.pop(key, None)
+            self._touched(key)
         if keys:
             self.removals += 1
             self.dirty = True
@@ -228,58 +230,53 @@ class Offsets:
             self._own_resets if own else None,
         )  # fmt: skip
 
-    def replace(
-        self, table: OffsetTable, resets: ResetTable | None = None, keys: tuple[OffsetKeys, OffsetKeys] | None = None
-    ) -> None:
-        """A slave takes its master's numbers verbatim, but for commits of its own that the master lacks.
+    def merge(self, table: OffsetTable, resets: ResetTable | None = None) -> OffsetMerge:
+        """A slave takes its master's numbers verbatim, but for commits of its own that the master lacks: do its
+        ``steps``, then ``become`` it. One that was begun before is given up.
 
-        ``resets``: the master's counters; None: it is an original and has none. ``keys``: of both tables, if they are
-        made already. All are the slave's from now on: nobody else may change them.
+        ``resets``: the master's counters; None: it is an original and has none. All are the slave's from now on: nobody
+        else may change them.
         """
-        before = self._offsets, self._pulled, self._own, self.version
-        own, counters = self._lacking(table, resets)
-        if resets is not None:
-            self.resets.replace(resets)
-        self._own, self._own_resets, self.version = own, counters, table.version
-        self._become(table.offsets, table.pull_offsets, keys)
+        self._merge = OffsetMerge(table, resets, self._offsets, self._pulled, self._own, self._own_resets)
+        return self._merge
+
+    def become(self, merge: OffsetMerge) -> Iterator[None]:
+        """All at once. What there was before is freed in the steps that it returns."""
+        assert merge is self._merge
+        merge.end()
+        self._merge = None
+        if merge.resets is not None:
+            self.resets.replace(merge.resets)
+        self.dirty = self.dirty or merge.changed or self.version != merge.version
+        gone: list[dict[str, Any]] = [self._offsets, self._pulled, self._own, self._own_resets]
+        gone += [*self._committed.tables, *self._others.tables]
+        self._offsets, self._committed, self._count = merge.offsets, merge.keys, merge.count
+        self._pulled, self._others, self._pulled_count = merge.pulled, merge.pulled_keys, merge.pulled_count
+        self._own, self._own_resets, self.version = merge.own, merge.own_resets, merge.version
         self.removals += 1
-        for key, queues in own.items():
-            known = self._offsets.setdefault(key, {})
-            self._committed.add(key)
-            self._count -= len(known)
-            known.update(queues)
-            self._count += len(known)
-        self.dirty = self.dirty or before != (self._offsets, self._pulled, self._own, self.version)
+        return freeing(gone)
 
-    def lacking(self, table: OffsetTable, resets: ResetTable | None = None) -> list[Commit]:
-        """Which of this slave's own commits the master's table lacks, or has lower numbers for.
-
-        Those that somebody at the master meant to undo, by its counters, are not among them.
-        """
-        own, counters = self._lacking(table, resets)
-        return [
-            Commit(*split(key), queue_id, offset, counters[key][queue_id])
-            for key, queues in own.items()
-            for queue_id, offset in queues.items()
-        ]
-
-    def _lacking(self, table: OffsetTable, resets: ResetTable | None) -> tuple[Table, Table]:
-        """The offsets, and the counters that were known. There may be a million: no object is made for each."""
-        theirs, own, counters = Resets(resets), Table(), Table()
-        for key, queues in self._own.items():
-            known, counts, step = table.offsets.get(key, {}), self._own_resets.get(key, {}), theirs.of_key(key)
+    def lacking(self, table: OffsetTable, resets: ResetTable | None = None) -> Iterator[Commit | None]:
+        """Which of this slave's own commits the master's table lacks (``lacking_of``), and None behind each group and
+        topic: there may be a million. Those that come meanwhile may be left out."""
+        theirs = Resets(resets)
+        for key in list(self._own):
+            queues, counters = lacking_of(key, table.offsets.get(key), theirs, self._own, self._own_resets)
             for queue_id, offset in queues.items():
-                count = counts.get(queue_id, 0)
-                if known.get(queue_id, -1) < offset and (resets is None or step(queue_id) <= count):
-                    own.setdefault(key, {})[queue_id] = offset
-                    counters.setdefault(key, {})[queue_id] = count
-        return own, counters
+                yield Commit(*split(key), queue_id, offset, counters[queue_id])
+            yield None
+
+    def _touched(self, key: str) -> None:
+        """What is committed here of a key has changed."""
+        if self._merge is not None:
+            self._merge.touched(key)
 
     def disown(self, commit: Commit) -> None:
         """The master has been told, or has no such topic or group. A later commit to the queue is still to be told."""
         key = commit.key
         queues = self._own.get(key, {})
         if queues.get(commit.queue_id) == commit.offset:
+            self._touched(key)
             for table in (self._own, self._own_resets):
                 table.get(key, {}).pop(commit.queue_id, None)
                 if not table.get(key):

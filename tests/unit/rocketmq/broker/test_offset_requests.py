@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from support.admin_desk import MASTER, SLAVE, Desk
+from support.copied_offsets import lacking
 from support.message_stores import SMALL
 from tallystick.rocketmq.broker import answers
 from tallystick.rocketmq.wire.remoting import Command
@@ -69,7 +70,7 @@ def test_h13_a_slave_takes_the_commits_of_a_group_that_it_has_not_heard_of() -> 
     desk = Desk(SLAVE)
     desk.tables.topics.put(TopicConfig("Topic", 1, 1))
     assert commit(desk, 5, consumerGroup="new").code == 0
-    assert [each.offset for each in desk.tables.offsets.lacking(Desk().tables.offsets.table())] == [5]
+    assert [each.offset for each in lacking(desk.tables.offsets, Desk().tables.offsets.table())] == [5]
 
 
 def test_without_an_offset_a_short_young_queue_begins_at_its_first_message(desk: Desk) -> None:

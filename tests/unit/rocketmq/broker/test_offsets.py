@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from support.copied_offsets import lacking, take_over
 from support.stores import SteppingClock
 from tallystick.rocketmq.broker.offsets import COMMITS_PER_VERSION, Commit, Offsets, SavedOffsets
 from tallystick.rocketmq.broker.resets import STRIDE, ResetTable
@@ -65,34 +66,34 @@ def test_a_master_knows_no_commits_of_its_own() -> None:
 @pytest.mark.rule("H12")
 def test_h12_a_slave_has_its_masters_offsets_word_for_word() -> None:
     offsets = Offsets(SteppingClock(), endless, slave=True)
-    offsets.replace(master(q0=5, q1=7))
-    offsets.replace(master(q0=3))  # the master went back, and forgot a queue
+    take_over(offsets, master(q0=5, q1=7))
+    take_over(offsets, master(q0=3))  # the master went back, and forgot a queue
     assert offsets.table() == OffsetTable(DataVersion(0, 5, 5), {"T@g": {0: 3}}, {}, {"g": ["T"]})
 
 
 @pytest.mark.rule("H12", "H13")
 def test_h13_a_master_that_comes_back_does_not_set_offsets_back() -> None:
     offsets = Offsets(SteppingClock(), endless, slave=True)
-    offsets.replace(master(q0=5, q1=5))
+    take_over(offsets, master(q0=5, q1=5))
     offsets.commit("T", "g", 0, 20)  # consumed here while the master was away
     old = master(q0=5, q1=5)
-    assert offsets.lacking(old) == [Commit("T", "g", 0, 20)]
-    offsets.replace(old)
+    assert lacking(offsets, old) == [Commit("T", "g", 0, 20)]
+    take_over(offsets, old)
     assert dict(offsets.queues("T", "g")) == {0: 20, 1: 5}
-    offsets.replace(old)  # for as long as the master does not know it
+    take_over(offsets, old)  # for as long as the master does not know it
     assert offsets.get("T", "g", 0) == 20
     told = master(q0=20, q1=5)
-    assert offsets.lacking(told) == []
-    offsets.replace(told)
-    offsets.replace(master(q0=2))  # from now on the master's word counts again
+    assert lacking(offsets, told) == []
+    take_over(offsets, told)
+    take_over(offsets, master(q0=2))  # from now on the master's word counts again
     assert offsets.get("T", "g", 0) == 2
 
 
 def test_a_master_that_is_further_on_is_not_told_older_numbers() -> None:
     offsets = Offsets(SteppingClock(), endless, slave=True)
     offsets.commit("T", "g", 0, 20)
-    assert offsets.lacking(master(q0=30)) == []
-    offsets.replace(master(q0=30))
+    assert lacking(offsets, master(q0=30)) == []
+    take_over(offsets, master(q0=30))
     assert offsets.get("T", "g", 0) == 30
     assert offsets.to_save().own is None
 
@@ -106,7 +107,7 @@ def test_what_the_master_was_told_is_its_own_no_more() -> None:
     assert offsets.to_save().own == {"T@g": {0: 21}}
     offsets.disown(Commit("T", "g", 0, 21))
     assert offsets.to_save().own is None
-    offsets.replace(master())
+    take_over(offsets, master())
     assert offsets.get("T", "g", 0) is None
 
 
@@ -116,7 +117,7 @@ def test_h13_commits_of_a_slave_outlive_its_restart() -> None:
     offsets.commit("T", "g", 0, 20)
     text = b"".join(dialect.write_lines(offsets.to_save()))
     again = Offsets(SteppingClock(), endless, dialect.read_as(text, SavedOffsets), slave=True)
-    again.replace(master(q0=5))
+    take_over(again, master(q0=5))
     assert again.get("T", "g", 0) == 20
     as_master = Offsets(SteppingClock(), endless, dialect.read_as(text, SavedOffsets))
     assert as_master.to_save().own is None
@@ -126,22 +127,22 @@ def test_h13_commits_of_a_slave_outlive_its_restart() -> None:
 def test_h13_commits_of_a_slave_that_were_saved_without_counters_are_told() -> None:
     saved = SavedOffsets(DataVersion(0, 5, 5), {"T@g": {0: 20}}, own={"T@g": {0: 20}})  # of a version before
     offsets = Offsets(SteppingClock(), endless, saved, slave=True)
-    assert offsets.lacking(master(q0=5), ResetTable()) == [Commit("T", "g", 0, 20)]
+    assert lacking(offsets, master(q0=5), ResetTable()) == [Commit("T", "g", 0, 20)]
     offsets.commit("T", "g", 0, 21)
     offsets.disown(Commit("T", "g", 0, 21))
-    assert offsets.lacking(master(q0=5), ResetTable()) == []
+    assert lacking(offsets, master(q0=5), ResetTable()) == []
 
 
 def test_the_saver_is_told_only_of_changes() -> None:
     offsets = Offsets(SteppingClock(), endless, slave=True)
-    offsets.replace(master(q0=5))
+    take_over(offsets, master(q0=5))
     assert offsets.dirty
     offsets.dirty = False
-    offsets.replace(master(q0=5))
+    take_over(offsets, master(q0=5))
     assert not offsets.dirty
     offsets.commit("T", "g", 0, 5)
     offsets.dirty = False
-    offsets.replace(master(q0=5))
+    take_over(offsets, master(q0=5))
     assert offsets.dirty  # the commit is no longer its own
 
 
@@ -160,17 +161,17 @@ def test_h13_a_slave_tells_of_nothing_beyond_the_messages_it_has() -> None:
     offsets = Offsets(SteppingClock(), lambda topic, queue_id: ends[queue_id], slave=True)
     offsets.commit("T", "g", 0, 50)  # read at the master, which then lost these messages
     assert offsets.get("T", "g", 0) == 50
-    assert offsets.lacking(master(q0=30)) == [Commit("T", "g", 0, 40)]
-    assert offsets.lacking(master(q0=40)) == []
+    assert lacking(offsets, master(q0=30)) == [Commit("T", "g", 0, 40)]
+    assert lacking(offsets, master(q0=40)) == []
     ends[0] = 35  # and this slave, at a restart
     assert offsets.cut() == [Commit("T", "g", 0, 40)]
-    assert offsets.lacking(master(q0=30)) == [Commit("T", "g", 0, 35)]
+    assert lacking(offsets, master(q0=30)) == [Commit("T", "g", 0, 35)]
 
 
 def test_a_slave_cuts_nothing_that_it_copied() -> None:
     """It catches up, and the number is its master's business."""
     offsets = Offsets(SteppingClock(), lambda topic, queue_id: 3, slave=True)
-    offsets.replace(master(q0=5))
+    take_over(offsets, master(q0=5))
     assert offsets.cut() == []
     assert offsets.get("T", "g", 0) == 5
 
@@ -189,7 +190,7 @@ def test_h13_commits_and_copies_in_any_order_end_as_one_queue_at_a_time_would() 
             here[queue_id] = own[queue_id] = offset
         else:
             theirs = {queue_id: rng.randrange(50) for queue_id in rng.sample(range(4), rng.randrange(5))}
-            offsets.replace(OffsetTable(DataVersion(), {"T@g": dict(theirs)}))
+            take_over(offsets, OffsetTable(DataVersion(), {"T@g": dict(theirs)}))
             own = {queue_id: offset for queue_id, offset in own.items() if theirs.get(queue_id, -1) < offset}
             here = theirs | own
         assert dict(offsets.queues("T", "g")) == here, f"seed {seed}"
@@ -201,7 +202,7 @@ def test_h13_commits_and_copies_in_any_order_end_as_one_queue_at_a_time_would() 
 def taken_from(at_slave: Offsets, at_master: Offsets) -> list[bool]:
     """What becomes of the slave's commits at its master."""
     counters = at_master.resets.table()
-    return [at_master.take(commit) for commit in at_slave.lacking(at_master.table(), counters)]
+    return [at_master.take(commit) for commit in lacking(at_slave, at_master.table(), counters)]
 
 
 @pytest.fixture
@@ -209,7 +210,7 @@ def two() -> tuple[Offsets, Offsets]:
     """A master, where a group stands at 50, and its slave, which has copied that."""
     at_master, at_slave = Offsets(SteppingClock(), endless), Offsets(SteppingClock(), endless, slave=True)
     at_master.commit("T", "g", 0, 50)
-    at_slave.replace(copy_of(at_master), ResetTable())
+    take_over(at_slave, copy_of(at_master), ResetTable())
     return at_master, at_slave
 
 
@@ -225,7 +226,7 @@ def test_h13_a_commit_of_a_slave_does_not_undo_a_later_reset(two: tuple[Offsets,
     at_master.reset("T", "g", 0, to)
     assert taken_from(at_slave, at_master) == []
     assert not at_master.take(Commit("T", "g", 0, 100, resets=0))  # it was told before the slave could look
-    at_slave.replace(copy_of(at_master), at_master.resets.table())
+    take_over(at_slave, copy_of(at_master), at_master.resets.table())
     assert at_slave.get("T", "g", 0) == at_master.get("T", "g", 0) == to
     at_slave.commit("T", "g", 0, to + 5)  # from here on the slave knows
     assert taken_from(at_slave, at_master) == [True]
@@ -247,9 +248,9 @@ def test_h13_who_goes_back_at_a_slave_is_told_of_all_the_same(two: tuple[Offsets
 def test_h13_a_commit_that_outlives_a_copy_keeps_its_counter(two: tuple[Offsets, Offsets]) -> None:
     at_master, at_slave = two
     at_master.reset("T", "g", 0, 10)
-    at_slave.replace(copy_of(at_master), at_master.resets.table())
+    take_over(at_slave, copy_of(at_master), at_master.resets.table())
     at_slave.commit("T", "g", 0, 30)
-    at_slave.replace(copy_of(at_master), at_master.resets.table())  # the master could not be told
+    take_over(at_slave, copy_of(at_master), at_master.resets.table())  # the master could not be told
     assert taken_from(at_slave, at_master) == [True]
     assert at_master.get("T", "g", 0) == 30
 
@@ -280,7 +281,7 @@ def test_h13_a_commit_after_a_step_that_the_master_lost_is_taken(two: tuple[Offs
     at_master, at_slave = two
     saved = copy_of(at_master), ResetTable(0, {})
     at_master.commit("T", "g", 0, 40)
-    at_slave.replace(copy_of(at_master), at_master.resets.table())
+    take_over(at_slave, copy_of(at_master), at_master.resets.table())
     at_slave.commit("T", "g", 0, 100)  # the master was killed
     again = Offsets(SteppingClock(), endless, SavedOffsets(saved[0].version, saved[0].offsets), saved[1])
     assert taken_from(at_slave, again) == [True]
@@ -295,13 +296,13 @@ def test_h13_a_reset_is_later_than_any_step_that_the_master_lost(two: tuple[Offs
     for _ in range(lost):
         at_master.commit("T", "g", 0, 60)
         at_master.commit("T", "g", 0, 40)
-    at_slave.replace(copy_of(at_master), at_master.resets.table())
+    take_over(at_slave, copy_of(at_master), at_master.resets.table())
     at_slave.commit("T", "g", 0, 100)  # the master was killed
     again = Offsets(SteppingClock(), endless, SavedOffsets(saved.version, saved.offsets), ResetTable(0, {}))
     again.reset("T", "g", 0, 10)  # before it hears of the slave's commit
     assert taken_from(at_slave, again) == []
     assert not again.take(Commit("T", "g", 0, 100, resets=lost))
-    at_slave.replace(copy_of(again), again.resets.table())
+    take_over(at_slave, copy_of(again), again.resets.table())
     assert at_slave.get("T", "g", 0) == again.get("T", "g", 0) == 10
 
 
@@ -324,7 +325,7 @@ def test_h13_a_deletion_at_the_master_leaves_the_commits_of_others_at_the_slave(
 ) -> None:
     at_master, at_slave = two
     at_master.commit("U", "other", 0, 5)
-    at_slave.replace(copy_of(at_master), at_master.resets.table())
+    take_over(at_slave, copy_of(at_master), at_master.resets.table())
     at_slave.commit("T", "g", 0, 100)
     getattr(at_master, forget)("U" if forget == "forget_topic" else "other")
     assert taken_from(at_slave, at_master) == [True]
@@ -344,20 +345,20 @@ def test_a_commit_of_a_slave_sets_nobody_back(two: tuple[Offsets, Offsets]) -> N
 def test_the_counter_of_a_commit_outlives_the_slaves_restart(two: tuple[Offsets, Offsets]) -> None:
     at_master, at_slave = two
     at_master.reset("T", "g", 0, 50)
-    at_slave.replace(copy_of(at_master), at_master.resets.table())
+    take_over(at_slave, copy_of(at_master), at_master.resets.table())
     at_slave.commit("T", "g", 0, 100)
     text = b"".join(dialect.write_lines(at_slave.to_save()))
     again = Offsets(SteppingClock(), endless, dialect.read_as(text, SavedOffsets), slave=True)
-    assert again.lacking(at_master.table()) == [Commit("T", "g", 0, 100, resets=STRIDE)]
+    assert lacking(again, at_master.table()) == [Commit("T", "g", 0, 100, resets=STRIDE)]
     assert taken_from(again, at_master) == [True]
 
 
 def test_an_original_master_has_no_counters(two: tuple[Offsets, Offsets]) -> None:
     at_slave = two[1]
     at_slave.commit("T", "g", 0, 100)
-    at_slave.replace(master(q0=10))
+    take_over(at_slave, master(q0=10))
     assert at_slave.get("T", "g", 0) == 100
-    assert at_slave.lacking(master(q0=10)) == [Commit("T", "g", 0, 100)]
+    assert lacking(at_slave, master(q0=10)) == [Commit("T", "g", 0, 100)]
 
 
 def test_offsets_have_a_bound_that_a_copy_does_not() -> None:
@@ -374,7 +375,7 @@ def test_offsets_have_a_bound_that_a_copy_does_not() -> None:
     assert "U@g" not in full.pulled_to
     full.forget_topic("T")
     assert full.commit("T", "g", 2, 1)
-    full.replace(master(q0=1, q1=2, q2=3))
+    take_over(full, master(q0=1, q1=2, q2=3))
     assert len(full.queues("T", "g")) == 3
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from support.admin_desk import Desk
+from support.copied_offsets import take_over
 from tallystick.rocketmq.broker import offset_pages
 from tallystick.rocketmq.broker.offset_pages import OFFSETS
 from tallystick.rocketmq.wire.bodies import OffsetTable
@@ -26,7 +27,7 @@ def test_a_page_of_another_snapshot_begins_the_table_again(monkeypatch: pytest.M
     assert b"g1" in bytes(again.body)
     last = desk.ask(PAGE, {"table": OFFSETS, "start": 10**12, "snapshot": again.fields["snapshot"]})
     assert "next" not in last.fields
-    desk.tables.offsets.replace(OffsetTable(DataVersion(0, 5, 5), {"T@g9": {0: 9}}))
+    take_over(desk.tables.offsets, OffsetTable(DataVersion(0, 5, 5), {"T@g9": {0: 9}}))
     copied = desk.ask(PAGE, {"table": OFFSETS, "start": 2, "snapshot": again.fields["snapshot"]})
     assert copied.fields["snapshot"] != again.fields["snapshot"] and b"g9" in bytes(copied.body)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.admin_desk import SLAVE, Desk
+from support.copied_offsets import lacking, take_over
 from tallystick.errors import CorruptRecord, DiskFull
 from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, RESETS, TOPICS
 from tallystick.rocketmq.broker.resets import ResetTable
@@ -95,7 +96,7 @@ def test_h12_what_a_slave_copies_is_there_after_its_restart() -> None:
     assert (desk.tables.topics.version, desk.tables.groups.version) == (version, version)
     assert desk.tables.topics.get("T") is not None
     assert desk.tables.delays.table.offsets == {2: 1}
-    assert [commit.offset for commit in desk.tables.offsets.lacking(desk.tables.offsets.table())] == []
+    assert [commit.offset for commit in lacking(desk.tables.offsets, desk.tables.offsets.table())] == []
     assert desk.tables.offsets.to_save().own == {"T@g": {0: 8}}
 
 
@@ -172,7 +173,7 @@ def test_a_damaged_table_is_no_empty_table() -> None:
 
 def test_counters_that_a_slave_copied_are_saved_before_the_offsets() -> None:
     desk = Desk(SLAVE)
-    desk.tables.offsets.replace(OffsetTable(DataVersion(0, 5, 5), {"T@g": {0: 9}}), ResetTable(2, {"T@g": {0: 3}}))
+    take_over(desk.tables.offsets, OffsetTable(DataVersion(0, 5, 5), {"T@g": {0: 9}}), ResetTable(2, {"T@g": {0: 3}}))
     assert desk.tables.unsaved() == [RESETS, CONSUMER_OFFSETS]
     assert desk.tables.unsaved(urgent=True) == []
     desk.save()

@@ -1,0 +1,129 @@
+"""A slave's table of offsets becomes its master's, but for commits of its own that the master lacks (H12, H13).
+
+There may be a million of either, so they are put together in steps, and consumers go on committing meanwhile. Keys for
+which they do so are put together once more at the end, when the whole is about to be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from tallystick.rocketmq.broker.offset_keys import OffsetKeys
+from tallystick.rocketmq.broker.resets import Resets, ResetTable
+from tallystick.rocketmq.wire.bodies import OffsetTable
+
+STEP_OFFSETS = 1000  # put together within a millisecond or two
+STEP_TOUCHED = 100  # keys that are put together again
+
+Table = dict[str, dict[int, int]]  # "topic@group" to queue id to a number
+
+
+class OffsetMerge:
+    """``steps``, then ``end``. All it has belongs to the slave's table afterwards."""
+
+    def __init__(
+        self, table: OffsetTable, resets: ResetTable | None, mine: Table, my_pulled: Table, my_own: Table,
+        my_own_resets: Table,
+    ) -> None:  # fmt: skip
+        """``table`` and ``resets`` are the master's; an original has no ``resets``. The slave's go on changing."""
+        self.offsets, self.pulled, self.version, self.resets = table.offsets, table.pull_offsets, table.version, resets
+        self.own, self.own_resets = Table(), Table()
+        self.keys, self.pulled_keys = OffsetKeys(), OffsetKeys()
+        self.count = self.pulled_count = 0
+        self.changed = False  # the slave's table, in what was looked at
+        self._mine, self._my_pulled, self._my_own, self._my_own_resets = mine, my_pulled, my_own, my_own_resets
+        self._theirs = Resets(resets)
+        self._hidden: dict[str, dict[int, int] | None] = {}  # the master's queues of keys where ours are on top
+        self._touched: dict[str, None] = {}
+
+    def touched(self, key: str) -> None:
+        """There is another commit at the slave."""
+        self._touched[key] = None
+
+    def steps(self) -> Iterator[None]:
+        """Changes nothing that others see."""
+        size = 0
+        for key in list(self._my_own):
+            size += 1 + len(self._my_own.get(key, ()))
+            self._lay(key)
+            if size >= STEP_OFFSETS:
+                size = 0
+                yield
+        yield from self.keys.adding(self.offsets)
+        yield from self.pulled_keys.adding(self.pulled)
+        counts: list[int] = []
+        for mine, merged in ((self._mine, self.offsets), (self._my_pulled, self.pulled)):
+            counts.append(0)
+            for key, queues in merged.items():
+                counts[-1] += len(queues)
+                self.changed = self.changed or mine.get(key) != queues
+                size += 1 + len(queues)
+                if size >= STEP_OFFSETS:
+                    size = 0
+                    yield
+            self.changed = self.changed or len(mine) != len(merged)
+        self.count, self.pulled_count = counts
+        while len(self._touched) > STEP_TOUCHED:
+            self._lay_again(list(islice(self._touched, STEP_TOUCHED)))
+            yield
+
+    def end(self) -> None:
+        """The last step."""
+        self._lay_again(list(self._touched))
+
+    def _lay_again(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            del self._touched[key]
+            self.count -= len(self.offsets.get(key, ()))
+            self._lay(key)
+            if key in self.offsets:
+                self.keys.add(key)
+                self.count += len(self.offsets[key])
+
+    def _lay(self, key: str) -> None:
+        """On top of the master's queues those of ours that it lacks."""
+        theirs = self._hidden.pop(key) if key in self._hidden else self.offsets.get(key)
+        lacking, counters = lacking_of(key, theirs, self._theirs, self._my_own, self._my_own_resets)
+        self.changed = self.changed or lacking != self._my_own.get(key)
+        self.own.pop(key, None)
+        self.own_resets.pop(key, None)
+        if lacking:
+            self._hidden[key] = theirs
+            self.own[key], self.own_resets[key] = lacking, counters
+            self.offsets[key] = {**(theirs or {}), **lacking}
+        elif theirs is not None:
+            self.offsets[key] = theirs
+        elif key in self.offsets:
+            self.offsets[key] = {}  # its key is known already
+
+
+def freeing(tables: list[dict[str, Any]]) -> Iterator[None]:
+    """Let go of tables, some entries a step, as far as nobody else has them: a million take a tenth of a second."""
+    while tables:
+        table = tables.pop()
+        entries = [*table, *table.values()]
+        del table
+        while entries:
+            del entries[-STEP_OFFSETS:]
+            yield
+
+
+def lacking_of(
+    key: str, theirs: Mapping[int, int] | None, resets: Resets, own: Table, own_resets: Table
+) -> tuple[dict[int, int], dict[int, int]]:
+    """A slave's own commits of a key that the master lacks, or has lower numbers for; and the counters that they knew.
+
+    Those that somebody at the master meant to undo, by its counters, are not among them.
+    """
+    queues, known, counters = own.get(key, {}), theirs or {}, own_resets.get(key, {})
+    if all(known.get(queue_id, -1) >= offset for queue_id, offset in queues.items()):
+        return {}, {}
+    step = resets.of_key(key)
+    lacking = {
+        queue_id: offset
+        for queue_id, offset in queues.items()
+        if known.get(queue_id, -1) < offset and step(queue_id) <= counters.get(queue_id, 0)
+    }
+    return lacking, {queue_id: counters.get(queue_id, 0) for queue_id in lacking}

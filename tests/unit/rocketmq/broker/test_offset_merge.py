@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import random
+import sys
+
+import pytest
+
+from support.copied_offsets import lacking, take_over
+from support.stores import SteppingClock
+from tallystick.rocketmq.broker import offset_keys, offset_merge
+from tallystick.rocketmq.broker.offset_merge import freeing
+from tallystick.rocketmq.broker.offsets import Commit, Offsets
+from tallystick.rocketmq.broker.resets import ResetTable
+from tallystick.rocketmq.wire.bodies import OffsetTable
+from tallystick.rocketmq.wire.values import DataVersion
+
+
+def a_slave() -> Offsets:
+    return Offsets(SteppingClock(), lambda topic, queue_id: sys.maxsize, slave=True)
+
+
+def master(count: int, offset: int = 5) -> OffsetTable:
+    return OffsetTable(DataVersion(0, 5, 5), {f"T{number}@g": {0: offset, 1: offset} for number in range(count)})
+
+
+def test_very_many_offsets_are_put_together_in_steps_and_seen_at_once() -> None:
+    """A million commits of a slave's own were turns of the loop of 5 s and 1.7 s in each round."""
+    offsets = a_slave()
+    for number in range(3000):
+        offsets.commit(f"T{number}", "g", 0, 9)
+    merge = offsets.merge(master(3000))
+    before = dict(offsets.table().offsets)
+    steps = 0
+    for _ in merge.steps():
+        steps += 1
+        assert offsets.get("T7", "g", 1) is None
+    assert steps >= 12 and offsets.table().offsets == before
+    freed = len(list(offsets.become(merge)))
+    assert freed >= 12
+    assert (offsets.get("T7", "g", 0), offsets.get("T7", "g", 1)) == (9, 5)
+    assert len(lacking(offsets, master(3000))) == 3000 and offsets.groups_of("T7") == ["g"]
+
+
+@pytest.mark.rule("H13")
+def test_h13_what_is_committed_while_a_copy_is_put_together_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if all of it were one step: with queues and keys that come, go back, or are told to the master meanwhile."""
+    monkeypatch.setattr(offset_merge, "STEP_OFFSETS", 1)
+    monkeypatch.setattr(offset_keys, "STEP_KEYS", 1)
+    seed = random.randrange(1 << 32)
+    rng, offsets = random.Random(seed), a_slave()
+    monkeypatch.setattr(offset_merge, "STEP_TOUCHED", rng.randrange(1, 5))
+    here: dict[tuple[str, int], int] = {}
+    own: dict[tuple[str, int], int] = {}
+
+    def act() -> None:
+        topic, queue_id, offset = f"T{rng.randrange(4)}", rng.randrange(2), rng.randrange(50)
+        if rng.random() < 0.2 and (topic, queue_id) in own:
+            offsets.disown(Commit(topic, "g", queue_id, own.pop((topic, queue_id))))
+        elif rng.random() < 0.5:
+            offsets.commit(topic, "g", queue_id, offset)
+            here[topic, queue_id] = own[topic, queue_id] = offset
+
+    for _ in range(400):
+        theirs = {(f"T{rng.randrange(4)}", rng.randrange(2)): rng.randrange(50) for _ in range(rng.randrange(6))}
+        table = OffsetTable(DataVersion(), {})
+        for (topic, queue_id), offset in theirs.items():
+            table.offsets.setdefault(f"{topic}@g", {})[queue_id] = offset
+        merge = offsets.merge(table)
+        for _ in merge.steps():
+            act()
+        freed = offsets.become(merge)
+        own = {queue: offset for queue, offset in own.items() if theirs.get(queue, -1) < offset}
+        here = theirs | own
+        for _ in freed:
+            act()
+        shown = {(key[:2], queue_id): n for key, queues in offsets.committed.items() for queue_id, n in queues.items()}
+        assert shown == here, f"seed {seed}"
+        counted = sum(map(len, offsets.committed.values()))
+        assert (offsets._count, set(offsets.topics_of("g")) >= {topic for topic, _ in here}) == (counted, True), seed
+        saved = {(key[:2], queue_id) for key, queues in (offsets.to_save().own or {}).items() for queue_id in queues}
+        assert saved == own.keys(), f"seed {seed}"
+
+
+def test_a_merge_that_is_given_up_changes_nothing() -> None:
+    offsets = a_slave()
+    offsets.commit("T0", "g", 0, 9)
+    given_up = offsets.merge(master(1, 3))
+    next(given_up.steps(), None)
+    take_over(offsets, master(1, 4))
+    assert dict(offsets.queues("T0", "g")) == {0: 9, 1: 4}
+
+
+def test_a_text_that_is_written_meanwhile_has_what_there_was() -> None:
+    """A table is freed only as far as nobody else has it."""
+    offsets = a_slave()
+    for number in range(30):
+        offsets.commit(f"T{number}", "g", 0, 9)
+    saved = offsets.to_save()
+    take_over(offsets, master(30, 20))
+    assert len(saved.offsets) == len(saved.own or {}) == 30 and offsets.to_save().own is None
+
+
+def test_tables_are_freed_some_entries_a_step() -> None:
+    tables: list[dict[str, int]] = [dict.fromkeys(map(str, range(2500)), 1), {}, {"a": 1}]
+    assert len(list(freeing(tables))) == 6
+
+
+@pytest.mark.rule("H13")
+def test_h13_counters_of_resets_decide_in_a_merge_too() -> None:
+    offsets = a_slave()
+    for topic in ("T0", "T1"):
+        offsets.commit(topic, "g", 0, 9)
+    resets = ResetTable(counts={"T0@g": {0: 1}})
+    assert [commit.topic for commit in lacking(offsets, master(2), resets)] == ["T1"]
+    take_over(offsets, master(2), resets)
+    assert (offsets.get("T0", "g", 0), offsets.get("T1", "g", 0)) == (5, 9)
