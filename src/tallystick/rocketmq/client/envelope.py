@@ -13,13 +13,13 @@ from tallystick.errors import UsageError
 from tallystick.rocketmq.client.arguments import check_message, check_queue
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.sending import Sending, SendResult
+from tallystick.rocketmq.client.topic import TEMPLATE_TOPIC
 from tallystick.rocketmq.wire.record import Message, encode_batch
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.send_form import SendForm
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, SysFlag
 from tallystick.runtime.arguments import payload_bytes
 
-TEMPLATE_TOPIC = "TBW102"  # a topic that does not exist yet is made after this one, where brokers allow it
 _BATCH, _SINGLE = int(RequestCode.SEND_BATCH_MESSAGE), int(RequestCode.SEND_MESSAGE_V2)  # plain numbers: per message
 _COMPRESSED = int(SysFlag.COMPRESSED | SysFlag.ZLIB)
 

@@ -16,9 +16,9 @@ from tallystick.codec.records import Buffer
 from tallystick.errors import BrokerUnavailable, NoSuchTopic, TallyError, UsageError
 from tallystick.rocketmq.client.arguments import check_topic
 from tallystick.rocketmq.client.context import BrokerContext
-from tallystick.rocketmq.client.envelope import TEMPLATE_TOPIC, Envelope, batch_envelope, message_envelope
+from tallystick.rocketmq.client.envelope import Envelope, batch_envelope, message_envelope
 from tallystick.rocketmq.client.sending import SendResult
-from tallystick.rocketmq.client.topic import QueueChoice, Topic
+from tallystick.rocketmq.client.topic import TEMPLATE_TOPIC, QueueChoice, Topic
 from tallystick.rocketmq.wire.record import Message
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue

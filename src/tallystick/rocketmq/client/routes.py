@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
-from tallystick.errors import NoSuchTopic
+from tallystick.errors import NoSuchTopic, TallyError
 from tallystick.rocketmq.client.answers import checked
 from tallystick.rocketmq.client.name_servers import NameServers
 from tallystick.rocketmq.client.settings import BrokerClientSettings
-from tallystick.rocketmq.client.topic import Topic
+from tallystick.rocketmq.client.topic import TEMPLATE_TOPIC, Topic
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.headers import RouteHeader
@@ -108,7 +110,22 @@ class TopicRoutes:
             self._events.emit("route not found", topic=name, reason=str(error))
 
     async def _ask(self, name: str) -> Topic:
+        try:
+            topic = self._topics[name] = await self._route(name)
+        except NoSuchTopic:
+            if name in self._topics:
+                await self._relocate(name)
+            raise
+        return topic
+
+    async def _relocate(self, name: str) -> None:
+        """A topic in use that name servers do not know is none yet, or was deleted: no route of its own will ever say
+        where its brokers are by now. That of the template does."""
+        with contextlib.suppress(TallyError):
+            template, topic = await self._route(TEMPLATE_TOPIC), self._topics[name]
+            self._topics[name] = replace(topic, addresses={**topic.addresses, **template.addresses})
+
+    async def _route(self, name: str) -> Topic:
         answer = await self._name_servers.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(name, True).to_fields())
         body = bytes(checked(answer, topic=name).body)
-        topic = self._topics[name] = Topic.of_route(name, dialect.read_as(body, TopicRoute))
-        return topic
+        return Topic.of_route(name, dialect.read_as(body, TopicRoute))

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from tallystick.rocketmq.wire.values import MASTER_ID, MessageQueue, Perm, TopicRoute
 
+TEMPLATE_TOPIC = "TBW102"  # a topic that does not exist yet is made after this one, where brokers allow it
+
 
 @dataclass(frozen=True)
 class Topic:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -148,6 +149,23 @@ async def test_an_unknown_topic_is_created_after_the_template(cluster: FakeClust
     results = [await producer.send("New", b"x") for _ in range(8)]
     assert {result.queue.queue_id for result in results} == {0, 1, 2, 3}
     assert read_send(fake.asked[-1]).default_topic_queue_nums == 4
+
+
+async def test_the_brokers_of_an_unknown_topic_may_move(cluster: FakeCluster, mq: RocketMQ) -> None:
+    """As when a slave becomes the master: a topic that has no route will never tell where they are."""
+    fake = await cluster.add(topics=("TBW102", "X"))
+    producer = mq.producer("g")
+    await producer.send("New", b"x")
+    await fake.stop()
+    cluster.name_server.routes.unregister("c", fake.name, fake.address)
+    moved = await cluster.add(topics=("TBW102", "X"))
+
+    async def is_sent() -> bool:
+        with contextlib.suppress(TallyError):
+            await producer.send("New", b"y")
+        return moved.count(SEND) > 0
+
+    await until(is_sent)
 
 
 async def test_an_unknown_topic_that_cannot_be_created(cluster: FakeCluster, mq: RocketMQ) -> None:
