@@ -187,6 +187,7 @@ _BROKER = {
             "log files missing": "Files of the log are gone with their messages; no note says they were deleted.",
             "record damaged": "A message in the log is unreadable; queues are built without it.",
             "queue offsets missing": "The log lacks messages of a queue: their offsets stay empty.",
+            "record without a queue": "The log has a message whose topic can have no folder: unreadable. Told once.",
             "reput stopped": "The log cannot be dispatched from `offset` on: its messages are not readable.",
             "tally-queues damaged": "The broker's file of queues is damaged: queues are read or built again.",
         },

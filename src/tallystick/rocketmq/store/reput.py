@@ -19,6 +19,7 @@ from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.consume_queue import Unit
 from tallystick.rocketmq.store.consume_queues import ConsumeQueues
 from tallystick.rocketmq.store.deleted_topics import DeletedTopics
+from tallystick.rocketmq.store.folder_names import may_be_folder
 from tallystick.rocketmq.store.index import Index
 from tallystick.rocketmq.store.keys import KeyHashes, RunKeys, TopicKeys
 from tallystick.rocketmq.store.values import Arrival
@@ -58,6 +59,7 @@ class Reput:
         self.deleted = DeletedTopics({})
         self.lock = threading.Lock()  # held while queues and ``offset`` do not fit each other
         self._hashes = KeyHashes()
+        self._homeless_is_told = False
 
     def run(self, limit: int, max_bytes: int, now_ms: int) -> list[Arrival]:
         """Dispatch records that end at ``limit`` or before, about ``max_bytes`` of them; keys and new queues count as
@@ -135,6 +137,9 @@ class Reput:
                     continue
             group = groups.get((topic, queue_id))
             if group is None:
+                if not may_be_folder(name := self._hashes.of_topic(topic).name, queue_id):
+                    self._tell_homeless(name, queue_id, physicals[start])
+                    continue
                 group = groups[topic, queue_id] = self._group(topic, queue_id)
             if not transactions and offsets == list(range(group.next, group.next + end - start)):
                 group.units += units[start:end]
@@ -151,6 +156,12 @@ class Reput:
             self._add_keys(self._index, run, keys, physicals, now_ms)
         self.last_ms = run.store_timestamps[-1]
         return arrivals
+
+    def _tell_homeless(self, topic: str, queue_id: int, physical: int) -> None:
+        """Once: whoever writes such a log may write thousands."""
+        if not self._homeless_is_told:
+            self._homeless_is_told = True
+            self._events.emit("record without a queue", topic=topic, queue=queue_id, physical=physical)
 
     def _add_keys(self, index: Index, run: RecordRun, keys: RunKeys, physicals: list[int], now_ms: int) -> None:
         records, hashes, end, flags = keys.records, keys.hashes, index.end_offset, run.sys_flags

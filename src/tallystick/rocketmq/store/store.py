@@ -20,6 +20,7 @@ from tallystick.rocketmq.store.appender import Appender
 from tallystick.rocketmq.store.checkpoint import mark_stopped
 from tallystick.rocketmq.store.consume_queue import UNIT
 from tallystick.rocketmq.store.deletion import Deletion
+from tallystick.rocketmq.store.folder_names import may_be_folder
 from tallystick.rocketmq.store.opening import Opened, Opening
 from tallystick.rocketmq.store.reads import Reads
 from tallystick.rocketmq.store.settings import StoreSettings
@@ -196,7 +197,7 @@ class MessageStore:
 
     def learn_ends(self, ends: Mapping[tuple[str, int], int], at: int) -> None:
         """THREAD. As a slave: where the master's queues end; all records before ``at`` count. Raises StorageError."""
-        self._upkeep.note(ends=[(*queue, end) for queue, end in ends.items()], ends_at=at)
+        self._upkeep.note(ends=[(*queue, end) for queue, end in ends.items() if may_be_folder(*queue)], ends_at=at)
 
     @property
     def ends_known(self) -> bool:

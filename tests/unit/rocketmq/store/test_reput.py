@@ -170,6 +170,36 @@ def test_a_record_of_another_place_stops_dispatch_aloud() -> None:
     assert slave.bodies() == [b"a" * 50]
 
 
+@pytest.mark.parametrize(
+    ("topic", "queue_id"),
+    [
+        ("../../escaped", 0), ("/escaped", 0), ("a/b", 0), ("..", 0), (".", 0), ("a\0b", 0),
+        ("T", -5), ("T", 65_536),
+    ],
+)  # fmt: skip
+def test_no_name_in_a_log_makes_a_folder_elsewhere(topic: str, queue_id: int) -> None:
+    """A slave's log is what its master sends. The other messages are readable."""
+    shelf = Shelf()
+    shelf.send(b"before")
+    shelf.settle()
+    paths = set(shelf.disk.files())
+    shelf.send(b"evil", topic=topic, queue_id=queue_id)
+    shelf.send(b"after")
+    shelf.store.reput()
+    shelf.store.learn_ends({(topic, queue_id): 5}, shelf.store.end)
+    shelf.settle()
+    assert shelf.bodies() == [b"before", b"after"]
+    assert shelf.store.queues() == {"Topic": [0]}
+    assert set(shelf.disk.files()) == paths
+    shelf.disk.kill()
+    shelf.open()
+    shelf.settle()
+    assert shelf.bodies() == [b"before", b"after"]
+    assert set(shelf.disk.files()) == paths
+    told = [event for event in shelf.events if event.kind == "record without a queue"]
+    assert [(event.fields["topic"], event.fields["queue"]) for event in told[:1]] == [(topic, queue_id)]
+
+
 def test_a_full_disk_delays_dispatch() -> None:
     shelf = Shelf()
     shelf.send(b"a", b"b")

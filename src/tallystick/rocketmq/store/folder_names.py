@@ -1,0 +1,21 @@
+"""Which topics and queues may have a folder: a slave's log, and what its master tells of queues, come from others."""
+
+from __future__ import annotations
+
+MAX_TOPIC_BYTES = 255  # the longest name of a folder, too
+MAX_QUEUE_ID = (1 << 16) - 1
+
+
+def may_be_folder(topic: str, queue_id: int) -> bool:
+    """Whether ``consumequeue/<topic>/<queue id>`` is a folder there and not somewhere else.
+
+    Wider than what a broker lets clients name a topic: an original master may have kept names that it takes no more.
+    """
+    return (
+        0 <= queue_id <= MAX_QUEUE_ID
+        and topic not in ("", ".", "..")
+        and "/" not in topic
+        and "\0" not in topic
+        and "\ufffd" not in topic  # was no text
+        and len(topic.encode(errors="replace")) <= MAX_TOPIC_BYTES
+    )
