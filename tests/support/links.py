@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.digest import master_key
+
+if TYPE_CHECKING:
+    from unit.bookkeeper.ledger.conftest import Bench
 
 KEY = master_key(b"")
 
@@ -32,7 +36,33 @@ class Heard:
         return [entry for entries, _ in self.failed for entry in entries]
 
 
-def add_frame(bench: Any, ledger: int, entry: int, payload: bytes = b"x") -> bytes:
+def entry_of(request: v2.Request) -> int:
+    """The entry that an ADD or READ is about."""
+    assert isinstance(request, v2.Add | v2.Read)
+    return request.entry
+
+
+def answering(code: int, data: bytes = b"") -> Callable[[v2.Request], bytes]:
+    """A script: this to every ADD and READ."""
+
+    def answer(request: v2.Request) -> bytes:
+        assert isinstance(request, v2.Add | v2.Read)
+        return v2.encode_answer(request, code, data)
+
+    return answer
+
+
+def holding(held: list[v2.Add]) -> Callable[[v2.Request], None]:
+    """A script: no answer to an ADD, which is kept."""
+
+    def hold(request: v2.Request) -> None:
+        assert isinstance(request, v2.Add)
+        held.append(request)
+
+    return hold
+
+
+def add_frame(bench: Bench, ledger: int, entry: int, payload: bytes = b"x") -> bytes:
     return v2.Add(ledger, entry, KEY, bench.entry(ledger, entry, payload)).encode()
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from support.links import KEY, Heard, add_frame, ok
+from support.links import KEY, Heard, add_frame, answering, entry_of, ok
 from support.waiting import until
+from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.wire import v2
 from tallystick.errors import BookieUnavailable, RequestTimeout
 
+if TYPE_CHECKING:
+    from unit.bookkeeper.ledger.conftest import Bench, ScriptedBookie
 
-async def test_reads_answer_with_code_and_bytes(bench: Any) -> None:
+
+async def test_reads_answer_with_code_and_bytes(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.entries[7, 0] = bench.entry(7, 0, b"abc")
     client = bench.client()
@@ -27,16 +31,16 @@ async def test_reads_answer_with_code_and_bytes(bench: Any) -> None:
     assert bookie.opened == 1
 
 
-async def test_batch_reads_and_long_answers(bench: Any) -> None:
+async def test_batch_reads_and_long_answers(bench: Bench) -> None:
     """Answers beyond the read buffer go to a buffer of their own, next to short ones."""
     [bookie] = await bench.bookie("b1")
     sizes = [10, 300_000, 0, 70_000, 1_000_000, 5]
     for entry, size in enumerate(sizes):
         bookie.entries[1, entry] = bench.entry(1, entry, bytes([entry]) * size)
     client = bench.client()
-    whole, *singles = await asyncio.gather(
+    whole, singles = await asyncio.gather(
         client.batch_read("b1", 1, 0, max_count=6, max_bytes=4_000_000),
-        *(client.read("b1", 1, entry) for entry in range(6)),
+        asyncio.gather(*(client.read("b1", 1, entry) for entry in range(6))),
     )
     assert [bytes(entry) for entry in whole.entries] == [bookie.entries[1, entry] for entry in range(6)]
     assert [bytes(answer.entry_bytes) for answer in singles] == [bookie.entries[1, entry] for entry in range(6)]
@@ -46,15 +50,15 @@ async def test_batch_reads_and_long_answers(bench: Any) -> None:
     assert (none.code, none.entries) == (v2.Code.NO_ENTRY, ())
 
 
-async def test_single_add_returns_the_code(bench: Any) -> None:
+async def test_single_add_returns_the_code(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     client = bench.client()
     assert await client.add("b1", add_frame(bench, 3, 5), 3, 5) == v2.Code.OK
-    bookie.script = lambda request: v2.encode_answer(request, v2.Code.FENCED)
+    bookie.script = answering(v2.Code.FENCED)
     assert await client.add("b1", add_frame(bench, 3, 5), 3, 5) == v2.Code.FENCED
 
 
-async def test_adds_report_once_for_a_read_and_leave_in_one_write(bench: Any) -> None:
+async def test_adds_report_once_for_a_read_and_leave_in_one_write(bench: Bench) -> None:
     await bench.bookie("b1")
     heard, client = Heard(), bench.client()
     await client.read("b1", 1, 0)
@@ -68,7 +72,7 @@ async def test_adds_report_once_for_a_read_and_leave_in_one_write(bench: Any) ->
     assert heard.failed == []
 
 
-async def test_a_connection_with_more_than_a_slice_in_its_queue_is_blocked_until_that_is_written(bench: Any) -> None:
+async def test_a_connection_with_more_than_a_slice_in_its_queue_is_blocked_until_that_is_written(bench: Bench) -> None:
     """Also before the transport says so: what is queued then is kept as it is, not joined into copies."""
     await bench.bookie("b1")
     heard, client = Heard(), bench.client()
@@ -84,7 +88,7 @@ async def test_a_connection_with_more_than_a_slice_in_its_queue_is_blocked_until
     assert not channel.blocked
 
 
-async def test_answers_out_of_turn_and_of_several_ledgers(bench: Any) -> None:
+async def test_answers_out_of_turn_and_of_several_ledgers(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
     one, two, client = Heard(), Heard(), bench.client()
@@ -100,16 +104,16 @@ async def test_answers_out_of_turn_and_of_several_ledgers(bench: Any) -> None:
     assert await alone == v2.Code.OK
 
 
-async def test_refusals_of_one_read_come_in_one_call(bench: Any) -> None:
+async def test_refusals_of_one_read_come_in_one_call(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
-    bookie.script = lambda request: v2.encode_answer(request, v2.Code.FENCED)
+    bookie.script = answering(v2.Code.FENCED)
     heard, client = Heard(), bench.client()
     client.adds("b1", 1, heard).send(list(range(50)), b"".join(add_frame(bench, 1, entry) for entry in range(50)))
     await until(lambda: len(heard.all_failed) == 50)
     assert heard.failed == [(list(range(50)), v2.Code.FENCED)]
 
 
-async def test_late_answers_of_a_closed_channel_go_to_nobody(bench: Any) -> None:
+async def test_late_answers_of_a_closed_channel_go_to_nobody(bench: Bench) -> None:
     """A replaced by B replaced by A again: the first attempt's answers must not count for the second (attempt tags)."""
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
@@ -129,14 +133,14 @@ async def test_late_answers_of_a_closed_channel_go_to_nobody(bench: Any) -> None
     assert (old.acked, new.all_acked, old.failed, new.failed) == ([], [5, 6], [], [])
 
 
-async def client_round_trip(client: Any, bookie: Any) -> None:
+async def client_round_trip(client: BookieClient, bookie: ScriptedBookie) -> None:
     """Everything the bookie has said so far is behind the answer to this."""
     script, bookie.script = bookie.script, None
     await client.read(bookie.id, 999, 0)
     bookie.script = script
 
 
-async def test_a_run_of_reads_sorts_answers_by_kind(bench: Any) -> None:
+async def test_a_run_of_reads_sorts_answers_by_kind(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     for entry in range(0, 200, 2):
         bookie.entries[1, entry] = bench.entry(1, entry, b"z" * (entry * 11))
@@ -151,13 +155,14 @@ async def test_a_run_of_reads_sorts_answers_by_kind(bench: Any) -> None:
         }
         assert run.codes == {entry: v2.Code.NO_ENTRY for entry in run.entries if entry % 2}
         assert run.errors == {}
-    assert bytes((await alone).entry_bytes) == bookie.entries[1, 42]
+    answer = await alone
+    assert isinstance(answer, v2.Answer) and bytes(answer.entry_bytes) == bookie.entries[1, 42]
 
 
-async def test_a_run_of_reads_ends_with_its_connection_or_its_time(bench: Any) -> None:
+async def test_a_run_of_reads_ends_with_its_connection_or_its_time(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.entries[1, 0] = bench.entry(1, 0, b"z")
-    bookie.script = lambda request: bookie.default(request) if request.entry == 0 else None
+    bookie.script = lambda request: bookie.default(request) if entry_of(request) == 0 else None
     client = bench.client(read_timeout_s=0.1)
     run = client.read_run("b1", 1, [0, 1, 2])
     await run.done
@@ -170,7 +175,7 @@ async def test_a_run_of_reads_ends_with_its_connection_or_its_time(bench: Any) -
     assert isinstance(run.errors[0], BookieUnavailable)
 
 
-async def test_a_run_of_reads_that_was_left_hears_nothing(bench: Any) -> None:
+async def test_a_run_of_reads_that_was_left_hears_nothing(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
     client = bench.client()
@@ -186,7 +191,7 @@ async def test_a_run_of_reads_that_was_left_hears_nothing(bench: Any) -> None:
     assert (left.codes, again.codes) == ({}, {0: missing, 1: missing})
 
 
-async def test_a_channel_closed_by_its_own_callback_hears_no_more_of_that_read(bench: Any) -> None:
+async def test_a_channel_closed_by_its_own_callback_hears_no_more_of_that_read(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
     client = bench.client()
@@ -219,7 +224,7 @@ async def test_a_channel_closed_by_its_own_callback_hears_no_more_of_that_read(b
         pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="another protocol"),
     ],
 )
-async def test_malformed_or_unasked_answers_end_the_connection_as_unknown(bench: Any, garbage: bytes) -> None:
+async def test_malformed_or_unasked_answers_end_the_connection_as_unknown(bench: Bench, garbage: bytes) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
     heard, client = Heard(), bench.client()
@@ -235,7 +240,7 @@ async def test_malformed_or_unasked_answers_end_the_connection_as_unknown(bench:
     assert (await client.read("b1", 1, 0)).code == v2.Code.NO_LEDGER
 
 
-async def test_answers_in_any_pieces(bench: Any) -> None:
+async def test_answers_in_any_pieces(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
     bookie.entries[1, 0] = bench.entry(1, 0, b"y" * 1000)
@@ -251,7 +256,7 @@ async def test_answers_in_any_pieces(bench: Any) -> None:
     await until(lambda: heard.all_acked == [0, 1])
 
 
-async def test_a_given_up_read_leaves_its_answer_to_nobody(bench: Any) -> None:
+async def test_a_given_up_read_leaves_its_answer_to_nobody(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
     client = bench.client()
@@ -264,7 +269,7 @@ async def test_a_given_up_read_leaves_its_answer_to_nobody(bench: Any) -> None:
     assert (await again).code == v2.Code.NO_ENTRY
 
 
-async def test_close_fails_what_is_outstanding_and_what_comes_after(bench: Any) -> None:
+async def test_close_fails_what_is_outstanding_and_what_comes_after(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
     heard, client = Heard(), bench.client()
@@ -280,7 +285,7 @@ async def test_close_fails_what_is_outstanding_and_what_comes_after(bench: Any) 
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_on_both_event_loops(make_bench: Any, loop: str) -> None:
+def test_on_both_event_loops(make_bench: type[Bench], loop: str) -> None:
     """Their transports, buffers and joined writes differ; the answers must not."""
 
     async def scenario() -> None:
@@ -293,9 +298,9 @@ def test_on_both_event_loops(make_bench: Any, loop: str) -> None:
         for first in range(0, 1000, 100):
             entries = list(range(first, first + 100))
             channel.send(entries, b"".join(add_frame(bench, 2, entry, b"p" * 1000) for entry in entries))
-        whole, *singles = await asyncio.gather(
+        whole, singles = await asyncio.gather(
             client.batch_read("b1", 1, 0, max_count=300, max_bytes=5_000_000),
-            *(client.read("b1", 1, entry) for entry in range(300)),
+            asyncio.gather(*(client.read("b1", 1, entry) for entry in range(300))),
         )
         expected = [bookie.entries[1, entry] for entry in range(300)]
         assert [bytes(entry) for entry in whole.entries] == expected

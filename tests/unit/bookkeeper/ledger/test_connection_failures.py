@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support.black_hole import BlackHole
-from support.links import Heard, add_frame, ok
+from support.links import Heard, add_frame, entry_of, holding, ok
 from support.waiting import until
 from tallystick.bookkeeper.ledger.connection import FIRST_BACKOFF_S, BookieClient
 from tallystick.bookkeeper.ledger.link import OWNERS_A_TURN
@@ -21,9 +21,12 @@ from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.events import Events
 from tallystick.runtime.network import TcpNetwork
 
+if TYPE_CHECKING:
+    from unit.bookkeeper.ledger.conftest import Bench
+
 
 @pytest.mark.rule("Q15")
-async def test_q15_a_lost_connection_is_unknown_for_everything_outstanding(bench: Any) -> None:
+async def test_q15_a_lost_connection_is_unknown_for_everything_outstanding(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
     heard, client = Heard(), bench.client()
@@ -41,7 +44,7 @@ async def test_q15_a_lost_connection_is_unknown_for_everything_outstanding(bench
     assert bookie.opened == 2
 
 
-async def test_a_channel_outlives_its_connection(bench: Any) -> None:
+async def test_a_channel_outlives_its_connection(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     heard, client = Heard(), bench.client()
     channel = client.adds("b1", 1, heard)
@@ -52,10 +55,10 @@ async def test_a_channel_outlives_its_connection(bench: Any) -> None:
     channel.send([1], add_frame(bench, 1, 1))
     await until(lambda: heard.all_acked == [0, 1])
     assert (heard.failed, bookie.opened) == ([], 2)
-    assert [request.entry for request in bookie.requests] == [0, 1], "what was answered is not sent again"
+    assert list(map(entry_of, bookie.requests)) == [0, 1], "what was answered is not sent again"
 
 
-async def test_unreachable_bookies_fail_and_are_not_hammered(bench: Any) -> None:
+async def test_unreachable_bookies_fail_and_are_not_hammered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     [bookie] = await bench.bookie("b1")
     host, port = bookie.address
     await bookie.stop()
@@ -66,7 +69,7 @@ async def test_unreachable_bookies_fail_and_are_not_hammered(bench: Any) -> None
         resolved += 1
         return host, port
 
-    bench.resolve = resolve
+    monkeypatch.setattr(bench, "resolve", resolve)
     heard, client = Heard(), bench.client()
     channel = client.adds("b1", 1, heard)
     channel.send([0], add_frame(bench, 1, 0))
@@ -78,7 +81,7 @@ async def test_unreachable_bookies_fail_and_are_not_hammered(bench: Any) -> None
     assert resolved < 20
 
 
-async def test_a_bookie_behind_a_black_hole_is_reached_again_however_much_is_asked_meanwhile(bench: Any) -> None:
+async def test_a_bookie_behind_a_black_hole_is_reached_again_however_much_is_asked_meanwhile(bench: Bench) -> None:
     """The attempt to connect hangs until the requests that wait for it time out, which cancels it."""
     await bench.bookie("b1")
     network = BlackHole()
@@ -104,7 +107,7 @@ async def test_a_bookie_behind_a_black_hole_is_reached_again_however_much_is_ask
     assert network.attempts == 2
 
 
-async def test_only_a_real_attempt_moves_the_back_off(bench: Any) -> None:
+async def test_only_a_real_attempt_moves_the_back_off(bench: Bench) -> None:
     class Clock(SystemClock):
         at = 100.0
 
@@ -139,7 +142,7 @@ async def test_only_a_real_attempt_moves_the_back_off(bench: Any) -> None:
     assert Counter(bench.kinds())["bookie not reached"] == 2
 
 
-async def test_a_client_that_is_closed_while_it_connects_leaves_nothing_behind(bench: Any) -> None:
+async def test_a_client_that_is_closed_while_it_connects_leaves_nothing_behind(bench: Bench) -> None:
     await bench.bookie("b1")
     client = BookieClient(BlackHole(), SystemClock(), bench.resolve, ClientSettings(), Events(bench.events.append))
     read = asyncio.ensure_future(client.read("b1", 1, 0))
@@ -151,7 +154,7 @@ async def test_a_client_that_is_closed_while_it_connects_leaves_nothing_behind(b
     assert bench.kinds() == []
 
 
-async def test_an_unregistered_bookie_is_unavailable_until_it_is_back(bench: Any) -> None:
+async def test_an_unregistered_bookie_is_unavailable_until_it_is_back(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     await bookie.stop()
     client = bench.client()
@@ -168,7 +171,7 @@ async def test_an_unregistered_bookie_is_unavailable_until_it_is_back(bench: Any
     assert answer.code == v2.Code.NO_LEDGER
 
 
-async def test_silence_times_out_as_unknown_and_ends_the_connection(bench: Any) -> None:
+async def test_silence_times_out_as_unknown_and_ends_the_connection(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
     heard, client = Heard(), bench.client(add_timeout_s=0.1, read_timeout_s=30.0)
@@ -179,9 +182,9 @@ async def test_silence_times_out_as_unknown_and_ends_the_connection(bench: Any) 
     assert heard.failed == [([0, 1], None)]
 
 
-async def test_one_slow_answer_times_out_alone_and_its_late_answer_is_swallowed(bench: Any) -> None:
+async def test_one_slow_answer_times_out_alone_and_its_late_answer_is_swallowed(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
-    bookie.script = lambda request: None if request.entry == 0 else bookie.default(request)
+    bookie.script = lambda request: None if entry_of(request) == 0 else bookie.default(request)
     client = bench.client(read_timeout_s=0.1)
     slow = asyncio.ensure_future(client.read("b1", 1, 0))
     while not slow.done():
@@ -190,7 +193,7 @@ async def test_one_slow_answer_times_out_alone_and_its_late_answer_is_swallowed(
     with pytest.raises(RequestTimeout):
         await slow
     again = asyncio.ensure_future(client.read("b1", 1, 0))
-    await until(lambda: len([request for request in bookie.requests if request.entry == 0]) == 2)
+    await until(lambda: list(map(entry_of, bookie.requests)).count(0) == 2)
     bookie.say(v2.encode_answer(v2.Read(1, 0), v2.Code.IO_ERROR))  # belongs to the first question
     bookie.say(v2.encode_answer(v2.Read(1, 0), v2.Code.NO_LEDGER))
     assert (await again).code == v2.Code.NO_LEDGER
@@ -200,11 +203,11 @@ async def test_one_slow_answer_times_out_alone_and_its_late_answer_is_swallowed(
 @pytest.mark.parametrize("retry_in_run", [False, True])
 @pytest.mark.parametrize("first_in_run", [False, True])
 async def test_a_read_that_timed_out_is_answered_when_it_is_asked_again(
-    bench: Any, first_in_run: bool, retry_in_run: bool
+    bench: Bench, first_in_run: bool, retry_in_run: bool
 ) -> None:
     [bookie] = await bench.bookie("b1")
     data = bookie.entries[1, 0] = bench.entry(1, 0, b"late")
-    bookie.script = lambda request: None if request.entry == 0 else bookie.default(request)
+    bookie.script = lambda request: None if entry_of(request) == 0 else bookie.default(request)
     client = bench.client()
 
     async def read(in_run: bool) -> bytes:
@@ -217,7 +220,7 @@ async def test_a_read_that_timed_out_is_answered_when_it_is_asked_again(
         return bytes(run.found[0])
 
     def asked_for_the_first(times: int) -> bool:
-        return [request.entry for request in bookie.requests].count(0) == times
+        return list(map(entry_of, bookie.requests)).count(0) == times
 
     for attempt in range(3):  # time and again: each time-out leaves a question that its late answer settles
         client.settings = ClientSettings(read_timeout_s=0.05)
@@ -237,7 +240,7 @@ async def test_a_read_that_timed_out_is_answered_when_it_is_asked_again(
 @pytest.mark.rule("Q15")
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_q15_an_unexpected_error_leaves_everything_unanswered_unknown(
-    make_bench: Any, loop: str, monkeypatch: pytest.MonkeyPatch
+    make_bench: type[Bench], loop: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
         bench = make_bench()
@@ -280,7 +283,7 @@ class Faulty(Heard):
             raise ZeroDivisionError("a bug")
 
 
-async def test_a_channel_that_fails_on_its_answers_keeps_them_from_nobody_else(bench: Any) -> None:
+async def test_a_channel_that_fails_on_its_answers_keeps_them_from_nobody_else(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
     first, second, client = Faulty(), Heard(), bench.client(add_timeout_s=60.0)
@@ -294,7 +297,7 @@ async def test_a_channel_that_fails_on_its_answers_keeps_them_from_nobody_else(b
     assert "bookie connection failed" in bench.kinds()
 
 
-async def test_a_channel_that_fails_on_its_time_out_keeps_it_from_nobody_else(bench: Any) -> None:
+async def test_a_channel_that_fails_on_its_time_out_keeps_it_from_nobody_else(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None
     heard, client = Heard(), bench.client(add_timeout_s=0.05)
@@ -305,7 +308,7 @@ async def test_a_channel_that_fails_on_its_time_out_keeps_it_from_nobody_else(be
     assert bench.kinds()[0] == "failure not taken"
 
 
-async def test_adds_time_out_while_others_are_answered(bench: Any) -> None:
+async def test_adds_time_out_while_others_are_answered(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     bookie.script = lambda request: None if getattr(request, "entry", 0) == 2 else bookie.default(request)
     heard, client = Heard(), bench.client(add_timeout_s=0.1)
@@ -323,7 +326,7 @@ async def test_adds_time_out_while_others_are_answered(bench: Any) -> None:
     assert bookie.opened == 1
 
 
-async def test_an_answer_is_not_overdue_because_the_loop_stood_still(bench: Any) -> None:
+async def test_an_answer_is_not_overdue_because_the_loop_stood_still(bench: Bench) -> None:
     """By the clock the time-out is long over when the loop runs again; the answer may lie in the socket."""
 
     class Clock(SystemClock):
@@ -334,7 +337,7 @@ async def test_an_answer_is_not_overdue_because_the_loop_stood_still(bench: Any)
 
     [bookie] = await bench.bookie("b1")
     held: list[v2.Add] = []
-    bookie.script = lambda request: held.append(request)
+    bookie.script = holding(held)
     clock = Clock()
     client = BookieClient(TcpNetwork(), clock, bench.resolve, ClientSettings(), Events(bench.events.append))
     bench.clients.append(client)
@@ -374,11 +377,11 @@ class Turns:
 
 
 @pytest.mark.parametrize("acks", [False, True], ids=["failures", "acks"])
-async def test_what_concerns_thousands_of_ledgers_is_told_over_many_turns(bench: Any, acks: bool) -> None:
+async def test_what_concerns_thousands_of_ledgers_is_told_over_many_turns(bench: Bench, acks: bool) -> None:
     count = 1000
     [bookie] = await bench.bookie("b1")
     held: list[v2.Add] = []
-    bookie.script = lambda request: held.append(request)
+    bookie.script = holding(held)
     client, turns = bench.client(), Turns()
     channels = [client.adds("b1", ledger, turns) for ledger in range(count)]
     for ledger, channel in enumerate(channels):
@@ -393,7 +396,7 @@ async def test_what_concerns_thousands_of_ledgers_is_told_over_many_turns(bench:
     turns.stop()
 
 
-async def test_who_waits_hears_of_the_end_of_the_client_before_it_is_closed(bench: Any) -> None:
+async def test_who_waits_hears_of_the_end_of_the_client_before_it_is_closed(bench: Bench) -> None:
     await bench.bookie("b1")
     bench.bookies["b1"].script = lambda request: None
     client, heard = bench.client(), Heard()
@@ -405,11 +408,11 @@ async def test_who_waits_hears_of_the_end_of_the_client_before_it_is_closed(benc
     assert heard.failed == [([0], None)] * 1000
 
 
-async def test_acks_that_came_before_the_end_are_acks(bench: Any) -> None:
+async def test_acks_that_came_before_the_end_are_acks(bench: Bench) -> None:
     count = 1000
     [bookie] = await bench.bookie("b1")
     held: list[v2.Add] = []
-    bookie.script = lambda request: held.append(request)
+    bookie.script = holding(held)
     client, heard = bench.client(), Heard()
     channels = [client.adds("b1", ledger, heard) for ledger in range(count)]
     for ledger, channel in enumerate(channels):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import aclosing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.links import answering
 from tallystick.bookkeeper.ledger.batch_reads import CLOSED_CONNECTIONS
 from tallystick.bookkeeper.ledger.fetch import Range, fetch_runs, ranges_of
 from tallystick.bookkeeper.ledger.read import Entry, read_entries
@@ -18,6 +19,9 @@ from tallystick.bookkeeper.wire.digest import Digest
 from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata
 from tallystick.errors import BookieUnavailable, DigestMismatch, NoSuchEntry, TallyError, Unauthorized, Unavailable
 
+if TYPE_CHECKING:
+    from unit.bookkeeper.ledger.conftest import Bench
+
 LEDGER = 5
 NAMES = ("b1", "b2", "b3")
 
@@ -26,7 +30,7 @@ def payload(entry: int) -> bytes:
     return f"entry {entry} ".encode() * (entry % 7 + 1)
 
 
-def store(bench: Any, ensemble: tuple[str, ...], write_quorum: int, first: int, last: int) -> Range:
+def store(bench: Bench, ensemble: tuple[str, ...], write_quorum: int, first: int, last: int) -> Range:
     """Put entries where the striping says; the range that reads them."""
     striping = Striping(len(ensemble), write_quorum, write_quorum)
     for entry in range(first, last + 1):
@@ -51,7 +55,7 @@ def asked(bookie: Any, kind: type) -> list[Any]:
 
 @pytest.mark.rule("Q4", "Q17")
 @pytest.mark.parametrize(("size", "quorum"), [(1, 1), (3, 3), (3, 2), (3, 1), (2, 1)])
-async def test_q4_q17_every_entry_from_its_write_set_in_order(bench: Any, size: int, quorum: int) -> None:
+async def test_q4_q17_every_entry_from_its_write_set_in_order(bench: Bench, size: int, quorum: int) -> None:
     await bench.bookie(*NAMES[:size])
     wanted = store(bench, NAMES[:size], quorum, 0, 399)
     client = bench.client()
@@ -62,7 +66,7 @@ async def test_q4_q17_every_entry_from_its_write_set_in_order(bench: Any, size: 
 
 
 @pytest.mark.rule("Q17")
-async def test_q17_unstriped_ranges_are_read_in_few_round_trips(bench: Any) -> None:
+async def test_q17_unstriped_ranges_are_read_in_few_round_trips(bench: Bench) -> None:
     await bench.bookie(*NAMES)
     wanted = store(bench, NAMES, 3, 0, 4999)
     assert await collect(bench.client(), wanted) == list(range(5000))
@@ -71,7 +75,7 @@ async def test_q17_unstriped_ranges_are_read_in_few_round_trips(bench: Any) -> N
     assert len(requests) < 12
 
 
-async def test_a_read_in_batches_goes_on_at_one_replica(bench: Any) -> None:
+async def test_a_read_in_batches_goes_on_at_one_replica(bench: Bench) -> None:
     await bench.bookie(*NAMES)
     wanted = store(bench, NAMES, 3, 1, 999)
     small = bench.client(read_window_bytes=8192)
@@ -82,7 +86,7 @@ async def test_a_read_in_batches_goes_on_at_one_replica(bench: Any) -> None:
 
 @pytest.mark.rule("Q17")
 @pytest.mark.parametrize("quorum", [3, 2])
-async def test_q17_replicas_are_tried_until_one_succeeds(bench: Any, quorum: int) -> None:
+async def test_q17_replicas_are_tried_until_one_succeeds(bench: Bench, quorum: int) -> None:
     """One bookie is dead, another has lost some entries and damaged others: whatever one replica has is found."""
     await bench.bookie(*NAMES)
     wanted = store(bench, NAMES, quorum, 0, 299)
@@ -104,7 +108,7 @@ async def test_q17_replicas_are_tried_until_one_succeeds(bench: Any, quorum: int
     assert b2.requests and b3.requests
 
 
-async def test_a_dead_bookie_is_asked_last_for_the_rest_of_the_read(bench: Any) -> None:
+async def test_a_dead_bookie_is_asked_last_for_the_rest_of_the_read(bench: Bench) -> None:
     await bench.bookie(*NAMES)
     wanted = store(bench, NAMES, 2, 0, 999)
     bench.bookies["b1"].script = lambda request: b"x" * 50  # every connection to it ends
@@ -113,7 +117,7 @@ async def test_a_dead_bookie_is_asked_last_for_the_rest_of_the_read(bench: Any) 
 
 
 @pytest.mark.rule("Q17")
-async def test_q17_no_such_entry_only_when_every_replica_says_so(bench: Any) -> None:
+async def test_q17_no_such_entry_only_when_every_replica_says_so(bench: Bench) -> None:
     await bench.bookie(*NAMES)
     wanted = store(bench, NAMES, 3, 0, 4)
     one_more = Range(LEDGER, 0, 5, NAMES, 3, DigestType.CRC32C)
@@ -146,7 +150,7 @@ async def test_q17_no_such_entry_only_when_every_replica_says_so(bench: Any) -> 
 @pytest.mark.parametrize("position", [0, 1, 2])
 @pytest.mark.parametrize("quorum", [3, 2])
 async def test_q17_any_failure_wins_over_no(
-    bench: Any, answer: Any, error: type[TallyError], position: int, quorum: int
+    bench: Bench, answer: Any, error: type[TallyError], position: int, quorum: int
 ) -> None:
     """{no, no, unknown} to a reader is unknown, whatever the order."""
     await bench.bookie(*NAMES)
@@ -158,11 +162,11 @@ async def test_q17_any_failure_wins_over_no(
     if answer == "dead":
         await odd.stop()
     elif answer == "bad bytes":
-        odd.script = lambda request: v2.encode_answer(request, v2.Code.OK, b"short")
+        odd.script = answering(v2.Code.OK, b"short")
     elif answer == "another entry":
-        odd.script = lambda request: v2.encode_answer(request, v2.Code.OK, odd.entries[LEDGER, 1])
+        odd.script = answering(v2.Code.OK, odd.entries[LEDGER, 1])
     else:
-        odd.script = lambda request: v2.encode_answer(request, answer)
+        odd.script = answering(answer)
     with pytest.raises(error) as caught:
         await collect(bench.client(), wanted)
     fields = caught.value.fields
@@ -175,7 +179,7 @@ async def test_q17_any_failure_wins_over_no(
 
 
 @pytest.mark.parametrize("quorum", [3, 2])
-async def test_a_silent_replica_is_overtaken(bench: Any, quorum: int) -> None:
+async def test_a_silent_replica_is_overtaken(bench: Bench, quorum: int) -> None:
     await bench.bookie(*NAMES)
     wanted = store(bench, NAMES, quorum, 0, 199)
     bench.bookies["b1"].script = lambda request: None
@@ -185,14 +189,14 @@ async def test_a_silent_replica_is_overtaken(bench: Any, quorum: int) -> None:
     assert len(asked(bench.bookies["b1"], v2.Read)) <= 16
 
 
-async def test_a_slow_answer_still_counts_when_the_others_fail(bench: Any) -> None:
+async def test_a_slow_answer_still_counts_when_the_others_fail(bench: Bench) -> None:
     await bench.bookie("b1", "b2")
     wanted = store(bench, ("b1", "b2"), 2, 0, 0)
     b1, b2 = bench.bookies["b1"], bench.bookies["b2"]
     b1.script = lambda request: None
 
     def refuse(request: Any) -> bytes:
-        b1.say(b1.default(request))  # b1 wakes up when b2 has been asked
+        b1.say(b1.default(request) or b"")  # b1 wakes up when b2 has been asked
         return v2.encode_answer(request, v2.Code.IO_ERROR)
 
     b2.script = refuse
@@ -200,7 +204,7 @@ async def test_a_slow_answer_still_counts_when_the_others_fail(bench: Any) -> No
 
 
 @pytest.mark.rule("Q17")
-async def test_q17_bookies_without_batch_reads_are_found_out_and_remembered(bench: Any) -> None:
+async def test_q17_bookies_without_batch_reads_are_found_out_and_remembered(bench: Bench) -> None:
     await bench.bookie(*NAMES)
     wanted = store(bench, NAMES, 3, 0, 499)
     for bookie in bench.bookies.values():  # an original before 4.17: closes the connection
@@ -217,7 +221,7 @@ async def test_q17_bookies_without_batch_reads_are_found_out_and_remembered(benc
 
 
 @pytest.mark.rule("Q17")
-async def test_q17_one_reset_during_batch_reads_changes_nothing_for_good(bench: Any) -> None:
+async def test_q17_one_reset_during_batch_reads_changes_nothing_for_good(bench: Bench) -> None:
     """Many are in flight over the connection that is reset: all of them are one piece of evidence."""
     await bench.bookie(*NAMES)
     wanted = store(bench, NAMES, 3, 0, 499)
@@ -241,7 +245,7 @@ async def test_q17_one_reset_during_batch_reads_changes_nothing_for_good(bench: 
         assert singles <= 20, "the rest is read in batches"
 
 
-async def test_a_short_or_damaged_batch_goes_on_elsewhere(bench: Any) -> None:
+async def test_a_short_or_damaged_batch_goes_on_elsewhere(bench: Bench) -> None:
     """A batch answer is good up to its first bad entry; the rest is asked for again, from another replica."""
     await bench.bookie(*NAMES)
     wanted = store(bench, NAMES, 3, 0, 99)
@@ -251,14 +255,13 @@ async def test_a_short_or_damaged_batch_goes_on_elsewhere(bench: Any) -> None:
     assert await collect(bench.client(), wanted) == list(range(100))
 
 
-async def test_more_than_was_asked_for_is_not_taken(bench: Any) -> None:
+async def test_more_than_was_asked_for_is_not_taken(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     wanted = store(bench, ("b1",), 1, 0, 99)
 
-    def generous(request: Any) -> bytes:
+    def generous(request: Any) -> bytes | None:
         more = v2.BatchRead(LEDGER, request.first, request.request_id, 1000, 1 << 20)
-        answer: bytes = bookie.default(more)
-        return answer
+        return bookie.default(more)
 
     bookie.script = generous
     client = bench.client()
@@ -266,7 +269,7 @@ async def test_more_than_was_asked_for_is_not_taken(bench: Any) -> None:
     assert await collect(client, Range(LEDGER, 3, 8, ("b1",), 1, DigestType.CRC32C)) == list(range(3, 9))
 
 
-async def test_entries_of_all_sizes_keep_within_the_answer_limit(bench: Any) -> None:
+async def test_entries_of_all_sizes_keep_within_the_answer_limit(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     sizes = [0, 1, 300_000, 5_000_000, 10, 100_000, 0, 4_000_000, *([50] * 300), 1_000_000, *([50] * 30)]
     for entry, size in enumerate(sizes):
@@ -279,7 +282,7 @@ async def test_entries_of_all_sizes_keep_within_the_answer_limit(bench: Any) -> 
     assert max(request.max_bytes for request in asked(bookie, v2.BatchRead)) <= 5_242_876
 
 
-async def test_what_is_not_taken_bounds_what_is_asked(bench: Any) -> None:
+async def test_what_is_not_taken_bounds_what_is_asked(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     for entry in range(200):
         bookie.entries[1, entry] = bench.entry(1, entry, b"z" * 10_000)
@@ -294,7 +297,7 @@ async def test_what_is_not_taken_bounds_what_is_asked(bench: Any) -> None:
     assert furthest < 200
 
 
-async def test_leaving_early_leaves_nothing_behind(bench: Any) -> None:
+async def test_leaving_early_leaves_nothing_behind(bench: Bench) -> None:
     await bench.bookie(*NAMES)
     wanted = store(bench, NAMES, 3, 0, 4999)
     before = len(asyncio.all_tasks())
@@ -314,7 +317,7 @@ async def test_leaving_early_leaves_nothing_behind(bench: Any) -> None:
 
 
 @pytest.mark.rule("Q17")
-async def test_q17_a_writer_reads_its_own_ledger_by_fragment(bench: Any) -> None:
+async def test_q17_a_writer_reads_its_own_ledger_by_fragment(bench: Bench) -> None:
     """``read_entries`` needs no metadata service: the caller's metadata says which bookies have which entries."""
     await bench.bookie("b1", "b2", "b3", "b4")
     store(bench, ("b1", "b2", "b3"), 2, 0, 9)
@@ -334,7 +337,7 @@ async def test_q17_a_writer_reads_its_own_ledger_by_fragment(bench: Any) -> None
 
 
 @pytest.mark.parametrize("kind", list(DigestType))
-async def test_all_digests(bench: Any, kind: DigestType) -> None:
+async def test_all_digests(bench: Bench, kind: DigestType) -> None:
     from tallystick.bookkeeper.wire.digest import EntryHeader
 
     [bookie] = await bench.bookie("b1")

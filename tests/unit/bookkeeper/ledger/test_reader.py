@@ -8,7 +8,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
@@ -26,6 +26,9 @@ from tallystick.errors import NoSuchEntry, NoSuchLedger, Unauthorized, Unavailab
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.events import Events
 
+if TYPE_CHECKING:
+    from unit.bookkeeper.ledger.conftest import Bench
+
 ABC = ("b1", "b2", "b3")
 _names = itertools.count()
 
@@ -41,7 +44,7 @@ async def driver() -> AsyncIterator[MetadataDriver]:
 class Cluster:
     """Scripted bookies, a metadata driver, and a writer's doings by hand."""
 
-    def __init__(self, bench: Any, driver: MetadataDriver) -> None:
+    def __init__(self, bench: Bench, driver: MetadataDriver) -> None:
         self.bench, self.driver = bench, driver
         self.version = 0
         self.total = 0
@@ -81,7 +84,7 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(bench: Any, driver: MetadataDriver) -> Cluster:
+def cluster(bench: Bench, driver: MetadataDriver) -> Cluster:
     return Cluster(bench, driver)
 
 
@@ -97,8 +100,8 @@ async def ids(entries: AsyncIterator[Any]) -> list[int]:
     return seen
 
 
-def no_fences(bench: Any) -> bool:
-    return not any(request.flags for bookie in bench.bookies.values() for request in bookie.requests)
+def no_fences(bench: Bench) -> bool:
+    return not any(getattr(request, "flags", 0) for bookie in bench.bookies.values() for request in bookie.requests)
 
 
 @pytest.mark.rule("Q1", "Q17")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,9 +13,12 @@ from tallystick.rocketmq.ha.master import WAKE_BYTES
 from tallystick.rocketmq.wire.ha import ASK, REPORT
 from tallystick.rocketmq.wire.values import PutStatus
 
+if TYPE_CHECKING:
+    from unit.rocketmq.ha.conftest import House
+
 
 @pytest.mark.rule("H7")
-async def test_h7_a_new_write_is_sent_at_once(house: Any) -> None:
+async def test_h7_a_new_write_is_sent_at_once(house: House) -> None:
     master = await house.master(MemoryLog(b"old"), heartbeat_ms=60_000)
     peer = await house.peer(master.address)
     peer.report(3)
@@ -25,7 +28,7 @@ async def test_h7_a_new_write_is_sent_at_once(house: Any) -> None:
 
 
 @pytest.mark.rule("H7")
-async def test_h7_heartbeats(house: Any) -> None:
+async def test_h7_heartbeats(house: House) -> None:
     master = await house.master(MemoryLog(b"old"), heartbeat_ms=30)
     peer = await house.peer(master.address)
     peer.report(3)
@@ -33,7 +36,7 @@ async def test_h7_heartbeats(house: Any) -> None:
 
 
 @pytest.mark.rule("H9")
-async def test_h9_an_ack_ends_the_wait(house: Any) -> None:
+async def test_h9_an_ack_ends_the_wait(house: House) -> None:
     master = await house.master(MemoryLog(b"old"))
     peer = await house.peer(master.address)
     peer.report(3)
@@ -49,7 +52,7 @@ async def test_h9_an_ack_ends_the_wait(house: Any) -> None:
 
 
 @pytest.mark.rule("H9")
-async def test_h9_the_time_out_comes_by_itself(house: Any) -> None:
+async def test_h9_the_time_out_comes_by_itself(house: House) -> None:
     master = await house.master(MemoryLog(b"old"), slave_timeout_ms=20)
     peer = await house.peer(master.address)
     peer.report(3)
@@ -60,7 +63,7 @@ async def test_h9_the_time_out_comes_by_itself(house: Any) -> None:
 
 
 @pytest.mark.rule("H10")
-async def test_h10_a_connection_that_said_nothing_is_no_slave(house: Any) -> None:
+async def test_h10_a_connection_that_said_nothing_is_no_slave(house: House) -> None:
     master = await house.master(MemoryLog(b"old"))
     await house.peer(master.address)
     await until(lambda: len(master.port.status()) == 1)
@@ -69,7 +72,7 @@ async def test_h10_a_connection_that_said_nothing_is_no_slave(house: Any) -> Non
 
 
 @pytest.mark.rule("H4", "H10")
-async def test_h10_a_slave_without_a_byte_counts_where_it_is_and_not_where_it_will_begin(house: Any) -> None:
+async def test_h10_a_slave_without_a_byte_counts_where_it_is_and_not_where_it_will_begin(house: House) -> None:
     """It begins near the end, in the newest file; a send must not wait for one that has nothing of what is before."""
     log = MemoryLog(b"x" * 5000, file_bytes=4096)
     master = await house.master(log, max_gap_bytes=1000)
@@ -86,7 +89,7 @@ async def test_h10_a_slave_without_a_byte_counts_where_it_is_and_not_where_it_wi
 
 
 @pytest.mark.rule("H6")
-async def test_h6_a_silent_slave_is_closed(house: Any) -> None:
+async def test_h6_a_silent_slave_is_closed(house: House) -> None:
     master = await house.master(housekeeping_ms=50)
     peer = await house.peer(master.address)
     assert await peer.closed() == b""
@@ -95,7 +98,7 @@ async def test_h6_a_silent_slave_is_closed(house: Any) -> None:
 
 
 @pytest.mark.rule("H6")
-async def test_h6_a_silent_slave_that_reads_nothing_is_closed_too(house: Any) -> None:
+async def test_h6_a_silent_slave_that_reads_nothing_is_closed_too(house: House) -> None:
     """Whoever is cut off takes nothing of what is under way: to wait for that would take as long as TCP tries."""
     log = MemoryLog(bytes(64 * 1024 * 1024), file_bytes=1 << 30)
     master = await house.master(log, housekeeping_ms=300, heartbeat_ms=200)
@@ -106,7 +109,7 @@ async def test_h6_a_silent_slave_that_reads_nothing_is_closed_too(house: Any) ->
     assert master.port.status() == []
 
 
-async def test_a_log_of_many_files_arrives_whole(house: Any) -> None:
+async def test_a_log_of_many_files_arrives_whole(house: House) -> None:
     log = MemoryLog(random.Random(5).randbytes(3_000_000), file_bytes=700_001)
     master = await house.master(log, heartbeat_ms=60_000)
     peer = await house.peer(master.address)
@@ -121,7 +124,7 @@ async def test_a_log_of_many_files_arrives_whole(house: Any) -> None:
     assert got == bytes(log.data[1:])
 
 
-async def test_a_slave_that_reads_nothing_costs_no_memory(house: Any) -> None:
+async def test_a_slave_that_reads_nothing_costs_no_memory(house: House) -> None:
     master = await house.master(MemoryLog(bytes(64 * 1024 * 1024), file_bytes=1 << 30))
     peer = await house.peer(master.address)
     peer.report(1)
@@ -141,7 +144,7 @@ async def _links(master: Any) -> list[Any]:
     return list(master.port._links)
 
 
-async def test_two_connections_are_two_slaves_until_one_leaves(house: Any) -> None:
+async def test_two_connections_are_two_slaves_until_one_leaves(house: House) -> None:
     master = await house.master(MemoryLog(b"old"))
     one, other = await house.peer(master.address), await house.peer(master.address)
     one.report(3)
@@ -155,7 +158,7 @@ async def test_two_connections_are_two_slaves_until_one_leaves(house: Any) -> No
 @pytest.mark.parametrize(
     "data", [b"\x93" * 8, random.Random(1).randbytes(64), REPORT.pack(-5), REPORT.pack(1 << 62)], ids=len
 )
-async def test_random_bytes_end_their_link_and_nothing_else(house: Any, data: bytes) -> None:
+async def test_random_bytes_end_their_link_and_nothing_else(house: House, data: bytes) -> None:
     """#1155, #3015: eight bytes from anywhere once made every send look replicated."""
     print("sent", data.hex())
     master = await house.master(MemoryLog(b"old"))
@@ -175,7 +178,7 @@ async def test_random_bytes_end_their_link_and_nothing_else(house: Any, data: by
     await until(lambda: master.settles == [Settle(ticket, PutStatus.PUT_OK)])
 
 
-async def test_links_that_only_greet_do_not_keep_a_slave_out(house: Any) -> None:
+async def test_links_that_only_greet_do_not_keep_a_slave_out(house: House) -> None:
     """128 of them, a unit each 10 s, once kept every slave out."""
     master = await house.master(MemoryLog(b"old"), max_strangers=8)
     for _ in range(40):
@@ -187,7 +190,7 @@ async def test_links_that_only_greet_do_not_keep_a_slave_out(house: Any) -> None
     assert master.waits.core.available(3)
 
 
-async def test_strangers_that_claim_to_be_slaves_do_not_keep_one_out(house: Any) -> None:
+async def test_strangers_that_claim_to_be_slaves_do_not_keep_one_out(house: House) -> None:
     master = await house.master(MemoryLog(b"old"), max_strangers=4)
     known = house.slave(master.address, MemoryLog(b"old"), slave_id="b:1")
     await until(lambda: known.followed == 1)
@@ -204,7 +207,7 @@ async def test_strangers_that_claim_to_be_slaves_do_not_keep_one_out(house: Any)
     assert len(master.port.status()) == 5
 
 
-async def test_a_stranger_that_took_something_keeps_its_place(house: Any) -> None:
+async def test_a_stranger_that_took_something_keeps_its_place(house: House) -> None:
     master = await house.master(MemoryLog(b"old"), max_strangers=1)
     original = await house.peer(master.address)
     original.report(0)
@@ -217,7 +220,7 @@ async def test_a_stranger_that_took_something_keeps_its_place(house: Any) -> Non
     assert [status.acked for status in master.port.status()] == [3]
 
 
-async def test_an_original_slave_is_warned_about_once(house: Any) -> None:
+async def test_an_original_slave_is_warned_about_once(house: House) -> None:
     master = await house.master(MemoryLog(b"old"))
     for _ in range(2):
         peer = await house.peer(master.address)
@@ -226,7 +229,7 @@ async def test_an_original_slave_is_warned_about_once(house: Any) -> None:
     assert [event.kind for event in master.events].count("slave is unproven") == 1
 
 
-async def test_status_says_how_far_each_slave_is(house: Any) -> None:
+async def test_status_says_how_far_each_slave_is(house: House) -> None:
     master = await house.master(MemoryLog(bytes(100)), max_gap_bytes=50)
     peer = await house.peer(master.address)
     peer.report(40)
@@ -242,12 +245,12 @@ async def test_status_says_how_far_each_slave_is(house: Any) -> None:
     assert master.port.status()[0].behind_s == 0.0
 
 
-async def test_the_port_obeys_its_address(house: Any) -> None:
+async def test_the_port_obeys_its_address(house: House) -> None:
     """D19: the original's listens everywhere."""
     assert (await house.master()).address.startswith("127.0.0.1:")
 
 
-async def test_status_says_that_a_late_slave_is_not_waited_for(house: Any) -> None:
+async def test_status_says_that_a_late_slave_is_not_waited_for(house: House) -> None:
     master = await house.master(MemoryLog(b"old"), slave_timeout_ms=20, out_of_sync_when_late=True)
     peer = await house.peer(master.address)
     peer.report(3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,10 +12,13 @@ from support.waiting import until
 from tallystick.rocketmq.ha.acks import Settle
 from tallystick.rocketmq.wire.values import PutStatus
 
+if TYPE_CHECKING:
+    from unit.rocketmq.ha.conftest import House
+
 
 @pytest.mark.rule("H2", "H8")
 @pytest.mark.parametrize("synced", [False, True])
-async def test_h8_the_slaves_log_becomes_the_masters(house: Any, synced: bool) -> None:
+async def test_h8_the_slaves_log_becomes_the_masters(house: House, synced: bool) -> None:
     rng = random.Random(3)
     master = await house.master(MemoryLog(rng.randbytes(500_000), file_bytes=1 << 24))
     slave = house.slave(master.address, sync_flush=synced)
@@ -33,7 +36,7 @@ async def test_h8_the_slaves_log_becomes_the_masters(house: Any, synced: bool) -
 
 
 @pytest.mark.rule("H9")
-async def test_h9_sync_means_synced_when_the_slave_says_so(house: Any) -> None:
+async def test_h9_sync_means_synced_when_the_slave_says_so(house: House) -> None:
     master = await house.master(MemoryLog(b"old"))
     slave = house.slave(master.address, sync_flush=True)
     await until(lambda: master.port.status() != [] and master.port.status()[0].acked == 3)
@@ -46,7 +49,7 @@ async def test_h9_sync_means_synced_when_the_slave_says_so(house: Any) -> None:
     await until(lambda: master.settles == [Settle(ticket, PutStatus.PUT_OK)])
 
 
-async def test_a_slave_that_was_away_goes_on_where_it_was(house: Any) -> None:
+async def test_a_slave_that_was_away_goes_on_where_it_was(house: House) -> None:
     master = await house.master(MemoryLog(random.Random(1).randbytes(300_000)))
     log = MemoryLog(bytes(master.log.data[:123_456]))
     slave = house.slave(master.address, log)
@@ -56,7 +59,7 @@ async def test_a_slave_that_was_away_goes_on_where_it_was(house: Any) -> None:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-async def test_an_empty_slave_gets_the_newest_file_or_all(house: Any, whole: bool) -> None:
+async def test_an_empty_slave_gets_the_newest_file_or_all(house: House, whole: bool) -> None:
     master = await house.master(MemoryLog(random.Random(1).randbytes(2500), file_bytes=1000))
     slave = house.slave(master.address, MemoryLog(file_bytes=1000), copy_whole_log=whole)
     await until(lambda: slave.log.end == 2500)
@@ -64,7 +67,7 @@ async def test_an_empty_slave_gets_the_newest_file_or_all(house: Any, whole: boo
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-async def test_a_slave_whose_log_differs_is_refused_and_keeps_its_data(house: Any, ahead: bool) -> None:
+async def test_a_slave_whose_log_differs_is_refused_and_keeps_its_data(house: House, ahead: bool) -> None:
     """R3: the original would append the master's bytes behind the slave's other ones."""
     master = await house.master(MemoryLog(b"abcdefgh"))
     log = MemoryLog(b"abcX" if not ahead else b"abcdefghi")
@@ -78,7 +81,7 @@ async def test_a_slave_whose_log_differs_is_refused_and_keeps_its_data(house: An
     assert len([event for event in slave.events if event.kind == "master link closed"]) == 1 or ahead
 
 
-async def test_a_second_link_of_one_slave_replaces_the_first(house: Any) -> None:
+async def test_a_second_link_of_one_slave_replaces_the_first(house: House) -> None:
     """R2: two links are not two copies."""
     master = await house.master(MemoryLog(b"data"), in_sync_replicas=3)
     house.slave(master.address, slave_id="b:1", retry_ms=60_000)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,13 +10,16 @@ from support.waiting import until
 from tallystick.errors import DiskFull
 from tallystick.rocketmq.wire.ha import ASK, HEAD
 
+if TYPE_CHECKING:
+    from unit.rocketmq.ha.conftest import House
+
 
 def frame(offset: int, body: bytes = b"") -> bytes:
     return HEAD.pack(offset, len(body)) + body
 
 
 @pytest.mark.rule("H4", "H5")
-async def test_h4_h5_an_original_master_gets_reports(house: Any) -> None:
+async def test_h4_h5_an_original_master_gets_reports(house: House) -> None:
     met: asyncio.Queue[Any] = asyncio.Queue()
     slave = house.slave(await house.raw_master(met.put_nowait), MemoryLog(b"have"))
     peer = await met.get()
@@ -30,7 +33,7 @@ async def test_h4_h5_an_original_master_gets_reports(house: Any) -> None:
 
 
 @pytest.mark.rule("H6")
-async def test_h6_it_tries_again_for_ever(house: Any) -> None:
+async def test_h6_it_tries_again_for_ever(house: House) -> None:
     met: asyncio.Queue[Any] = asyncio.Queue()
     slave = house.slave(await house.raw_master(met.put_nowait))
     for _ in range(3):
@@ -40,7 +43,7 @@ async def test_h6_it_tries_again_for_ever(house: Any) -> None:
     assert [event.fields["reason"] for event in slave.events] == ["the master closed the link"], "told once"
 
 
-async def test_no_master_there(house: Any) -> None:
+async def test_no_master_there(house: House) -> None:
     gone = await house.master()
     await gone.port.close()
     slave = house.slave(gone.address)
@@ -49,14 +52,14 @@ async def test_no_master_there(house: Any) -> None:
 
 
 @pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:99999", ":1", "[::1]:1"])
-async def test_an_address_that_is_none(house: Any, address: str) -> None:
+async def test_an_address_that_is_none(house: House, address: str) -> None:
     slave = house.slave(address)
     await until(lambda: "cannot connect" in slave.link.status().why)
     assert slave.link.status().state == "not connected"
 
 
 @pytest.mark.rule("H8")
-async def test_h8_a_wrong_offset_closes_and_appends_nothing(house: Any) -> None:
+async def test_h8_a_wrong_offset_closes_and_appends_nothing(house: House) -> None:
     met: asyncio.Queue[Any] = asyncio.Queue()
     slave = house.slave(await house.raw_master(met.put_nowait), MemoryLog(b"have"))
     peer = await met.get()
@@ -70,7 +73,7 @@ async def test_h8_a_wrong_offset_closes_and_appends_nothing(house: Any) -> None:
 
 
 @pytest.mark.rule("H4")
-async def test_h4_a_log_without_a_byte_begins_wherever_the_master_does(house: Any) -> None:
+async def test_h4_a_log_without_a_byte_begins_wherever_the_master_does(house: House) -> None:
     """Found by the simulator: a full disk took nothing of the first bytes, and the slave stayed where they began."""
     met: asyncio.Queue[Any] = asyncio.Queue()
     house.slave(await house.raw_master(met.put_nowait), MemoryLog(start=8192))
@@ -78,7 +81,7 @@ async def test_h4_a_log_without_a_byte_begins_wherever_the_master_does(house: An
     assert [await peer.heard(), await peer.heard()] == [ASK, 0]
 
 
-async def test_a_full_disk_ends_the_link_and_is_tried_again(house: Any) -> None:
+async def test_a_full_disk_ends_the_link_and_is_tried_again(house: House) -> None:
     master = await house.master(MemoryLog(b"data"))
     log = MemoryLog()
     log.failure = DiskFull("no space")
@@ -89,7 +92,7 @@ async def test_a_full_disk_ends_the_link_and_is_tried_again(house: Any) -> None:
     assert slave.link.status().why == ""
 
 
-async def test_it_follows_another_master_at_once(house: Any) -> None:
+async def test_it_follows_another_master_at_once(house: House) -> None:
     one, other = await house.master(MemoryLog(b"abc")), await house.master(MemoryLog(b"abcdef"))
     slave = house.slave(one.address, retry_ms=60_000)
     await until(lambda: slave.log.end == 3)
@@ -105,7 +108,7 @@ async def test_it_follows_another_master_at_once(house: Any) -> None:
     await until(lambda: "the master lost its end" in slave.link.status().why)
 
 
-async def test_a_slave_stops_at_once_in_any_state(house: Any) -> None:
+async def test_a_slave_stops_at_once_in_any_state(house: House) -> None:
     met: asyncio.Queue[Any] = asyncio.Queue()
     for address in (None, await house.raw_master(met.put_nowait), "127.0.0.1:1"):
         slave = house.slave(address, retry_ms=60_000)

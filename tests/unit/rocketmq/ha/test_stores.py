@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support.message_stores import SMALL, Shelf
 from support.waiting import until
 
+if TYPE_CHECKING:
+    from unit.rocketmq.ha.conftest import House
+
 
 @pytest.mark.rule("H2", "H8", "H11", "H13")
-async def test_h8_a_slaves_store_serves_what_its_master_stored(house: Any) -> None:
+async def test_h8_a_slaves_store_serves_what_its_master_stored(house: House) -> None:
     mine, theirs = Shelf(), Shelf(dataclasses.replace(SMALL, commit_log_file_bytes=4096), seed=2)
     theirs.store.slave = True
     master = await house.master(mine.store, file_bytes=4096)
@@ -29,7 +32,7 @@ async def test_h8_a_slaves_store_serves_what_its_master_stored(house: Any) -> No
     await until(lambda: master.port.status()[0].acked == mine.store.end)
 
 
-async def test_a_slaves_store_goes_on_after_a_restart(house: Any) -> None:
+async def test_a_slaves_store_goes_on_after_a_restart(house: House) -> None:
     mine, theirs = Shelf(), Shelf(seed=2)
     mine.send(*[b"a" * 100] * 60)
     theirs.store.slave = True

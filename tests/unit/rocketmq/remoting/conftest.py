@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import cast
 
 import pytest
 
@@ -42,6 +43,7 @@ class Peer:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
+        self.transport = cast(asyncio.Transport, writer.transport)
         self._frames = FrameReader()
 
     def send(self, *commands: Command) -> None:
@@ -101,9 +103,9 @@ class Bench:
         await self.stop()
         await self.start(clock=StoppedClock())
 
-    async def restart(self, **settings: float) -> None:
+    async def restart(self, settings: RemotingSettings) -> None:
         await self.stop()
-        await self.start(RemotingSettings(**settings))  # type: ignore[arg-type]
+        await self.start(settings)
 
     async def stop(self) -> None:
         await self.server.close()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +17,9 @@ from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.network import TcpNetwork
+
+if TYPE_CHECKING:
+    from unit.rocketmq.remoting.conftest import Bench
 
 
 class Caller:
@@ -41,7 +44,7 @@ async def caller() -> AsyncIterator[Caller]:
     await caller.client.close()
 
 
-async def test_answers_find_their_questions_in_any_order(bench: Any, caller: Caller) -> None:
+async def test_answers_find_their_questions_in_any_order(bench: Bench, caller: Caller) -> None:
     held: list[tuple[Link, Command]] = []
 
     def react(link: Link, command: Command) -> None:
@@ -57,14 +60,14 @@ async def test_answers_find_their_questions_in_any_order(bench: Any, caller: Cal
     assert bench.server.connections == 1
 
 
-async def test_questions_of_one_tick_are_one_read_of_the_server(bench: Any, caller: Caller) -> None:
+async def test_questions_of_one_tick_are_one_read_of_the_server(bench: Bench, caller: Caller) -> None:
     await caller.client.ask(bench.address, request(34), 5)
     answers = [caller.client.ask(bench.address, request(34), 5) for _ in range(50)]
     await asyncio.gather(*answers)
     assert [len(batch) for batch in bench.heard.batches] == [1, 50]
 
 
-async def test_no_answer_in_time_is_ambiguous_and_a_silent_peer_is_disconnected(bench: Any, caller: Caller) -> None:
+async def test_no_answer_in_time_is_ambiguous_and_a_silent_peer_is_disconnected(bench: Bench, caller: Caller) -> None:
     bench.heard.react = lambda link, command: None
     with pytest.raises(RequestTimeout) as caught:
         await caller.client.ask(bench.address, request(10), 0.05)
@@ -72,7 +75,7 @@ async def test_no_answer_in_time_is_ambiguous_and_a_silent_peer_is_disconnected(
     await until(lambda: bench.server.connections == 0)
 
 
-async def test_an_attempt_to_connect_ends_with_the_questions_that_wait_for_it(bench: Any) -> None:
+async def test_an_attempt_to_connect_ends_with_the_questions_that_wait_for_it(bench: Bench) -> None:
     """Else each question that times out before a black hole leaves one more behind."""
     network = BlackHole()
     client = RemotingClient(network, SystemClock(), Events(lambda event: None), RemotingSettings())
@@ -88,7 +91,7 @@ async def test_an_attempt_to_connect_ends_with_the_questions_that_wait_for_it(be
     await client.close()
 
 
-async def test_closing_while_connecting_leaves_nothing_behind(bench: Any) -> None:
+async def test_closing_while_connecting_leaves_nothing_behind(bench: Bench) -> None:
     client = RemotingClient(BlackHole(), SystemClock(), Events(lambda event: None), RemotingSettings())
     asked = asyncio.ensure_future(client.ask(bench.address, request(10), 5))
     await asyncio.sleep(0)
@@ -103,7 +106,7 @@ async def test_a_host_that_no_name_can_be_is_unavailable_at_once(caller: Caller)
         await caller.client.ask(f"{'x' * 70}.example:1", request(10), 5)
 
 
-async def test_a_late_answer_is_dropped_and_a_peer_that_answers_others_stays(bench: Any, caller: Caller) -> None:
+async def test_a_late_answer_is_dropped_and_a_peer_that_answers_others_stays(bench: Bench, caller: Caller) -> None:
     held: list[tuple[Link, Command]] = []
     bench.heard.react = lambda link, command: (
         held.append((link, command)) if command.code == 10 else link.send(command.answer(0))
@@ -119,7 +122,7 @@ async def test_a_late_answer_is_dropped_and_a_peer_that_answers_others_stays(ben
 
 
 async def test_a_lost_connection_fails_all_its_questions_and_the_next_one_connects_anew(
-    bench: Any, caller: Caller
+    bench: Bench, caller: Caller
 ) -> None:
     bench.heard.react = lambda link, command: link.close() if command.code == 10 else None
     results = await asyncio.gather(
@@ -148,7 +151,7 @@ async def test_that_a_peer_is_not_reached_is_said_once(caller: Caller) -> None:
     assert [event.kind for event in caller.told] == ["not reached"]
 
 
-async def test_what_the_server_asks_is_told_apart_from_answers_by_its_flag(bench: Any, caller: Caller) -> None:
+async def test_what_the_server_asks_is_told_apart_from_answers_by_its_flag(bench: Bench, caller: Caller) -> None:
     def react(link: Link, command: Command) -> None:
         push = request(40, one_way=True)
         push.opaque = command.opaque  # both directions count for themselves
@@ -161,13 +164,13 @@ async def test_what_the_server_asks_is_told_apart_from_answers_by_its_flag(bench
     assert [command.code for command in caller.asked] == [40]
 
 
-async def test_telling_needs_no_answer(bench: Any, caller: Caller) -> None:
+async def test_telling_needs_no_answer(bench: Bench, caller: Caller) -> None:
     caller.client.tell(bench.address, request(15, one_way=True))
     await until(lambda: bench.heard.requests)
     assert bench.heard.requests[0].is_one_way
 
 
-async def test_done_is_called_once_and_never_inside_the_call(bench: Any, caller: Caller) -> None:
+async def test_done_is_called_once_and_never_inside_the_call(bench: Bench, caller: Caller) -> None:
     results: list[Command | TallyError] = []
     caller.client.ask_nowait(f"127.0.0.1:{free_port()}", request(1), 5, results.append)
     caller.client.ask_nowait(bench.address, request(1), 5, results.append)
@@ -191,7 +194,7 @@ async def test_a_peer_that_breaks_the_protocol_is_unavailable(caller: Caller) ->
     server.close()
 
 
-async def test_closing_fails_what_is_outstanding(bench: Any, caller: Caller) -> None:
+async def test_closing_fails_what_is_outstanding(bench: Bench, caller: Caller) -> None:
     bench.heard.react = lambda link, command: None
     waiting = asyncio.ensure_future(caller.client.ask(bench.address, request(1), 5))
     await until(lambda: bench.heard.requests)
@@ -202,7 +205,7 @@ async def test_closing_fails_what_is_outstanding(bench: Any, caller: Caller) -> 
         await caller.client.ask(bench.address, request(1), 5)
 
 
-async def test_opaques_begin_again_before_they_outgrow_an_int(bench: Any, caller: Caller) -> None:
+async def test_opaques_begin_again_before_they_outgrow_an_int(bench: Bench, caller: Caller) -> None:
     caller.client._opaque = MAX_OPAQUE - 1
     for _ in range(3):
         await caller.client.ask(bench.address, request(34), 5)

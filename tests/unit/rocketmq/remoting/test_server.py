@@ -3,15 +3,19 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support.waiting import until
 from tallystick.rocketmq.remoting.intake import TURN_REQUESTS
 from tallystick.rocketmq.remoting.link import ARENA_BYTES, LEAST_READ_BYTES, Link
+from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command, encode, request
 from tallystick.rocketmq.wire.values import ResponseCode
+
+if TYPE_CHECKING:
+    from unit.rocketmq.remoting.conftest import Bench
 
 MIB = 1024 * 1024
 
@@ -22,7 +26,7 @@ def asked(opaque: int, code: int = 34, **fields: str) -> Command:
     return command
 
 
-async def test_each_request_is_answered_on_its_connection(bench: Any) -> None:
+async def test_each_request_is_answered_on_its_connection(bench: Bench) -> None:
     first, second = await bench.peer(), await bench.peer()
     first.send(asked(1), asked(2))
     second.send(asked(1))
@@ -30,7 +34,7 @@ async def test_each_request_is_answered_on_its_connection(bench: Any) -> None:
     assert [answer.opaque for answer in await second.answers(1)] == [1]
 
 
-async def test_what_all_connections_sent_meanwhile_is_one_batch(bench: Any) -> None:
+async def test_what_all_connections_sent_meanwhile_is_one_batch(bench: Bench) -> None:
     await bench.stop_time()
     peers = [await bench.peer() for _ in range(5)]
     await until(lambda: bench.server.connections == 5)
@@ -43,7 +47,7 @@ async def test_what_all_connections_sent_meanwhile_is_one_batch(bench: Any) -> N
     assert len(bench.heard.batches[0]) == 10
 
 
-async def test_what_is_too_much_for_a_turn_waits_and_others_come_between(bench: Any) -> None:
+async def test_what_is_too_much_for_a_turn_waits_and_others_come_between(bench: Bench) -> None:
     """All that thousands of connections had sent was once cut and handled in one turn of many seconds."""
     await bench.stop_time()
     crowd, small = [await bench.peer() for _ in range(4)], await bench.peer()
@@ -59,7 +63,7 @@ async def test_what_is_too_much_for_a_turn_waits_and_others_come_between(bench: 
     assert bench.server.memory.unfinished_bytes == 0
 
 
-async def test_what_waits_for_a_turn_counts_and_is_not_read_on(bench: Any) -> None:
+async def test_what_waits_for_a_turn_counts_and_is_not_read_on(bench: Bench) -> None:
     counted: list[int] = []
     bench.heard.react = lambda link, command: counted.append(bench.server.memory.unfinished_bytes)
     await bench.stop_time()
@@ -71,7 +75,7 @@ async def test_what_waits_for_a_turn_counts_and_is_not_read_on(bench: Any) -> No
     assert 0 < max(counted) <= 2 * ARENA_BYTES + len(encode(one))
 
 
-async def test_requests_of_a_peer_that_has_one_put_off_stay_bytes(bench: Any) -> None:
+async def test_requests_of_a_peer_that_has_one_put_off_stay_bytes(bench: Bench) -> None:
     await bench.stop_time()
     links: list[Link] = []
 
@@ -94,8 +98,8 @@ async def test_requests_of_a_peer_that_has_one_put_off_stay_bytes(bench: Any) ->
     assert len(await peer.answers(left)) == left > 0
 
 
-async def test_one_read_brings_less_where_there_are_many_connections(bench: Any) -> None:
-    await bench.restart(held_limit_bytes=32 * LEAST_READ_BYTES)
+async def test_one_read_brings_less_where_there_are_many_connections(bench: Bench) -> None:
+    await bench.restart(RemotingSettings(held_limit_bytes=32 * LEAST_READ_BYTES))
     peers = [await bench.peer() for _ in range(2)]
     await until(lambda: bench.server.connections == 2)
     assert len(bench.server._arena.buffer) == 2 * LEAST_READ_BYTES
@@ -108,7 +112,7 @@ async def test_one_read_brings_less_where_there_are_many_connections(bench: Any)
     assert len(bench.server._arena.buffer) == 4 * LEAST_READ_BYTES
 
 
-async def test_a_request_in_pieces_is_one_request(bench: Any) -> None:
+async def test_a_request_in_pieces_is_one_request(bench: Bench) -> None:
     peer = await bench.peer()
     for byte in encode(asked(7)):
         peer.writer.write(bytes([byte]))
@@ -116,7 +120,7 @@ async def test_a_request_in_pieces_is_one_request(bench: Any) -> None:
     assert [answer.opaque for answer in await peer.answers(1)] == [7]
 
 
-async def test_answers_may_come_later_and_in_any_order(bench: Any) -> None:
+async def test_answers_may_come_later_and_in_any_order(bench: Bench) -> None:
     held: list[tuple[Link, Command]] = []
     bench.heard.react = lambda link, command: held.append((link, command))
     peer = await bench.peer()
@@ -127,7 +131,7 @@ async def test_answers_may_come_later_and_in_any_order(bench: Any) -> None:
     assert [answer.opaque for answer in await peer.answers(2)] == [2, 1]
 
 
-async def test_a_server_can_ask_by_itself_and_answers_to_that_are_no_requests(bench: Any) -> None:
+async def test_a_server_can_ask_by_itself_and_answers_to_that_are_no_requests(bench: Bench) -> None:
     def push(link: Link, command: Command) -> None:
         link.send(request(40, one_way=True))
         link.send(command.answer(0))
@@ -142,7 +146,7 @@ async def test_a_server_can_ask_by_itself_and_answers_to_that_are_no_requests(be
     assert [command.opaque for command in bench.heard.requests] == [1, 2]
 
 
-async def test_a_handler_that_fails_answers_code_1_to_those_without_answer(bench: Any) -> None:
+async def test_a_handler_that_fails_answers_code_1_to_those_without_answer(bench: Bench) -> None:
     def react(link: Link, command: Command) -> None:
         if command.opaque == 2:
             raise ZeroDivisionError("oh")
@@ -159,7 +163,7 @@ async def test_a_handler_that_fails_answers_code_1_to_those_without_answer(bench
     assert [event.kind for event in bench.told] == ["request failed"]
 
 
-async def test_a_failed_one_way_request_gets_no_answer(bench: Any) -> None:
+async def test_a_failed_one_way_request_gets_no_answer(bench: Bench) -> None:
     def react(link: Link, command: Command) -> None:
         if command.is_one_way:
             raise ZeroDivisionError
@@ -174,7 +178,7 @@ async def test_a_failed_one_way_request_gets_no_answer(bench: Any) -> None:
     assert [answer.opaque for answer in await peer.answers(1)] == [9]
 
 
-async def test_an_answer_too_long_for_a_frame_is_code_1_and_disturbs_no_other(bench: Any) -> None:
+async def test_an_answer_too_long_for_a_frame_is_code_1_and_disturbs_no_other(bench: Bench) -> None:
     def react(link: Link, command: Command) -> None:
         link.send(command.answer(0, body=bytes(17 * 1024 * 1024) if command.opaque == 2 else b"good"))
 
@@ -197,7 +201,7 @@ async def test_an_answer_too_long_for_a_frame_is_code_1_and_disturbs_no_other(be
         struct.pack(">II", 8, 4) + b"abcd",
     ],
 )
-async def test_garbage_closes_that_connection_alone(bench: Any, garbage: bytes) -> None:
+async def test_garbage_closes_that_connection_alone(bench: Bench, garbage: bytes) -> None:
     good, bad = await bench.peer(), await bench.peer()
     bad.writer.write(garbage + bytes(64))
     assert await bad.ended()
@@ -207,7 +211,7 @@ async def test_garbage_closes_that_connection_alone(bench: Any, garbage: bytes) 
     assert bench.server.connections == 1
 
 
-async def test_random_bytes_harm_nothing_and_are_reported_once_for_each_host(bench: Any) -> None:
+async def test_random_bytes_harm_nothing_and_are_reported_once_for_each_host(bench: Bench) -> None:
     seed = random.randrange(2**32)
     print("seed", seed)
     rng = random.Random(seed)
@@ -222,10 +226,10 @@ async def test_random_bytes_harm_nothing_and_are_reported_once_for_each_host(ben
     assert len([event for event in bench.told if event.kind == "connection closed"]) <= 1
 
 
-async def test_a_peer_that_takes_no_answers_is_not_read_any_more(bench: Any) -> None:
+async def test_a_peer_that_takes_no_answers_is_not_read_any_more(bench: Bench) -> None:
     bench.heard.react = lambda link, command: link.send(command.answer(0, body=bytes(64 * 1024)))
     peer = await bench.peer()
-    peer.reader._transport.pause_reading()
+    peer.transport.pause_reading()
     wanted, answered = 500, 0
     for _ in range(wanted):
         peer.send(asked(1))
@@ -239,47 +243,47 @@ async def test_a_peer_that_takes_no_answers_is_not_read_any_more(bench: Any) -> 
 
     await until(settled)
     assert answered < wanted
-    peer.reader._transport.resume_reading()
+    peer.transport.resume_reading()
     assert len(await peer.answers(wanted)) == wanted
 
 
-async def test_a_peer_that_takes_nothing_costs_what_one_piece_does(bench: Any) -> None:
+async def test_a_peer_that_takes_nothing_costs_what_one_piece_does(bench: Bench) -> None:
     """200 pulls of a reader that took none of the answers once held 46 MB for ever."""
     await bench.stop_time()
     log = memoryview(bytes(64 * 1024))
     bench.heard.react = lambda link, command: link.send(command.answer(0, parts=[log] * 16))
     peer = await bench.peer()
-    peer.reader._transport.pause_reading()
+    peer.transport.pause_reading()
     peer.send(*(asked(number) for number in range(200)))
     await until(lambda: len(bench.heard.requests) == 200)
     await asyncio.sleep(0)
     assert 0 < bench.server.memory.unsent_bytes < 8 * bench.settings.write_high_bytes
-    peer.reader._transport.resume_reading()
+    peer.transport.resume_reading()
     assert [answer.opaque for answer in await peer.answers(200)] == list(range(200))
     await until(lambda: bench.server.memory.unsent_bytes == 0)
 
 
-async def test_who_holds_most_is_closed_and_the_others_are_served(bench: Any) -> None:
-    await bench.restart(held_limit_bytes=24 * MIB)
+async def test_who_holds_most_is_closed_and_the_others_are_served(bench: Bench) -> None:
+    await bench.restart(RemotingSettings(held_limit_bytes=24 * MIB))
     bench.heard.react = lambda link, command: link.send(command.answer(0, body=bytes(int(command.fields["size"]))))
     small, large, good = await bench.peer(), await bench.peer(), await bench.peer()
     for peer, size in ((small, 8 * MIB), (large, 12 * MIB)):
-        peer.reader._transport.pause_reading()
+        peer.transport.pause_reading()
         peer.send(*(asked(number, size=str(size)) for number in range(1 if peer is small else 3)))
         good.send(asked(1, size="1"))
         await good.answers(1)
     await until(lambda: bench.server.connections == 2)
     assert bench.server.memory.dropped == 1
-    large.reader._transport.resume_reading()
+    large.transport.resume_reading()
     assert await large.ended()
-    small.reader._transport.resume_reading()
+    small.transport.resume_reading()
     await small.answers(1)
     [event] = bench.told
     assert (event.kind, "this peer has most of them" in event.fields["reason"]) == ("connection closed", True)
 
 
-async def test_many_large_answers_of_one_read_stop_at_the_limit(bench: Any) -> None:
-    await bench.restart(held_limit_bytes=40 * MIB)
+async def test_many_large_answers_of_one_read_stop_at_the_limit(bench: Bench) -> None:
+    await bench.restart(RemotingSettings(held_limit_bytes=40 * MIB))
     held: list[int] = []
     queued: list[bool] = []
 
@@ -290,7 +294,7 @@ async def test_many_large_answers_of_one_read_stop_at_the_limit(bench: Any) -> N
 
     bench.heard.react = react
     peer = await bench.peer()
-    peer.reader._transport.pause_reading()
+    peer.transport.pause_reading()
     peer.send(*(asked(number) for number in range(20)))
     await until(lambda: bench.heard.closed_links)
     assert max(held) <= 40 * MIB
@@ -298,9 +302,9 @@ async def test_many_large_answers_of_one_read_stop_at_the_limit(bench: Any) -> N
     assert bench.server.memory.unsent_bytes == 0
 
 
-async def test_unfinished_frames_of_all_connections_have_one_bound(bench: Any) -> None:
+async def test_unfinished_frames_of_all_connections_have_one_bound(bench: Bench) -> None:
     """60 connections with 15 of 16 MiB of a frame once took 900 MB."""
-    await bench.restart(held_limit_bytes=4 * MIB)
+    await bench.restart(RemotingSettings(held_limit_bytes=4 * MIB))
     good = await bench.peer()
     part = encode(request(34, {}, bytes(MIB)))[:-1]
     peers = [await bench.peer() for _ in range(12)]
@@ -315,18 +319,18 @@ async def test_unfinished_frames_of_all_connections_have_one_bound(bench: Any) -
     assert len(await peers[-1].answers(1)) == 1, "whoever is not the largest goes on"
 
 
-async def test_who_takes_nothing_for_a_time_is_closed(bench: Any) -> None:
-    await bench.restart(stalled_s=0.2)
+async def test_who_takes_nothing_for_a_time_is_closed(bench: Bench) -> None:
+    await bench.restart(RemotingSettings(stalled_s=0.2))
     bench.heard.react = lambda link, command: link.send(command.answer(0, body=bytes(12 * MIB)))
     peer = await bench.peer()
-    peer.reader._transport.pause_reading()
+    peer.transport.pause_reading()
     peer.send(asked(1))
     await until(lambda: bench.heard.closed_links)
     assert bench.server.memory.unsent_bytes == 0
     assert "took none of its answers" in bench.told[0].fields["reason"]
 
 
-async def test_what_waits_to_be_served_counts_until_it_is_or_its_connection_ends(bench: Any) -> None:
+async def test_what_waits_to_be_served_counts_until_it_is_or_its_connection_ends(bench: Bench) -> None:
     bench.heard.react = lambda link, command: link.keep(1000)
     peer = await bench.peer()
     peer.send(asked(1), asked(2))
@@ -338,8 +342,8 @@ async def test_what_waits_to_be_served_counts_until_it_is_or_its_connection_ends
     assert bench.server.memory.kept_bytes == 0
 
 
-async def test_connections_beyond_the_limit_are_refused(bench: Any) -> None:
-    await bench.restart(max_connections=2)
+async def test_connections_beyond_the_limit_are_refused(bench: Bench) -> None:
+    await bench.restart(RemotingSettings(max_connections=2))
     first, second = await bench.peer(), await bench.peer()
     first.send(asked(1))
     second.send(asked(1))
@@ -352,8 +356,8 @@ async def test_connections_beyond_the_limit_are_refused(bench: Any) -> None:
     await first.answers(1)
 
 
-async def test_an_idle_connection_is_closed_and_a_busy_one_not(bench: Any) -> None:
-    await bench.restart(idle_s=1.0)
+async def test_an_idle_connection_is_closed_and_a_busy_one_not(bench: Bench) -> None:
+    await bench.restart(RemotingSettings(idle_s=1.0))
     idle, busy = await bench.peer(), await bench.peer()
     ended = asyncio.ensure_future(idle.ended())
     opaque = 0
@@ -367,7 +371,7 @@ async def test_an_idle_connection_is_closed_and_a_busy_one_not(bench: Any) -> No
     await busy.answers(1)
 
 
-async def test_a_handler_hears_of_each_end_once(bench: Any) -> None:
+async def test_a_handler_hears_of_each_end_once(bench: Bench) -> None:
     peer = await bench.peer()
     peer.send(asked(1))
     await peer.answers(1)
@@ -380,7 +384,7 @@ async def test_a_handler_hears_of_each_end_once(bench: Any) -> None:
     assert bench.heard.closed_links == [link]
 
 
-async def test_closing_sends_what_is_queued(bench: Any) -> None:
+async def test_closing_sends_what_is_queued(bench: Bench) -> None:
     def react(link: Link, command: Command) -> None:
         link.send(command.answer(0))
         link.close()
