@@ -20,8 +20,16 @@ from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.memory import MemoryDriver
 from tallystick.bookkeeper.metadata.sqlite import SqliteDriver
+from tallystick.bookkeeper.wire.digest import master_key
 from tallystick.bookkeeper.wire.v2 import Code
-from tallystick.errors import LedgerExists, LedgerFenced, NotEnoughBookies, RecoveryIncomplete
+from tallystick.errors import (
+    LedgerError,
+    LedgerExists,
+    LedgerFenced,
+    NotEnoughBookies,
+    RecoveryIncomplete,
+    Unauthorized,
+)
 from tallystick.node import real_world
 
 
@@ -119,6 +127,36 @@ async def test_recovery_gets_through_bookies_that_strangers_have_filled_with_fen
         assert reader.is_closed and reader.last_entry == len(acked) - 1
         with pytest.raises(LedgerFenced):
             await writer.append(b"y")
+
+
+@pytest.mark.rule("Q11")
+@pytest.mark.parametrize(
+    ("key", "error", "why"),
+    [(master_key(b""), LedgerFenced, "recovers this ledger"), (KEY, Unauthorized, "with another password")],
+)
+async def test_a_stranger_that_fences_ids_not_made_yet_stops_their_writers_aloud_up_to_the_bound(
+    cluster: RealCluster, key: bytes, error: type[LedgerError], why: str
+) -> None:
+    """Whoever reaches the port can: a bookie does not know that it is no recovery, which may come before any entry."""
+    async with tallystick.connect(cluster.uri) as bk:
+        last = (await bk.create_ledger(3)).id
+        coming = range(last + 1, last + 4)
+        for name in tuple(cluster.running):
+            await cluster.stop(name)
+            await cluster.start(name, max_fences_without_entries=2)
+            async with talking(cluster.running[name]) as stranger:
+                codes = [await stranger.code(read(ledger, 0, key)) for ledger in coming]
+            assert codes == [Code.NO_ENTRY, Code.NO_ENTRY, Code.TOO_MANY_REQUESTS]
+        writers = [await bk.create_ledger(3) for _ in coming]
+        assert [writer.id for writer in writers] == list(coming)
+        for writer in writers[:2]:
+            with pytest.raises(error, match=why) as refused:
+                await writer.append(b"x")
+            assert refused.value.ledger == writer.id and not refused.value.retriable
+        assert await writers[2].append(b"x") == 0, "the bound keeps the others from that"
+        if error is LedgerFenced:
+            reader = await bk.open_ledger(coming[0], recover=True)
+            assert reader.is_closed and reader.last_entry == -1, "nothing was acknowledged, and recovery finds that"
 
 
 @pytest.mark.rule("Q12", "Q15")
