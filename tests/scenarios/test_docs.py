@@ -1,7 +1,7 @@
 """The programs and commands of the pages in docs/ run as they stand, in the order in which they are read.
 
-A ```text block behind a program is what it prints. Commands are the ``$`` lines of ```console blocks; servers that run
-until they are stopped are tried elsewhere.
+A ```text block behind a program is what it prints. Commands are the ``$`` lines of ```console blocks, but for servers
+themselves and those that need one at a port of its own.
 """
 
 from __future__ import annotations
@@ -40,4 +40,4 @@ def programs(shell: Shell, text: str) -> list[str]:
 
 def commands(text: str) -> list[str]:
     lines = [line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ ")]
-    return [line for line in lines if not re.match(r"tally \w+ run\b", line)]
+    return [line for line in lines if not re.search(r"^tally \w+ run\b|:9876|:2181", line)]

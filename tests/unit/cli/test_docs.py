@@ -4,7 +4,7 @@ import dataclasses
 import io
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from cyclopts import App
 from rich.console import Console
 
+from tallystick import settings as bookie_settings
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.cli.app import app
 from tallystick.rocketmq.broker import keys as broker_keys
@@ -60,6 +61,24 @@ def test_no_command_is_documented_that_is_not_there() -> None:
     known = {command for command, _ in commands()} | {name for name in app}
     for command in re.findall(rf"`tally ((?:{ROOMS})(?: [a-z]+)?)", TEXT):
         assert command in known or command.startswith("completion "), f"no such command: tally {command}"
+
+
+LOADERS: dict[str, Callable[[str, dict[str, str]], Any]] = {
+    "bookie": bookie_settings.load,
+    "broker": broker_keys.load,
+    "nameserver": name_server_keys.load,
+}
+
+
+@pytest.mark.parametrize("page", ["configuration.md", "broker.md"])
+def test_the_files_of_settings_that_a_page_shows_are_taken(page: str, tmp_path: Path) -> None:
+    files = re.findall(r"^```toml\n(.*?)^```$", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert files
+    for number, text in enumerate(files):
+        path = tmp_path / f"{number}.toml"
+        path.write_text(text)
+        (room,) = re.findall(r"^\[(\w+)\]", text, re.MULTILINE)
+        assert not LOADERS[room](str(path), {}).ignored, text
 
 
 def test_every_page_is_in_the_index() -> None:
