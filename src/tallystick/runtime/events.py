@@ -26,6 +26,7 @@ class Events:
         self._listeners = list(listeners)
 
     def emit(self, kind: str, **fields: Any) -> None:
+        """Tell all listeners, at once and in order."""
         event = Event(kind, fields)
         for listener in tuple(self._listeners):
             listener(event)

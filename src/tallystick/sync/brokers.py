@@ -39,9 +39,10 @@ def _share_of_chunk(message: ReceivedMessage) -> float:
 
 
 class RocketMQ(Connection[client.RocketMQ]):
-    """See ``tallystick.RocketMQ``. Connects when first used, once for each process. ``close`` it, or use ``with``."""
+    """Made by ``topics``. Connects when first used, once for each process. ``close`` it, or use ``with``."""
 
     def producer(self, group: str) -> Producer:
+        """The one of this group. Raises UsageError."""
         loop, mq = self._client()
         return Producer(loop, loop.call(lambda: mq.producer(group)))
 
@@ -59,7 +60,11 @@ class RocketMQ(Connection[client.RocketMQ]):
         on_assigned: QueueListener | None = None,
         on_revoked: QueueListener | None = None,
     ) -> Consumer:
-        """See ``tallystick.RocketMQ.consumer``. Listeners are called on threads of their own."""
+        """Reads a topic, or several, for a group; begins when it is iterated over, entered or started.
+
+        The arguments are those of ``tallystick.RocketMQ.consumer``. Listeners are plain functions, called on threads of
+        their own; they may use this client. Raises UsageError.
+        """
         loop, mq = self._client()
         made = loop.call(
             lambda: mq.consumer(
@@ -85,20 +90,26 @@ class RocketMQ(Connection[client.RocketMQ]):
         return loop.iterate(lambda: mq.read(queue, first, end, tags=tags), alone if end is None else _share_of_chunk)
 
     def topic(self, name: str) -> Topic:
+        """Its queues and where they are, as a name server knows it now. Raises NoSuchTopic at once, Unavailable."""
         loop, mq = self._client()
         return loop.run(mq.topic(name))
 
     def queue_limits(self, queue: MessageQueue) -> tuple[int, int]:
+        """The offset of the first message that is still there, and that of the next one to come.
+
+        Raises BrokerError, NoSuchTopic, Unavailable.
+        """
         loop, mq = self._client()
         return loop.run(mq.queue_limits(queue))
 
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message stored at this time (ms since 1970) or later. Raises as ``queue_limits``."""
         loop, mq = self._client()
         return loop.run(mq.offset_at(queue, timestamp_ms))
 
 
 class Producer:
-    """See ``tallystick.rocketmq.client.producer.Producer``; may be used from several threads."""
+    """Made by ``RocketMQ.producer``; may be used from several threads."""
 
     def __init__(self, loop: Loop, wrapped: producer.Producer) -> None:
         self._loop, self._producer = loop, wrapped
@@ -116,6 +127,12 @@ class Producer:
         wait_stored: bool = True,
         queue: MessageQueue | None = None,
     ) -> SendResult:
+        """Send one message and return when a broker has stored it: look at the result's ``status``.
+
+        Waits first while ``max_inflight_bytes`` have no answer. ``wait_stored`` False: the broker answers without
+        waiting for disk and slaves. ``queue``: this one and no other. Raises UsageError, NoSuchTopic, BrokerError,
+        Unavailable; what is ``ambiguous`` may have been stored.
+        """
         return self._loop.run(
             self._producer.send(
                 topic,
@@ -158,6 +175,10 @@ class Producer:
     def send_batch(
         self, topic: str, messages: Iterable[Message | Buffer], *, queue: MessageQueue | None = None
     ) -> SendResult:
+        """Send messages of one topic to one queue, where they stand one after the other: all are stored, or none.
+
+        Together they may be as long as one message. Raises as ``send``.
+        """
         return self._loop.run(self._producer.send_batch(topic, messages, queue=queue))
 
     def send_one_way(
@@ -169,6 +190,7 @@ class Producer:
         keys: str | Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
     ) -> None:
+        """Send one message and never hear of it. Raises UsageError, NoSuchTopic, Unavailable (no route)."""
         self._loop.run(self._producer.send_one_way(topic, body, tags=tags, keys=keys, properties=properties))
 
     def drain(self) -> None:
@@ -181,7 +203,7 @@ class Producer:
 
 
 class Consumer:
-    """See ``tallystick.rocketmq.client.consumer.Consumer``. Messages cross threads one by one: each may be the last."""
+    """Made by ``RocketMQ.consumer``. Iterate over it, on one thread: messages cross one by one."""
 
     def __init__(self, loop: Loop, wrapped: consumer.Consumer) -> None:
         self._loop, self._consumer = loop, wrapped

@@ -59,6 +59,7 @@ class Connection(Generic[Client]):
         self._connected = None
 
     def close(self) -> None:
+        """End all connections, as the asynchronous client does, and take no more calls. Repeated calls are one."""
         with self._guard:
             self._closed = True
             connected, self._connected = self._connected, None

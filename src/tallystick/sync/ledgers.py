@@ -27,7 +27,7 @@ def _entry_weight(entry: Entry) -> float:
 
 
 class BookKeeper(Connection[client.BookKeeper]):
-    """See ``tallystick.BookKeeper``. Connects when first used, once for each process. ``close`` it, or use ``with``."""
+    """Made by ``connect``. Connects when first used, once for each process. ``close`` it, or use ``with``."""
 
     def create_ledger(
         self,
@@ -69,14 +69,17 @@ class BookKeeper(Connection[client.BookKeeper]):
         return LedgerReader(loop, loop.open(bk.open_ledger(ledger, password=password, recover=recover)))
 
     def delete_ledger(self, ledger: LedgerId) -> None:
+        """Forget a ledger; bookies refuse its writer and free its space later. Raises NoSuchLedger, MetadataError."""
         loop, bk = self._client()
         loop.run(bk.delete_ledger(ledger))
 
     def ledger_metadata(self, ledger: LedgerId) -> LedgerMetadata:
+        """The metadata as stored. Raises NoSuchLedger, MetadataError."""
         loop, bk = self._client()
         return loop.run(bk.ledger_metadata(ledger))
 
     def bookies(self) -> Bookies:
+        """The registered bookies. Raises MetadataError."""
         loop, bk = self._client()
         return loop.run(bk.bookies())
 
@@ -92,30 +95,35 @@ class BookKeeper(Connection[client.BookKeeper]):
         return loop.call(lambda: bk.degraded_total)
 
     def ledgers(self) -> Iterator[LedgerId]:
+        """The ids of all ledgers, ascending. Raises MetadataError rather than leaving any out."""
         loop, bk = self._client()
         return loop.iterate(bk.ledgers, lambda ledger: 1 / 512)
 
 
 class LedgerWriter:
-    """See ``tallystick.LedgerWriter``; may be used from several threads."""
+    """Appends to a ledger that this client created; may be used from several threads. ``close`` it, or use ``with``."""
 
     def __init__(self, loop: Loop, wrapped: writer.LedgerWriter) -> None:
         self._loop, self._writer = loop, wrapped
 
     @property
     def id(self) -> LedgerId:
+        """The ledger's id."""
         return self._writer.id
 
     @property
     def max_payload_bytes(self) -> int:
+        """Of one entry, by the ledger's digest."""
         return self._writer.max_payload_bytes
 
     @property
     def lac(self) -> EntryId:
+        """The highest entry id with all entries up to it confirmed; -1 when there is none (Q6)."""
         return self._writer.lac
 
     @property
     def length(self) -> int:
+        """Payload bytes up to the LAC."""
         return self._writer.length
 
     @property
@@ -125,9 +133,15 @@ class LedgerWriter:
 
     @property
     def metadata(self) -> LedgerMetadata:
+        """As this writer stored or read it last."""
         return self._writer.metadata
 
     def append(self, data: Buffer) -> EntryId:
+        """Append one entry and return its id when it is safe. Other threads may append meanwhile.
+
+        Waits first while ``max_inflight_bytes`` are unconfirmed. Raises UsageError (it got no id), LedgerClosed,
+        LedgerFenced, NotEnoughBookies, Unauthorized, MetadataError.
+        """
         return self._loop.run(self._writer.append(data))
 
     def append_nowait(self, data: Buffer) -> concurrent.futures.Future[EntryId]:
@@ -138,18 +152,26 @@ class LedgerWriter:
         return await self._writer.append_nowait(data)
 
     def append_batch(self, data: Iterable[Buffer]) -> range:
+        """Append entries with consecutive ids and return the ids when all are safe. Raises as ``append``."""
         return self._loop.run(self._writer.append_batch(data))
 
     def drain(self) -> None:
+        """Return when everything appended so far is confirmed, and there is room for more. Raises why not."""
         self._loop.run(self._writer.drain())
 
     def read(self, first: EntryId, last: EntryId) -> Iterator[Entry]:
+        """The entries ``first`` … ``last`` of this ledger, up to the LAC (Q17). Raises as ``LedgerReader.read``."""
         return self._loop.iterate(lambda: self._writer.read(first, last), _entry_weight)
 
     def close(self) -> None:
+        """Take no more appends, wait for those under way, and store the end of the ledger. Repeated calls are one.
+
+        Raises LedgerFenced when another client recovers the ledger, MetadataError when its end could not be stored.
+        """
         self._loop.run(self._writer.close())
 
     def abort(self) -> None:
+        """Stop at once, as if the process died: nothing is stored, pending appends fail and may have taken effect."""
         self._loop.call(self._writer.abort)
 
     def __enter__(self) -> Self:
@@ -162,7 +184,7 @@ class LedgerWriter:
 
 
 class LedgerReader:
-    """See ``tallystick.LedgerReader``."""
+    """A ledger to read from. Never fences, never writes. ``close`` it, or use ``with``."""
 
     def __init__(self, loop: Loop, wrapped: reader.LedgerReader) -> None:
         self._loop, self._reader = loop, wrapped
@@ -170,27 +192,38 @@ class LedgerReader:
 
     @property
     def metadata(self) -> LedgerMetadata:
+        """As this reader read it last."""
         return self._reader.metadata
 
     @property
     def is_closed(self) -> bool:
+        """The ledger is closed, as far as this reader knows: ``last_entry`` is final."""
         return self._reader.is_closed
 
     @property
     def last_entry(self) -> EntryId:
+        """The last entry that can be read; -1 when there is none. ``refresh`` may move it, never back."""
         return self._reader.last_entry
 
     @property
     def length(self) -> int:
+        """Payload bytes of a closed ledger; 0 of an open one."""
         return self._reader.length
 
     def __iter__(self) -> Iterator[Entry]:
+        """All entries that can be read now; none if the ledger is empty. Raises as ``read``."""
         return self._loop.iterate(self._reader.__aiter__, _entry_weight)
 
     def refresh(self) -> EntryId:
+        """Ask again how far the ledger can be read; the last entry. Raises Unavailable when too few bookies answer."""
         return self._loop.run(self._reader.refresh())
 
     def read(self, first: EntryId, last: EntryId) -> Iterator[Entry]:
+        """The entries ``first`` … ``last``, both included, in order.
+
+        Raises UsageError (no such range) and NoSuchEntry (beyond ``last_entry``) at once; in the loop NoSuchEntry,
+        DigestMismatch, Unavailable and its kinds.
+        """
         return self._loop.iterate(lambda: self._reader.read(first, last), _entry_weight)
 
     def read_arrow(
@@ -202,15 +235,22 @@ class LedgerReader:
         batch_rows: int = 4096,
         batch_bytes: int = 1024 * 1024,
     ) -> Iterator[pa.RecordBatch]:
+        """As ``read``, in Arrow batches: at most ``batch_rows`` rows, ``batch_bytes`` of payload. Needs pyarrow."""
+
         def batches() -> AsyncIterator[pa.RecordBatch]:
             return self._reader.read_arrow(first, last, columns=columns, batch_rows=batch_rows, batch_bytes=batch_bytes)
 
         return self._loop.iterate(batches, alone)
 
     def tail(self, first: EntryId) -> Iterator[Entry]:
+        """The entries from ``first`` on, as they are confirmed; ends when the ledger is closed and read to its end.
+
+        Of an idle open ledger the newest entries stay out until the next append or the close. Raises as ``read``.
+        """
         return self._loop.iterate(lambda: self._reader.tail(first), alone)
 
     def close(self) -> None:
+        """Stop watching the ledger. What was read stays valid."""
         self._loop.run(self._reader.close())
 
     def __enter__(self) -> Self:

@@ -52,3 +52,14 @@ def test_members_and_arguments_are_the_same(pair: tuple[Any, Any]) -> None:
 @pytest.mark.parametrize("name", ["connect", "topics"])
 def test_functions_have_the_same_arguments(name: str) -> None:
     assert arguments(getattr(sync, name)) == arguments(getattr(tallystick, name))
+
+
+@pytest.mark.parametrize("of", [one for pair in PAIRS for one in pair], ids=lambda of: f"{of.__module__}.{of.__name__}")
+def test_every_member_says_what_it_does(of: Any) -> None:
+    """In words of its own: whoever asks ``help()`` is not sent elsewhere."""
+    for name in (one for one in surface(of) if not one.startswith("__")):
+        member = inspect.getattr_static(of, name)
+        if inspect.ismemberdescriptor(member):
+            continue
+        text = inspect.getdoc(member.fget if isinstance(member, property) else member)
+        assert text and not text.startswith("See "), name

@@ -66,6 +66,7 @@ class LedgerReader:
 
     @property
     def metadata(self) -> LedgerMetadata:
+        """As this reader read it last."""
         return self._found.value
 
     @property

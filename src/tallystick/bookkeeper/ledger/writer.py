@@ -55,6 +55,7 @@ class LedgerWriter:
 
     @property
     def id(self) -> LedgerId:
+        """The ledger's id."""
         return self._state.id
 
     @property

@@ -102,6 +102,7 @@ class LedgerMetadata:
 
     @property
     def is_closed(self) -> bool:
+        """The ledger has its end."""
         return self.state is _CLOSED
 
     @property
@@ -122,9 +123,11 @@ class LedgerMetadata:
         return replace(self, fragments=(*kept, Fragment(first, bookies)))
 
     def in_recovery(self) -> LedgerMetadata:
+        """With the state IN_RECOVERY."""
         return replace(self, state=LedgerState.IN_RECOVERY)
 
     def closed(self, last_entry: EntryId, length: int) -> LedgerMetadata:
+        """With the state CLOSED and its end."""
         return replace(self, state=LedgerState.CLOSED, last_entry=last_entry, length=length)
 
 

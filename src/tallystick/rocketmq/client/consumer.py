@@ -42,6 +42,7 @@ class ConsumerLag:
 
     @property
     def total(self) -> int:
+        """Of all queues."""
         return sum(self.by_queue.values())
 
 

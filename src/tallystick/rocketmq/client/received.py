@@ -33,14 +33,17 @@ class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def tags(self) -> str | None:
+        """Its tag; None if it has none."""
         return self.stored.tags
 
     @property
     def keys(self) -> list[str]:
+        """What it can be found by."""
         return self.stored.keys
 
     @property
     def properties(self) -> dict[str, str]:
+        """All of them, those of the system too."""
         return self.stored.properties
 
     @property
@@ -64,4 +67,5 @@ class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def store_timestamp(self) -> int:
+        """When it was stored, in ms by its broker's clock."""
         return self.stored.store_timestamp
