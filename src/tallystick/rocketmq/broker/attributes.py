@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tallystick.errors import BrokerError
+from tallystick.rocketmq.wire.numbers import number_of
 from tallystick.rocketmq.wire.values import ResponseCode
 
 
@@ -87,7 +88,8 @@ def _check(known: Mapping[str, Attribute], name: str, value: str | None, *, is_n
 def _allows(attribute: Attribute, value: str) -> bool:
     if attribute.values is not None:
         return value in attribute.values
-    return value == "-1" or (value.isascii() and value.isdecimal() and int(value) < 2**63)
+    number = number_of(value)
+    return value == "-1" or (number is not None and number < 2**63)
 
 
 def _refused(remark: str) -> BrokerError:

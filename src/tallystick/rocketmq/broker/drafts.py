@@ -209,7 +209,7 @@ class Drafting:
         if "INNER_NUM" in named:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch in one message is not supported")
         level = named.pop(DELAY, "0")
-        if not is_retry and level.lstrip("-+").isdecimal() and int(level) > 0:
+        if not is_retry and level.removeprefix("+").lstrip("0").isdecimal():  # more than 0
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"delayed messages are not supported: DELAY is {level}")
         for name in (REGION, TRACE, CLUSTER, "POP_CK"):
             named.pop(name, None)

@@ -30,6 +30,7 @@ from tallystick.rocketmq.wire.bodies import (
     read_stats,
 )
 from tallystick.rocketmq.wire.headers import Header
+from tallystick.rocketmq.wire.numbers import number_of
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.split import split
 from tallystick.rocketmq.wire.values import DataVersion, Int32, Int64, PullFlag, RequestCode, ResponseCode
@@ -157,10 +158,10 @@ class MasterTables:
 
     async def _number(self, name: str) -> int:
         answer = await self._good(request(RequestCode.GET_BROKER_RUNTIME_INFO))
-        number = dialect.read_as(bytes(answer.body), KvTable).table.get(name, "")
-        if not number.isdecimal():
+        number = number_of(dialect.read_as(bytes(answer.body), KvTable).table.get(name, ""))
+        if number is None:
             raise RemoteProtocolError(f"the master does not say its {name}", address=self._address)
-        return int(number)
+        return number
 
     async def tell(self, commit: Commit) -> Command:
         """A commit that was made at this slave; the answer.
@@ -224,8 +225,8 @@ class MasterTables:
                 continue
             else:
                 entries(whole).update(entries(page))
-            total = answer.fields.get(TOTALS[code])  # none: an old master, which sends all at once
-            if total is None or not total.isdecimal() or len(entries(whole)) >= int(total):
+            total = number_of(answer.fields.get(TOTALS[code], ""))  # none: an old master, which sends all at once
+            if total is None or len(entries(whole)) >= total:
                 return whole
             if not entries(page):
                 raise RemoteProtocolError("the master's table ends early", request=code.name, total=total)

@@ -31,6 +31,7 @@ from tallystick.rocketmq.wire.bodies import GroupNames, TopicList, TopicNames, T
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import (
     FILTER_TYPES,
+    MAX_QUEUES,
     DataVersion,
     Perm,
     RequestCode,
@@ -38,7 +39,6 @@ from tallystick.rocketmq.wire.values import (
     TopicConfig,
 )
 
-MAX_QUEUES = 65_536  # of one topic; the original has no limit, and asks each of them for some answers
 PAGE_FIELDS = {"topicSeq", "dataVersion", "maxTopicNum"}
 _PERMS = int(Perm.INHERIT | Perm.WRITE | Perm.READ | Perm.PRIORITY)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tallystick.rocketmq.wire.values import MASTER_ID, MessageQueue, Perm, TopicRoute
+from tallystick.errors import RemoteProtocolError
+from tallystick.rocketmq.wire.values import MASTER_ID, MAX_QUEUES, MessageQueue, Perm, TopicRoute
 
 TEMPLATE_TOPIC = "TBW102"  # a topic that does not exist yet is made after this one, where brokers allow it
 
@@ -25,7 +26,10 @@ class Topic:
 
     @classmethod
     def of_route(cls, name: str, route: TopicRoute) -> Topic:
-        """Queues of a set without a master can be read, not written."""
+        """Queues of a set without a master can be read, not written. Raises RemoteProtocolError."""
+        count = sum(max(queue.read_queues, queue.write_queues) for queue in route.queues)
+        if count > MAX_QUEUES:  # each is an object here, and whoever reaches a name server can say any number
+            raise RemoteProtocolError("a route has too many queues", topic=name, queues=count, most=MAX_QUEUES)
         addresses = {broker.name: dict(broker.addresses) for broker in route.brokers}
         writable: list[MessageQueue] = []
         readable: list[MessageQueue] = []

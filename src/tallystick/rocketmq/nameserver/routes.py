@@ -29,6 +29,7 @@ from tallystick.rocketmq.nameserver.queues import STEP_TOPICS, BrokerSet, TopicQ
 from tallystick.rocketmq.wire.steps import Steps, finished
 from tallystick.rocketmq.wire.values import (
     MASTER_ID,
+    MAX_QUEUES,
     BrokerRoute,
     DataVersion,
     Perm,
@@ -196,7 +197,9 @@ class Routes:
         allowed = ~0 if is_master or not brokers.acting_master else ~WRITE
         queues, left_out = self._queues, 0
         for count, (topic, config) in enumerate(announced.topics.items(), 1):
-            if topic not in brokers.topics and not queues.has_room(brokers.host):
+            if not (0 <= config.read_queues <= MAX_QUEUES and 0 <= config.write_queues <= MAX_QUEUES):
+                left_out += 1  # clients make an object of each queue
+            elif topic not in brokers.topics and not queues.has_room(brokers.host):
                 left_out += 1
             elif changed or topic not in brokers.topics:
                 perm = config.perm & allowed

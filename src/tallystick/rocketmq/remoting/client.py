@@ -12,6 +12,7 @@ from collections.abc import Callable
 from tallystick.errors import ConnectionLost, RemoteProtocolError, RequestTimeout, TallyError, Unavailable, UsageError
 from tallystick.rocketmq.remoting.link import Arena, Link, Outbox, Surroundings
 from tallystick.rocketmq.remoting.settings import RemotingSettings
+from tallystick.rocketmq.wire.numbers import number_of
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import Flag
 from tallystick.runtime.clock import Clock
@@ -209,9 +210,13 @@ class RemotingClient:
             self._set_timer(min(pending))
 
 
+_MAX_SHOWN = 100  # characters of an address that is none
+
+
 def parse_address(address: str) -> tuple[str, int]:
     """``host:port``, also with an IPv6 host in brackets. Raises UsageError."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise UsageError("an address is host:port", address=address)
-    return host.strip("[]"), int(port)
+    number = number_of(port)
+    if not host or number is None or number > 65535:
+        raise UsageError("an address is host:port", address=address[:_MAX_SHOWN])
+    return host.strip("[]"), number

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tallystick.rocketmq.wire.values import MAX_QUEUES
+
 MAX_TOPIC_BYTES = 255  # the longest name of a folder, too
-MAX_QUEUE_ID = (1 << 16) - 1
 
 
 def may_be_folder(topic: str, queue_id: int) -> bool:
@@ -12,7 +13,7 @@ def may_be_folder(topic: str, queue_id: int) -> bool:
     Wider than what a broker lets clients name a topic: an original master may have kept names that it takes no more.
     """
     return (
-        0 <= queue_id <= MAX_QUEUE_ID
+        0 <= queue_id < MAX_QUEUES
         and topic not in ("", ".", "..")
         and "/" not in topic
         and "\0" not in topic

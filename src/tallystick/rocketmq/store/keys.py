@@ -13,6 +13,7 @@ from itertools import chain, repeat
 
 from tallystick.codec.records import RecordRun, hash_alike, hash_latin, hash_texts, hash_utf8, scan_records, signed
 from tallystick.rocketmq.store.index_file import index_hashes
+from tallystick.rocketmq.wire.numbers import number_of
 from tallystick.rocketmq.wire.record import decode_properties
 
 _SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"  # its tags codes are the times when a message is due
@@ -148,7 +149,8 @@ class KeyHashes:
 def _due_ms(properties: bytes, stored_ms: int, tags_code: int) -> int:
     """When a delayed message is to be delivered: the original keeps that in place of the tags."""
     level = decode_properties(properties).get("DELAY", "")
-    if not level.isdecimal() or not int(level):
+    number = number_of(level)
+    if not number:
         return tags_code
-    delay_s: int = _LEVELS_S[min(int(level), len(_LEVELS_S)) - 1]
+    delay_s: int = _LEVELS_S[min(number, len(_LEVELS_S)) - 1]
     return stored_ms + delay_s * 1000

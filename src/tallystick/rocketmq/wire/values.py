@@ -18,6 +18,7 @@ import msgspec
 from msgspec import field
 
 from tallystick.errors import RemoteProtocolError
+from tallystick.rocketmq.wire.numbers import number_of
 
 # A Java int and long: what does not fit would be refused at the latest where it is stored.
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -283,12 +284,15 @@ class DataVersion(msgspec.Struct, frozen=True, rename="camel"):
         return DataVersion(self.state_version, now_ms, self.counter + 1)
 
 
+MAX_QUEUES = 65_536  # of one topic at one broker; the original has no limit, and asks each of them for some answers
+
+
 def _use_names(struct: msgspec.Struct, **names: Sequence[str]) -> None:
     """Make numbers of enums their names, by their order. Raises RemoteProtocolError for one too high."""
     for attribute, known in names.items():
         value = getattr(struct, attribute)
-        if isinstance(value, int) or value.isdecimal():
-            number = int(value)
+        number = value if isinstance(value, int) else number_of(value)
+        if number is not None:
             if not 0 <= number < len(known):
                 raise RemoteProtocolError(f"{attribute} has no number {number}")
             msgspec.structs.force_setattr(struct, attribute, known[number])

@@ -130,7 +130,8 @@ def test_an_order_topic_is_closed_on_a_broker_without_write_permission() -> None
 @pytest.mark.parametrize(
     ("properties", "code"),
     [
-        ("TRAN_MSG\x01true\x02", 16), ("DELAY\x013\x02", 13), ("TIMER_DELAY_SEC\x015\x02", 1),
+        ("TRAN_MSG\x01true\x02", 16), ("DELAY\x013\x02", 13), ("DELAY\x01+03\x02", 13),
+        (f"DELAY\x01{'9' * 5000}\x02", 13), ("TIMER_DELAY_SEC\x015\x02", 1),
         ("TIMER_DELIVER_MS\x015\x02", 1), ("INNER_NUM\x012\x02", 13),
     ],
 )  # fmt: skip

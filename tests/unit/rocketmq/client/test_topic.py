@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.client.topic import BrokerChoice, QueueChoice, Topic, share
 from tallystick.rocketmq.wire.values import BrokerRoute, MessageQueue, QueueRoute, TopicRoute
 
@@ -27,6 +29,14 @@ def test_queues_of_a_route() -> None:
     assert topic.writable == tuple(queues(2, "b2"))  # b1 has no master, b3 no permission
     assert topic.readable == (*queues(2, "b1"), *queues(3, "b2"), *queues(1, "b3"))
     assert (topic.master("b2"), topic.master("b1"), topic.master("nope")) == ("b2-0", None, None)
+
+
+@pytest.mark.parametrize("counts", [(2**31 - 1, 0), (0, 2**31 - 1), (40_000, 40_000)])
+def test_a_route_with_more_queues_than_a_client_can_keep_is_refused(counts: tuple[int, int]) -> None:
+    """Anybody who reaches a name server can tell it any number, and each queue is an object here."""
+    routes = [QueueRoute("b", count, count, 6) for count in counts]
+    with pytest.raises(RemoteProtocolError, match="a route has too many queues"):
+        Topic.of_route("T", TopicRoute([BrokerRoute("c", "b", {0: "b-0"})], routes))
 
 
 def test_queues_take_turns_past_the_broker_to_avoid() -> None:

@@ -364,3 +364,12 @@ def test_silent_brokers_are_unregistered_some_at_a_time(monkeypatch: pytest.Monk
     for number in range(3):
         register(routes, announcement(0, name=f"b{number}"), number, 0)
     assert [len(routes.expire(500)) for _ in range(3)] == [2, 1, 0]
+
+
+@pytest.mark.parametrize("counts", [(65_537, 4), (4, 2**31 - 1), (-1, 4)])
+def test_a_topic_of_more_queues_than_there_can_be_is_left_out(counts: tuple[int, int]) -> None:
+    """Clients make an object of each queue."""
+    routes = Routes()
+    told = announcement(0, {"T": TopicConfig("T", *counts), "U": TopicConfig("U", 65_536, 4)})
+    assert register(routes, told, "master", 0) == Registered(left_out=1)
+    assert topics(routes) == ["U"]

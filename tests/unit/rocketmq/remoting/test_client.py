@@ -212,7 +212,7 @@ async def test_opaques_begin_again_before_they_outgrow_an_int(bench: Bench, call
     assert [command.opaque for command in bench.heard.requests] == [MAX_OPAQUE, 0, 1]
 
 
-@pytest.mark.parametrize("wrong", ["", "host", "host:", ":9876", "host:x", "host:70000"])
+@pytest.mark.parametrize("wrong", ["", "host", "host:", ":9876", "host:x", "host:70000", "host:" + "9" * 5000])
 def test_an_address_is_host_and_port(wrong: str) -> None:
     with pytest.raises(UsageError):
         parse_address(wrong)
