@@ -13,9 +13,11 @@ import gc
 import random
 
 from tallystick.sim.brokers_chaos import Chaos
-from tallystick.sim.brokers_clients import Member, Sender
-from tallystick.sim.brokers_hosts import BrokerHost, ClientHost, NameServerHost, World
-from tallystick.sim.brokers_judge import Judge, Reader
+from tallystick.sim.brokers_clients import Group, Sender
+from tallystick.sim.brokers_expected import Reader
+from tallystick.sim.brokers_hosts import PORT, BrokerHost, ClientHost, NameServerHost, World
+from tallystick.sim.brokers_judge import Judge
+from tallystick.sim.brokers_operator import Operator
 from tallystick.sim.brokers_plan import BrokersPlan
 from tallystick.sim.cores import Outcome
 from tallystick.sim.invariants import Violation
@@ -59,6 +61,7 @@ class Life:
         self._plan, self._random, self._loop, self._trace, self._judge = plan, rng, loop, trace, judge
         self._clients: list[ClientHost] = []
         self._sending: list[asyncio.Task[None]] = []
+        self._groups: list[Group] = []
         self._over = False
 
     async def live(self) -> None:
@@ -74,10 +77,14 @@ class Life:
         watching = asyncio.create_task(self._watch())
         await self._storm()
         fabric.faults = CALM
+        await self._turn()
         await self._calm()
         await self._check()
         self._over = True
         await watching
+        for reading in self._reading:  # it goes on for ever, or failed
+            if reading.done():
+                await reading
 
     async def _watch(self) -> None:
         while not self._over:
@@ -98,35 +105,83 @@ class Life:
             for number, producer in enumerate(plan.producers)
         ]
         self._sending = [self._client(sender.name).run(sender.produce) for sender in self._senders]
-        self._reading = [asyncio.create_task(self._read(f"g{number}", topics)) for number in range(plan.groups)]
+        for number in range(plan.groups):
+            group = Group(f"g{number}", topics, self._judge, self._world.chance(), plan.storm_s)
+            self._judge.expected.readers[group.name] = Reader(topics)
+            self._groups.append(group)
+        self._reading = [asyncio.create_task(group.run(self._client)) for group in self._groups]
         strikes = [asyncio.create_task(chaos.strike(at, what)) for at, what in plan.chaos]
+        deletions = [asyncio.create_task(self._delete(at, topic)) for at, topic in plan.deletions]
         await asyncio.sleep(plan.storm_s)
-        await asyncio.gather(*strikes)
+        await asyncio.gather(*strikes, *deletions)
         self._judge.alarm = None
         chaos.end()
 
-    async def _read(self, group: str, topics: tuple[str, ...]) -> None:
-        """One member after another: some leave in order, some are killed."""
-        rng = self._world.chance()
-        self._judge.readers[group] = Reader(topics)
-        while not self._over:
-            host = self._client(group)
-            member = Member(group, topics, self._judge, rng.choice((5, 30, 1 << 30)))
-            reading = host.run(member.consume)
-            if rng.random() < 0.3 and not self._senders[0].concludes.is_set():
-                await asyncio.sleep(rng.random() * self._plan.storm_s)
-                host.kill()
-            else:
-                await asyncio.wait([reading])
-                error = None if reading.cancelled() else reading.exception()
-                if error is not None:
-                    raise error
+    def _operator(self) -> Operator:
+        return Operator(self._world, self._client("operator"), self._judge, f"{self._brokers[0].address}:{PORT}")
+
+    async def _delete(self, at: float, topic: str) -> None:
+        await asyncio.sleep(at)
+        await self._operator().delete(topic)
+
+    # Once the faults have ended.
+
+    async def _turn(self) -> None:
+        for group in self._groups:
+            group.is_calm = True
+        match self._plan.turn:
+            case "set back":
+                await self._set_back(self._groups[0])
+            case "promote":
+                await self._promote()
+            case "empty master":
+                await self._empty_master()
+
+    async def _set_back(self, group: Group) -> None:
+        """Its members are gone, and perhaps a slave has commits of them that the master does not know of yet."""
+        group.leave()
+        await asyncio.sleep(1.0 + self._random.random() * self._random.choice((0.5, 12.0)))
+        await self._operator().set_back(group.name, group.topics)
+        group.come_back()
+
+    async def _promote(self) -> None:
+        """The master is gone for good, and a slave becomes one."""
+        await self._answering()
+        ready = [host for host in self._brokers[1:] if self._judge.may_promote(host)]
+        if not ready:
+            return
+        chosen, master = self._random.choice(ready), self._brokers[0]
+        self._judge.promotes(chosen)
+        master.retired = True
+        if self._random.random() < 0.5:
+            master.kill()
+        else:
+            master.lose_power()
+        self._brokers = [chosen, *(host for host in self._brokers[1:] if host is not chosen)]
+        self._judge.nodes = self._brokers
+        chosen.kill()
+        chosen.promote()
+        chosen.boot()
+
+    async def _empty_master(self) -> None:
+        await self._answering()
+        self._judge.expected.emptied()
+        self._brokers[0].kill()
+        self._brokers[0].new_disk()
+        self._brokers[0].boot()
+
+    async def _answering(self) -> None:
+        while not all(host.answers for host in self._brokers):  # noqa: ASYNC110  # a host has nobody to tell
+            await asyncio.sleep(LOOK_S)
 
     async def _calm(self) -> None:
         for sender in self._senders:
             sender.concludes.set()
+        await asyncio.wait(self._sending, timeout=CALM_S)
         for task in self._sending:
-            await asyncio.wait_for(task, CALM_S)
+            if not task.done():
+                self._judge.fail("B9", "a producer cannot send, though nothing stands in its way")
+            await task
         await self._settled()
 
     async def _settled(self) -> None:

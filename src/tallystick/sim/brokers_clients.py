@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+from asyncio import FIRST_COMPLETED as FIRST
+from collections.abc import Callable
 
 from tallystick.errors import TallyError
 from tallystick.rocketmq.client.client import RocketMQ
 from tallystick.rocketmq.client.consumer import Consumer
 from tallystick.rocketmq.client.producer import Producer
 from tallystick.rocketmq.client.sending import SendResult
+from tallystick.sim.brokers_hosts import ClientHost
 from tallystick.sim.brokers_judge import Judge
 from tallystick.sim.brokers_plan import ProducerPlan
 
@@ -54,6 +57,42 @@ class Sender:
             return False
         self._judge.acknowledged(bodies, result, began)
         return True
+
+
+class Group:
+    """Its members come one after another; some leave in order, some are killed. ``run`` it."""
+
+    def __init__(self, name: str, topics: tuple[str, ...], judge: Judge, rng: random.Random, longest_s: float) -> None:
+        """``longest_s``: until a member that is to be killed is."""
+        self.name, self.topics = name, topics
+        self._judge, self._random, self._longest_s = judge, rng, longest_s
+        self._host: ClientHost | None = None
+        self._there = asyncio.Event()  # members may be
+        self._there.set()
+        self.is_calm = False  # settable: nobody is killed any more
+
+    async def run(self, new_host: Callable[[str], ClientHost]) -> None:
+        """Until it is cancelled."""
+        while True:
+            await self._there.wait()
+            host = self._host = new_host(self.name)
+            member = Member(self.name, self.topics, self._judge, self._random.choice((5, 30, 1 << 30)))
+            reading = host.run(member.consume)
+            within_s = self._random.random() * self._longest_s if self._random.random() < 0.3 else None
+            await asyncio.wait([reading, host.gone], timeout=None if self.is_calm else within_s, return_when=FIRST)
+            if not reading.done():
+                host.kill()
+            elif (error := reading.exception()) is not None:
+                raise error
+
+    def leave(self) -> None:
+        """Its member dies, and no other comes before ``come_back``."""
+        self._there.clear()
+        if self._host is not None:
+            self._host.kill()
+
+    def come_back(self) -> None:
+        self._there.set()
 
 
 class Member:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from tallystick.errors import DiskFull, StorageError
+from tallystick.errors import DiskFull, StorageError, UsageError
 from tallystick.rocketmq.broker.broker import Broker, start_broker
 from tallystick.rocketmq.broker.settings import BrokerSettings, Role
 from tallystick.rocketmq.client.client import RocketMQ
@@ -16,6 +16,7 @@ from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
+from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.runtime.events import Event, Events
@@ -30,7 +31,7 @@ from tallystick.sim.virtual.process import Loop, Process
 from tallystick.sim.virtual.trace import Trace
 from tallystick.sim.virtual.worker import DelayWorker
 
-NAME = "b"  # of the group of brokers
+NAME, PORT = "b", 10911  # of all brokers
 NAMES_ADDRESS, NAMES_PORT = "10.0.0.250", 9876
 NAME_SERVERS = (f"{NAMES_ADDRESS}:{NAMES_PORT}",)
 RESTART_S = 1.0  # after a process ended by itself
@@ -83,11 +84,12 @@ class Host:
         self.id, self.address, self._world = id, address, world
         self.disk = _HostDisk(world.chance(), self.lose_power)
         self._boots = 0
+        self.retired = False  # settable: it never starts again
         self.process: Process | None = None
 
     def boot(self) -> None:
         """Start the server, unless it runs."""
-        if self.process is not None:
+        if self.process is not None or self.retired:
             return
         self._boots += 1
         self._world.fabric.power_on(self.address)
@@ -181,20 +183,11 @@ class BrokerHost(Host):
 
     def __init__(self, world: World, number: int) -> None:
         super().__init__(world, f"b{number}", f"10.0.0.{number + 1}")
-        plan = world.plan
-        self.is_slave, self.number = number > 0, number
-        self.sync_flush = plan.slave_syncs[number - 1] if number else plan.sync_flush
-        self._settings = BrokerSettings(
-            "/broker", NAME, broker_id=number, role=Role.SLAVE if number else plan.role, host=self.address,
-            name_servers=NAME_SERVERS, register_timeout_ms=1000,
-            ha=replace(HA, copy_whole_log=plan.whole_log),
-            store=StoreSettings(
-                commit_log_file_bytes=plan.file_bytes, consume_queue_file_units=16, index_slots=16, index_entries=48,
-                memory_bytes=1 << 30, sync_flush=self.sync_flush, disk_delete_ratio=100, disk_clean_ratio=100,
-                disk_refuse_ratio=100,
-            ),
-        )  # fmt: skip
+        self.is_slave, self._number = number > 0, number
+        self.sync_flush = world.plan.slave_syncs[number - 1] if number else world.plan.sync_flush
+        self._ends_may_be_unknown = False
         self.broker: Broker | None = None  # that answers
+        self.workers: list[DelayWorker] = []  # of the process
         self._store: MessageStore | None = None  # of the process
         self._reached = self._durable = 0  # by the processes before
 
@@ -208,24 +201,65 @@ class BrokerHost(Host):
         """Where what is synced ends, or did when its last process ended."""
         return self._store.flushed if self._store is not None else self._durable
 
+    def new_disk(self) -> None:
+        """Another one, without anything on it, for the next process. Of a machine that is down."""
+        assert self.process is None, "only who is down gets another disk"
+        self.disk = _HostDisk(self._world.chance(), self.lose_power)
+        self._reached = self._durable = 0
+
+    def promote(self) -> None:
+        """An operator makes it the master from its next start on."""
+        self.is_slave = False
+
+    def _settings(self) -> BrokerSettings:
+        plan = self._world.plan
+        return BrokerSettings(
+            "/broker", NAME, broker_id=self._number if self.is_slave else 0,
+            role=Role.SLAVE if self.is_slave else plan.role, host=self.address, port=PORT,
+            name_servers=NAME_SERVERS, register_timeout_ms=1000, ha=replace(HA, copy_whole_log=plan.whole_log),
+            remoting=RemotingSettings(held_limit_bytes=plan.held_bytes),
+            store=StoreSettings(
+                commit_log_file_bytes=plan.file_bytes, consume_queue_file_units=16, index_slots=16, index_entries=48,
+                memory_bytes=1 << 30, sync_flush=self.sync_flush, disk_delete_ratio=100, disk_clean_ratio=100,
+                disk_refuse_ratio=100, max_open_files=plan.handles, ends_may_be_unknown=self._ends_may_be_unknown,
+            ),
+        )  # fmt: skip
+
     @property
     def answers(self) -> bool:
         return self.broker is not None
 
     async def _run(self, process: Process) -> None:
         world = self._world
+        self.workers = []
         outside = Outside(
             world.fabric.network(process), self.disk, world.clock, world.events(process.name),
-            workers=lambda name: DelayWorker(process, world.chance(), world.plan.sync_s), random=world.chance(),
+            workers=lambda name: self._worker(process), random=world.chance(),
         )  # fmt: skip
         try:
-            broker = self.broker = await start_broker(self._settings, outside)
+            broker = self.broker = await start_broker(self._settings(), outside)
+        except UsageError as refusal:
+            self._refused(process, refusal)
+            return
         except Exception as error:
             self._allow(process, error)
             return
         self._store = broker.parts.store
         world.judge.started(self)
         self._allow(process, await broker.failure)
+
+    def _worker(self, process: Process) -> DelayWorker:
+        self.workers.append(DelayWorker(process, self._world.chance(), self._world.plan.sync_s))
+        return self.workers[-1]
+
+    def _refused(self, process: Process, refusal: UsageError) -> None:
+        """A copy of a part of a log becomes a master's when an operator accepts that places may be given again."""
+        self._world.trace.note(process.name, "refuses", refusal)
+        if self.is_slave or not self._number or self._ends_may_be_unknown:
+            self._world.judge.fail("B9", f"{self.id} does not start: {refusal!r}")
+        self._ends_may_be_unknown = True
+        self._world.judge.expected.places_are_given_again()
+        self._exits(process)
 
     async def _stop(self) -> None:
         broker, self.broker = self.broker, None
@@ -257,6 +291,7 @@ class ClientHost:
     def __init__(self, world: World, number: int, name: str) -> None:
         self._world, self.name, self.address = world, name, f"10.0.1.{number + 1}"
         self.process = Process(world.loop, name, self.address)
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # it was killed
 
     def run(self, work: Callable[[RocketMQ], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
         """Run a program with a client of its own, which it closes in the end."""
@@ -274,3 +309,4 @@ class ClientHost:
     def kill(self) -> None:
         if self.process.alive:
             self._world.fabric.kill(self.process)
+            self.gone.set_result(None)

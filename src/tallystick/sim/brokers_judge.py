@@ -1,100 +1,65 @@
 """The promises of brokers, checked at each acknowledgement, delivery and start, and once more at the end.
 
 B1 what a producer was told is on the disk is there for good; without a flush it outlives its process. B2 what it was
-told is at a slave is there. B3 a slave's log is a part of its master's. B4 a place in a queue is given once, and a
-producer's messages are in their order. B5 consumers get what was sent, and nothing that is in no log. B6 no message is
-left out. B7 no message is doubled unless its producer was told that it may be. B9 when the faults have ended all is
-delivered and copied.
+told is at a slave is there, also when that slave becomes the master. B3 a slave's log is a part of its master's, and no
+other master takes away what it has. B4 a place in a queue is given once, and a producer's messages are in their order.
+B5 consumers get what was sent, and nothing that is in no log. B6 no message is left out; a group that was set back gets
+all of them again. B7 no message is doubled unless its producer was told that it may be. B8 a deleted topic's messages
+never come back. B9 when the faults have ended all is delivered and copied, tables too. B10 no server holds more than
+its budget: open files, bytes for its clients, calls that wait.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
-from tallystick.codec.records import BLANK, SMALLEST
-from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.broker.settings import Role
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.sending import SendResult, SendStatus
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.wire.message_ids import decode_message_id
-from tallystick.rocketmq.wire.record import StoredMessage, decode_message
+from tallystick.rocketmq.wire.record import StoredMessage
+from tallystick.sim.brokers_expected import Ack, Expected, Kept
 from tallystick.sim.brokers_plan import BrokersPlan
-from tallystick.sim.disk import SimDisk
+from tallystick.sim.brokers_views import (
+    Node,
+    Queue,
+    body_at,
+    broker_of,
+    excess,
+    is_part,
+    log_bytes,
+    queue_messages,
+    store_of,
+)
 from tallystick.sim.invariants import Violation
 from tallystick.sim.virtual.trace import Trace
 
 ATTEMPTS = 3  # of a send
 
-Queue = tuple[str, int]  # topic and queue id
-
-
-class Node(Protocol):
-    """A broker's host, as the judge sees it. ``broker`` is None when none answers."""
-
-    id: str
-    is_slave: bool
-    sync_flush: bool
-    broker: Broker | None
-
-    @property
-    def disk(self) -> SimDisk: ...
-
-    @property
-    def reached(self) -> int:
-        """Where its log ended at most, in any of its lives."""
-        ...
-
-    @property
-    def durable(self) -> int:
-        """Where what is synced ends, or did when its last process ended."""
-        ...
-
-
-@dataclass(frozen=True)
-class Ack:
-    """A producer was told that this message is stored."""
-
-    body: bytes
-    queue: Queue
-    offset: int  # in the queue
-    at: int  # physical offset
-    maybe_twice: bool
-    is_synced: bool
-    holders: tuple[str, ...]  # slaves, if it was told that there is one
-
-
-@dataclass
-class Reader:
-    """What a group has seen."""
-
-    topics: tuple[str, ...]
-    bodies: set[bytes] = field(default_factory=set)
-    next: dict[Queue, int] = field(default_factory=dict)
-
 
 class Judge:
-    """Sees what really is, which no client does. ``nodes`` has the master first."""
-
-    nodes: Sequence[Node]
+    """Sees what really is, which no client does."""
 
     def __init__(self, trace: Trace, plan: BrokersPlan, now: Callable[[], float]) -> None:
-        self._trace, self._plan, self._now = trace, plan, now
-        self.acks: list[Ack] = []  # that must hold
+        self._trace, self._plan = trace, plan
+        self.expected = Expected(plan, now)
         self.promised = 0
-        self.readers: dict[str, Reader] = {}
-        self._sent: dict[bytes, None] = {}
-        self._given: dict[tuple[Queue, int], tuple[bytes, int]] = {}  # body and physical offset of a place
-        self._losses: list[tuple[float, int]] = []  # of the master's power: when, and what was durable
-        self._unsynced: dict[Queue, None] = {}  # of the master: queues of which some messages are not durable
-        self._torn: dict[Queue, None] = {}  # queues that lost some to that, so that offsets are given again
         self.violation: str | None = None
         self.alarm: tuple[int, Callable[[], None]] | None = None  # call this at that many acknowledgements
 
-    def fail(self, promise: str, what: str) -> None:
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """The master first."""
+        return self.expected.nodes
+
+    @nodes.setter
+    def nodes(self, nodes: Sequence[Node]) -> None:
+        self.expected.nodes = nodes
+
+    def fail(self, promise: str, what: str) -> NoReturn:
         """The first one counts. It is raised too, which ends who looked."""
         self._trace.note("VIOLATION", promise, what)
         self.violation = self.violation or f"{promise}: {what}"
@@ -104,12 +69,14 @@ class Judge:
 
     def sending(self, body: bytes) -> None:
         """A message is on its way."""
-        self._sent[body] = None
+        self.expected.sent[body] = None
 
     def acknowledged(self, bodies: Sequence[bytes], result: SendResult, began: float) -> None:
         """A producer, which began at ``began``, was told that these messages are stored."""
         queue = result.queue.topic, result.queue.queue_id
         self._trace.note("acknowledged", queue, result.queue_offset, len(bodies), result.status.name)
+        if began <= self.expected.changed_at:
+            return  # by a master that is gone
         for number, (body, place) in enumerate(zip(bodies, result.offset_id.split(","), strict=True)):
             at = decode_message_id(place)[2]
             self._acknowledge(Ack(
@@ -121,136 +88,145 @@ class Judge:
             call()
 
     def _acknowledge(self, ack: Ack, began: float) -> None:
-        if not ack.is_synced and any(when >= began and ack.at >= end for when, end in self._losses):
-            return  # it was lost meanwhile
+        if not self.expected.holds(ack, began):
+            return
         self.promised += 1
-        self._take_place(ack.queue, ack.offset, ack.body, ack.at)
-        self.acks.append(ack)
-
-    def _take_place(self, queue: Queue, offset: int, body: bytes, at: int) -> None:
-        before, _ = self._given.setdefault((queue, offset), (body, at))
-        if before != body:
-            self.fail("B4", f"offset {offset} of {queue} was given to {before!r} and to {body!r}")
+        before, _ = self.expected.given.setdefault((ack.queue, ack.offset), (ack.body, ack.at))
+        if before != ack.body:
+            self.fail("B4", f"offset {ack.offset} of {ack.queue} was given to {before!r} and to {ack.body!r}")
+        self.expected.acks.append(ack)
 
     def _is_synced(self, result: SendResult, at: int) -> bool:
-        """What is FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE is on the master's disk."""
-        if not self._plan.sync_flush or result.status is SendStatus.FLUSH_DISK_TIMEOUT:
+        """Of FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE nobody is told whether it is."""
+        durable = self.nodes[0].durable
+        if not self.nodes[0].sync_flush or result.status is SendStatus.FLUSH_DISK_TIMEOUT:
             return False
-        if result.status is not SendStatus.SEND_OK:
-            return self.nodes[0].durable > at
-        if self.nodes[0].durable <= at:
-            self.fail("B1", f"the message at {at} is said to be stored, and {self.nodes[0].durable} bytes are")
-        return True
+        if result.status is SendStatus.SEND_OK and durable <= at:
+            self.fail("B1", f"the message at {at} is said to be stored, and {durable} bytes are")
+        return durable > at
 
     def _holders(self, result: SendResult, at: int) -> tuple[str, ...]:
         if self._plan.role is not Role.SYNC_MASTER or result.status is not SendStatus.SEND_OK:
             return ()
-        holders = tuple(node.id for node in self.nodes[1:] if node.reached > at)
+        holders = [node for node in self.nodes[1:] if node.reached > at]
         if not holders:
             self.fail("B2", f"the message at {at} is said to be at a slave, and is at none")
-        if all(node.sync_flush for node in self.nodes[1:] if node.id in holders):
-            return holders
-        return ()
+        return tuple(node.id for node in holders) if all(node.sync_flush for node in holders) else ()
 
     # Brokers.
 
     def ends(self, node: Node, store: MessageStore) -> None:
         """Its process is about to die."""
-        if not node.is_slave:
-            with node.disk.undisturbed():
-                self._unsynced = dict.fromkeys(
-                    (stored.topic, stored.queue_id) for stored in self._records(store, store.flushed)
-                )
-
-    def _records(self, store: MessageStore, start: int) -> Iterator[StoredMessage]:
-        """Those of a log from ``start`` on, where one begins; a log that is cut in the middle of one ends there."""
-        data, at, file_bytes = _bytes(store, start, store.end), start, self._plan.file_bytes
-        while at + SMALLEST <= store.end:
-            size, magic = (int.from_bytes(data[at - start + place :][:4], "big") for place in (0, 4))
-            if magic == BLANK:
-                at += file_bytes - at % file_bytes
-            else:
-                if at + size <= store.end:
-                    yield decode_message(data, at - start)
-                at += size
+        self.expected.process_ends(node, store)
 
     def lost_power(self, node: Node) -> None:
         """What was not synced may be gone; ``ends`` was before."""
-        if node.is_slave:
-            return
-        durable = node.durable
-        self._losses.append((self._now(), durable))
-        self._torn |= self._unsynced
-        self._given = {place: given for place, given in self._given.items() if given[1] < durable}
-        for ack in self.acks:
-            if ack.is_synced and ack.at >= durable:
-                self.fail("B1", f"the message at {ack.at} was not durable")
-        self.acks = [ack for ack in self.acks if ack.at < durable]
+        lost = self.expected.power_lost(node)
+        if lost is not None:
+            self.fail("B1", f"{lost.body!r} at {lost.at} was not durable")
 
     def started(self, node: Node) -> None:
         """It answers again."""
-        store = _store(node)
+        self.expected.process_began(node)
+        self._check_acks(node)
         if not node.is_slave:
-            self._unsynced = {}
-        with node.disk.undisturbed():
-            for ack in self.acks:
-                if not node.is_slave or ack.holders == (node.id,):
-                    self._require(node, store, ack)
+            self._check_deleted(node)
+        for kept in self.expected.kept:
+            if kept.node is node:
+                self._check_kept(kept)
 
-    def _require(self, node: Node, store: MessageStore, ack: Ack) -> None:
-        if not _has(store, ack):
-            self.fail(
-                "B2" if node.is_slave else "B1", f"{node.id} lost {ack.body!r} at {ack.at}: it ends at {store.end}"
-            )
+    def _check_acks(self, node: Node) -> None:
+        for ack in self.expected.acks:
+            if node.is_slave and ack.holders == (node.id,) and body_at(node, ack.at) != ack.body:
+                self.fail("B2", f"{node.id} lost {ack.body!r} at {ack.at}")
+            if not node.is_slave:
+                self._require(node, ack)
+
+    def _require(self, node: Node, ack: Ack) -> None:
+        store = store_of(node)
+        if body_at(node, ack.at) != ack.body:
+            self.fail("B1", f"{node.id} lost {ack.body!r} at {ack.at}: it ends at {store.end}")
+        if store.reput_offset > ack.at and not store.rebuilding:
+            with node.disk.undisturbed():
+                units = store.queue_units(*ack.queue, ack.offset, 1)
+            if not units or units[0][0] != ack.at:
+                self.fail("B1", f"{node.id} shows {units} at offset {ack.offset} of {ack.queue}, and not {ack.body!r}")
+
+    def _check_deleted(self, node: Node) -> None:
+        for stored in self._messages(node):
+            if stored.physical_offset < self.expected.deleted.get(stored.topic, 0):
+                self.fail("B8", f"{node.id} shows {stored}, of before its topic was deleted")
+
+    def _check_kept(self, kept: Kept) -> None:
+        """A slave has what it had, whatever an empty master tells it. Tables that are not saved may go with it."""
+        node, broker = kept.node, broker_of(kept.node)
+        if log_bytes(node, kept.first, kept.first + len(kept.log)) != kept.log:
+            self.fail("B3", f"{node.id} had {len(kept.log)} bytes, and its master none")
+        topics, groups = set(broker.tables.topics.all), set(broker.tables.offsets.committed)
+        if broker is kept.broker and not (kept.topics <= topics and kept.groups <= groups):
+            self.fail("B3", f"{node.id} gave up tables for those of an empty master")
+
+    def _messages(self, node: Node) -> list[StoredMessage]:
+        try:
+            return queue_messages(node)
+        except AssertionError as wrong:
+            self.fail("B4", str(wrong))
 
     def look(self) -> None:
-        """At any time: who follows has what its master has."""
+        """At any time: who follows has what its master has, and nobody holds too much."""
+        for node in self.nodes:
+            if (found := excess(node, self._plan)) is not None:
+                self.fail("B10", f"{node.id} holds {found}")
         master = self.nodes[0].broker
-        if master is None:
-            return
-        for node in self.nodes[1:]:
-            if node.broker is None:
+        for node in self.nodes[1:] if master is not None else ():
+            status = node.broker.log.followed() if node.broker is not None else None
+            if master is None or status is None or not status.link or status.told is None:
                 continue
-            status = node.broker.log.followed()
-            fed_by = status.told.instance if status.link and status.told is not None else None
-            if fed_by == master.parts.identity.instance and not self._is_part(node):
+            if status.told.instance == master.parts.identity.instance and not is_part(node, self.nodes[0]):
                 self.fail("B3", f"{node.id} follows the master and has other bytes up to {status.end}")
 
-    def _is_part(self, node: Node) -> bool:
-        """Whether a slave's log is a part of the master's."""
-        mine, theirs = _store(self.nodes[0]), _store(node)
-        if theirs.end > mine.end:
-            return False
-        with self.nodes[0].disk.undisturbed(), node.disk.undisturbed():
-            start = max(mine.first, theirs.first)
-            return _bytes(mine, start, theirs.end) == _bytes(theirs, start, theirs.end)
+    # Operators.
+
+    def deleting(self, topic: str) -> None:
+        """One asks for a topic's deletion."""
+        self._trace.note("deletes", topic)
+        self.expected.deletion_asked(topic)
+
+    def may_promote(self, node: Node) -> bool:
+        """Whether its log is a part of the master's, and not empty."""
+        return store_of(node).end > 0 and is_part(node, self.nodes[0])
+
+    def promotes(self, node: Node) -> None:
+        """The master is about to go for good, and this slave takes its place."""
+        sync = broker_of(node).sync
+        has_all = sync is not None and sync.status.synced_ms and not sync.status.failures
+        if has_all and not store_of(node).ends_known:
+            self.fail("B4", f"{node.id} has copied all tables, and does not know where its master's queues end")
+        self.expected.promoted(node)
 
     # Consumers.
 
     def received(self, group: str, message: ReceivedMessage) -> None:
         """A member of a group was given a message."""
-        reader, stored = self.readers[group], message.stored
-        queue, offset, body = (stored.topic, stored.queue_id), stored.queue_offset, message.body
+        expected, stored = self.expected, message.stored
+        reader, queue, offset = expected.readers[group], (stored.topic, stored.queue_id), stored.queue_offset
         self._trace.note("received", group, queue, offset)
-        if body not in self._sent:
-            self.fail("B5", f"{body!r} was received, and never sent")
-        at = stored.physical_offset
-        if self._plan.sync_flush and len(self.nodes) == 1 and self.nodes[0].durable <= at:
-            self.fail("B5", f"the message at {at} was received before it was on the disk")
-        if all(node.broker is not None for node in self.nodes) and not any(
-            self._reads(node, at) == body for node in self.nodes
-        ):
-            self.fail("B5", f"{body!r} was received from {at}, where no log has it")
-        expected = reader.next.get(queue, 0)
-        if offset > expected and queue not in self._torn:
-            self.fail("B6", f"{group} got offset {offset} of {queue} and not {expected}")
-        reader.next[queue] = max(expected, offset + 1)
-        reader.bodies.add(body)
+        self._check_received(message.body, stored.physical_offset)
+        awaited = reader.next.get(queue, 0)
+        if offset > awaited and not expected.is_torn(queue):
+            self.fail("B6", f"{group} got offset {offset} of {queue} and not {awaited}")
+        reader.next[queue] = max(awaited, offset + 1)
+        reader.bodies.add(message.body)
 
-    def _reads(self, node: Node, at: int) -> bytes | None:
-        with node.disk.undisturbed():
-            record = _store(node).record(at)
-        return decode_message(record).body() if record is not None else None
+    def _check_received(self, body: bytes, at: int) -> None:
+        master = self.nodes[0]
+        if body not in self.expected.sent:
+            self.fail("B5", f"{body!r} was received, and never sent")
+        if master.sync_flush and len(self.nodes) == 1 and self.expected.changed_at < 0 and master.durable <= at:
+            self.fail("B5", f"the message at {at} was received before it was on the disk")
+        answering = [node for node in self.nodes if node.broker is not None]
+        if len(answering) == len(self.nodes) and not any(body_at(node, at) == body for node in answering):
+            self.fail("B5", f"{body!r} was received from {at}, where no log has it")
 
     # The end.
 
@@ -259,28 +235,45 @@ class Judge:
         for node in self.nodes:
             if node.broker is None:
                 return f"{node.id} does not answer"
-            store = node.broker.parts.store
-            if store.reput_offset < store.end:
+            store = store_of(node)
+            if store.reput_offset < store.end or store.rebuilding:
                 return f"{node.id} has dispatched {store.reput_offset} of {store.end}"
         for node in self.nodes[1:]:
-            if self._is_compatible(node) and _store(node).end < _store(self.nodes[0]).end:
-                assert node.broker is not None
-                return f"{node.id} has {_store(node).end} bytes: {node.broker.log.followed().why}"
-        for topic, ids in _store(self.nodes[0]).queues().items():
-            for queue in ((topic, queue_id) for queue_id in ids):
-                end = _store(self.nodes[0]).queue_range(*queue)[1]
-                for group, reader in self.readers.items():
-                    if topic in reader.topics and queue not in self._torn and reader.next.get(queue, 0) < end:
-                        return f"{group} has not received offset {reader.next.get(queue, 0)} of {queue}"
+            if self._may_follow(node) and (why := self._lag(node)) is not None:
+                return why
+        store = store_of(self.nodes[0])
+        queues = ((topic, queue_id) for topic, ids in store.queues().items() for queue_id in ids)
+        return next((why for queue in queues if (why := self._unread(queue, store)) is not None), None)
+
+    def _unread(self, queue: Queue, store: MessageStore) -> str | None:
+        end = store.queue_range(*queue)[1]
+        for group, reader in self.expected.readers.items():
+            awaited = reader.next.get(queue, 0)
+            if queue[0] in reader.topics and awaited < end and not self.expected.is_torn(queue):
+                return f"{group} has not received offset {awaited} of {queue}"
         return None
 
-    def _is_compatible(self, node: Node) -> bool:
-        """Whether it may follow; what a master lost with its power may keep a slave from that for good."""
-        if self._is_part(node):
+    def _may_follow(self, node: Node) -> bool:
+        """What a master lost may keep a slave from it for good."""
+        if is_part(node, self.nodes[0]):
             return True
-        if not self._losses:
+        if not self.expected.losses:
             self.fail("B3", f"{node.id} has other bytes than its master, which lost nothing")
         return False
+
+    def _lag(self, node: Node) -> str | None:
+        """What a slave that may follow does not have yet."""
+        master, slave = broker_of(self.nodes[0]), broker_of(node)
+        if slave.parts.store.end < master.parts.store.end:
+            return f"{node.id} has {slave.parts.store.end} bytes: {slave.log.followed().why}"
+        if slave.tables.topics.all != master.tables.topics.all:
+            return f"{node.id} has other topics than its master"
+        if slave.tables.offsets.committed != master.tables.offsets.committed:
+            return f"{node.id} has other offsets of groups than its master"
+        known = slave.parts.store
+        if any(at > max(known.first, known.deleted.get(topic, 0)) for topic, at in master.parts.store.deleted.items()):
+            return f"{node.id} does not know of deletions"
+        return None
 
     def at_the_end(self) -> None:
         """All is settled."""
@@ -288,34 +281,31 @@ class Judge:
         for node in self.nodes:
             self.started(node)
             self._check_queues(node)
-        for ack in self.acks:
-            if ack.holders and not any(
-                self._reads(node, ack.at) == ack.body for node in self.nodes if node.id in ack.holders
-            ):
+            if node.is_slave and is_part(node, self.nodes[0]):
+                self._check_deleted(node)
+        for ack in self.expected.acks:
+            holders = [node for node in self.nodes if node.id in ack.holders]
+            if holders and not any(body_at(node, ack.at) == ack.body for node in holders):
                 self.fail("B2", f"{ack.body!r} at {ack.at} is at none of {ack.holders} any more")
+            for group, reader in self.expected.readers.items():
+                if not self.expected.is_torn(ack.queue) and ack.body not in reader.bodies:
+                    self.fail("B6", f"{group} never received {ack.body!r} at {ack.offset} of {ack.queue}")
         self._check_copies()
         self._check_order()
-        for group, reader in self.readers.items():
-            for ack in self.acks:
-                if ack.queue not in self._torn and ack.body not in reader.bodies:
-                    self.fail("B6", f"{group} never received {ack.body!r} at {ack.offset} of {ack.queue}")
 
     def _check_queues(self, node: Node) -> None:
-        """Each unit shows the record that says so, and they are in the order of the log."""
-        before: dict[Queue, StoredMessage] = {}
-        for stored in self._stored(node):
-            queue = stored.topic, stored.queue_id
-            last = before.get(queue)
-            if last is not None and (
-                stored.queue_offset != last.queue_offset + 1 or stored.physical_offset <= last.physical_offset
-            ):
-                self.fail("B4", f"{node.id} has {stored} behind {last}")
-            before[queue] = stored
+        """They are in the order of the log."""
+        last: dict[Queue, StoredMessage] = {}
+        for stored in self._messages(node):
+            before = last.get((stored.topic, stored.queue_id))
+            if before is not None and stored.physical_offset <= before.physical_offset:
+                self.fail("B4", f"{node.id} has {stored} behind {before}")
+            last[stored.topic, stored.queue_id] = stored
 
     def _check_copies(self) -> None:
         """What was sent is there as often as it may be."""
-        found = Counter(stored.body() for stored in self._stored(self.nodes[0]))
-        sure = {ack.body for ack in self.acks if not ack.maybe_twice}
+        found = Counter(stored.body() for stored in self._messages(self.nodes[0]))
+        sure = {ack.body for ack in self.expected.acks if not ack.maybe_twice}
         for body, count in found.items():
             if count > (1 if body in sure else ATTEMPTS):
                 self.fail("B7", f"{body!r} is stored {count} times")
@@ -323,39 +313,8 @@ class Judge:
     def _check_order(self) -> None:
         """Acknowledgements come in the order of the sends, so the places of a queue do."""
         last: dict[tuple[Queue, bytes], int] = {}
-        for ack in self.acks:
+        for ack in self.expected.acks:
             key = ack.queue, ack.body.partition(b":")[0]
             if ack.offset <= last.get(key, -1):
                 self.fail("B4", f"{ack.body!r} is at offset {ack.offset} of {ack.queue}, before an older message")
             last[key] = ack.offset
-
-    def _stored(self, node: Node) -> Iterator[StoredMessage]:
-        """The messages of its queues."""
-        store = _store(node)
-        with node.disk.undisturbed():
-            for topic, ids in sorted(store.queues().items()):
-                for queue_id in sorted(ids):
-                    first, end = store.queue_range(topic, queue_id)
-                    for at, size, _ in store.queue_units(topic, queue_id, first, end - first) or ():
-                        record = store.record(at)
-                        if record is None or len(record) != size:
-                            self.fail("B4", f"{node.id} has no record of {size} bytes at {at} for {topic} {queue_id}")
-                        else:
-                            yield decode_message(record)
-
-
-def _store(node: Node) -> MessageStore:
-    assert node.broker is not None, f"{node.id} does not answer"
-    return node.broker.parts.store
-
-
-def _has(store: MessageStore, ack: Ack) -> bool:
-    record = store.record(ack.at) if store.first <= ack.at < store.end else None
-    return record is not None and decode_message(record).body() == ack.body
-
-
-def _bytes(store: MessageStore, start: int, end: int) -> bytes:
-    pieces = bytearray()
-    while len(pieces) < end - start and (piece := store.slice(start + len(pieces), end - start - len(pieces))):
-        pieces += piece
-    return bytes(pieces)

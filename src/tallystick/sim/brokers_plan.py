@@ -11,6 +11,7 @@ from tallystick.sim.virtual.network import LinkFaults
 CHAOS = (
     "kill", "power loss", "stop", "pause", "cut in", "cut out", "cut off", "reset", "full disk", "crash in an operation"
 )  # fmt: skip
+TURNS = ("", "", "", "set back", "promote", "empty master")  # what happens once the faults have ended
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,10 @@ class BrokersPlan:
     file_bytes: int  # of a file of the log
     producers: tuple[ProducerPlan, ...]
     groups: int
+    handles: int  # open files that a store may have
+    held_bytes: int  # that a server may hold for its clients
+    deletions: tuple[tuple[float, str], ...]  # when, and which topic
+    turn: str
     links: LinkFaults
     chaos: tuple[tuple[float, str], ...]  # when, and what
     dark_at_ack: int | None  # all brokers lose power at the instant of this acknowledgement
@@ -59,6 +64,10 @@ class BrokersPlan:
             file_bytes=rng.choice((4096, 16 * 1024)),
             producers=tuple(_producer(rng, storm_s) for _ in range(rng.choice((1, 1, 2)))),
             groups=rng.choice((1, 1, 2)),
+            handles=rng.choice((8, 256)),
+            held_bytes=rng.choice((64 * 1024, 1024 * 1024)),
+            deletions=tuple((rng.random() * storm_s, rng.choice("AB")) for _ in range(rng.choice((0, 0, 0, 1, 2)))),
+            turn=rng.choice(TURNS),
             links=LinkFaults(
                 latency_s=rng.choice((0.001, 0.001, 0.02)),
                 slow=rng.choice((0.0, 0.0, 0.02)),

@@ -205,6 +205,8 @@ class SimDisk:
     ``fault`` gets (operation, path) before each operation and returns the error to raise, or None.
     """
 
+    file_type = SimFile
+
     def __init__(self, rng: random.Random, *, capacity: int = 1 << 40) -> None:
         self.random, self.capacity = rng, capacity
         self.operations = 0
@@ -330,7 +332,7 @@ class SimDisk:
         if path not in self._names and create:
             self._inodes.append(_Inode())
             self._change(_Link(path, self._inodes[-1]))
-        return SimFile(self, path, self._inode(path), direct, durable)
+        return self.file_type(self, path, self._inode(path), direct, durable)
 
     def exists(self, path: str) -> bool:
         return path in self._names

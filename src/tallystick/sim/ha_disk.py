@@ -25,11 +25,8 @@ class _File(SimFile):
 class RecordDisk(SimDisk):
     """See the module. Files of a CommitLog are told by their folder. ``after_sync`` happens before a sync returns."""
 
+    file_type = _File
     after_sync: Callable[[], None] | None = None
-
-    def open(self, path: str, *, create: bool = False, direct: bool = False, durable: bool = False) -> SimFile:
-        super().open(path, create=create, direct=direct, durable=durable)
-        return _File(self, path, self._inode(path), direct, durable)
 
     def power_loss(self) -> None:
         for path in list(self._names):

@@ -42,6 +42,7 @@ from tallystick.rocketmq.broker.settings import FAST_PORT_BELOW, BrokerSettings
 from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.ha.acks import Settle
 from tallystick.rocketmq.remoting.client import RemotingClient
+from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.remoting.questions import Questions
 from tallystick.rocketmq.remoting.slices import Slices
 from tallystick.rocketmq.store.checkpoint import LOCK, LOCK_CONTENT
@@ -94,6 +95,11 @@ class Broker:
         self.ha_address: Address | None = None
         self.http_address: Address | None = None
         self.failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+
+    @property
+    def memory(self) -> Memory:
+        """What the connections of its clients make it hold."""
+        return self._server.memory
 
     async def stop(self) -> None:
         """Take leave of name servers and clients, sync, save, unlock the folder."""

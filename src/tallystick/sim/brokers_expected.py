@@ -1,0 +1,172 @@
+"""What must be true of simulated brokers: it grows with what clients are told, and shrinks with what machines lose.
+
+An operator's orders change it too: a deletion, a group that is set back, a slave that becomes the master.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from tallystick.rocketmq.broker.broker import Broker
+from tallystick.rocketmq.store.store import MessageStore
+from tallystick.sim.brokers_plan import BrokersPlan
+from tallystick.sim.brokers_views import Node, Queue, broker_of, log_bytes, records, store_of
+
+
+@dataclass(frozen=True)
+class Ack:
+    """A producer was told that this message is stored."""
+
+    body: bytes
+    queue: Queue
+    offset: int  # in the queue
+    at: int  # physical offset
+    maybe_twice: bool
+    is_synced: bool
+    holders: tuple[str, ...]  # slaves that have it synced, if it was told that a slave has it
+
+
+@dataclass
+class Reader:
+    """What a group has seen."""
+
+    topics: tuple[str, ...]
+    bodies: set[bytes] = field(default_factory=set)
+    next: dict[Queue, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a slave had when its master came back empty."""
+
+    node: Node
+    broker: Broker  # the process that had it
+    first: int  # of the log
+    log: bytes
+    topics: set[str]
+    groups: set[str]
+
+
+class Expected:
+    """``nodes`` has the master first."""
+
+    nodes: Sequence[Node]
+
+    def __init__(self, plan: BrokersPlan, now: Callable[[], float]) -> None:
+        self._plan, self._now = plan, now
+        self.sent: dict[bytes, None] = {}
+        self.acks: list[Ack] = []  # that must hold
+        self.given: dict[tuple[Queue, int], tuple[bytes, int]] = {}  # body and physical offset of a place
+        self.readers: dict[str, Reader] = {}
+        self.deleted: dict[str, int] = {}  # by topic: where in the master's log it was deleted
+        self.kept: list[Kept] = []
+        self.changed_at = -1.0  # when another log became the master's
+        self.losses: list[tuple[float, int]] = []  # of the master: when, and where what is sure ends
+        self._unsynced: dict[Queue, None] = {}  # of the master: queues of which some messages are not durable
+        self._torn: dict[Queue, None] = {}  # queues that lost some
+        self._remade: dict[str, None] = {}  # topics that were or may be deleted, or whose log is another now
+        self._deleting: dict[str, int] = {}  # deletions of which nobody knows whether they are made, or will be
+
+    @property
+    def master(self) -> Node:
+        return self.nodes[0]
+
+    def is_torn(self, queue: Queue) -> bool:
+        """Whether its offsets may have been given again, so that consumers pass over messages."""
+        return queue in self._torn or queue[0] in self._remade
+
+    def holds(self, ack: Ack, began: float) -> bool:
+        """Whether what is told now, of a send that began then, must hold: else it was lost or deleted meanwhile."""
+        is_lost = any(when >= began and ack.at >= end for when, end in self.losses)
+        topic = ack.queue[0]
+        is_deleted = self._deleting.get(topic, 0) > 0 or ack.at < self.deleted.get(topic, 0)
+        return not is_deleted and (ack.is_synced or not is_lost)
+
+    def _lose(self, end: int) -> None:
+        """What the master's log has behind ``end`` is not sure any more, and its places may be given again."""
+        self.losses.append((self._now(), end))
+        self.given = {place: given for place, given in self.given.items() if given[1] < end}
+        self.acks = [ack for ack in self.acks if ack.at < end]
+
+    def _tear_all(self) -> None:
+        self._remade |= dict.fromkeys(topic for reader in self.readers.values() for topic in reader.topics)
+
+    # Machines.
+
+    def process_ends(self, node: Node, store: MessageStore) -> None:
+        """It is about to die."""
+        if not node.is_slave:
+            unsynced = records(node, store, store.flushed, self._plan.file_bytes)
+            self._unsynced = dict.fromkeys((stored.topic, stored.queue_id) for stored in unsynced)
+
+    def power_lost(self, node: Node) -> Ack | None:
+        """What was not synced may be gone; ``process_ends`` was before. Returns what should have been durable."""
+        if node.is_slave:
+            return None
+        lost = next((ack for ack in self.acks if ack.is_synced and ack.at >= node.durable), None)
+        self._torn |= self._unsynced
+        self._lose(node.durable)
+        return lost
+
+    def process_began(self, node: Node) -> None:
+        """A start syncs what it finds."""
+        if not node.is_slave:
+            self._unsynced = {}
+
+    # Operators.
+
+    def deletion_asked(self, topic: str) -> None:
+        self._remade[topic] = None
+        self._deleting[topic] = self._deleting.get(topic, 0) + 1
+        self.acks = [ack for ack in self.acks if ack.queue[0] != topic]
+        self.given = {place: given for place, given in self.given.items() if place[0][0] != topic}
+
+    def deletion_told(self, topic: str) -> None:
+        """The operator was told that it is made."""
+        if self.master.broker is not None:  # else nobody can tell where in the log
+            self.deleted[topic] = store_of(self.master).deleted.get(topic, 0)
+            self._deleting[topic] -= 1
+
+    def was_set_back(self, group: str, topic: str) -> None:
+        """A group without members begins at the first message again."""
+        reader = self.readers[group]
+        reader.next = {queue: offset for queue, offset in reader.next.items() if queue[0] != topic}
+        reader.bodies.clear()
+
+    def places_are_given_again(self) -> None:
+        """An operator accepts that a new master does not know where queues end."""
+        self.given.clear()
+        self._tear_all()
+
+    def promoted(self, node: Node) -> None:
+        """The master is about to go for good; this slave, whose log is a part of its log, takes its place."""
+        store, master, end = store_of(node), store_of(self.master), 0
+        for stored in records(self.master, master, master.first, self._plan.file_bytes):
+            if stored.physical_offset + stored.size <= store.end:
+                end = stored.physical_offset + stored.size
+            else:  # it has not all of this one
+                self._torn[stored.topic, stored.queue_id] = None
+        if store.first:
+            self._tear_all()
+        self.changed_at = self._now()
+        self._lose(end)
+        durable = node.durable
+        self.acks = [replace(ack, is_synced=ack.at < durable, holders=()) for ack in self.acks if ack.at >= store.first]
+        self.deleted = {topic: at for topic, at in self.deleted.items() if store.deleted.get(topic, 0) >= at}
+
+    def emptied(self) -> None:
+        """The master is about to lose all that it has."""
+        for node in self.nodes[1:]:
+            if node.broker is not None and store_of(node).end:
+                self.kept.append(_kept(node))
+        self.changed_at = self._now()
+        self._lose(0)
+        self.deleted = {}
+        self._tear_all()
+
+
+def _kept(node: Node) -> Kept:
+    broker, store = broker_of(node), store_of(node)
+    topics, groups = set(broker.tables.topics.all), set(broker.tables.offsets.committed)
+    return Kept(node, broker, store.first, log_bytes(node, store.first, store.end), topics, groups)

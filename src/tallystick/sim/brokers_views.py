@@ -1,0 +1,140 @@
+"""What brokers really have, seen past their shells: logs, queues and budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from tallystick.codec.records import BLANK, SMALLEST
+from tallystick.rocketmq.broker.broker import Broker
+from tallystick.rocketmq.store.consume_queue import FILLER_SIZE
+from tallystick.rocketmq.store.store import MessageStore
+from tallystick.rocketmq.wire.record import StoredMessage, decode_message
+from tallystick.sim.brokers_plan import BrokersPlan
+from tallystick.sim.disk import SimDisk
+from tallystick.sim.virtual.worker import DelayWorker
+
+OTHER_FILES = 8  # that are no files of the log, the queues or the index: notes, tables that are being saved
+MAX_CALLS = 8  # that wait for one worker
+
+Queue = tuple[str, int]  # topic and queue id
+
+
+class Node(Protocol):
+    """A broker's host. ``broker`` is None when none answers."""
+
+    id: str
+    is_slave: bool
+    sync_flush: bool
+    broker: Broker | None
+    workers: list[DelayWorker]
+
+    @property
+    def disk(self) -> SimDisk: ...
+
+    @property
+    def reached(self) -> int:
+        """Where its log ended at most, in any of its lives."""
+        ...
+
+    @property
+    def durable(self) -> int:
+        """Where what is synced ends, or did when its last process ended."""
+        ...
+
+
+def broker_of(node: Node) -> Broker:
+    assert node.broker is not None, f"{node.id} does not answer"
+    return node.broker
+
+
+def store_of(node: Node) -> MessageStore:
+    return broker_of(node).parts.store
+
+
+# The log.
+
+
+def log_bytes(node: Node, start: int, end: int) -> bytes:
+    """As far as they are there."""
+    with node.disk.undisturbed():
+        return _bytes(store_of(node), start, end)
+
+
+def _bytes(store: MessageStore, start: int, end: int) -> bytes:
+    found = bytearray()
+    while len(found) < end - start and (piece := store.slice(start + len(found), end - start - len(found))):
+        found += piece
+    return bytes(found)
+
+
+def records(node: Node, store: MessageStore, start: int, file_bytes: int) -> Iterator[StoredMessage]:
+    """Those of its log from ``start`` on, where one begins. What is cut in the middle is none."""
+    with node.disk.undisturbed():
+        data, at = _bytes(store, start, store.end), start
+    while at + SMALLEST <= store.end:
+        size, magic = (int.from_bytes(data[at - start + place :][:4], "big") for place in (0, 4))
+        if magic == BLANK:
+            at += file_bytes - at % file_bytes
+        else:
+            if at + size <= store.end:
+                yield decode_message(data, at - start)
+            at += size
+
+
+def body_at(node: Node, at: int) -> bytes | None:
+    """Of the record at a physical offset; None: there is none."""
+    store = store_of(node)
+    with node.disk.undisturbed():
+        record = store.record(at) if store.first <= at < store.end else None
+    return decode_message(record).body() if record is not None else None
+
+
+def is_part(slave: Node, master: Node) -> bool:
+    """Whether a slave's log is a part of the master's."""
+    mine, theirs = store_of(slave), store_of(master)
+    start = max(mine.first, theirs.first)
+    return mine.end <= theirs.end and log_bytes(slave, start, mine.end) == log_bytes(master, start, mine.end)
+
+
+# Queues.
+
+
+def queue_messages(node: Node) -> list[StoredMessage]:
+    """Of all queues, each in its order. Raises AssertionError for a unit that shows another message, or none."""
+    store, found = store_of(node), list[StoredMessage]()
+    with node.disk.undisturbed():
+        for topic, ids in sorted(store.queues().items()):
+            for queue_id in sorted(ids):
+                first, end = store.queue_range(topic, queue_id)
+                units = store.queue_units(topic, queue_id, first, end - first) or ()
+                for offset, (at, size, _) in enumerate(units, first):
+                    if size != FILLER_SIZE:  # a place that was the old master's, and lost with it
+                        found.append(_shown(node, (topic, queue_id), offset, at, size))
+    return found
+
+
+def _shown(node: Node, queue: Queue, offset: int, at: int, size: int) -> StoredMessage:
+    record = store_of(node).record(at)
+    assert record is not None and len(record) == size, f"{node.id} has no record of {size} bytes at {at} for {queue}"
+    stored = decode_message(record)
+    place = stored.topic, stored.queue_id, stored.queue_offset
+    assert place == (*queue, offset), f"{node.id} shows {stored} at offset {offset} of {queue}"
+    return stored
+
+
+# Budgets.
+
+
+def excess(node: Node, plan: BrokersPlan) -> str | None:
+    """What it holds too much of; None: nothing, or it does not answer."""
+    if node.broker is None:
+        return None
+    memory = node.broker.memory
+    held = memory.unsent_bytes + memory.unfinished_bytes + memory.kept_bytes
+    if held > plan.held_bytes:
+        return f"{held} bytes for its clients"
+    if len(node.disk.open_files) > plan.handles + OTHER_FILES:
+        return f"{len(node.disk.open_files)} open files"
+    waiting = max(worker.waiting for worker in node.workers)
+    return f"{waiting} calls that wait for one worker" if waiting > MAX_CALLS else None
