@@ -36,6 +36,7 @@ class BrokerSet:
     acting_master: bool
     topics: dict[str, None] = field(default_factory=dict)
     topic_bytes: int = 0  # of their names
+    changes: int = 0  # of all but permissions
     is_gone: bool = False
 
     def route(self) -> BrokerRoute:
@@ -76,10 +77,12 @@ class TopicQueues:
             brokers.topics[topic] = None
             brokers.topic_bytes += sys.getsizeof(topic)
         queues[brokers] = queue
+        brokers.changes += 1
 
     def drop(self, topic: str, brokers: BrokerSet) -> None:
         del brokers.topics[topic]
         brokers.topic_bytes -= sys.getsizeof(topic)
+        brokers.changes += 1
         self._count -= 1
         subtract(self._by_host, brokers.host, 1)
         self._forget(topic, brokers)
@@ -111,10 +114,12 @@ class TopicQueues:
 
     def moved(self, brokers: BrokerSet, host: str) -> None:
         """What its topics are is said from this host now: they count there, also where they are more than may be."""
-        if brokers.host != host and brokers.topics:
-            subtract(self._by_host, brokers.host, len(brokers.topics))
-            self._by_host[host] += len(brokers.topics)
-        brokers.host = host
+        if brokers.host != host:
+            if brokers.topics:
+                subtract(self._by_host, brokers.host, len(brokers.topics))
+                self._by_host[host] += len(brokers.topics)
+            brokers.host = host
+            brokers.changes += 1
 
     def set_writeable(self, brokers: BrokerSet, writeable: bool) -> Steps[int]:
         """Change what all queues of a set allow; of how many topics."""

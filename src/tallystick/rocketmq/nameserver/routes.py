@@ -60,6 +60,7 @@ class Announcement:
     acting_master: bool | None  # None: a broker too old to know of it
     version: DataVersion
     topics: Mapping[str, TopicConfig]
+    digest: bytes = b""  # of all that; empty: it is not known
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,16 @@ class Registered:
 
 @dataclass(eq=False)
 class _Live:
-    """A registered broker. ``version``: of the topics that are taken in; None: they never all were."""
+    """A registered broker. ``version``: of the topics that are taken in; None: they never all were.
+
+    ``taken``: its set, and how often that had changed when all that was announced was taken in; None: it was not all.
+    """
 
     announced: Announcement
     link: Hashable
     heard: float
     version: DataVersion | None
+    taken: tuple[BrokerSet, int] | None = None
 
 
 class Routes:
@@ -117,10 +122,13 @@ class Routes:
         if key not in self._live and self.is_full(link):
             return None
         brokers = self._set_of(announced, self._host_of(link))
-        brokers.acting_master = bool(announced.acting_master)
+        if brokers.acting_master != bool(announced.acting_master):
+            brokers.acting_master = not brokers.acting_master
+            brokers.changes += 1
         for broker_id, address in tuple(brokers.addresses.items()):
             if address == announced.address and broker_id != announced.broker_id:
                 del brokers.addresses[broker_id]
+                brokers.changes += 1
         if self._outranked(brokers, announced):
             self._forget(key)
             return Registered()
@@ -129,7 +137,9 @@ class Routes:
             if not brokers.addresses:
                 self._drop_set(brokers)
             return None
-        brokers.addresses[announced.broker_id] = announced.address
+        if brokers.addresses.get(announced.broker_id) != announced.address:
+            brokers.addresses[announced.broker_id] = announced.address
+            brokers.changes += 1
         version = self.data_version(*key)
         self._forget(key)
         live = self._live[key] = _Live(replace(announced, topics={}), link, now, None)
@@ -139,6 +149,26 @@ class Routes:
         if not self._still(brokers, live):
             return None
         live.version = announced.version
+        live.taken = None if left_out else (brokers, brokers.changes)
+        return self._registered(brokers, announced, left_out)
+
+    def registered_again(
+        self, cluster: str, address: str, digest: bytes, link: Hashable, now: float
+    ) -> Registered | None:
+        """A broker says word for word what it said last, over the same connection, and its set is as it was then.
+
+        Returns None if that is not so: ``register`` it.
+        """
+        live = self._live.get((cluster, address))
+        if live is None or live.taken is None or live.link != link or not digest or live.announced.digest != digest:
+            return None
+        brokers, changes = live.taken
+        if brokers.is_gone or brokers.changes != changes:
+            return None
+        live.heard = now
+        return self._registered(brokers, live.announced, 0)
+
+    def _registered(self, brokers: BrokerSet, announced: Announcement, left_out: int) -> Registered:
         master = self._live.get((announced.cluster, brokers.addresses.get(MASTER_ID, "")))
         if announced.broker_id == MASTER_ID or master is None:
             return Registered(left_out=left_out)
@@ -160,6 +190,7 @@ class Routes:
         elif brokers.cluster != announced.cluster:
             self._leave_cluster(brokers)
             brokers.cluster = announced.cluster
+            brokers.changes += 1
         self._clusters.setdefault(announced.cluster, {})[announced.name] = None
         return brokers
 
@@ -255,6 +286,7 @@ class Routes:
             return
         for broker_id in [id for id, held in brokers.addresses.items() if held == address]:
             del brokers.addresses[broker_id]
+            brokers.changes += 1
         if not brokers.addresses:
             self._drop_set(brokers)
         elif brokers.acting_master and MASTER_ID not in brokers.addresses:

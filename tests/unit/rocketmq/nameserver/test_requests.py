@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.announcing import announcement
 from tallystick.rocketmq.nameserver import queues as queues_module
+from tallystick.rocketmq.nameserver import requests as requests_module
 from tallystick.rocketmq.nameserver import routes as routes_module
 from tallystick.rocketmq.nameserver.kv import MAX_BYTES, ORDER_TOPICS, KvConfig
 from tallystick.rocketmq.nameserver.requests import NameRequests
@@ -15,9 +17,9 @@ from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import ClusterInfo, KvTable, TopicNames, TopicTableAnswer
 from tallystick.rocketmq.wire.headers import RegisterBrokerHeader
-from tallystick.rocketmq.wire.registration import Registration, body_crc, encode_registration
+from tallystick.rocketmq.wire.registration import Registration, body_crc, decoding, encode_registration
 from tallystick.rocketmq.wire.remoting import Command, encode, request
-from tallystick.rocketmq.wire.steps import finished
+from tallystick.rocketmq.wire.steps import Steps, finished
 from tallystick.rocketmq.wire.values import DataVersion, RequestCode, TopicConfig
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
@@ -274,3 +276,23 @@ def test_lists_are_made_in_steps_and_written_as_ever() -> None:
     ):
         assert len(list(requests.answer("link", request(code, {"cluster": "c"})))) >= 2
         assert bytes(ask(requests, code, cluster="c").body) == body
+
+
+def test_a_registration_that_is_the_same_again_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests, read = server(), []
+
+    def counted(*args: Any, **more: Any) -> Steps[Registration]:
+        read.append(args)
+        return decoding(*args, **more)
+
+    monkeypatch.setattr(requests_module, "decoding", counted)
+    same = registration(False)
+    answers = [finished(requests.answer("link", same)) for _ in range(3)]
+    assert {answer.code for answer in answers} == {0} and len(read) == 1
+    finished(requests.answer("link", request(same.code, same.fields | {"haServerAddr": "elsewhere:1"}, same.body)))
+    finished(requests.answer("another link", same))
+    finished(requests.answer("another link", registration(True)))
+    assert len(read) == 4
+    assert ask(requests, RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="N1").code == 0
+    assert finished(requests.answer("another link", registration(True))).code == 0
+    assert ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="N1").code == 0, "as ever it brings its topics back"

@@ -373,3 +373,46 @@ def test_a_topic_of_more_queues_than_there_can_be_is_left_out(counts: tuple[int,
     told = announcement(0, {"T": TopicConfig("T", *counts), "U": TopicConfig("U", 65_536, 4)})
     assert register(routes, told, "master", 0) == Registered(left_out=1)
     assert topics(routes) == ["U"]
+
+
+def again(routes: Routes, digest: bytes = b"d", link: str = "master", address: str = "b-0:10911") -> Registered | None:
+    return routes.registered_again("c", address, digest, link, 200)
+
+
+def test_a_broker_that_says_the_same_again_is_recognized() -> None:
+    """To read and take in 30,000 topics takes a hundred times as long."""
+    routes = Routes()
+    register(routes, replace(announcement(0), digest=b"d"), "master", 0)
+    register(routes, replace(announcement(1), digest=b"s"), "slave", 0)
+    register(routes, replace(announcement(0), digest=b"d"), "master", 0)
+    assert again(routes) == Registered()
+    assert again(routes, b"s", "slave", "b-1:10911") == Registered("b-0:10911", "b-0:10912")
+    assert routes.expire(300) == [], "it was heard"
+    for other in ({"digest": b"e"}, {"digest": b""}, {"link": "slave"}, {"address": "nobody"}):
+        assert again(routes, **other) is None
+
+
+@pytest.mark.parametrize("what", ["deleted", "left", "joined", "gone", "restored", "another cluster", "left out"])
+def test_a_broker_whose_set_has_changed_is_registered_anew(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    routes = Routes()
+    if what == "left out":
+        monkeypatch.setattr(queues_module, "MAX_ROUTES", 1)
+    register(routes, replace(announcement(0), digest=b"d"), "master", 0)
+    assert (again(routes) is None) == (what == "left out")
+    if what == "deleted":
+        routes.delete_topic("T1")
+    elif what == "joined":
+        register(routes, announcement(1), "slave", 0)
+    elif what == "left":
+        register(routes, announcement(1), "slave", 0)
+        register(routes, replace(announcement(0), digest=b"d"), "master", 0)
+        routes.closed("slave")
+    elif what in ("gone", "restored"):
+        register(routes, announcement(0, address="other:10911"), "other", 0)
+        routes.closed("other")
+        if what == "restored":
+            register(routes, announcement(0, address="third:10911"), "third", 0)
+    elif what == "another cluster":
+        register(routes, announcement(0, cluster="c2"), "other", 0)
+    assert again(routes) is None
+    assert register(routes, replace(announcement(0), digest=b"d"), "master", 0) is not None
