@@ -8,7 +8,7 @@ from itertools import islice
 
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker.answers import Later, answer_in_slices
-from tallystick.rocketmq.broker.clients import Changed
+from tallystick.rocketmq.broker.clients import MAX_GROUPS, Changed
 from tallystick.rocketmq.broker.member_lists import all_producer_pieces, consumer_pieces, producer_pieces
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.remoting.backlog import FULL_S
@@ -87,7 +87,7 @@ class ClientRequests:
         beat = dialect.read_short(command.body, Heartbeat, most_bytes=MAX_BEAT_BYTES)
         _check_name("a client's id", beat.client_id)
         wanted = beat.fingerprint == 0 or self._clients.wants_subscriptions(beat)
-        groups = self._may_consume(beat.consumers)
+        groups = self._may_consume(beat.consumers[:MAX_GROUPS])
         now = self._parts.clock.now()
         self._notify(self._clients.heard(link, beat, groups, command.language, command.version, now))
         kept = _BEAT_BYTES * len(command.body) + _MEMBER_BYTES * self._clients.held(link)
@@ -96,7 +96,7 @@ class ClientRequests:
         return command.answer(ResponseCode.SUCCESS, None, headers.HeartbeatAnswer(True, wanted).to_fields())
 
     def _may_consume(self, groups: Sequence[ConsumerGroup]) -> list[ConsumerGroup]:
-        """Those that may have retry topics from now on; what is new is made in one step."""
+        """Those that may have retry topics from now on; what is new is made in one step, which bounds how many."""
         known = self._parts.groups.get_all(group.name for group in groups)
         self._parts.topics.create_retries({RETRY_PREFIX + name: one.retry_queues for name, one in known.items()})
         return [group for group in groups if group.name in known]

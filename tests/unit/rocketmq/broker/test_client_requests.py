@@ -158,6 +158,20 @@ async def test_what_clients_call_themselves_is_bounded(tmp_path: Path) -> None:
             assert (await peer.code(RequestCode.LOCK_BATCH_MQ, {}, dialect.write(lock))).code == 1
 
 
+async def test_a_heartbeat_makes_no_more_groups_than_a_client_may_be_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """11,000 names of few letters were a turn of the loop of 60 ms, and 40 ms each time again."""
+    monkeypatch.setattr(client_requests, "MAX_GROUPS", 3)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        groups = tuple(ConsumerGroup(f"G{number}") for number in range(5))
+        assert (await peer.code(RequestCode.HEART_BEAT, {}, dialect.write(Heartbeat("c", (), groups)))).code == 0
+        assert [name for name in broker.parts.groups.all if name.startswith("G")] == ["G0", "G1", "G2"]
+        assert "%RETRY%G3" not in broker.parts.topics.all
+
+
 async def test_long_requests_of_clients_are_refused(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         peer = await bench.peer(await bench.broker())

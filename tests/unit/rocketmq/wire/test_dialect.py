@@ -248,6 +248,18 @@ def test_a_long_table_comes_in_pieces() -> None:
     assert dialect.read_as(b"".join(pieces), OffsetTable) == table
 
 
+def test_an_entry_that_goes_while_a_table_is_written_is_left_out() -> None:
+    offsets = {f"t{number}@g": {0: number} for number in range(3 * dialect.LINES)}
+    pieces = []
+    for piece in dialect.write_lines(OffsetTable(DataVersion(), offsets)):
+        pieces.append(piece)
+        if b'"t0@g"' in piece:
+            for number in range(1, 2 * dialect.LINES + 1):
+                offsets.pop(f"t{number}@g", None)
+    names = [f"t{number}@g" for number in (*range(dialect.LINES), *range(2 * dialect.LINES + 1, 3 * dialect.LINES))]
+    assert list(dialect.read_as(b"".join(pieces), OffsetTable).offsets) == names
+
+
 def test_what_is_ours_is_read_whatever_its_size() -> None:
     table = OffsetTable(DataVersion(), {f"t{number}@g": dict.fromkeys(range(8), 1) for number in range(70_000)})
     text = b"".join(dialect.write_lines(table))
