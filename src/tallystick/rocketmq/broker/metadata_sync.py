@@ -256,6 +256,7 @@ class _Round:
                 left += 1
                 continue
             answer, is_told = await self._master.tell(commit), True
+            pause_at = self._clock.now() + SLICE_S
             if answer.code in _SETTLED:
                 offsets.disown(commit)
                 self._untaken.taken(commit)
