@@ -55,7 +55,7 @@ class _Asked:
         return answer
 
 
-Copy = Coroutine[_Asked, Any, None]
+Copy = Coroutine[_Asked | None, Any, None]
 
 
 class _Client:
@@ -298,6 +298,9 @@ class Life:
             self._plan()
             return
         self.check()
+        if asked is None:  # it lets others have their turn
+            self.world.after(0.0, self._go_on, sync, life, copy, None)
+            return
         self.world.note("asks", asked.command.code)
         self.world.after(self.world.random.random() * 0.2, self._arrive, sync, life, copy, asked)
 
