@@ -216,7 +216,7 @@ class BookKeeper:
         Repeated calls are one. It goes on when its caller is cancelled.
         """
         if self._closing is None:
-            self._closing = asyncio.ensure_future(self._close())
+            self._closing = asyncio.get_running_loop().create_task(self._close())
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:

@@ -141,7 +141,7 @@ class LedgerWriter:
         when the end could not be stored; the next ``open_ledger(…, recover=True)`` finds it.
         """
         if self._closing is None:
-            self._closing = asyncio.ensure_future(self._close())
+            self._closing = asyncio.get_running_loop().create_task(self._close())
         await asyncio.shield(self._closing)
 
     def abort(self) -> None:

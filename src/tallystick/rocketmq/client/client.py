@@ -178,7 +178,7 @@ class RocketMQ:
         Repeated calls are one. It goes on when its caller is cancelled. Raises what a consumer's listener raises.
         """
         if self._closing is None:
-            self._closing = asyncio.ensure_future(self._close())
+            self._closing = asyncio.get_running_loop().create_task(self._close())
         if not self._closing.done():
             await asyncio.shield(self._closing)
 

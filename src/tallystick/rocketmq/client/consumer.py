@@ -141,7 +141,7 @@ class Consumer:
         if self._closing is None:
             self._core.ready.clear()  # whoever iterates gets no more
             self._assignment.arrived.set()
-            self._closing = asyncio.ensure_future(self._close())
+            self._closing = asyncio.get_running_loop().create_task(self._close())
         if not self._closing.done():  # what a listener raised is told once
             await asyncio.shield(self._closing)
 

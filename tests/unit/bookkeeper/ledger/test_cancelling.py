@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Generator
 from typing import Any
 
 import pytest
@@ -230,3 +230,31 @@ async def test_a_cancelled_connect_leaves_no_thread() -> None:
     await until(lambda: len(set(threading.enumerate()) - threads) >= 2)
     await give_up(task)
     await until(lambda: not {one for one in set(threading.enumerate()) - threads if "asyncio" not in one.name})
+
+
+class Suspended:
+    """Waits for nothing that a loop could bring."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+def test_a_block_that_is_ended_outside_of_its_loop_leaves_no_task() -> None:
+    """As the garbage collector ends what nobody runs any more: a task made then would belong to no loop, or another."""
+    loop = asyncio.new_event_loop()
+
+    async def opening() -> tallystick.BookKeeper:
+        return await tallystick.connect("memory://ended-outside")
+
+    async def block() -> None:
+        async with bk:
+            await Suspended()
+
+    bk = loop.run_until_complete(opening())
+    work = block()
+    work.send(None)
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        work.close()
+    assert asyncio.all_tasks(loop) == set()
+    loop.run_until_complete(bk.close())
+    loop.close()
