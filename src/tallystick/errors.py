@@ -4,7 +4,7 @@
 
     TallyError
     ├── UsageError                     the caller's arguments or settings are wrong; nothing was done
-    ├── NotFound                       a bookie, queue, broker or node of this name does not exist
+    ├── NotFound                       a bookie, queue, broker, node or store of this name does not exist
     ├── ProtocolError
     │   ├── LocalProtocolError         we broke a protocol rule: a bug of ours
     │   └── RemoteProtocolError        the peer sent bytes that the protocol does not allow

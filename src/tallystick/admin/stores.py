@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tallystick.errors import UsageError
+from tallystick.errors import NotFound, UsageError
 from tallystick.rocketmq.broker.keys import STORE_KEYS
 from tallystick.rocketmq.store.check import Report, check_store
 from tallystick.rocketmq.store.consume_queue import UNIT
@@ -24,10 +24,13 @@ _SLOT_SHARE = SLOT_BYTES + _ENTRIES_PER_SLOT * ENTRY.size
 
 
 def check(directory: str, overrides: Mapping[str, str]) -> Report:
-    """Check it all; nothing is written. ``overrides``: sizes that its files do not tell, by key. Raises UsageError."""
+    """Check it all; nothing is written. ``overrides``: sizes that its files do not tell, by key.
+
+    Raises NotFound, UsageError.
+    """
     disk = OsDisk()
     if not os.path.isdir(os.path.join(directory, "commitlog")):
-        raise UsageError("no store of a broker here: it has no folder commitlog", directory=directory)
+        raise NotFound("no store of a broker here: it has no folder commitlog", directory=directory)
     return check_store(disk, directory, settings_of(disk, directory, overrides))
 
 

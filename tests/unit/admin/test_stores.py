@@ -10,7 +10,7 @@ import pytest
 import tallystick
 from support.live_brokers import live_cluster
 from tallystick.admin import stores
-from tallystick.errors import UsageError
+from tallystick.errors import NotFound, UsageError
 from tallystick.rocketmq.store.check import Problem
 from tallystick.runtime.disk import OsDisk
 
@@ -65,5 +65,5 @@ async def test_a_flipped_bit_is_found(store: Path) -> None:
 
 
 def test_a_folder_that_is_no_store_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no store of a broker here"):
+    with pytest.raises(NotFound, match="no store of a broker here"):
         stores.check(str(tmp_path), {})

@@ -39,7 +39,6 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         (["topic", "list", "--name-server", "nowhere"], "nowhere"),
         (["message", "send", "T", "x", "--property", "p"], "--property needs name=value (given=p)"),
         (["ha", "status", "--every", "0"], "--every is above 0 seconds"),
-        (["store", "check", "/nowhere"], "no store of a broker here"),
         (["dev", "up", "--brokers", "0"], "as in 1+1"),
         (["bookie", "run", "--set", "novalue"], "--set needs key=value (given=novalue)"),
     ],
@@ -59,6 +58,11 @@ def test_a_failure_is_1_with_its_fields_and_what_to_do(
     assert cli.main(["ledger", "recover", "7"]) == 1
     said = capsys.readouterr().err
     assert "(ledger=7 entry=3). See which bookies are down" in said
+
+
+def test_what_does_not_exist_is_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["store", "check", "/nowhere"]) == 1
+    assert capsys.readouterr().err.startswith("tally: no store of a broker here")
 
 
 def test_a_usage_error_is_2(monkeypatch: pytest.MonkeyPatch) -> None:
