@@ -82,10 +82,12 @@ class GroupRequests:
         header = headers.DeleteGroupHeader.of(command)
         if self._parts.settings.is_slave:
             return left_to_master(command)
-        if self._parts.groups.delete(header.group):
+        was_there = self._parts.groups.delete(header.group)
+        if was_there:
             self._parts.events.emit("group deleted", group=header.group, peer=peer)
         if header.clean_offset:
-            self._parts.offsets.forget_group(header.group)
+            self._parts.offsets.forget_group(header.group, was_there=was_there)
+        self._parts.pending_resets.forget_group(header.group)
         self._parts.traffic.forget_group(header.group)
         return command.answer(OK)
 

@@ -73,6 +73,9 @@ class OffsetRequests:
             raise refusal(ResponseCode.INVALID_PARAMETER, remark)
         if header.resets is not None:
             return self._take(command, Commit(topic, group, header.queue_id, header.commit_offset, header.resets))
+        reset_to = parts.pending_resets.hear((topic, group, header.queue_id), header.commit_offset)
+        if reset_to is not None:
+            return command.answer(OK, "Offset has been previously reset", headers.CommitAnswer(reset_to).to_fields())
         if not parts.offsets.commit(topic, group, header.queue_id, header.commit_offset):
             raise self._no_room()
         return command.answer(OK, None, {})

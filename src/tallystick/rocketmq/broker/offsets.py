@@ -177,13 +177,18 @@ class Offsets:
     def groups_of(self, topic: str) -> list[str]:
         return sorted(self._committed.groups_of(topic))
 
-    def forget_topic(self, topic: str) -> None:
-        if keys := self._forget([*self._committed.pop_topic(topic), *self._others.pop_topic(topic)]):
+    def forget_topic(self, topic: str, *, was_there: bool = True) -> None:
+        """It is deleted. A slave may have commits to it of which nothing is known here: those count no more, too,
+        unless the topic was not even there, as a stranger may invent it."""
+        keys = self._forget([*self._committed.pop_topic(topic), *self._others.pop_topic(topic)])
+        if keys or was_there:
             self.resets.forget_topic(topic, keys)
             self._reset_done()
 
-    def forget_group(self, group: str) -> None:
-        if keys := self._forget([*self._committed.pop_group(group), *self._others.pop_group(group)]):
+    def forget_group(self, group: str, *, was_there: bool = True) -> None:
+        """As ``forget_topic``."""
+        keys = self._forget([*self._committed.pop_group(group), *self._others.pop_group(group)])
+        if keys or was_there:
             self.resets.forget_group(group, keys)
             self._reset_done()
 

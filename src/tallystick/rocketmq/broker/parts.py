@@ -13,6 +13,7 @@ from tallystick.rocketmq.broker.locks import QueueLocks
 from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.broker.offsets import Offsets
 from tallystick.rocketmq.broker.pages import PagedTable
+from tallystick.rocketmq.broker.pending_resets import PendingResets
 from tallystick.rocketmq.broker.registration import Identity
 from tallystick.rocketmq.broker.saves import Saves
 from tallystick.rocketmq.broker.settings import BrokerSettings
@@ -59,5 +60,4 @@ class Parts:
     announced: Announced = _at_once
     deletions: Finisher = field(default_factory=AtOnce)
     sliced: Sliced = at_once
-    # By topic, group and queue id: where an operator set a group, until its next pull is told.
-    moved: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    pending_resets: PendingResets = field(default_factory=PendingResets)

@@ -83,15 +83,20 @@ class Pulls:
         if allowed is None:
             return
         header = pull.header
-        place = (header.topic, header.consumer_group, header.queue_id)
-        if header.sys_flag & _COMMIT_OFFSET and header.commit_offset >= 0 and place not in self._parts.moved:
-            self._parts.offsets.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
+        if header.sys_flag & _COMMIT_OFFSET and header.commit_offset >= 0:
+            self._commit(header)
         if self._parts.saves.changes != before:
             self._save_first(pull)
         elif self._late or not self._has_time():
             self._put_off(pull, first=True)
         else:
             self._serve(pull, allowed, first=True)
+
+    def _commit(self, header: PullHeader) -> None:
+        """What a pull commits."""
+        topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.commit_offset
+        if self._parts.pending_resets.hear((topic, group, queue_id), offset) is None:
+            self._parts.offsets.commit(topic, group, queue_id, offset)
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Messages became readable: who waited for one of them gets it."""
@@ -214,11 +219,11 @@ class Pulls:
         parts, header = self._parts, pull.header
         topic, queue_id, group = header.topic, header.queue_id, header.consumer_group
         max_bytes = _ANY_BYTES if header.max_msg_bytes is None else header.max_msg_bytes
-        moved = parts.moved.pop((topic, group, queue_id), None) if parts.moved else None
-        if moved is None:
+        reset_to = self._reset_to(pull) if parts.pending_resets else None
+        if reset_to is None:
             found = parts.store.get(topic, queue_id, header.queue_offset, header.max_msg_nums, max_bytes, tags)
         else:
-            found = Found(GetStatus.OFFSET_RESET, moved, *parts.store.queue_range(topic, queue_id))
+            found = Found(GetStatus.OFFSET_RESET, reset_to, *parts.store.queue_range(topic, queue_id))
         parts.offsets.pulled(topic, group, queue_id, found.next_offset)
         self._turn_bytes += found.size
         code, said = outcome(found, header, allowed, parts.settings)
@@ -228,6 +233,15 @@ class Pulls:
             self._counts.bytes_out += found.size
             parts.traffic.read(topic, group, found.count, found.size, parts.clock.wall_ms())
         return pull.command.answer(code, found.status.name, said.to_fields(), parts=found.buffers)
+
+    def _reset_to(self, pull: _Pull) -> int | None:
+        """Where an operator set the group, for one of its consumers: tools and slaves pull in its name, too."""
+        header = pull.header
+        members = self._parts.clients.consumers(header.consumer_group)
+        if members is None or pull.link not in members.members:
+            return None
+        place = (header.topic, header.consumer_group, header.queue_id)
+        return self._parts.pending_resets.hear(place, header.queue_offset)
 
     def _held(self, pull: _Pull, tags: frozenset[int] | None) -> bool:
         """Whether it waits now."""

@@ -18,7 +18,6 @@ from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode, TopicConfig
 
 MAX_QUEUES = 4096  # of one request: they are set in one turn of the loop
-MAX_MOVED = 100_000  # queues of groups that were not told yet; the oldest are forgotten, their offsets stay set
 
 
 class ResetRequests:
@@ -42,9 +41,7 @@ class ResetRequests:
             if not parts.offsets.reset(header.topic, header.group, queue_id, offset):
                 remark = f"This broker keeps {parts.offsets.most} offsets: a group gets no more of them (maxOffsets)."
                 raise refusal(ResponseCode.SYSTEM_ERROR, remark)
-            parts.moved[header.topic, header.group, queue_id] = offset
-        while len(parts.moved) > MAX_MOVED:
-            del parts.moved[next(iter(parts.moved))]
+            parts.pending_resets.put((header.topic, header.group, queue_id), offset)
         parts.events.emit("offsets reset", topic=header.topic, group=header.group, queues=len(offsets), peer=peer)
         table = {MessageQueue(header.topic, parts.identity.name, queue): offset for queue, offset in offsets.items()}
         return command.answer(OK, body=dialect.write(ResetOffsets(table)))

@@ -143,9 +143,11 @@ class TopicRequests:
         was_known = parts.topics.delete(topic)
         if was_known:
             parts.events.emit("topic deleted", topic=topic, peer=peer)
-        parts.offsets.forget_topic(topic)
+        was_there = was_known or parts.store.may_hold(topic)
+        parts.offsets.forget_topic(topic, was_there=was_there)
+        parts.pending_resets.forget_topic(topic)
         parts.traffic.forget_topic(topic)
-        if not was_known and not parts.store.may_hold(topic):
+        if not was_there:
             return command.answer(OK)  # else each name that a stranger thinks of would be noted on the disk
         return answer_after(parts, parts.store.delete_topics([topic]), command.answer(OK))
 

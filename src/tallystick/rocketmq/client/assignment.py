@@ -64,6 +64,8 @@ class Assignment:
     async def stop(self, queues: Collection[MessageQueue]) -> None:
         """Pull and hand out no more of these; what was handed out can still be acknowledged. Then ``give_up``."""
         leaving = [self._assigned[queue] for queue in queues]
+        for assigned in leaving:
+            assigned.is_leaving = True
         tasks = [assigned.task for assigned in leaving if assigned.task is not None]
         for task in tasks:
             task.cancel()
@@ -87,6 +89,8 @@ class Assignment:
         core = self[queue]
         self._core.seek(core, offset)
         assigned = self._assigned[queue]
+        if assigned.is_leaving:  # nobody would end its reader
+            return
         if assigned.task is not None:
             assigned.task.cancel()  # its pull may be held by the broker
         self._begin(assigned)
@@ -117,8 +121,21 @@ class Assignment:
             offset = assigned.core.committable
             # A commit that waited here while the queue was given up would pass over all that was not done.
             if assigned.committed != offset and not assigned.core.is_revoked:
-                await offsets.commit(self._context, self._group, assigned.core.queue, offset)
+                reset_to = await offsets.commit(self._context, self._group, assigned.core.queue, offset)
                 assigned.committed = offset
+                if reset_to is not None:
+                    await self._follow_reset(assigned, offset, reset_to)
+
+    async def _follow_reset(self, assigned: _AssignedQueue, offset: int, to: int) -> None:
+        """Go on where an operator set the group: a pull would say so, too, but not one from a slave."""
+        queue = assigned.core.queue
+        assigned.committed = None
+        if assigned.is_leaving or assigned.core.is_revoked:
+            return
+        self._context.events.emit("offset moved", queue=queue, offset=offset, to=to)
+        self.seek(queue, to)
+        if await offsets.commit(self._context, self._group, queue, to) is None:  # that it was heard
+            assigned.committed = to
 
     # What was given back
 
@@ -185,6 +202,7 @@ class _AssignedQueue:
 
     def __init__(self, assignment: Assignment, core: QueueCore, committed: int | None) -> None:
         self.core, self.committed = core, committed  # the broker's; None: it has none
+        self.is_leaving = False  # it is read no more, and soon another member's
         self.committing = asyncio.Lock()  # a later offset is never overtaken by an earlier one
         self.task: asyncio.Task[None] | None = None
         self._assignment = assignment

@@ -9,6 +9,7 @@ from tallystick.errors import BrokerUnavailable, TallyError, Unavailable
 from tallystick.rocketmq.client.answers import checked
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.wire.headers import (
+    CommitAnswer,
     Header,
     OffsetAnswer,
     QueryOffsetHeader,
@@ -57,8 +58,11 @@ async def committed(context: BrokerContext, group: str, queue: MessageQueue) -> 
     return OffsetAnswer.of(checked(answer, queue=queue)).offset
 
 
-async def commit(context: BrokerContext, group: str, queue: MessageQueue, offset: int) -> None:
-    """``offset`` is that of the next message to be consumed."""
+async def commit(context: BrokerContext, group: str, queue: MessageQueue, offset: int) -> int | None:
+    """``offset`` is that of the next message to be consumed.
+
+    Returns another one when an operator set the group to that since its last pull: then nothing was committed.
+    """
     header = UpdateOffsetHeader(
         consumer_group=group,
         topic=queue.topic,
@@ -66,7 +70,8 @@ async def commit(context: BrokerContext, group: str, queue: MessageQueue, offset
         commit_offset=offset,
         broker=queue.broker,
     )
-    checked(await ask_broker(context, queue, RequestCode.UPDATE_CONSUMER_OFFSET, header), queue=queue)
+    answer = await ask_broker(context, queue, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+    return CommitAnswer.of(checked(answer, queue=queue)).reset_to
 
 
 async def queue_limits(context: BrokerContext, queue: MessageQueue) -> tuple[int, int]:

@@ -320,6 +320,23 @@ def test_h13_what_was_deleted_and_made_again_has_no_commits_of_before(
 
 @pytest.mark.rule("H13")
 @pytest.mark.parametrize("forget", ["forget_topic", "forget_group"])
+def test_h13_commits_to_what_was_deleted_count_no_more_though_the_master_knew_of_none(forget: str) -> None:
+    at_master, at_slave = Offsets(SteppingClock(), endless), Offsets(SteppingClock(), endless, slave=True)
+    at_slave.commit("T", "g", 0, 100)
+    getattr(at_master, forget)("T" if forget == "forget_topic" else "g")
+    assert taken_from(at_slave, at_master) == []
+    assert at_master.get("T", "g", 0) is None
+
+
+def test_the_deletion_of_a_name_that_a_stranger_invents_is_not_noted() -> None:
+    offsets = Offsets(SteppingClock(), endless)
+    offsets.forget_topic("T", was_there=False)
+    offsets.forget_group("g", was_there=False)
+    assert (offsets.resets.dirty, offsets.resets.table()) == (False, ResetTable())
+
+
+@pytest.mark.rule("H13")
+@pytest.mark.parametrize("forget", ["forget_topic", "forget_group"])
 def test_h13_a_deletion_at_the_master_leaves_the_commits_of_others_at_the_slave(
     two: tuple[Offsets, Offsets], forget: str
 ) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from support.admin_desk import SLAVE, Desk
 from support.brokers import Peer, benched, pull_command, send_command
 from tallystick.rocketmq.broker import reset_requests
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.record import decode_messages
-from tallystick.rocketmq.wire.values import GroupConfig, PullFlag, RequestCode, TopicConfig
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import ConsumerGroup, GroupConfig, Heartbeat, PullFlag, RequestCode, TopicConfig
 
 RESET = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
 
@@ -74,13 +73,6 @@ def test_a_very_wide_topic_is_set_queue_by_queue() -> None:
     assert len(offsets(desk(queues=reset_requests.MAX_QUEUES))) == reset_requests.MAX_QUEUES
 
 
-def test_what_nobody_pulls_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reset_requests, "MAX_MOVED", 3)
-    found = desk(queues=5)
-    offsets(found)
-    assert list(found.parts.moved) == [("T", "G", queue) for queue in (2, 3, 4)]
-
-
 async def test_a_consumer_is_told_at_its_next_pull_and_does_not_commit_over_it(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         broker = await bench.broker()
@@ -88,13 +80,36 @@ async def test_a_consumer_is_told_at_its_next_pull_and_does_not_commit_over_it(t
         for number in range(5):
             await peer.ask(send_command(body=b"%d" % number))
         await peer.ask(pull_command(offset=0))
+        beat = Heartbeat("client", consumers=(ConsumerGroup("G"),))
+        assert (await peer.code(RequestCode.HEART_BEAT, {}, dialect.write(beat))).code == 0
         asked = {name: str(value) for name, value in fields(topic="T", timestamp=0).items()}
         answer = await peer.code(RESET, asked)
         moved_to = dialect.read(bytes(answer.body))["offsetTable"]
         assert moved_to[("brokerName", "b0"), ("queueId", 0), ("topic", "T")] == 0
         flags = PullFlag.SUBSCRIPTION | PullFlag.COMMIT_OFFSET
+        stranger: Peer = await bench.peer(broker)
+        tool = await stranger.ask(pull_command(offset=4))  # in the group's name, as Spark and slaves do
+        assert len(list(decode_messages(tool.body))) == 1
         moved = await peer.ask(pull_command(offset=5, flags=flags, commit_offset=5))
         assert (moved.code, moved.remark, moved.fields["nextBeginOffset"]) == (21, "OFFSET_RESET", "0")
         assert broker.parts.offsets.get("T", "G", 0) == 0
         again = await peer.ask(pull_command(offset=0, flags=flags, commit_offset=0))
         assert len(list(decode_messages(again.body))) == 5
+
+
+def test_a_commit_of_before_a_reset_counts_no_more_until_the_consumer_has_heard() -> None:
+    """Else its next commit undid what the operator ordered; the original refuses it in the same words."""
+    found = desk()
+    offsets(found, queueId=0, offset=1)
+
+    def commit(offset: int) -> Command:
+        named = {"topic": "T", "consumerGroup": "G", "queueId": "0", "commitOffset": str(offset)}
+        return found.ask(RequestCode.UPDATE_CONSUMER_OFFSET, named)
+
+    refused = commit(5)
+    assert (refused.code, refused.remark) == (0, "Offset has been previously reset")
+    assert refused.fields == {"tallyResetTo": "1"}
+    assert found.tables.offsets.get("T", "G", 0) == 1
+    assert commit(1).fields == {}  # it was heard: nobody else stands there
+    assert commit(4).fields == {}
+    assert found.tables.offsets.get("T", "G", 0) == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 import pytest
 
@@ -239,3 +240,35 @@ async def test_a_group_goes_on_where_it_began_though_it_did_nothing_there(cluste
     fill(fake, 45)
     async with mq.consumer("g", "T", start="last") as consumer:
         assert [message.offset for message in await take(consumer, 5)] == list(range(40, 45))
+
+
+async def test_a_reset_is_heard_with_a_commit_where_no_pull_tells_of_it(cluster: FakeCluster, mq: RocketMQ) -> None:
+    """A pull from a slave, or one that the broker holds, tells nothing."""
+    fake = await cluster.add(queues=1)
+    fill(fake, 10)
+    async with mq.consumer("g", "T", start="first", auto_ack=False) as consumer:
+        for message in await take(consumer, 10):
+            consumer.ack(message)
+        fake.react[COMMIT] = lambda link, command: command.answer(0, None, {"tallyResetTo": "4"})
+        await consumer.commit()
+        del fake.react[COMMIT]
+        again = await take(consumer, 6)
+        assert [message.offset for message in again] == list(range(4, 10))
+        await consumer.commit()
+        assert fake.offsets[COMMITTED] == 4
+
+
+async def test_a_queue_that_is_sought_while_it_goes_gets_no_reader(cluster: FakeCluster, mq: RocketMQ) -> None:
+    fake = await cluster.add(queues=1)
+    fill(fake, 5)
+
+    def revoked(queues: Collection[MessageQueue]) -> None:
+        for queue in queues:
+            consumer.seek(queue, 2)
+
+    consumer = mq.consumer("g", "T", start="first", on_revoked=revoked)
+    async with consumer:
+        await take(consumer, 1)
+    assert fake.offsets[COMMITTED] == 2
+    await mq.queue_limits(QUEUE)
+    assert not [task for task in asyncio.all_tasks() if "QueueReader" in repr(task.get_coro())]
