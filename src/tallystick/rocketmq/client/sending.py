@@ -76,6 +76,8 @@ class Sending(msgspec.Struct):
                     result = error
             else:
                 result = refusal(result, topic=queue.topic, broker=queue.broker)
+        if isinstance(result, RemoteProtocolError):
+            result.ambiguous = True  # of what it said nothing is known but that it came
         self.avoid = queue.broker
         if self.failure is None or not self.failure.ambiguous:
             self.failure = result

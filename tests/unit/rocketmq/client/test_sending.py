@@ -67,6 +67,13 @@ def test_doubt_outlives_what_comes_after_it() -> None:
     assert result.maybe_twice
 
 
+@pytest.mark.parametrize("failure", [said(0, {"queueId": "no number"}), RemoteProtocolError("x"), RequestTimeout("x")])
+def test_an_answer_that_cannot_be_read_leaves_doubt(failure: Command | TallyError) -> None:
+    one = sending()
+    assert one.answered(QUEUE, failure, 0.0) is None
+    assert one.failure is not None and one.failure.ambiguous
+
+
 def test_without_doubt_the_last_failure_counts() -> None:
     attempt = sending()
     attempt.answered(QUEUE, said(2), 0.0)
