@@ -124,8 +124,9 @@ async def _require_down(driver: MetadataDriver, name: BookieId) -> None:
     if bookie.registered is not Registered.DOWN:
         raise UsageError(
             "this bookie is registered: stop it first; after a crash its registration ends by itself, in seconds",
-            bookie=name, registered=bookie.registered.value,
-        )  # fmt: skip
+            bookie=name,
+            registered=bookie.registered.value,
+        )
 
 
 async def _unknown(driver: MetadataDriver, name: BookieId) -> str:

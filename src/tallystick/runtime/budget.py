@@ -165,9 +165,10 @@ class Budget(Generic[Peer]):
         found = []
         while self.over:
             sums = {
-                Reason.UNSENT: self.unsent_bytes, Reason.UNFINISHED: self.unfinished_bytes,
+                Reason.UNSENT: self.unsent_bytes,
+                Reason.UNFINISHED: self.unfinished_bytes,
                 Reason.KEPT: self.kept_bytes,
-            }  # fmt: skip
+            }
             reason = max(sums, key=sums.__getitem__)
             peer = waiting[reason].pop()
             size = self._size(peer, reason)

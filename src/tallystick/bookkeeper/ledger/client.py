@@ -134,14 +134,16 @@ class BookKeeper:
         if found.known:
             raise LedgerExists(
                 "bookies still hold a deleted ledger of this id; they give it up when they have collected, in minutes",
-                ledger=ledger, bookies=found.known,
-            )  # fmt: skip
+                ledger=ledger,
+                bookies=found.known,
+            )
         if found.silent and not accept_silent:
             raise LedgerExists(
                 "bookies that do not answer may still hold a deleted ledger of this id: start them, or forget those "
                 "that are gone for good (tally bookie forget), or accept them (accept_silent_bookies)",
-                ledger=ledger, bookies=found.silent,
-            )  # fmt: skip
+                ledger=ledger,
+                bookies=found.silent,
+            )
 
     def open_ledger(self, ledger: LedgerId, *, password: bytes = b"", recover: bool = False) -> Opening[LedgerReader]:
         """Open a ledger to read it: ``async with bk.open_ledger(7) as reader``, or ``await`` it.
