@@ -18,7 +18,7 @@ from tallystick.rocketmq.store.appender import most_members
 from tallystick.rocketmq.store.values import Draft
 from tallystick.rocketmq.wire.headers import SendHeader, read_send
 from tallystick.rocketmq.wire.message_ids import UniqueKeys
-from tallystick.rocketmq.wire.record import UNIQ_KEY, WAIT, decode_batch, decode_properties
+from tallystick.rocketmq.wire.record import MAX_PROPERTIES_BYTES, UNIQ_KEY, WAIT, decode_batch, decode_properties
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import (
     COMPRESSION_MASK,
@@ -35,6 +35,7 @@ from tallystick.runtime.clock import Clock
 REGION, TRACE, CLUSTER, DELAY = "MSG_REGION", "TRACE_ON", "CLUSTER", "DELAY"
 REGION_NAME = "DefaultRegion"
 MAX_BATCH_TOPIC_CHARS = 127
+MAX_BATCH = 14_000  # messages: the answer has an id of each in its header, and some 3 us each are a turn of the loop
 
 _NOT_OF_CLIENTS = ~(int(SysFlag.COMPRESSED | SysFlag.MULTI_TAGS) | COMPRESSION_MASK)
 _NOT_OF_HOSTS = ~int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)  # the store knows better
@@ -79,7 +80,8 @@ class Drafting:
         self._changes = topics.changes
         self._good: dict[str, _Good] = {}  # since the topics changed last
         self._turn = 0
-        self._most_members = most_members(settings.store.max_message_bytes)  # of a batch: its records are one piece
+        # Of a batch, whose records are one piece.
+        self._most_members = min(MAX_BATCH, most_members(settings.store.max_message_bytes))
         self._added = f"{REGION}\x01{REGION_NAME}\x02{TRACE}\x01true\x02{CLUSTER}\x01{settings.cluster}\x02"
 
     def draft(self, command: Command, peer: str, born_host: bytes) -> Drafted | Refusal:
@@ -178,9 +180,12 @@ class Drafting:
             remark = f"batch request does not support retry group {draft.topic}"
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
         properties = header.properties or ""
+        if len(properties) > MAX_PROPERTIES_BYTES:  # they are not stored, but the answer has one of them
+            remark = f"the properties of the batch are longer than {MAX_PROPERTIES_BYTES} characters"
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
         draft.messages = decode_batch(command.body, self._most_members + 1)
         if len(draft.messages) > self._most_members:
-            remark = f"the batch has more than the {self._most_members} messages that maxMessageSize has room for"
+            remark = f"the batch has more than the {self._most_members} messages that one may have here"
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
         return Drafted(draft, _waits(properties), value_of(properties, _UNIQ_KEY))
 

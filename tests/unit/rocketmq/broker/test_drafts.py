@@ -10,7 +10,7 @@ import pytest
 
 from support.brokers import send_command
 from tallystick.errors import RemoteProtocolError
-from tallystick.rocketmq.broker.drafts import Drafted, Drafting, value_of
+from tallystick.rocketmq.broker.drafts import MAX_BATCH, Drafted, Drafting, value_of
 from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.locks import QueueLocks
 from tallystick.rocketmq.broker.refusals import Refusal
@@ -20,7 +20,7 @@ from tallystick.rocketmq.store.appender import most_members
 from tallystick.rocketmq.store.values import Draft
 from tallystick.rocketmq.wire import record
 from tallystick.rocketmq.wire.message_ids import UniqueKeys
-from tallystick.rocketmq.wire.record import decode_properties, encode_batch
+from tallystick.rocketmq.wire.record import MAX_PROPERTIES_BYTES, decode_properties, encode_batch
 from tallystick.rocketmq.wire.values import GroupConfig, MessageQueue, Perm, ResponseCode, TopicConfig
 from tallystick.runtime.clock import SystemClock
 
@@ -184,6 +184,14 @@ def test_a_batch_of_more_members_than_can_be_stored_is_refused_by_their_count(mo
         refused = desk.of(body=members, batch=True)
         assert isinstance(refused, Refusal)
         assert refused.code is ResponseCode.MESSAGE_ILLEGAL
+
+
+def test_a_batch_whose_answer_fits_no_header_is_refused_before_it_is_stored() -> None:
+    desk = Desk()
+    assert len(desk.drafted(body=batch(*[b"x"] * MAX_BATCH), batch=True).draft.messages) == MAX_BATCH
+    assert desk.code(body=batch(*[b"x"] * (MAX_BATCH + 1)), batch=True) is ResponseCode.MESSAGE_ILLEGAL
+    key = "UNIQ_KEY\x01" + "k" * MAX_PROPERTIES_BYTES
+    assert desk.code(body=batch(b"a"), batch=True, properties=key) is ResponseCode.MESSAGE_ILLEGAL
 
 
 def test_a_message_that_failed_too_often_is_put_aside() -> None:
