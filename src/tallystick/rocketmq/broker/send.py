@@ -1,4 +1,7 @@
-"""All sends of one loop tick: one append, one wait for disk and slaves, an answer each (H9, H10)."""
+"""All sends of one loop tick: one append, one wait for disk and slaves, an answer each (H9, H10).
+
+Sends with very many messages or bytes, or that give back long ones, are appended before the next ones are looked at.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ SENDS = frozenset(
         RequestCode.CONSUMER_SEND_MSG_BACK,
     )
 )  # fmt: skip
+PUT_BYTES = 4 * 1024 * 1024  # of messages, or one message or batch that is longer: one append
+PUT_MESSAGES = 2_000  # in one append, or one batch that has more: some 3 us each
 MAX_WAITING = 100_000  # answers that wait for disk or slaves; more sends are refused until they are fewer
+_Asked = tuple[Link, Command, Drafted]
 _Waiting = tuple[Link, Command, bool]  # an answer; whether its topic is not saved yet
 
 # An attribute of an enum costs ten times a name, and these are looked at for each message.
@@ -73,19 +79,42 @@ class Sends:
         self._hosts: dict[Link, bytes] = {}
         self._waiting: dict[Ticket, list[_Waiting]] = {}
         self._waiting_count = 0
+        self._asked: list[_Asked] = []  # what the next append has
+        self._asked_messages = self._asked_bytes = 0
 
-    def handle(self, requests: Iterable[tuple[Link, Command]]) -> None:
-        """The sends of one tick, in order."""
-        asked: list[tuple[Link, Command, Drafted]] = []
-        for link, command in requests:
-            drafted = self._draft(link, command)
-            if isinstance(drafted, Drafted):
-                asked.append((link, command, drafted))
-            else:
-                self._counts.sends_refused += 1
-                self._refuse(link, command, drafted)
+    def take(self, link: Link, command: Command) -> None:
+        """A send; ``put`` is due behind the last one of a turn."""
+        drafted = self._draft(link, command)
+        if not isinstance(drafted, Drafted):
+            self._counts.sends_refused += 1
+            self._refuse(link, command, drafted)
+            return
+        self._asked.append((link, command, drafted))
+        messages = drafted.draft.messages
+        self._asked_messages += len(messages)
+        if command.code == _SEND_BACK:  # its message was read from the log
+            self._asked_bytes += sum(len(body) + len(properties) for _, body, properties in messages)
+        else:
+            self._asked_bytes += len(command.body)
+        if self._asked_messages >= PUT_MESSAGES or self._asked_bytes >= PUT_BYTES:
+            self.put()
+
+    def put(self) -> None:
+        """Append what was taken, in order."""
+        asked, self._asked = self._asked, []
+        self._asked_messages = self._asked_bytes = 0
         if not asked:
             return
+        try:
+            self._put(asked)
+        except Exception as error:  # a bug of ours: the peers hear of it
+            self._events.emit("request failed", reason=repr(error), requests=len(asked))
+            answered = {link: link.unsent_answers() for link, _, _ in asked}
+            for link, command, _ in asked:
+                if not command.is_one_way and command.opaque not in answered[link]:
+                    link.send(command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
+
+    def _put(self, asked: Sequence[_Asked]) -> None:
         puts = self._log.put([drafted.draft for _, _, drafted in asked])
         waiting: list[_Waiting] = []
         end = 0
@@ -154,7 +183,7 @@ class Sends:
         self._waiting_count += len(waiting)
         self.settled(wait.settles)
 
-    def _count(self, asked: Sequence[tuple[Link, Command, Drafted]], puts: Sequence[Put]) -> None:
+    def _count(self, asked: Sequence[_Asked], puts: Sequence[Put]) -> None:
         messages, sizes = 0, dict[str, int]()
         refused = len(puts)
         for (_, _, drafted), put in zip(asked, puts, strict=True):

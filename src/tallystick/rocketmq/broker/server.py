@@ -1,8 +1,8 @@
 """A broker's two ports for clients, and which part answers what.
 
-All requests that came in one loop tick are handled together: their sends are one append, then the others in order, as
-far as there is time (``remoting/backlog.py``). The second port, two below the first, serves the same but pulls: slaves
-fetch tables there, untroubled by long queues.
+All requests that came in one loop tick are handled together: their sends are one append, then the others in order. Both
+have their time in each turn (``remoting/backlog.py``). The second port, two below the first, serves the same but pulls:
+slaves fetch tables there, untroubled by long queues.
 """
 
 from __future__ import annotations
@@ -43,17 +43,19 @@ class Requests:
         self._sends, self._pulls, self._clients, self._admin = sends, pulls, clients, admin
         self._saves, self._events, self._refused = saves, events, Refused(events)
         self._backlog = Backlog(clock, self._answer, catch_up)
+        self._sending = Backlog(clock, sends.take, end=sends.put)
 
     def received(self, requests: list[tuple[Link, Command]]) -> None:
         sends = [asked for asked in requests if asked[1].code in SENDS]
         if sends:
-            self._sends.handle(sends)
+            self._sending.received(sends)
         if len(sends) < len(requests):
             self._backlog.received([asked for asked in requests if asked[1].code not in SENDS])
 
     def close(self) -> None:
         """What waits is served no more."""
         self._backlog.close()
+        self._sending.close()
 
     def closed(self, link: Link) -> None:
         self._sends.closed(link)

@@ -25,10 +25,11 @@ class Backlog:
     """``received`` the requests of a turn; ``close`` it. Must be made on a running loop."""
 
     def __init__(
-        self, clock: Clock, serve: Callable[[Link, Command], None], begin: Callable[[], None] = lambda: None
-    ) -> None:
-        """``begin()`` comes before the first request of each turn. Neither raises."""
-        self._clock, self._serve, self._begin = clock, serve, begin
+        self, clock: Clock, serve: Callable[[Link, Command], None], begin: Callable[[], None] = lambda: None, *,
+        end: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """``begin()`` comes before the first request of each turn, ``end()`` behind the last. None of them raises."""
+        self._clock, self._serve, self._begin, self._end = clock, serve, begin, end
         self._loop = asyncio.get_running_loop()
         self._late: dict[Link, deque[Command]] = {}  # whose turn is next is first
         self._handle: asyncio.Handle | None = None
@@ -45,6 +46,7 @@ class Backlog:
                 self._put_off(link, command)
             else:
                 self._serve(link, command)
+        self._end()
         self._continue_later(0.0)
 
     def close(self) -> None:
@@ -69,6 +71,7 @@ class Backlog:
         passed = 0  # peers in a row of which nothing could be served
         while self._late and passed < len(self._late) and self._clock.now() < ends:
             passed = 0 if self._serve_next() else passed + 1
+        self._end()
         self._continue_later(FULL_S if passed else 0.0)
 
     def _serve_next(self) -> bool:

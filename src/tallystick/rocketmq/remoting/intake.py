@@ -14,7 +14,7 @@ from tallystick.rocketmq.remoting.backlog import TURN_S
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.runtime.clock import Clock
 
-TURN_REQUESTS = 1024  # sends are handled all at once: some ten microseconds each
+TURN_REQUESTS = 1024
 TURN_BYTES = 4 * 1024 * 1024  # of what waits, or the one request that is longer
 _REQUESTS = 16 * 1024  # of all connections together that may be put off: each may have its share of them in a turn
 _REQUESTS_AT_ONCE = 8  # of one connection, before the next one has its turn

@@ -10,17 +10,18 @@ import pytest
 from support.brokers import send_command
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker import send
-from tallystick.rocketmq.broker.drafts import Drafted, Drafting
+from tallystick.rocketmq.broker.drafts import MAX_BATCH, Drafted, Drafting
 from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.broker.saves import Done
-from tallystick.rocketmq.broker.send import Sends
+from tallystick.rocketmq.broker.send import PUT_BYTES, PUT_MESSAGES, Sends
 from tallystick.rocketmq.broker.sendback import SendBack
 from tallystick.rocketmq.ha.acks import Settle, Settled
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.values import Draft, Put
-from tallystick.rocketmq.wire.remoting import Command
-from tallystick.rocketmq.wire.values import PutStatus, ResponseCode
+from tallystick.rocketmq.wire.record import MAX_PROPERTIES_BYTES
+from tallystick.rocketmq.wire.remoting import Command, encode, request
+from tallystick.rocketmq.wire.values import PutStatus, RequestCode, ResponseCode
 from tallystick.runtime.events import Event, Events
 
 
@@ -33,6 +34,9 @@ class FakeLink:
 
     def send(self, command: Command) -> None:
         self.sent.append(command)
+
+    def unsent_answers(self) -> set[int]:
+        return set()
 
     @property
     def codes(self) -> list[int]:
@@ -62,6 +66,8 @@ class FakeLog:
 
 
 class FakeDrafting:
+    key = "key"
+
     def draft(self, command: Command, peer: str, host: bytes) -> Drafted | Refusal:
         match bytes(command.body):
             case b"bad":
@@ -70,7 +76,14 @@ class FakeDrafting:
                 raise ZeroDivisionError("ours")
             case b"no":
                 return Refusal(ResponseCode.NO_PERMISSION, "no")
-        return Drafted(Draft("T", 2, ((0, command.body, b""),), 0, host), command.body != b"now", "key")
+        return Drafted(Draft("T", 2, ((0, command.body, b""),), 0, host), command.body != b"now", self.key)
+
+
+class FakeSendBack:
+    """Each message that is given back is as long as one append may be."""
+
+    def draft(self, command: Command) -> Drafted:
+        return Drafted(Draft("T", 2, ((0, bytes(PUT_BYTES), b""),), 0, bytes(8)), False, None)
 
 
 class FakeSaves:
@@ -88,13 +101,15 @@ class FakeSaves:
 
 
 class Desk:
-    def __init__(self, *, is_slave: bool = False, file_bytes: int = 4096) -> None:
+    def __init__(
+        self, *, is_slave: bool = False, file_bytes: int = 4096, host: bytes = b"\x7f\0\0\1\0\0\x2a\x9f"
+    ) -> None:
         self.log, self.link, self.told, self.counts = FakeLog(), FakeLink(), list[Event](), Counts()
         self.saves, self.fresh = FakeSaves(), set[str]()
         self.sends = Sends(
-            self.log, cast("Drafting", FakeDrafting()), cast("SendBack", None), self.saves, self.counts,
+            self.log, cast("Drafting", FakeDrafting()), cast("SendBack", FakeSendBack()), self.saves, self.counts,
             Events(self.told.append),
-            store_host=b"\x7f\0\0\1\0\0\x2a\x9f", is_slave=is_slave, max_message_bytes=77, file_bytes=file_bytes,
+            store_host=host, is_slave=is_slave, max_message_bytes=77, file_bytes=file_bytes,
             refusal=lambda: "the disk is 91 % full", fresh=self.fresh,
         )  # fmt: skip
 
@@ -102,7 +117,9 @@ class Desk:
         commands = [send_command(body=body, one_way=one_way) for body in bodies]
         for number, command in enumerate(commands):
             command.opaque = number
-        self.sends.handle([(cast("Link", self.link), command) for command in commands])
+        for command in commands:
+            self.sends.take(cast("Link", self.link), command)
+        self.sends.put()
 
 
 def test_all_sends_of_a_tick_are_one_append_and_one_wait() -> None:
@@ -118,6 +135,39 @@ def test_all_sends_of_a_tick_are_one_append_and_one_wait() -> None:
         "MSG_REGION": "DefaultRegion", "queueOffset": "0",
     }  # fmt: skip
     assert (desk.counts.messages_in, desk.counts.bytes_in, desk.counts.sends_refused) == (4, 400, 0)
+
+
+def test_an_append_ends_behind_so_many_bytes_or_messages_also_of_what_is_given_back() -> None:
+    desk = Desk()
+    half = bytes(PUT_BYTES // 2)
+    desk.handle(half, half, b"a")
+    assert desk.log.puts == [2, 1]
+    for _ in range(3):
+        desk.sends.take(cast("Link", desk.link), request(RequestCode.CONSUMER_SEND_MSG_BACK, body=b"x"))
+    assert desk.log.puts == [2, 1, 1, 1, 1]
+    desk.handle(*[b""] * (PUT_MESSAGES + 1))
+    assert desk.log.puts[5:] == [PUT_MESSAGES, 1]
+
+
+@pytest.mark.parametrize("host", [bytes(8), bytes(20)])
+def test_the_answer_to_the_largest_batch_fits_a_header(monkeypatch: pytest.MonkeyPatch, host: bytes) -> None:
+    """It was stored: nobody may hear that it was not, and send it again."""
+    desk = Desk(host=host)
+    monkeypatch.setattr(FakeDrafting, "key", "\x01" * MAX_PROPERTIES_BYTES)
+    offsets = [2**62] * MAX_BATCH
+    monkeypatch.setattr(desk.log, "put", lambda drafts: [Put(PutStatus.PUT_OK, offsets, 100, 0, 1)])
+    desk.handle(b"now")
+    assert len(encode(desk.link.sent[0])) > 33 * MAX_BATCH and desk.link.codes == [0]
+
+
+def test_a_bug_in_an_append_answers_those_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    monkeypatch.setattr(desk.log, "put", lambda drafts: 1 / 0)
+    desk.handle(b"a", b"b")
+    assert desk.link.codes == [1, 1] and [event.kind for event in desk.told] == ["request failed"]
+    monkeypatch.undo()
+    desk.handle(b"now")
+    assert desk.link.codes == [1, 1, 0]
 
 
 def test_what_was_stored_is_counted_by_messages_and_bytes_over_many_ticks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import struct
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from support.brokers import TOPIC, Bench, Peer, benched, pull_command, send_command
+from support.clocks import ManualClock
 from support.waiting import until
 from tallystick.rocketmq.broker.broker import Broker
+from tallystick.rocketmq.broker.send import Sends
+from tallystick.rocketmq.broker.server import Requests
 from tallystick.rocketmq.remoting import slices
+from tallystick.rocketmq.remoting.backlog import TURN_S
+from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.queue_state import read_queue_state
 from tallystick.rocketmq.wire.headers import QueueHeader
 from tallystick.rocketmq.wire.remoting import Command, encode, request
 from tallystick.rocketmq.wire.values import RequestCode, Serialization, TopicConfig
 from tallystick.runtime.disk import OsDisk
+from tallystick.runtime.events import Events
 
 
 async def healthy(broker: Broker, bench: Bench) -> None:
@@ -53,6 +61,35 @@ async def test_garbage_ends_its_connection_and_nothing_else(tmp_path: Path, name
         peer.writer.write(GARBAGE[name])
         assert await peer.ended()
         await healthy(broker, bench)
+
+
+class SlowSends:
+    """Each send takes a third of a turn."""
+
+    def __init__(self) -> None:
+        self.clock, self.taken, self.puts = ManualClock(), 0, list[int]()
+
+    def take(self, link: Link, command: Command) -> None:
+        self.taken += 1
+        self.clock.time += TURN_S / 3
+
+    def put(self) -> None:
+        self.puts.append(self.taken)
+
+
+async def test_sends_for_which_a_turn_has_no_time_wait_for_the_next_one(tmp_path: Path) -> None:
+    sends, none = SlowSends(), cast("Any", None)
+    requests = Requests(cast("Sends", sends), none, none, none, lambda: None, none, sends.clock, Events())
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        await bench.peer(broker)
+        await until(lambda: broker._server._main._links)
+        link = next(iter(broker._server._main._links))
+        requests.received([(link, send_command()) for _ in range(7)])
+        assert sends.puts == [3] and not link.ready
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert sends.puts == [3, 6, 7]
 
 
 async def test_the_statistics_of_an_asker_that_is_gone_are_not_made(
