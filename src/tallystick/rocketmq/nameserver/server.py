@@ -67,7 +67,7 @@ class NameServer:
         address = await self._server.start(settings.bind_host, settings.port)
         if settings.http_enabled:
             pages = HealthPages(
-                registry(self.routes, self._server, self._counts, lambda: self._requests.refused), self._state
+                registry(self.routes, self._server, self._counts, lambda: self._requests.brokers.refused), self._state
             )
             try:
                 self._http = await serve_health(self._network, settings.http_host, settings.http_port, pages)

@@ -2,14 +2,11 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.announcing import announcement
-from tallystick.rocketmq.nameserver import queues as queues_module
-from tallystick.rocketmq.nameserver import requests as requests_module
-from tallystick.rocketmq.nameserver import routes as routes_module
+from support.name_requests import ask, registration, server
 from tallystick.rocketmq.nameserver.kv import MAX_BYTES, ORDER_TOPICS, KvConfig
 from tallystick.rocketmq.nameserver.requests import NameRequests
 from tallystick.rocketmq.nameserver.routes import MAX_NAME_CHARS, Routes
@@ -17,49 +14,13 @@ from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import ClusterInfo, KvTable, TopicNames, TopicTableAnswer
 from tallystick.rocketmq.wire.headers import RegisterBrokerHeader
-from tallystick.rocketmq.wire.registration import Registration, body_crc, decoding, encode_registration
-from tallystick.rocketmq.wire.remoting import Command, encode, request
-from tallystick.rocketmq.wire.steps import Steps, finished
+from tallystick.rocketmq.wire.registration import Registration, encode_registration
+from tallystick.rocketmq.wire.remoting import encode, request
+from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import DataVersion, RequestCode, TopicConfig
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
 from tallystick.runtime.events import Event, Events
-
-
-def server(settings: NameServerSettings | None = None) -> NameRequests:
-    routes = Routes()
-    finished(routes.register(announcement(0), "master", 0))
-    finished(routes.register(announcement(1), "slave", 0))
-    config = KvConfig(OsDisk(), "")
-    return NameRequests(routes, config, settings or NameServerSettings(), SystemClock(), Events())
-
-
-def ask(requests: NameRequests, code: int, body: bytes = b"", /, **fields: str) -> Command:
-    return finished(requests.answer("link", request(code, fields, body)))
-
-
-def registration(compressed: bool) -> Command:
-    topics = {name: TopicConfig(name, 3, 3) for name in ("N1", "N2")}
-    body = encode_registration(Registration(TopicTableAnswer(DataVersion(0, 7, 1), topics)), compressed=compressed)
-    header = RegisterBrokerHeader(
-        broker_name="n",
-        broker_addr="n:1",
-        cluster_name="c",
-        broker_id=0,
-        ha_server_addr="n:2",
-        compressed=compressed,
-        body_crc32=body_crc(body),
-    )
-    return request(RequestCode.REGISTER_BROKER, header.to_fields(), body)
-
-
-@pytest.mark.parametrize("compressed", [False, True])
-def test_brokers_register_plain_and_compressed(compressed: bool) -> None:
-    requests = server()
-    assert finished(requests.answer("link", registration(compressed))).code == 0
-    route = dialect.read(bytes(ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="N1").body))
-    assert route["brokerDatas"][0]["brokerAddrs"] == {"0": "n:1"}
-    assert route["queueDatas"][0]["readQueueNums"] == 3
 
 
 def test_a_registration_without_a_body_has_no_topics() -> None:
@@ -242,25 +203,6 @@ def test_a_list_that_grows_too_long_when_it_is_written_is_refused() -> None:
     assert ask(requests, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).code == 1
 
 
-@pytest.mark.parametrize(
-    ("bound", "said"), [("MAX_ROUTES", "1 topics are left out"), ("MAX_BROKERS", "register broker failed: too many")]
-)
-def test_a_registration_without_room_is_refused_aloud(bound: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queues_module if bound == "MAX_ROUTES" else routes_module, bound, 1)
-    seen: list[Event] = []
-    routes = Routes()
-    if bound == "MAX_BROKERS":
-        finished(routes.register(announcement(0), "another", 0))
-    requests = NameRequests(routes, KvConfig(OsDisk(), ""), NameServerSettings(), SystemClock(), Events(seen.append))
-    for _ in range(2):
-        answer = finished(requests.answer("link", registration(False)))
-        assert (answer.code, (answer.remark or "").startswith(said)) == (1, True), answer.remark
-    assert requests.refused == 2
-    (told,) = [event for event in seen if event.kind == "broker not registered"]
-    assert (told.fields["broker"], told.fields["at"]) == ("n", "n:1")
-    assert (routes.route("N1") is not None) == (bound == "MAX_ROUTES"), "what fits is taken"
-
-
 def test_lists_are_made_in_steps_and_written_as_ever() -> None:
     routes = Routes()
     for number in range(120):
@@ -276,23 +218,3 @@ def test_lists_are_made_in_steps_and_written_as_ever() -> None:
     ):
         assert len(list(requests.answer("link", request(code, {"cluster": "c"})))) >= 2
         assert bytes(ask(requests, code, cluster="c").body) == body
-
-
-def test_a_registration_that_is_the_same_again_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    requests, read = server(), []
-
-    def counted(*args: Any, **more: Any) -> Steps[Registration]:
-        read.append(args)
-        return decoding(*args, **more)
-
-    monkeypatch.setattr(requests_module, "decoding", counted)
-    same = registration(False)
-    answers = [finished(requests.answer("link", same)) for _ in range(3)]
-    assert {answer.code for answer in answers} == {0} and len(read) == 1
-    finished(requests.answer("link", request(same.code, same.fields | {"haServerAddr": "elsewhere:1"}, same.body)))
-    finished(requests.answer("another link", same))
-    finished(requests.answer("another link", registration(True)))
-    assert len(read) == 4
-    assert ask(requests, RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="N1").code == 0
-    assert finished(requests.answer("another link", registration(True))).code == 0
-    assert ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="N1").code == 0, "as ever it brings its topics back"

@@ -1,0 +1,150 @@
+"""What brokers say of themselves to a name server: that they are there, with which topics, and that they go."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable, Mapping
+
+from tallystick.errors import RemoteProtocolError
+from tallystick.rocketmq.nameserver.kv import MAX_BYTES, ORDER_TOPICS, KvConfig
+from tallystick.rocketmq.nameserver.routes import MAX_NAME_CHARS, Announcement, Routes
+from tallystick.rocketmq.nameserver.settings import NameServerSettings
+from tallystick.rocketmq.wire import dialect, headers
+from tallystick.rocketmq.wire.bodies import TopicTableAnswer
+from tallystick.rocketmq.wire.registration import body_crc, decoding
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.steps import Steps
+from tallystick.rocketmq.wire.values import DataVersion, RequestCode, ResponseCode
+from tallystick.runtime.clock import Clock
+from tallystick.runtime.events import Events
+from tallystick.runtime.once import Once
+
+OK, FAILED = ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR
+
+Answer = Callable[[Hashable, Command], Command | Steps[Command]]  # from the connection and its request
+
+
+class Registrations:
+    """``answers`` by request code: they raise RemoteProtocolError for a request that is broken."""
+
+    def __init__(
+        self, routes: Routes, config: KvConfig, settings: Callable[[], NameServerSettings], clock: Clock, events: Events
+    ) -> None:
+        self._routes, self._config, self._settings = routes, config, settings
+        self._clock, self._events = clock, events
+        self._told_refused = Once()  # brokers for which there was no room
+        self.refused = 0  # registrations for which there was no room
+        self._left_out = False  # the order configuration, of the last registration's answer
+        self.answers: Mapping[int, Answer] = {
+            RequestCode.REGISTER_BROKER: self._register,
+            RequestCode.UNREGISTER_BROKER: self._unregister,
+            RequestCode.BROKER_HEARTBEAT: self._heartbeat,
+            RequestCode.QUERY_DATA_VERSION: self._data_version,
+        }
+
+    def _register(self, link: Hashable, command: Command) -> Steps[Command]:
+        header = headers.RegisterBrokerHeader.of(command)
+        body = bytes(command.body)
+        if header.body_crc32 and body_crc(body) != header.body_crc32:
+            return command.answer(FAILED, "crc32 not match")
+        yield
+        digest = _digest(header, body)
+        is_new = self._routes.data_version(header.cluster_name, header.broker_addr) is None
+        now = self._clock.now()
+        registered = self._routes.registered_again(header.cluster_name, header.broker_addr, digest, link, now)
+        if registered is None:
+            announced = yield from self._announced(header, body, command.version, digest)
+            registered = yield from self._routes.register(announced, link, self._clock.now())
+        if registered is None:
+            remark = "register broker failed"
+            if is_new and self._routes.is_full(link):
+                remark = self._refused(header, f"{remark}: too many brokers are registered, or from one host")
+            return command.answer(FAILED, remark)
+        if is_new:
+            self._events.emit(
+                "broker registered", broker=header.broker_name, id=header.broker_id, at=header.broker_addr
+            )  # fmt: skip
+        if registered.left_out:
+            remark = f"{registered.left_out} topics are left out: too many are registered, or from one host"
+            return command.answer(FAILED, self._refused(header, remark))
+        fields = headers.RegisterBrokerAnswer(registered.ha_address, registered.master_address).to_fields()
+        ordered = self._order_topics() if self._settings().return_order_topics else b""
+        return command.answer(OK, None, fields, ordered)
+
+    def _announced(
+        self, header: headers.RegisterBrokerHeader, body: bytes, version: int, digest: bytes
+    ) -> Steps[Announcement]:
+        table = TopicTableAnswer(DataVersion(), {})
+        if body:
+            table = (yield from decoding(body, compressed=header.compressed, version=version)).table
+        timeout_ms = header.heartbeat_timeout_millis
+        announced = Announcement(
+            header.cluster_name,
+            header.broker_name,
+            header.broker_id,
+            header.broker_addr,
+            header.ha_server_addr,
+            self._settings().broker_timeout_s if timeout_ms is None else timeout_ms / 1000,
+            header.enable_acting_master,
+            table.version,
+            table.topics,
+            digest,
+        )
+        _check_names(announced)
+        return announced
+
+    def _refused(self, header: headers.RegisterBrokerHeader, reason: str) -> str:
+        """Its remark. A broker says it and tries again; here it is said once for each broker."""
+        self.refused += 1
+        if self._told_refused.is_new((header.cluster_name, header.broker_name, header.broker_addr)):
+            self._events.emit("broker not registered", broker=header.broker_name, at=header.broker_addr, reason=reason)
+        return reason
+
+    def _order_topics(self) -> bytes:
+        """Left out where it has more than a registration's answer may carry: brokers need its header more."""
+        body = self._config.body(ORDER_TOPICS) or b""
+        is_too_long, before = len(body) > MAX_BYTES, self._left_out
+        self._left_out = is_too_long
+        if is_too_long and not before:
+            self._events.emit("order configuration not sent to brokers", bytes=len(body), max_bytes=MAX_BYTES)
+        return b"" if is_too_long else body
+
+    def _unregister(self, link: Hashable, command: Command) -> Command:
+        header = headers.BrokerHeader.of(command)
+        self._routes.unregister(header.cluster_name, header.broker_name, header.broker_addr)
+        self._events.emit("broker unregistered", broker=header.broker_name, at=header.broker_addr, reason="it said so")
+        return command.answer(OK)
+
+    def _heartbeat(self, link: Hashable, command: Command) -> Command:
+        header = headers.BrokerHeartbeatHeader.of(command)
+        self._routes.heartbeat(header.cluster_name, header.broker_addr, self._clock.now())
+        return command.answer(OK)
+
+    def _data_version(self, link: Hashable, command: Command) -> Command:
+        header = headers.BrokerHeader.of(command)
+        theirs = dialect.read_short(command.body, DataVersion)
+        self._routes.heartbeat(header.cluster_name, header.broker_addr, self._clock.now())
+        ours = self._routes.data_version(header.cluster_name, header.broker_addr)
+        fields = headers.ChangedAnswer(ours != theirs).to_fields()
+        return command.answer(OK, None, fields, b"" if ours is None else dialect.write(ours))
+
+
+def _digest(header: headers.RegisterBrokerHeader, body: bytes) -> bytes:
+    """A broker says the same every 30 s, mostly: that is recognized in a fiftieth of the time that it takes to read."""
+    found = hashlib.blake2b(body, digest_size=32)
+    found.update(repr(header).encode())
+    return found.digest()
+
+
+def _check_names(announced: Announcement) -> None:
+    """Raises RemoteProtocolError for names that no broker has."""
+    texts = {
+        "clusterName": announced.cluster,
+        "brokerName": announced.name,
+        "brokerAddr": announced.address,
+        "haServerAddr": announced.ha_address,
+        "topicName": max(announced.topics, key=len, default=""),
+    }
+    for name, text in texts.items():
+        if len(text) > MAX_NAME_CHARS:
+            raise RemoteProtocolError(f"{name} has at most {MAX_NAME_CHARS} characters", chars=len(text))

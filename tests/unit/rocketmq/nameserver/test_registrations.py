@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.announcing import announcement
+from support.name_requests import ask, registration, server
+from tallystick.rocketmq.nameserver import queues as queues_module
+from tallystick.rocketmq.nameserver import registrations as registrations_module
+from tallystick.rocketmq.nameserver import routes as routes_module
+from tallystick.rocketmq.nameserver.kv import KvConfig
+from tallystick.rocketmq.nameserver.requests import NameRequests
+from tallystick.rocketmq.nameserver.routes import Routes
+from tallystick.rocketmq.nameserver.settings import NameServerSettings
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.registration import Registration, decoding
+from tallystick.rocketmq.wire.remoting import request
+from tallystick.rocketmq.wire.steps import Steps, finished
+from tallystick.rocketmq.wire.values import RequestCode
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.disk import OsDisk
+from tallystick.runtime.events import Event, Events
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_brokers_register_plain_and_compressed(compressed: bool) -> None:
+    requests = server()
+    assert finished(requests.answer("link", registration(compressed))).code == 0
+    route = dialect.read(bytes(ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="N1").body))
+    assert route["brokerDatas"][0]["brokerAddrs"] == {"0": "n:1"}
+    assert route["queueDatas"][0]["readQueueNums"] == 3
+
+
+@pytest.mark.parametrize(
+    ("bound", "said"), [("MAX_ROUTES", "1 topics are left out"), ("MAX_BROKERS", "register broker failed: too many")]
+)
+def test_a_registration_without_room_is_refused_aloud(bound: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues_module if bound == "MAX_ROUTES" else routes_module, bound, 1)
+    seen: list[Event] = []
+    routes = Routes()
+    if bound == "MAX_BROKERS":
+        finished(routes.register(announcement(0), "another", 0))
+    requests = NameRequests(routes, KvConfig(OsDisk(), ""), NameServerSettings(), SystemClock(), Events(seen.append))
+    for _ in range(2):
+        answer = finished(requests.answer("link", registration(False)))
+        assert (answer.code, (answer.remark or "").startswith(said)) == (1, True), answer.remark
+    assert requests.brokers.refused == 2
+    (told,) = [event for event in seen if event.kind == "broker not registered"]
+    assert (told.fields["broker"], told.fields["at"]) == ("n", "n:1")
+    assert (routes.route("N1") is not None) == (bound == "MAX_ROUTES"), "what fits is taken"
+
+
+def test_a_registration_that_is_the_same_again_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests, read = server(), []
+
+    def counted(*args: Any, **more: Any) -> Steps[Registration]:
+        read.append(args)
+        return decoding(*args, **more)
+
+    monkeypatch.setattr(registrations_module, "decoding", counted)
+    same = registration(False)
+    answers = [finished(requests.answer("link", same)) for _ in range(3)]
+    assert {answer.code for answer in answers} == {0} and len(read) == 1
+    finished(requests.answer("link", request(same.code, same.fields | {"haServerAddr": "elsewhere:1"}, same.body)))
+    finished(requests.answer("another link", same))
+    finished(requests.answer("another link", registration(True)))
+    assert len(read) == 4
+    assert ask(requests, RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="N1").code == 0
+    assert finished(requests.answer("another link", registration(True))).code == 0
+    assert ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="N1").code == 0, "as ever it brings its topics back"
