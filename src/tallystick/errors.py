@@ -26,6 +26,10 @@
     │   └── RecoveryIncomplete         too many bookies gave no certain answer: nothing was closed, try again
     ├── MetadataError
     │   ├── MetadataConflict           a compare-and-set lost against another client
+    │   │   ├── ZnodeExists
+    │   │   ├── NoSuchZnode
+    │   │   ├── ZnodeChanged           the znode has another version than the change names
+    │   │   └── ZnodeNotEmpty          a znode with children cannot be deleted
     │   └── MetadataUnavailable        the metadata service cannot be reached: nothing was changed
     │       └── MetadataUncertain      it did not say whether a change was made: it may have been
     ├── BrokerError                    a broker or name server answered with an error code
@@ -235,6 +239,25 @@ class MetadataConflict(MetadataError):
 
     code = -17
     retriable = True
+
+
+class ZnodeExists(MetadataConflict):
+    """There is a znode at this path already."""
+
+
+class NoSuchZnode(MetadataConflict):
+    """There is no znode at this path."""
+
+
+class ZnodeChanged(MetadataConflict):
+    """The znode has another version than the change names."""
+
+    expected: int | None = None
+    stored: int | None = None  # the version that it has, where the service says it
+
+
+class ZnodeNotEmpty(MetadataConflict):
+    """The znode has children."""
 
 
 class MetadataUnavailable(MetadataError):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.zookeeper import missing
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.open import open_driver
 
@@ -57,3 +58,25 @@ async def cluster(place: Place) -> Place:
     driver = await place.connect()
     await driver.init_cluster()
     return place
+
+
+@pytest.fixture
+def root() -> str:
+    """Where in ZooKeeper a cluster can be."""
+    return f"/{uuid.uuid4().hex}/ledgers"
+
+
+@pytest.fixture
+def uri(zookeeper: str, root: str) -> str:
+    """Of a cluster in ZooKeeper."""
+    return f"zk+hierarchical://{zookeeper}{root}"
+
+
+@pytest.fixture
+async def driver(uri: str) -> AsyncIterator[ClusterMetadata]:
+    """An empty cluster in ZooKeeper."""
+    made = await open_driver(uri, session_timeout_s=4.0)
+    assert isinstance(made, ClusterMetadata)
+    await made.init_cluster()
+    yield made
+    await made.close()

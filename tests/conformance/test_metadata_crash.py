@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.waiting import until
 from tallystick.bookkeeper.wire.values import BookieInfo
 
 if TYPE_CHECKING:
@@ -83,20 +82,21 @@ async def test_a_successor_that_knows_its_predecessor_dead_does_not_wait(cluster
 
 
 async def test_a_paused_bookie_comes_back(cluster: Place) -> None:
-    """As after a long pause of the machine: the place is still free, so it is taken again."""
-    driver = await cluster.connect()
+    """As after a long pause of the machine: the place is still free, so it is taken again, and watchers hear of it."""
+    driver, heard = await cluster.connect(), asyncio.Event()
 
-    async def listed() -> bool:
-        return (await driver.bookies()).find("bookie-1") is not None
-
-    async def gone() -> bool:
-        return not await listed()
+    async def told(is_listed: bool) -> None:
+        async with asyncio.timeout(20):
+            while ((await driver.bookies()).find("bookie-1") is not None) is not is_listed:
+                await heard.wait()
+                heard.clear()
 
     async with holder(cluster.uri, 0.6) as process:
+        driver.watch_bookies(heard.set)
         before = await driver.bookies()
         assert before.find("bookie-1") is not None
         process.send_signal(signal.SIGSTOP)
-        await until(gone)
+        await told(False)
         process.send_signal(signal.SIGCONT)
-        await until(listed)
+        await told(True)
         assert await driver.bookies() == before, "at the same place, with the same endpoints"

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionLoss, NoNodeError
 
 from support.ports import free_port
 from support.waiting import until
 from support.zookeeper import ZooKeeperServer, missing, running
+from support.zookeeper_stores import session_of, store_of
 from tallystick.bookkeeper.metadata import layout
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.open import open_driver
-from tallystick.bookkeeper.metadata.zk_session import Ask, ZkSession
-from tallystick.bookkeeper.metadata.zookeeper import ZooKeeperDriver
+from tallystick.bookkeeper.metadata.store import Change
 from tallystick.bookkeeper.wire.values import BookieInfo, Fragment, LedgerMetadata
 from tallystick.errors import (
-    LedgerExists,
-    MetadataConflict,
     MetadataError,
     MetadataUnavailable,
     MetadataUncertain,
-    NoSuchLedger,
     UsageError,
 )
 
@@ -38,25 +33,6 @@ pytestmark = [
 
 INFO = BookieInfo.at("127.0.0.1", 3181)
 METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("b1",)),))
-
-
-@pytest.fixture
-def root() -> str:
-    return f"/{uuid.uuid4().hex}/ledgers"
-
-
-@pytest.fixture
-def uri(zookeeper: str, root: str) -> str:
-    return f"zk+hierarchical://{zookeeper}{root}"
-
-
-@pytest.fixture
-async def driver(uri: str) -> AsyncIterator[ZooKeeperDriver]:
-    made = await open_driver(uri, session_timeout_s=4.0)
-    assert isinstance(made, ZooKeeperDriver)
-    await made.init_cluster()
-    yield made
-    await made.close()
 
 
 @pytest.fixture
@@ -81,13 +57,13 @@ def expire(client: KazooClient, servers: str) -> None:
 
 
 async def test_an_expired_session_registers_its_bookies_again(
-    driver: ZooKeeperDriver, raw: KazooClient, root: str
+    driver: ClusterMetadata, raw: KazooClient, root: str
 ) -> None:
     for read_only in (False, True):
         path = f"{root}/available{'/readonly' if read_only else ''}/bookie-1"
         registration = await driver.register("bookie-1", INFO, read_only=read_only)
         before = raw.exists(path).ephemeralOwner
-        await asyncio.to_thread(expire, driver._session._client, driver._session.servers)
+        await asyncio.to_thread(expire, session_of(driver)._client, session_of(driver).servers)
 
         def again(path: str = path, before: int = before) -> bool:
             stat = raw.exists(path)
@@ -99,7 +75,7 @@ async def test_an_expired_session_registers_its_bookies_again(
         assert raw.exists(path) is None
 
 
-async def test_a_place_that_another_session_took_is_lost(driver: ZooKeeperDriver, raw: KazooClient, root: str) -> None:
+async def test_a_place_that_another_session_took_is_lost(driver: ClusterMetadata, raw: KazooClient, root: str) -> None:
     registration = await driver.register("bookie-1", INFO)
     change = raw.transaction()
     change.delete(f"{root}/available/bookie-1")
@@ -111,20 +87,20 @@ async def test_a_place_that_another_session_took_is_lost(driver: ZooKeeperDriver
     assert raw.exists(f"{root}/available/bookie-1") is not None
 
 
-async def test_a_node_that_an_operator_deleted_comes_back(driver: ZooKeeperDriver, raw: KazooClient, root: str) -> None:
+async def test_a_node_that_an_operator_deleted_comes_back(driver: ClusterMetadata, raw: KazooClient, root: str) -> None:
     registration = await driver.register("bookie-1", INFO)
     raw.delete(f"{root}/available/bookie-1")
     await until(lambda: raw.exists(f"{root}/available/bookie-1") is not None)
     assert not registration.lost.is_set()
 
 
-async def test_watchers_are_told_after_a_lost_session(driver: ZooKeeperDriver, raw: KazooClient) -> None:
+async def test_watchers_are_told_after_a_lost_session(driver: ClusterMetadata, raw: KazooClient) -> None:
     ledger = (await driver.create_ledger(METADATA)).value
     heard_ledger, heard_bookies = asyncio.Event(), asyncio.Event()
     driver.watch_ledger(ledger, heard_ledger.set)
     driver.watch_bookies(heard_bookies.set)
     await driver.bookies()
-    await asyncio.to_thread(expire, driver._session._client, driver._session.servers)
+    await asyncio.to_thread(expire, session_of(driver)._client, session_of(driver).servers)
     async with asyncio.timeout(20):
         await heard_ledger.wait()
         await heard_bookies.wait()
@@ -201,11 +177,11 @@ async def test_calls_fail_when_the_service_stays_away(tmp_path: Path) -> None:
     try:
         await asyncio.to_thread(server.start)
         driver = await open_driver(f"zk://{server.address}/ledgers", session_timeout_s=20.0)
-        assert isinstance(driver, ZooKeeperDriver)
+        assert isinstance(driver, ClusterMetadata)
         await driver.init_cluster()
         registration = await driver.register("bookie-1", INFO)
         server.stop()
-        driver._session.timeout_s = 0.2  # enough where nobody can answer
+        session_of(driver).timeout_s = 0.2  # enough where nobody can answer
         with pytest.raises(MetadataUncertain, match="does not answer") as caught:
             await driver.create_ledger(METADATA)
         assert caught.value.retriable and caught.value.ambiguous
@@ -215,106 +191,11 @@ async def test_calls_fail_when_the_service_stays_away(tmp_path: Path) -> None:
         server.stop()
 
 
-# -- answers that are lost --------------------------------------------------------------------------------------------
-
-
-def lose_answers(monkeypatch: pytest.MonkeyPatch, session: ZkSession, count: int = 1) -> None:
-    """The next requests reach the server, and their answers are lost with the connection."""
-    ask = session._ask
-    left = [None] * count
-
-    async def lost(answer: asyncio.Future[object]) -> object:
-        await asyncio.wait([answer])
-        answer.exception()
-        raise ConnectionLoss
-
-    def asked(request: Ask) -> asyncio.Future[object]:
-        answer = ask(request)
-        if not left:
-            return answer
-        left.pop()
-        return asyncio.ensure_future(lost(answer))
-
-    monkeypatch.setattr(session, "_ask", asked)
-
-
-async def test_a_create_with_a_lost_answer_is_known_by_its_token(
-    driver: ZooKeeperDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await driver.instance_id()
-    lose_answers(monkeypatch, driver._session)
-    assert (await driver.create_ledger(METADATA, 7)).value == 7
-    with pytest.raises(LedgerExists):
-        await driver.create_ledger(METADATA, 7)
-
-
-async def test_a_write_with_a_lost_answer_succeeds_once(
-    driver: ZooKeeperDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    created = await driver.create_ledger(METADATA)
-    lose_answers(monkeypatch, driver._session)
-    assert await driver.write_ledger(created.value, METADATA.in_recovery(), created.version) == created.version + 1
-    assert (await driver.read_ledger(created.value)).version == created.version + 1
-
-
-async def test_a_conflict_with_a_lost_answer_is_a_conflict(
-    driver: ZooKeeperDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    created = await driver.create_ledger(METADATA)
-    for version in range(2):
-        await driver.write_ledger(created.value, METADATA.in_recovery(), version)
-    for metadata in (METADATA.closed(-1, 0), METADATA.in_recovery()):
-        lose_answers(monkeypatch, driver._session)
-        with pytest.raises(MetadataConflict):
-            await driver.write_ledger(created.value, metadata, created.version)
-
-
-async def test_a_delete_with_a_lost_answer_is_a_success(
-    driver: ZooKeeperDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    created = await driver.create_ledger(METADATA)
-    lose_answers(monkeypatch, driver._session)
-    await driver.delete_ledger(created.value)
-    with pytest.raises(NoSuchLedger):
-        await driver.delete_ledger(created.value)
-
-
-async def test_cookies_with_lost_answers(driver: ZooKeeperDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    await driver.instance_id()
-    lose_answers(monkeypatch, driver._session)
-    await driver.write_cookie("bookie-1", b"one", None)
-    with pytest.raises(MetadataConflict):
-        await driver.write_cookie("bookie-1", b"two", None)
-    monkeypatch.undo()
-    lose_answers(monkeypatch, driver._session)
-    await driver.write_cookie("bookie-1", b"two", 0)
-    found = await driver.read_cookie("bookie-1")
-    assert found is not None and found.value == b"two"
-
-
-async def test_a_registration_with_a_lost_answer_is_ours(
-    driver: ZooKeeperDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await driver.bookies()
-    lose_answers(monkeypatch, driver._session, count=2)
-    registration = await driver.register("bookie-1", INFO)
-    assert (await driver.bookies()).find("bookie-1") == INFO
-    assert not registration.lost.is_set()
-
-
-async def test_a_new_cluster_with_a_lost_answer_is_ours(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = await open_driver(uri)
-    assert isinstance(driver, ZooKeeperDriver)
-    lose_answers(monkeypatch, driver._session, count=2)  # of the folder above, and of the transaction
-    assert await driver.init_cluster() == await driver.instance_id()
-    await driver.close()
-
-
 # -- the tree ---------------------------------------------------------------------------------------------------------
 
 
 async def test_other_ledger_managers_are_refused_by_name(
-    driver: ZooKeeperDriver, uri: str, raw: KazooClient, root: str
+    driver: ClusterMetadata, uri: str, raw: KazooClient, root: str
 ) -> None:
     flat = "org.apache.bookkeeper.meta.FlatLedgerManagerFactory"
     for text in (f"2\n{flat}:1", "1\nflat:1", f"2\n{layout.FACTORY}:2", "3\nx:1", "junk"):
@@ -338,7 +219,7 @@ async def test_an_existing_root_is_refused(uri: str, raw: KazooClient, root: str
     await driver.close()
 
 
-async def test_deleting_prunes_empty_folders(driver: ZooKeeperDriver, raw: KazooClient, root: str) -> None:
+async def test_deleting_prunes_empty_folders(driver: ClusterMetadata, raw: KazooClient, root: str) -> None:
     for ledger in (1, 2, 10_000, 1 << 40):
         await driver.create_ledger(METADATA, ledger)
     assert raw.exists(f"{root}/000/0001/0995/1162/L7776")
@@ -351,14 +232,14 @@ async def test_deleting_prunes_empty_folders(driver: ZooKeeperDriver, raw: Kazoo
     assert sorted(raw.get_children(root)) == ["INSTANCEID", "LAYOUT", "available"]
 
 
-async def test_listings_pass_over_what_is_no_ledger(driver: ZooKeeperDriver, raw: KazooClient, root: str) -> None:
+async def test_listings_pass_over_what_is_no_ledger(driver: ClusterMetadata, raw: KazooClient, root: str) -> None:
     await driver.create_ledger(METADATA, 3)
     for name in ("underreplication/ledgers", "00/0000/locks", "00/x", "01/0000", "000/0000/0000", "idgen/ID-1", "5"):
         raw.ensure_path(f"{root}/{name}")
     assert [ledger async for ledger in driver.ledgers()] == [3]
 
 
-async def test_a_listing_goes_on_when_a_folder_is_pruned_under_it(driver: ZooKeeperDriver) -> None:
+async def test_a_listing_goes_on_when_a_folder_is_pruned_under_it(driver: ClusterMetadata) -> None:
     for ledger in (1, 10_000, 20_000, 100_000_000):
         await driver.create_ledger(METADATA, ledger)
     found = []
@@ -370,7 +251,7 @@ async def test_a_listing_goes_on_when_a_folder_is_pruned_under_it(driver: ZooKee
     assert found == [1, 20_000]
 
 
-async def test_a_listing_without_a_root_is_an_error(driver: ZooKeeperDriver, raw: KazooClient, root: str) -> None:
+async def test_a_listing_without_a_root_is_an_error(driver: ClusterMetadata, raw: KazooClient, root: str) -> None:
     await driver.bookies()
     raw.delete(root, recursive=True)
     with pytest.raises(MetadataError):
@@ -378,7 +259,7 @@ async def test_a_listing_without_a_root_is_an_error(driver: ZooKeeperDriver, raw
             pass
 
 
-async def test_creating_and_deleting_neighbours_at_once(driver: ZooKeeperDriver, uri: str) -> None:
+async def test_creating_and_deleting_neighbours_at_once(driver: ClusterMetadata, uri: str) -> None:
     """Each delete prunes the folder that another create is about to use."""
     other = await open_driver(uri)
 
@@ -393,24 +274,24 @@ async def test_creating_and_deleting_neighbours_at_once(driver: ZooKeeperDriver,
 
 
 async def test_a_folder_that_is_pruned_before_its_first_ledger_is_made_again(
-    driver: ZooKeeperDriver, monkeypatch: pytest.MonkeyPatch
+    driver: ClusterMetadata, raw: KazooClient, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    call = driver._session.call
-    failed: list[str] = []
+    ensure = store_of(driver)._make_folders
+    pruned: list[str] = []
 
-    async def pruned(name: str, path: str, *arguments: Any, **options: Any) -> Any:
-        if name == "create" and "/L" in path and not failed:
-            failed.append(path)
-            raise NoNodeError
-        return await call(name, path, *arguments, **options)
+    async def prunes(changes: Sequence[Change]) -> None:
+        await ensure(changes)
+        if not pruned:
+            pruned.append(f"{root}/00/0000")
+            raw.delete(pruned[0])
 
-    monkeypatch.setattr(driver._session, "call", pruned)
+    monkeypatch.setattr(store_of(driver), "_make_folders", prunes)
     created = await driver.create_ledger(METADATA)
-    assert failed
+    assert pruned
     assert (await driver.read_ledger(created.value)).value == METADATA
 
 
-async def test_long_ids_once_anyone_uses_them(driver: ZooKeeperDriver, uri: str, raw: KazooClient, root: str) -> None:
+async def test_long_ids_once_anyone_uses_them(driver: ClusterMetadata, uri: str, raw: KazooClient, root: str) -> None:
     assert (await driver.create_ledger(METADATA)).value == 0
     raw.create(f"{root}/idgen-long")
     ids = [(await driver.create_ledger(METADATA)).value for _ in range(2)]
@@ -421,7 +302,7 @@ async def test_long_ids_once_anyone_uses_them(driver: ZooKeeperDriver, uri: str,
 
 
 async def test_a_bookie_with_a_damaged_registration_does_not_hide_the_others(
-    driver: ZooKeeperDriver, raw: KazooClient, root: str
+    driver: ClusterMetadata, raw: KazooClient, root: str
 ) -> None:
     await driver.register("bookie-1", INFO)
     raw.create(f"{root}/available/bookie-2", b"\xff\xff", ephemeral=True)

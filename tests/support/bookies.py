@@ -13,7 +13,8 @@ from typing import Any
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.bookkeeper.bookie.settings import StorageSettings
-from tallystick.bookkeeper.metadata.memory import MemoryDriver
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
+from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.digest import Digest, master_key
 from tallystick.bookkeeper.wire.values import DigestType
@@ -117,9 +118,9 @@ class Home:
             bookie_id=self.bookie,
         )
 
-    async def found(self) -> MemoryDriver:
+    async def found(self) -> ClusterMetadata:
         """Make the cluster."""
-        driver = MemoryDriver(self.cluster)
+        driver = ClusterMetadata(MemoryStore(self.cluster))
         await driver.init_cluster()
         return driver
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.ledger.settings import ClientSettings
-from tallystick.bookkeeper.metadata.memory import MemoryDriver
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
+from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import BookieInfo
 from tallystick.codec.frames import next_frame
@@ -131,7 +132,8 @@ class SmallCluster:
 
     def __init__(self) -> None:
         self.name = f"small-{next(self._names)}"
-        self.driver = MemoryDriver(self.name)
+        self.store = MemoryStore(self.name)
+        self.driver = ClusterMetadata(self.store)
         self.bookies: dict[str, PlainBookie] = {}
         self.events: list[Event] = []
         self._registrations: dict[str, Any] = {}
@@ -159,7 +161,8 @@ class SmallCluster:
 
     def client(self, seed: int = 1, /, **settings: Any) -> BookKeeper:
         client = BookKeeper(
-            MemoryDriver(self.name), TcpNetwork(), SystemClock(), random.Random(seed), ClientSettings(**settings),
+            ClusterMetadata(MemoryStore(self.name)), TcpNetwork(), SystemClock(), random.Random(seed),
+            ClientSettings(**settings),
             Events(self.events.append),
         )  # fmt: skip
         self._clients.append(client)

@@ -6,19 +6,20 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from support.bookies import Peer, codes
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Record
-from tallystick.bookkeeper.metadata.memory import MemoryDriver
+from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 from tallystick.errors import MetadataUnavailable
 
 METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("b0",)),))
 
 
-class Watched(MemoryDriver):
+class Watched(ClusterMetadata):
     """Tells what was looked up; ``gate`` holds looks up."""
 
     def __init__(self, cluster: str) -> None:
-        super().__init__(cluster)
+        super().__init__(MemoryStore(cluster))
         self.looked_up: list[tuple[int, ...]] = []
         self.gate = asyncio.Event()
         self.gate.set()

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
-from tallystick.bookkeeper.metadata.driver import Creation
+from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, EntryId, LedgerId, LedgerMetadata
 from tallystick.sim.cluster_faults import BookPlan
 

@@ -14,17 +14,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar, cast
 
-from tallystick.bookkeeper.metadata.driver import (
-    Bookies,
-    Creation,
-    Moment,
-    Record,
-    Registration,
-    Version,
-    Versioned,
-    Watch,
-)
-from tallystick.bookkeeper.metadata.memory import MemoryDriver, forget
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
+from tallystick.bookkeeper.metadata.driver import Bookies, Moment, Record, Registration, Versioned
+from tallystick.bookkeeper.metadata.memory import MemoryStore, forget
+from tallystick.bookkeeper.metadata.store import Creation, Version, Watch
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, LedgerMetadata
 from tallystick.errors import MetadataUnavailable, MetadataUncertain
 from tallystick.sim.virtual.network import Fabric
@@ -63,7 +56,7 @@ class MetadataService:
         self.fabric, self.random, self.faults, self.watcher = fabric, rng, faults, watcher
         self.told: dict[Creation, None] = {}  # the watcher knows these ledgers
         self.name = name
-        self.driver = MemoryDriver(name)  # its own look at what it has
+        self.driver = ClusterMetadata(MemoryStore(name))  # its own look at what it has
 
     def connect(self, process: Process) -> RemoteMetadata:
         """For one process."""
@@ -85,7 +78,7 @@ class RemoteMetadata:
     def __init__(self, service: MetadataService, process: Process) -> None:
         self._service, self._process = service, process
         self._loop = asyncio.get_running_loop()
-        self._inner = MemoryDriver(service.name, session_timeout_s=SESSION_S)
+        self._inner = ClusterMetadata(MemoryStore(service.name, session_timeout_s=SESSION_S))
         self._generation = 0
         self._kept: set[asyncio.Task[None]] = set()
         process.on_death.append(self._process_died)

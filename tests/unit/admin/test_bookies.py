@@ -11,8 +11,9 @@ import pytest
 from tallystick.admin import bookies
 from tallystick.admin.bookies import Registered
 from tallystick.admin.ledgers import Ledger
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Moment
-from tallystick.bookkeeper.metadata.memory import MemoryDriver
+from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.cookie import Cookie, encode
 from tallystick.bookkeeper.wire.values import BookieInfo, Fragment, LedgerMetadata
@@ -25,9 +26,9 @@ COOKIE = Cookie("b", ("/data/tally",), ("/data/tally",), "the-cluster")
 async def cluster(
     writable: Mapping[str, BookieInfo] | None = None, *, read_only: Mapping[str, BookieInfo] | None = None,
     joined: Sequence[str] = (),
-) -> MemoryDriver:  # fmt: skip
+) -> ClusterMetadata:  # fmt: skip
     """A cluster in memory: bookies that run, and those that joined once."""
-    driver = MemoryDriver(f"bookies-{next(_names)}")
+    driver = ClusterMetadata(MemoryStore(f"bookies-{next(_names)}"))
     await driver.init_cluster()
     for bookies_of_a_list, place in ((writable or {}, False), (read_only or {}, True)):
         for name, info in bookies_of_a_list.items():
@@ -113,7 +114,7 @@ def test_a_collection_is_ordered_in_the_bookies_folder(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-async def joined() -> MemoryDriver:
+async def joined() -> ClusterMetadata:
     """b0, b1 and b2 joined once and are down."""
     return await cluster(joined=("b0", "b1", "b2"))
 
@@ -122,7 +123,7 @@ def on(*ensembles: tuple[str, ...]) -> LedgerMetadata:
     return LedgerMetadata(1, 1, 1, tuple(Fragment(10 * at, ensemble) for at, ensemble in enumerate(ensembles)))
 
 
-async def test_a_bookie_that_holds_nothing_is_forgotten_and_no_other(joined: MemoryDriver) -> None:
+async def test_a_bookie_that_holds_nothing_is_forgotten_and_no_other(joined: ClusterMetadata) -> None:
     await joined.create_ledger(on(("b1",)))
     await bookies.forget_bookie(joined, "b0")
     assert [one.id for one in await bookies.list_bookies(joined)] == ["b1", "b2"]
@@ -130,7 +131,7 @@ async def test_a_bookie_that_holds_nothing_is_forgotten_and_no_other(joined: Mem
         await bookies.forget_bookie(joined, "b0")
 
 
-async def test_a_bookie_that_any_fragment_of_a_ledger_names_is_not_forgotten(joined: MemoryDriver) -> None:
+async def test_a_bookie_that_any_fragment_of_a_ledger_names_is_not_forgotten(joined: ClusterMetadata) -> None:
     for ledger in range(7):
         await joined.create_ledger(on(("b0",), ("b1",), ("b2",)), ledger)
     for name in ("b0", "b1", "b2"):
@@ -142,7 +143,7 @@ async def test_a_bookie_that_any_fragment_of_a_ledger_names_is_not_forgotten(joi
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-async def test_a_bookie_that_runs_is_not_forgotten(joined: MemoryDriver, read_only: bool) -> None:
+async def test_a_bookie_that_runs_is_not_forgotten(joined: ClusterMetadata, read_only: bool) -> None:
     registration = await joined.register("b0", BookieInfo.at("127.0.0.1", 1), read_only=read_only)
     with pytest.raises(UsageError, match="stop it first"):
         await bookies.forget_bookie(joined, "b0")
@@ -151,9 +152,9 @@ async def test_a_bookie_that_runs_is_not_forgotten(joined: MemoryDriver, read_on
 
 
 async def test_a_bookie_that_comes_back_while_ledgers_are_looked_at_is_not_forgotten(
-    joined: MemoryDriver, monkeypatch: pytest.MonkeyPatch
+    joined: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def ledgers(driver: MemoryDriver) -> AsyncIterator[Ledger]:
+    async def ledgers(driver: ClusterMetadata) -> AsyncIterator[Ledger]:
         await driver.register("b0", BookieInfo.at("127.0.0.1", 1))
         return
         yield
@@ -165,11 +166,11 @@ async def test_a_bookie_that_comes_back_while_ledgers_are_looked_at_is_not_forgo
 
 
 async def test_a_cookie_that_changes_while_ledgers_are_looked_at_stays(
-    joined: MemoryDriver, monkeypatch: pytest.MonkeyPatch
+    joined: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bookie began again on the same folders, and is not yet registered."""
 
-    async def ledgers(driver: MemoryDriver) -> AsyncIterator[Ledger]:
+    async def ledgers(driver: ClusterMetadata) -> AsyncIterator[Ledger]:
         found = await driver.read_cookie("b0")
         assert found is not None
         await driver.write_cookie("b0", found.value, found.version)
@@ -183,7 +184,7 @@ async def test_a_cookie_that_changes_while_ledgers_are_looked_at_stays(
 
 
 async def test_ledgers_that_were_listed_over_two_connections_prove_nothing(
-    joined: MemoryDriver, monkeypatch: pytest.MonkeyPatch
+    joined: ClusterMetadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moments = iter([Moment("the-cluster", 1), Moment("the-cluster", 3)])
 

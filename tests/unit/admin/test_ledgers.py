@@ -5,8 +5,9 @@ import pytest
 from support.small_cluster import HANG, SmallCluster
 from support.waiting import until
 from tallystick.admin import ledgers
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Versioned
-from tallystick.bookkeeper.metadata.memory import MemoryDriver
+from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 from tallystick.errors import MetadataError, NoSuchLedger
@@ -14,11 +15,11 @@ from tallystick.errors import MetadataError, NoSuchLedger
 METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("bookie-1",)),))
 
 
-class Driver(MemoryDriver):
+class Driver(ClusterMetadata):
     """Ledgers 0 … count - 1; reading one of ``failing`` raises."""
 
     def __init__(self, count: int, failing: dict[int, Exception] | None = None) -> None:
-        super().__init__("ledgers that are listed")
+        super().__init__(MemoryStore("ledgers that are listed"))
         self._count, self._failing = count, failing or {}
 
     async def ledgers(self) -> AsyncIterator[int]:

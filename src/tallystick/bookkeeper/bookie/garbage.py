@@ -31,7 +31,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tallystick.bookkeeper.metadata.driver import Creation, Moment, Record
+from tallystick.bookkeeper.metadata.driver import Moment, Record
+from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.codec.checksum import crc32c
 from tallystick.errors import CorruptRecord

@@ -9,7 +9,8 @@ from typing import Protocol
 from tallystick.bookkeeper.bookie.ledgers import Kept
 from tallystick.bookkeeper.bookie.looks import BATCH_LEDGERS, NOT_WRITTEN, Judgement, LookCore, Verdict
 from tallystick.bookkeeper.bookie.metrics import Counts
-from tallystick.bookkeeper.metadata.driver import Creation, Moment, Record
+from tallystick.bookkeeper.metadata.driver import Moment, Record
+from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
 from tallystick.errors import DiskFull, MetadataError
 from tallystick.runtime.events import Events

@@ -27,7 +27,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
-from tallystick.bookkeeper.metadata.driver import Creation, Moment, Record
+from tallystick.bookkeeper.metadata.driver import Moment, Record
+from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import LedgerId, LedgerState
 
 BATCH_LEDGERS = 512

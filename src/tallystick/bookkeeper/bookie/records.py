@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from tallystick.bookkeeper.bookie.memtable import Run
-from tallystick.bookkeeper.metadata.driver import Creation
+from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.codec.frames import AddRun, scan_adds
 from tallystick.codec.uniform import scan_uniform_adds

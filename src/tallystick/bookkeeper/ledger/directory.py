@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 
-from tallystick.bookkeeper.metadata.driver import Bookies, Creation, MetadataDriver
+from tallystick.bookkeeper.metadata.driver import Bookies, MetadataDriver
+from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId
 from tallystick.errors import BookieUnavailable
 

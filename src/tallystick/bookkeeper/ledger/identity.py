@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from tallystick.bookkeeper.metadata.driver import Creation
+from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId, EntryId
 
 Identify = Callable[[BookieId], Awaitable[Creation | None]]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
 from tallystick.bookkeeper.ledger.quarantine import Quarantine
-from tallystick.bookkeeper.metadata.driver import Creation
+from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId, Ensemble
 from tallystick.errors import NotEnoughBookies
 from tallystick.runtime.rng import Random

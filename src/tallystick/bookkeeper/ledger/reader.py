@@ -21,7 +21,8 @@ from tallystick.bookkeeper.ledger.fetch import fetch_runs, ranges_of
 from tallystick.bookkeeper.ledger.lac import read_lac
 from tallystick.bookkeeper.ledger.open import with_password
 from tallystick.bookkeeper.ledger.read import Entry, check_bounds, entries_of
-from tallystick.bookkeeper.metadata.driver import Versioned, Watch
+from tallystick.bookkeeper.metadata.driver import Versioned
+from tallystick.bookkeeper.metadata.store import Watch
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId, LedgerMetadata
 from tallystick.codec.reads import EntryRun
 from tallystick.errors import DigestMismatch, NoSuchEntry, Unavailable

@@ -19,7 +19,7 @@ from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.identity import Belief
 from tallystick.bookkeeper.ledger.outgoing import cut
 from tallystick.bookkeeper.ledger.striping import Striping
-from tallystick.bookkeeper.metadata.driver import Creation
+from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId, Ensemble, EntryId, LedgerId, Slot
 from tallystick.codec.frames import AddFrames
 

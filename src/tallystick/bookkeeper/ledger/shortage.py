@@ -12,7 +12,7 @@ from tallystick.bookkeeper.ledger.identity import ANOTHER_BOOKIE
 from tallystick.bookkeeper.ledger.placement import Placement
 from tallystick.bookkeeper.ledger.replicas import Identities
 from tallystick.bookkeeper.ledger.restorer import Restorer
-from tallystick.bookkeeper.metadata.driver import Creation
+from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
 from tallystick.errors import MetadataUnavailable, NotEnoughBookies, TallyError
 from tallystick.runtime.clock import Clock

@@ -13,7 +13,8 @@ from functools import lru_cache
 from tallystick.bookkeeper.ledger.changes import Stored
 from tallystick.bookkeeper.ledger.replicas import Identities
 from tallystick.bookkeeper.ledger.striping import Striping
-from tallystick.bookkeeper.metadata.driver import Creation, Version, Versioned
+from tallystick.bookkeeper.metadata.driver import Versioned
+from tallystick.bookkeeper.metadata.store import Creation, Version
 from tallystick.bookkeeper.wire.digest import Digest, master_key
 from tallystick.bookkeeper.wire.metadata import decode, encode
 from tallystick.bookkeeper.wire.values import (

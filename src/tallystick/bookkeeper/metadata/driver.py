@@ -1,4 +1,4 @@
-"""What a coordination service must do. One interface, three drivers: memory, SQLite, ZooKeeper.
+"""What clients and bookies ask of a cluster's metadata; ``cluster.py`` answers it over any store.
 
 Compare-and-set is linearizable; a listing that could not be read whole raises, it never looks complete (a bookie
 deletes what it does not find there). All methods raise MetadataUnavailable when the service cannot be reached, and
@@ -12,11 +12,10 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from tallystick.bookkeeper.metadata.store import Creation, Version, Watch
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, LedgerMetadata, LedgerState
 
 T = TypeVar("T")
-Version = int
-Creation = int  # tells a thing from a later one of the same name: no two creations in one service have the same number
 
 
 @dataclass(frozen=True)
@@ -58,10 +57,6 @@ class Bookies:
 
     def find(self, bookie: BookieId) -> BookieInfo | None:
         return self.writable.get(bookie) or self.read_only.get(bookie)
-
-
-class Watch(Protocol):
-    def cancel(self) -> None: ...
 
 
 class Registration(Protocol):

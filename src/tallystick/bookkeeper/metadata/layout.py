@@ -6,7 +6,7 @@
     <root>/INSTANCEID     UUID
     <root>/available/…    registrations; available/readonly/… those of read-only bookies
     <root>/cookies/…      made with the first cookie
-    <root>/idgen/ID-…     see zk_ids.py
+    <root>/idgen/ID-…     see ledger_ids.py
     <root>/00/0000/L0001            ledger 1: ten digits as 2-4-4, for ids below 2^31 - 1
     <root>/000/0000/0002/1474/L8364 nineteen digits as 3-4-4-4-4, for all others
 """

@@ -1,301 +1,179 @@
-"""A coordination service in this process, for tests: nothing outlives the process, so no registration ever expires.
+"""A store in this process, for tests: nothing outlives the process, so a session ends only when its store is closed.
 
-Clusters have names; drivers of one name share one, on whatever threads and event loops they live.
+Trees have names; stores of one name share one, on whatever threads and event loops they live.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
-from tallystick.bookkeeper.metadata import ctoken
-from tallystick.bookkeeper.metadata.driver import (
-    Bookies,
-    Creation,
-    Moment,
-    Record,
-    Registration,
-    Version,
-    Versioned,
-    Watch,
-)
-from tallystick.bookkeeper.metadata.watch import BOOKIES, Watchers, take_place
-from tallystick.bookkeeper.wire import metadata as wire
-from tallystick.bookkeeper.wire.registration import check_bookie_id
-from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, LedgerMetadata
-from tallystick.errors import LedgerExists, MetadataConflict, MetadataError, NoSuchLedger, UsageError
+from tallystick.bookkeeper.metadata.changes import apply, take_number
+from tallystick.bookkeeper.metadata.store import Change, Create, Creation, Owner, Point, Version, Watch, Znode
+from tallystick.bookkeeper.metadata.watch import KeyWatch, Watchers, children_key, keys_of
+from tallystick.errors import MetadataError
 from tallystick.runtime.fork import ProcessLock
 
-
-@dataclass(frozen=True)
-class _Ledger:
-    data: bytes
-    version: Version
-    ctime_ms: int
-    creation: Creation
-
-
-@dataclass(frozen=True)
-class _Place:
-    info: BookieInfo
-    read_only: bool
-    owner: MemoryRegistration
+T = TypeVar("T")
 
 
 @dataclass
-class MemoryCluster:
-    """What the drivers of one name share; every access holds ``lock``."""
+class MemoryTree:
+    """What the stores of one name share; every access holds ``lock``."""
 
     lock: ProcessLock = field(default_factory=ProcessLock)
     watchers: Watchers = field(default_factory=Watchers)
-    instance: str | None = None
-    next_id: LedgerId = 0
-    ledgers: dict[LedgerId, _Ledger] = field(default_factory=dict)
-    places: dict[BookieId, _Place] = field(default_factory=dict)
-    cookies: dict[BookieId, Versioned[bytes]] = field(default_factory=dict)
-    creations: dict[BookieId, Creation] = field(default_factory=dict)  # of the cookies
+    nodes: dict[str, Znode] = field(default_factory=dict)
+    names: dict[str, set[str]] = field(default_factory=dict)  # of the children, by path
+    counters: dict[str, int] = field(default_factory=dict)  # the next number, by path
     created: Creation = 0  # the last one
+    owners: int = 0
+    _before: dict[str, Znode | None] = field(default_factory=dict)  # what the transaction changed, as it was
 
-    def create(self) -> Creation:
+    def transact(self, work: Callable[[], T]) -> T:
+        """What ``work`` returns. Its changes are undone when it raises; else their watchers are told."""
+        with self.lock:
+            self._before = {}
+            try:
+                result = work()
+            except BaseException:
+                for path, node in list(self._before.items()):
+                    self._set(path, node)
+                raise
+            changed = [(path, before, self.nodes.get(path)) for path, before in self._before.items()]
+        for path, before, after in changed:
+            if before is not None and (after is None or after.creation != before.creation):
+                self.counters.pop(path, None)
+        for key in dict.fromkeys(key for each in changed for key in keys_of(*each)):
+            self.watchers.notify(key)
+        return result
+
+    def _set(self, path: str, node: Znode | None) -> None:
+        self._before.setdefault(path, self.nodes.get(path))
+        folder, _, name = path.rpartition("/")
+        if node is not None:
+            self.nodes[path] = node
+            self.names.setdefault(folder, set()).add(name)
+        elif self.nodes.pop(path, None) is not None:
+            self.names[folder].remove(name)
+            if not self.names[folder]:
+                del self.names[folder]
+
+    # As ``changes.Znodes``.
+
+    def find(self, path: str) -> Znode | None:
+        return self.nodes.get(path)
+
+    def has_children(self, path: str) -> bool:
+        return path in self.names
+
+    def insert(self, path: str, data: bytes, owner: Owner | None) -> None:
         self.created += 1
-        return self.created
+        self._set(path, Znode(data, 0, self.created, time.time_ns() // 1_000_000, owner))
+
+    def write(self, path: str, data: bytes, version: Version) -> None:
+        self._set(path, replace(self.nodes[path], data=data, version=version))
+
+    def remove(self, path: str) -> None:
+        self._set(path, None)
+
+    def next_number(self, path: str) -> int | None:
+        if path not in self.nodes:
+            return None
+        number = self.counters.get(path, 0)
+        self.counters[path] = number + 1
+        return number
 
 
-_clusters: dict[str, MemoryCluster] = {}
-_clusters_lock = ProcessLock()
+_trees: dict[str, MemoryTree] = {}
+_trees_lock = ProcessLock()
 
 
 def forget(name: str) -> None:
-    """Drop a cluster that no driver uses any more."""
-    with _clusters_lock:
-        _clusters.pop(name, None)
+    """Drop a tree that no store uses any more."""
+    with _trees_lock:
+        _trees.pop(name, None)
 
 
-class MemoryDriver:
-    """A MetadataDriver; see ``driver.py``."""
+class MemoryStore:
+    """A MetadataStore; see ``store.py``."""
+
+    is_connected, generation = True, 0
 
     def __init__(self, name: str, *, session_timeout_s: float = 10.0) -> None:
-        with _clusters_lock:
-            self._shared = _clusters.setdefault(name, MemoryCluster())
-        self._name, self._session_timeout_s = name, session_timeout_s
-        self._registrations: list[MemoryRegistration] = []
+        with _trees_lock:
+            self._tree = _trees.setdefault(name, MemoryTree())
+        with self._tree.lock:
+            self._tree.owners += 1
+            self.owners = (str(self._tree.owners),)
+        self.where, self.expiry_s = f"memory://{name}", session_timeout_s
+        self._watches: weakref.WeakSet[KeyWatch] = weakref.WeakSet()
         self._closed = False
 
-    async def _cluster(self) -> MemoryCluster:
-        """Lets others run first, as every call to a real service does."""
+    async def _call(self, work: Callable[[], T]) -> T:
+        """Let others run first, as every call to a real service does."""
         await asyncio.sleep(0)
         if self._closed:
-            raise MetadataError("this metadata connection is closed", uri=f"memory://{self._name}")
-        if self._shared.instance is None:
-            raise MetadataError("there is no cluster here; make one with init_cluster()", uri=f"memory://{self._name}")
-        return self._shared
+            raise MetadataError("this metadata connection is closed", where=self.where)
+        with self._tree.lock:
+            return work()
 
-    async def create_ledger(self, metadata: LedgerMetadata, ledger: LedgerId | None = None) -> Versioned[LedgerId]:
-        stored = ctoken.stamped(metadata)
-        cluster = await self._cluster()
-        with cluster.lock:
-            chosen = ctoken.check_ledger_id(self._new_id(cluster) if ledger is None else ledger)
-            found = cluster.ledgers.get(chosen)
-            if found is None:
-                cluster.ledgers[chosen] = _Ledger(wire.encode(stored), 0, time.time_ns() // 1_000_000, cluster.create())
-            elif not ctoken.is_own(found.data, stored):
-                raise LedgerExists(ledger=chosen)
-        cluster.watchers.notify(chosen)
-        return Versioned(chosen, found.version if found else 0)
+    async def make(self) -> None:
+        """The tree is there."""
 
-    def _new_id(self, cluster: MemoryCluster) -> LedgerId:
-        while cluster.next_id in cluster.ledgers:
-            cluster.next_id += 1
-        cluster.next_id += 1
-        return cluster.next_id - 1
+    async def get(self, path: str) -> Znode | None:
+        return (await self.get_many([path])).get(path)
 
-    async def read_ledger(self, ledger: LedgerId) -> Versioned[LedgerMetadata]:
-        cluster = await self._cluster()
-        with cluster.lock:
-            found = cluster.ledgers.get(ctoken.check_ledger_id(ledger))
-        if found is None:
-            raise NoSuchLedger(ledger=ledger)
-        return _decoded(ledger, found)
+    async def get_many(self, paths: Sequence[str]) -> Mapping[str, Znode]:
+        nodes = self._tree.nodes
+        return await self._call(lambda: {path: nodes[path] for path in paths if path in nodes})
 
-    async def read_ledgers(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Versioned[LedgerMetadata]]:
-        cluster = await self._cluster()
-        with cluster.lock:
-            found = {ledger: cluster.ledgers.get(ctoken.check_ledger_id(ledger)) for ledger in ledgers}
-        return {ledger: _decoded(ledger, each) for ledger, each in found.items() if each is not None}
+    async def children(self, path: str) -> list[str] | None:
+        tree = self._tree
+        return await self._call(lambda: sorted(tree.names.get(path, ())) if path in tree.nodes else None)
 
-    async def write_ledger(self, ledger: LedgerId, metadata: LedgerMetadata, version: Version) -> Version:
-        data = ctoken.rewritten(metadata)
-        cluster = await self._cluster()
-        with cluster.lock:
-            found = cluster.ledgers.get(ctoken.check_ledger_id(ledger))
-            if found is None:
-                raise NoSuchLedger(ledger=ledger)
-            if found.version != version:
-                raise MetadataConflict(ledger=ledger, expected=version, stored=found.version)
-            cluster.ledgers[ledger] = replace(found, data=data, version=version + 1)
-        cluster.watchers.notify(ledger)
-        return version + 1
+    async def change(self, *changes: Change) -> None:
+        await self._call(lambda: self._tree.transact(lambda: apply(self._tree, changes, self.owners[0])))
 
-    async def delete_ledger(self, ledger: LedgerId) -> None:
-        cluster = await self._cluster()
-        with cluster.lock:
-            if cluster.ledgers.pop(ctoken.check_ledger_id(ledger), None) is None:
-                raise NoSuchLedger(ledger=ledger)
-        cluster.watchers.notify(ledger)
+    async def create_next(
+        self, counter: str, create: Callable[[int], Create | None], *, unless: str | None = None
+    ) -> int | None:
+        def take() -> int | None:
+            if unless in self._tree.nodes:
+                return None
+            number = self._tree.transact(lambda: take_number(self._tree, counter))
+            if (made := create(number)) is not None:
+                self._tree.transact(lambda: apply(self._tree, [made], self.owners[0]))
+            return number
 
-    async def ledgers(self) -> AsyncIterator[LedgerId]:
-        cluster = await self._cluster()
-        with cluster.lock:
-            found = sorted(cluster.ledgers)
-        for ledger in found:
-            yield ledger
+        return await self._call(take)
 
-    async def sync(self) -> Moment:
-        return Moment(await self.instance_id(), 0, self._shared.created)
+    async def sync(self) -> Point:
+        return await self._call(lambda: Point(self.generation, self._tree.created))
 
-    async def look_up(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Record | None]:
-        cluster = await self._cluster()
-        with cluster.lock:
-            found = {ledger: cluster.ledgers.get(ctoken.check_ledger_id(ledger)) for ledger in ledgers}
-        return {
-            ledger: None if each is None else Record(wire.state_of(each.data), each.creation)
-            for ledger, each in found.items()
-        }
+    def watch(self, path: str, changed: Callable[[], None]) -> Watch:
+        return self._watch(path, changed)
 
-    def watch_ledger(self, ledger: LedgerId, changed: Callable[[], None]) -> Watch:
-        return self._shared.watchers.add(ctoken.check_ledger_id(ledger), changed)
+    def watch_children(self, path: str, changed: Callable[[], None]) -> Watch:
+        return self._watch(children_key(path), changed)
 
-    async def bookies(self) -> Bookies:
-        cluster = await self._cluster()
-        with cluster.lock:
-            places = sorted(cluster.places.items())
-        return Bookies(
-            {bookie: place.info for bookie, place in places if not place.read_only},
-            {bookie: place.info for bookie, place in places if place.read_only},
-        )
-
-    def watch_bookies(self, changed: Callable[[], None]) -> Watch:
-        return self._shared.watchers.add(BOOKIES, changed)
-
-    async def register(
-        self, bookie: BookieId, info: BookieInfo, *, read_only: bool = False, replace: bool = False
-    ) -> Registration:
-        registration = MemoryRegistration(await self._cluster(), check_bookie_id(bookie), info)
-
-        async def take() -> bool:
-            return registration.take(read_only, replace=replace)
-
-        await take_place(bookie, take, self.watch_bookies, self._session_timeout_s)
-        self._registrations.append(registration)
-        return registration
-
-    async def read_cookie(self, bookie: BookieId) -> Versioned[bytes] | None:
-        cluster = await self._cluster()
-        with cluster.lock:
-            return cluster.cookies.get(bookie)
-
-    async def write_cookie(self, bookie: BookieId, cookie: bytes, version: Version | None) -> None:
-        check_bookie_id(bookie)
-        cluster = await self._cluster()
-        with cluster.lock:
-            cookies = cluster.cookies
-            stored = cookies[bookie].version if bookie in cookies else None
-            if stored != version:
-                raise MetadataConflict("another process changed this cookie first", bookie=bookie)
-            cookies[bookie] = Versioned(cookie, 0 if version is None else version + 1)
-            if version is None:
-                cluster.creations[bookie] = cluster.create()
-
-    async def delete_cookie(self, bookie: BookieId, version: Version) -> None:
-        cluster = await self._cluster()
-        with cluster.lock:
-            if bookie in cluster.cookies and cluster.cookies[bookie].version != version:
-                raise MetadataConflict("another process changed this cookie first", bookie=bookie)
-            cluster.cookies.pop(bookie, None)
-            cluster.creations.pop(bookie, None)
-
-    async def bookie_creation(self, bookie: BookieId) -> Creation | None:
-        cluster = await self._cluster()
-        with cluster.lock:
-            return cluster.creations.get(bookie)
-
-    async def cookies(self) -> list[BookieId]:
-        cluster = await self._cluster()
-        with cluster.lock:
-            return sorted(cluster.cookies)
-
-    async def instance_id(self) -> str:
-        instance = (await self._cluster()).instance
-        assert instance is not None, "_cluster() has looked"
-        return instance
-
-    async def init_cluster(self) -> str:
-        with self._shared.lock:
-            if self._shared.instance is not None:
-                raise UsageError("there is a cluster here already", uri=f"memory://{self._name}")
-            self._shared.instance = str(uuid.uuid4())
-            return self._shared.instance
+    def _watch(self, key: str, changed: Callable[[], None]) -> Watch:
+        watch = self._tree.watchers.add(key, changed)
+        self._watches.add(watch)
+        return watch
 
     async def close(self) -> None:
-        for registration in self._registrations:
-            await registration.close()
+        if self._closed:
+            return
+        for watch in list(self._watches):
+            watch.cancel()
+        await self._call(lambda: self._tree.transact(self._end_session))
         self._closed = True
 
-
-class MemoryRegistration:
-    """A Registration; lost only when another one replaces it."""
-
-    def __init__(self, cluster: MemoryCluster, bookie: BookieId, info: BookieInfo) -> None:
-        self._cluster, self._bookie, self._info = cluster, bookie, info
-        self._watch: Watch | None = None
-        self.lost = asyncio.Event()
-        self.failure: Exception | None = None
-
-    @property
-    def is_reached(self) -> bool:
-        return True  # it is in this process
-
-    def take(self, read_only: bool, *, replace: bool) -> bool:
-        cluster = self._cluster
-        with cluster.lock:
-            place = cluster.places.get(self._bookie)
-            if place is not None and place.owner is not self and not replace:
-                return False
-            cluster.places[self._bookie] = _Place(self._info, read_only, self)
-        if self._watch is None:
-            self._watch = cluster.watchers.add(BOOKIES, self._look)
-        cluster.watchers.notify(BOOKIES)
-        return True
-
-    def _look(self) -> None:
-        if not self._holds():
-            self.lost.set()
-
-    def _holds(self) -> bool:
-        place = self._cluster.places.get(self._bookie)
-        return place is not None and place.owner is self
-
-    async def set_read_only(self, read_only: bool) -> None:
-        if not self.take(read_only, replace=False):
-            raise MetadataConflict("another process took this bookie's registration", bookie=self._bookie)
-
-    async def set_info(self, info: BookieInfo) -> None:
-        self._info = info
-        place = self._cluster.places.get(self._bookie)
-        await self.set_read_only(place is not None and place.read_only)
-
-    async def close(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-        with self._cluster.lock:
-            if not self._holds():
-                return
-            del self._cluster.places[self._bookie]
-        self._cluster.watchers.notify(BOOKIES)
-
-
-def _decoded(ledger: LedgerId, found: _Ledger) -> Versioned[LedgerMetadata]:
-    return Versioned(wire.decode(found.data, where=f"ledger {ledger}", ctime_ms=found.ctime_ms), found.version)
+    def _end_session(self) -> None:
+        for path in [path for path, node in self._tree.nodes.items() if node.owner == self.owners[0]]:
+            self._tree.remove(path)

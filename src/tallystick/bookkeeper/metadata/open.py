@@ -1,9 +1,10 @@
-"""From a URI to its driver; each driver's library is imported only when it is used."""
+"""From a URI to its driver; each store's library is imported only when it is used."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.uri import MemoryUri, SqliteUri, parse
 from tallystick.runtime.extras import require
@@ -24,14 +25,15 @@ async def open_driver(uri: str, *, session_timeout_s: float = 10.0) -> MetadataD
     """
     where = parse(uri)
     if isinstance(where, MemoryUri):
-        from tallystick.bookkeeper.metadata.memory import MemoryDriver
+        from tallystick.bookkeeper.metadata.memory import MemoryStore
 
-        return MemoryDriver(where.name, session_timeout_s=session_timeout_s)
+        return ClusterMetadata(MemoryStore(where.name, session_timeout_s=session_timeout_s))
     if isinstance(where, SqliteUri):
-        from tallystick.bookkeeper.metadata.sqlite import SqliteDriver
+        from tallystick.bookkeeper.metadata.sqlite import SqliteStore
 
-        return SqliteDriver(where.path, session_timeout_s=session_timeout_s)
+        return ClusterMetadata(SqliteStore(where.path, session_timeout_s=session_timeout_s))
     require("metadata in ZooKeeper", "kazoo")
-    from tallystick.bookkeeper.metadata.zookeeper import ZooKeeperDriver
+    from tallystick.bookkeeper.metadata.zookeeper import ZooKeeperStore
 
-    return await ZooKeeperDriver.connect(where, session_timeout_s=session_timeout_s)
+    store = await ZooKeeperStore.connect(where, session_timeout_s=session_timeout_s)
+    return ClusterMetadata(store, where.root)

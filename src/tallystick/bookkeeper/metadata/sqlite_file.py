@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-import uuid
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,7 +63,7 @@ class SqliteFile:
         try:
             connection.execute("PRAGMA synchronous = FULL")  # a commit is on the disk when it returns
             version = sqlite_schema.version(connection)
-            if version == 1:
+            if version in (1, 2):
                 version = sqlite_schema.upgrade(connection)
             tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         except sqlite3.Error:
@@ -102,11 +101,11 @@ class SqliteFile:
         """A transaction, or, inside one, a part of it that is undone by itself when an exception leaves it."""
         with self._mapped():
             connection = self.connect()
-            self.require_same()
             if connection.in_transaction:
                 with self._part(connection):
                     yield connection
                 return
+            self.require_same()
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -145,10 +144,9 @@ class SqliteFile:
             kind = MetadataUnavailable if busy else MetadataError
             raise kind(f"the metadata file cannot be used: {error}", path=self.path) from error
 
-    def make(self) -> str:
-        """A file with an empty cluster; its instance id. Raises UsageError when one exists."""
+    def make(self) -> None:
+        """A file with an empty tree, unless there is one. Raises UsageError for a file that is something else."""
         refuse_network(self.path)
-        instance = str(uuid.uuid4())
         try:
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
             # SQLite gives its other files the same mode; ledger passwords are in them. A file that is there already is
@@ -159,14 +157,17 @@ class SqliteFile:
             raise MetadataError(f"the metadata file cannot be made: {error.strerror}", path=self.path) from error
         with self._mapped(), contextlib.closing(sqlite3.connect(self.path, timeout=0)) as connection:
             connection.isolation_level = None
+            if sqlite_schema.version(connection) in range(1, sqlite_schema.VERSION + 1):
+                return
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("BEGIN IMMEDIATE")
+            if sqlite_schema.version(connection) == sqlite_schema.VERSION:
+                return  # another process was faster
             if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                raise UsageError("there is a cluster here already", path=self.path)
-            sqlite_schema.create(connection, instance)
+                raise UsageError("this file was made by another program or version", path=self.path)
+            sqlite_schema.create(connection)
             connection.execute("COMMIT")
-        return instance
 
 
 def _close_all() -> None:

@@ -1,8 +1,9 @@
-"""Leases of registrations in files of their own, so that no lock of the metadata file keeps anyone from renewing.
+"""Leases of sessions in files of their own, so that no lock of the metadata file keeps anyone from renewing.
 
 ::
 
-    <path>-leases/<owner>    8 bytes: when the lease ends, a little-endian double on the boot clock
+    owner                   id of the boot ":" UUID: a session of another boot has ended, as all its processes are gone
+    <path>-leases/<UUID>    8 bytes: when the lease ends, a little-endian double on the boot clock
 
 A client that is stopped inside a write transaction holds SQLite's one write lock until it goes on. A renewal is one
 ``pwrite`` into the page cache, without lock or sync: expiry is then always the owner's silence, never another's lock.
@@ -16,13 +17,17 @@ import os
 import struct
 import threading
 import time
+import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
-from tallystick.bookkeeper.wire.values import BookieId, BookieInfo
-from tallystick.errors import MetadataError
+from tallystick.bookkeeper.metadata.store import Owner
+from tallystick.errors import MetadataError, UsageError
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 RENEWALS = 3  # in the time of a lease
-RETRY_S = 1.0  # after a renewal that failed
 LEFT_BEHIND_S = 86_400.0  # the file of an owner that was killed goes so long after its end
 _END = struct.Struct("<d")
 
@@ -34,13 +39,10 @@ def boot_now() -> float:
 
 @dataclass(frozen=True)
 class Lease:
-    """One registration as its owner knows it."""
+    """A session as its owner knows it."""
 
-    bookie: BookieId
-    info: BookieInfo
-    owner: str
+    owner: Owner
     seconds: float
-    read_only: bool = False
 
 
 class LeaseFiles:
@@ -48,48 +50,72 @@ class LeaseFiles:
 
     def __init__(self, path: str) -> None:
         self.folder = f"{path}-leases"
-        self._own: dict[str, int] = {}  # descriptors by owner
+        self._own: dict[Owner, int] = {}  # descriptors
+        try:
+            self._boot = BOOT_ID.read_text().strip()
+        except OSError as error:
+            raise UsageError("sqlite:// needs Linux: there is no boot id here", path=str(BOOT_ID)) from error
 
-    def renew(self, lease: Lease) -> None:
-        """The lease lasts its whole time from now. Raises MetadataError."""
+    def new_owner(self) -> Owner:
+        return f"{self._boot}:{uuid.uuid4()}"
+
+    def _file_of(self, owner: Owner) -> str:
+        return f"{self.folder}/{owner.rpartition(':')[2]}"
+
+    def renew(self, lease: Lease) -> float:
+        """The lease lasts its whole time from now; its end. Raises MetadataError."""
+        end = boot_now() + lease.seconds
         try:
             if lease.owner in self._own and not os.fstat(self._own[lease.owner]).st_nlink:
                 self._forget(lease.owner)  # somebody cleaned up
             if lease.owner not in self._own:
                 os.makedirs(self.folder, mode=0o700, exist_ok=True)
                 flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-                self._own[lease.owner] = os.open(f"{self.folder}/{lease.owner}", flags, 0o600)
-            os.pwrite(self._own[lease.owner], _END.pack(boot_now() + lease.seconds), 0)
+                self._own[lease.owner] = os.open(self._file_of(lease.owner), flags, 0o600)
+            os.pwrite(self._own[lease.owner], _END.pack(end), 0)
         except OSError as error:
             raise MetadataError(
-                f"the lease of a registration cannot be written: {error.strerror}", path=self.folder
+                f"the lease of a session cannot be written: {error.strerror}", path=self.folder
             ) from error
+        return end
 
-    def end_of(self, owner: str) -> float:
+    def end_of(self, owner: Owner) -> float:
         """When an owner's lease ends, on the boot clock; 0 when there is none."""
-        try:
-            with open(f"{self.folder}/{owner}", "rb") as file:
-                data = file.read(_END.size)
-        except OSError:
-            return 0.0
-        return float(_END.unpack(data)[0]) if len(data) == _END.size else 0.0
+        return _end_in(self._file_of(owner)) if owner.startswith(f"{self._boot}:") else 0.0
 
-    def remove(self, owner: str) -> None:
+    def is_living(self, owner: Owner | None) -> bool:
+        """Whether nodes of this owner are there; those that nobody owns (None) always are."""
+        return owner is None or self.end_of(owner) > boot_now()
+
+    def remove(self, owner: Owner) -> None:
         self._forget(owner)
         with contextlib.suppress(OSError):
-            os.unlink(f"{self.folder}/{owner}")
+            os.unlink(self._file_of(owner))
+
+    def is_left_behind(self, owner: Owner) -> bool:
+        """Whether the lease ended a day ago, or nobody knows when: its owner was killed."""
+        return self.end_of(owner) < boot_now() - LEFT_BEHIND_S
 
     def remove_left_behind(self) -> None:
-        """The files of owners that were killed, a day after their leases ended."""
+        """The files of owners that were killed."""
         with contextlib.suppress(OSError):
-            for owner in os.listdir(self.folder):
-                if self.end_of(owner) < boot_now() - LEFT_BEHIND_S:
-                    os.unlink(f"{self.folder}/{owner}")
+            for name in os.listdir(self.folder):
+                if _end_in(f"{self.folder}/{name}") < boot_now() - LEFT_BEHIND_S:
+                    os.unlink(f"{self.folder}/{name}")
 
-    def _forget(self, owner: str) -> None:
+    def _forget(self, owner: Owner) -> None:
         descriptor = self._own.pop(owner, None)
         if descriptor is not None:
             os.close(descriptor)
+
+
+def _end_in(path: str) -> float:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_END.size)
+    except OSError:
+        return 0.0
+    return float(_END.unpack(data)[0]) if len(data) == _END.size else 0.0
 
 
 class LeaseKeeper:
@@ -98,20 +124,23 @@ class LeaseKeeper:
     def __init__(self, files: LeaseFiles) -> None:
         self._files = files
         self._changed = threading.Condition()
-        self._held: dict[str, Lease] = {}  # by owner
+        self._held: dict[Owner, _Held] = {}
         self._thread: threading.Thread | None = None
 
-    def hold(self, lease: Lease) -> None:
-        """Renew a lease now and from now on, in place of an older one of its owner. Raises MetadataError."""
+    def hold(self, lease: Lease, lapsed: Callable[[], None] = lambda: None) -> None:
+        """Renew a lease now and from now on, in place of an older one of its owner. Raises MetadataError.
+
+        ``lapsed`` is called on the keeper's thread after a renewal that came too late: the lease had ended meanwhile.
+        """
         with self._changed:
-            self._files.renew(lease)
-            self._held[lease.owner] = lease
+            end = self._files.renew(lease)
+            self._held[lease.owner] = _Held(lease, lapsed, end)
             self._changed.notify_all()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="tally-leases", daemon=True)
                 self._thread.start()
 
-    def drop(self, owner: str) -> None:
+    def drop(self, owner: Owner) -> None:
         """Let a lease go, with its file; with the last one the thread ends."""
         with self._changed:
             self._held.pop(owner, None)
@@ -121,8 +150,18 @@ class LeaseKeeper:
     def _run(self) -> None:
         with self._changed:
             while self._held:
-                self._changed.wait(min(lease.seconds for lease in self._held.values()) / RENEWALS)
-                for lease in self._held.values():
+                self._changed.wait(min(held.lease.seconds for held in self._held.values()) / RENEWALS)
+                for held in self._held.values():
                     with contextlib.suppress(MetadataError):  # tried again long before it ends
-                        self._files.renew(lease)
+                        had_ended = boot_now() >= held.end
+                        held.end = self._files.renew(held.lease)
+                        if had_ended:
+                            held.lapsed()
             self._thread = None
+
+
+@dataclass
+class _Held:
+    lease: Lease
+    lapsed: Callable[[], None]
+    end: float

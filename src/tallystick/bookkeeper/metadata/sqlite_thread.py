@@ -17,17 +17,15 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from tallystick.bookkeeper.metadata.driver import Version
 from tallystick.bookkeeper.metadata.sqlite_file import GATE, file_id_of, lock_holder
-from tallystick.bookkeeper.metadata.sqlite_leases import RENEWALS, RETRY_S, Lease, LeaseKeeper, boot_now
-from tallystick.bookkeeper.metadata.sqlite_store import Sight, SqliteStore
-from tallystick.bookkeeper.metadata.watch import BOOKIES, Watchers
-from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.bookkeeper.metadata.sqlite_leases import Lease, LeaseKeeper, boot_now
+from tallystick.bookkeeper.metadata.sqlite_tree import SqliteTree
+from tallystick.bookkeeper.metadata.watch import Watchers
 from tallystick.errors import MetadataError, MetadataUnavailable, UsageError
 from tallystick.runtime.fork import ProcessLock
 
@@ -60,18 +58,17 @@ class SqliteThread:
     """Get it with ``acquire`` and give it back with ``release``; it ends with its last user, or with the process."""
 
     def __init__(self, path: str) -> None:
-        self.store, self.watchers = SqliteStore(path), Watchers()
+        self.tree, self.watchers = SqliteTree(path), Watchers()
         self._users = 0
         self._queue: queue.SimpleQueue[_Call] = queue.SimpleQueue()
         self._waiting: deque[_Call] = deque()  # changes
         self._locked_out: list[_Call] = []  # reads; rare: while another process opens or closes the file
         self._retry_at, self._pause_s = 0.0, FIRST_PAUSE_S
-        self._keeper = LeaseKeeper(self.store.leases)
-        self._leases: dict[str, tuple[Lease, Callable[[], None]]] = {}  # by owner; used on the thread only
-        self._check_at = self._poll_at = 0.0
+        self._keeper = LeaseKeeper(self.tree.leases)
+        self._poll_at = 0.0
         self._data_version = (0, 0)
-        self._versions: dict[LedgerId, Version | None] = {}  # of watched ledgers, as seen last
-        self._sight: Sight | None = None  # the registrations, likewise
+        self._seen: dict[str, object] = {}  # what is watched, as seen last
+        self._ends: dict[str, float] = {}  # when some of it expires, unless a lease is renewed
         self._last: _Call | None = None
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name="tally-sqlite", daemon=True)
@@ -89,7 +86,7 @@ class SqliteThread:
     @property
     def is_stale(self) -> bool:
         """Another file is at the path now than the one that is open."""
-        return self.store.file.file_id not in (None, file_id_of(self.store.path))
+        return self.tree.file.file_id not in (None, file_id_of(self.tree.path))
 
     # -- from event loops ---------------------------------------------------------------------------------------------
 
@@ -109,7 +106,7 @@ class SqliteThread:
         self._check_usable()
         self._queue.put(_Call(job, writes, time.monotonic() + BUSY_TIMEOUT_S))
 
-    def watched(self, key: Hashable) -> None:
+    def watched(self, key: str) -> None:
         """Note how ``key`` is before whatever the caller asks next: a change after that is told."""
         self.post(partial(self._look, [key]))
 
@@ -119,8 +116,8 @@ class SqliteThread:
         with _threads_lock:
             self._users -= 1
             is_last = not self._users
-            if is_last and _threads.get(self.store.path) is self:
-                del _threads[self.store.path]
+            if is_last and _threads.get(self.tree.path) is self:
+                del _threads[self.tree.path]
         if is_last:
             loop = asyncio.get_running_loop()
             ended: asyncio.Future[None] = loop.create_future()
@@ -129,7 +126,7 @@ class SqliteThread:
 
     def _check_usable(self) -> None:
         if self._pid != os.getpid():  # SQLite forbids it, and the thread is not here
-            raise UsageError("a metadata connection does not survive a fork; connect again", path=self.store.path)
+            raise UsageError("a metadata connection does not survive a fork; connect again", path=self.tree.path)
 
     # -- on the thread: calls -----------------------------------------------------------------------------------------
 
@@ -147,7 +144,7 @@ class SqliteThread:
                 elif not call.writes:
                     self._read(call)
             self._tick()
-        self.store.close()
+        self.tree.close()
         _settle([self._last])
 
     def _take(self) -> list[_Call]:
@@ -157,8 +154,6 @@ class SqliteThread:
             wait = self._retry_at - now
         if self.watchers:
             wait = min(wait, self._poll_at - now)
-        if self._leases:
-            wait = min(wait, self._check_at - now)
         calls: list[_Call] = []
         with contextlib.suppress(queue.Empty):
             calls.append(self._queue.get(timeout=None if wait == float("inf") else max(wait, 0.0)))
@@ -179,10 +174,10 @@ class SqliteThread:
         """Those that wait, in one transaction, each a part of its own."""
         calls = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_TOGETHER))]
         try:
-            with GATE, self.store.transaction():
+            with GATE, self.tree.transaction():
                 for call in calls:
                     _attempt(call)
-                    if call.error is not None and not self.store.file.in_transaction:
+                    if call.error is not None and not self.tree.file.in_transaction:
                         raise call.error  # SQLite has undone all of it, as it does when the disk is full
         except BaseException as error:
             if _is_locked(error):
@@ -193,7 +188,7 @@ class SqliteThread:
         self._pause_s = FIRST_PAUSE_S
         # A pause before more, in which other processes get at the lock.
         self._retry_at = time.monotonic() + (FIRST_PAUSE_S if self._waiting else 0.0)
-        changed = dict.fromkeys(self.store.take_changed())
+        changed = dict.fromkeys(self.tree.take_changed())
         _settle(calls)
         try:
             self._look([key for key in changed if key in self.watchers])
@@ -205,85 +200,59 @@ class SqliteThread:
         self._waiting.extendleft(reversed([call for call in calls if call.deadline > now]))
         overdue = [call for call in calls if call.deadline <= now]
         if overdue:
-            holder = lock_holder(self.store.path)
+            holder = lock_holder(self.tree.path)
         for call in overdue:
             call.error = MetadataUnavailable(
                 f"another process has kept the metadata file locked for {BUSY_TIMEOUT_S:g} s",
-                path=self.store.path, **holder,
+                path=self.tree.path, **holder,
             )  # fmt: skip
             call.error.__cause__ = error
         _settle(overdue)
         self._retry_at = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
-    # -- on the thread: registrations ---------------------------------------------------------------------------------
+    # -- on the thread: sessions --------------------------------------------------------------------------------------
 
-    def hold(self, lease: Lease, lost: Callable[[], None]) -> None:
-        """Keep a lease up from now on (in place of an older one of its owner); ``lost`` when another took the place."""
-        self.store.leases.remove_left_behind()
-        self._keeper.hold(lease)
-        self._leases[lease.owner] = lease, lost
-        self._check_at = min(self._check_at, time.monotonic() + lease.seconds / RENEWALS)
+    def hold(self, lease: Lease, lapsed: Callable[[], None]) -> None:
+        """Keep a session's lease up from now on. ``lapsed``: it had ended, and was renewed. Raises MetadataError."""
+        self._keeper.hold(lease, lapsed)
 
     def drop(self, lease: Lease) -> None:
-        if self._leases.pop(lease.owner, None) is not None:
-            self._keeper.drop(lease.owner)
-
-    def _check_leases(self) -> None:
-        """Whose place is it? A place that nobody has (any more) is taken again."""
-        wait = float("inf")
-        for lease, lost in list(self._leases.values()):
-            wait = min(wait, lease.seconds / RENEWALS)
-            try:
-                owner = self.store.owner(lease.bookie)
-            except MetadataError:
-                wait = min(wait, RETRY_S)
-                continue
-            if owner is None:
-                self.post(partial(self.store.take_place, lease, replace=False), writes=True)
-            elif owner != lease.owner:
-                self.drop(lease)
-                lost()
-        self._check_at = time.monotonic() + wait
+        """Let it end: its nodes are as good as deleted."""
+        self._keeper.drop(lease.owner)
 
     # -- on the thread: what watchers hear ----------------------------------------------------------------------------
 
     def _tick(self) -> None:
         now = time.monotonic()
-        if self._leases and now >= self._check_at:
-            with GATE:
-                self._check_leases()
         if self.watchers and now >= self._poll_at:
             self._poll_at = now + POLL_S
             with GATE:
                 self._poll()
 
     def _poll(self) -> None:
-        if BOOKIES not in self.watchers:
-            self._sight = None
-        if len(self._versions) > 2 * len(self.watchers) + 1024:
-            self._versions = {key: seen for key, seen in self._versions.items() if key in self.watchers}
+        if len(self._seen) > 2 * len(self.watchers) + 1024:
+            self._seen = {key: seen for key, seen in self._seen.items() if key in self.watchers}
+            self._ends = {key: end for key, end in self._ends.items() if key in self.watchers}
         with contextlib.suppress(MetadataError):  # watchers hear of it when the file can be read again
-            data_version = self.store.file.data_version()
-            expiry = self._sight.next_expiry if self._sight is not None else None
+            data_version = self.tree.file.data_version()
             if data_version != self._data_version:
                 self._look(self.watchers.keys())
                 # Asked before the look: a commit between the two shows in it, and once more at the next tick.
                 self._data_version = data_version
-            elif expiry is not None and boot_now() >= expiry:
-                self._look([BOOKIES])
+            elif self._ends and (now := boot_now()) >= min(self._ends.values()):
+                self._look([key for key, end in self._ends.items() if now >= end])
 
-    def _look(self, keys: list[Hashable]) -> None:
+    def _look(self, keys: list[str]) -> None:
         """Tell the watchers of these keys what differs from the last look. Raises MetadataError: look again."""
-        ledgers = [key for key in keys if isinstance(key, int)]
-        for ledger, version in self.store.versions(ledgers).items() if ledgers else ():
-            if self._versions.setdefault(ledger, version) != version:
-                self._versions[ledger] = version
-                self.watchers.notify(ledger)
-        if BOOKIES in keys:
-            before, self._sight = self._sight, self.store.sight()
-            if before is not None and before.bookies != self._sight.bookies:
-                self.watchers.notify(BOOKIES)
+        for key, (state, end) in self.tree.sights(keys).items() if keys else ():
+            if self._seen.setdefault(key, state) != state:
+                self._seen[key] = state
+                self.watchers.notify(key)
+            if end is None:
+                self._ends.pop(key, None)
+            else:
+                self._ends[key] = end
 
 
 def _attempt(call: _Call) -> None:

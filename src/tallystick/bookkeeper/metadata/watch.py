@@ -1,17 +1,31 @@
-"""Watchers by what they watch; a change may be told from any thread, a callback always runs on its own event loop."""
+"""Watchers by what they watch; a change may be told from any thread, a callback always runs on its own event loop.
+
+What is watched is a node, whose key is its path, or the children of a node, whose key ends in a slash.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Hashable
+import contextvars
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from tallystick.bookkeeper.metadata.driver import Watch
+from tallystick.bookkeeper.metadata.store import Watch, Znode, parent_of
 from tallystick.errors import MetadataConflict
 from tallystick.runtime.fork import ProcessLock
 
-BOOKIES = "bookies"  # the key of the registrations; a ledger's key is its id
+
+def children_key(path: str) -> str:
+    return f"{path}/"
+
+
+def keys_of(path: str, before: Znode | None, after: Znode | None) -> list[str]:
+    """The keys whose watchers are told when a node was ``before`` and is ``after``."""
+    if before == after:
+        return []
+    is_other = before is None or after is None or before.creation != after.creation
+    return [path, children_key(parent_of(path))] if is_other else [path]
 
 
 class Watchers:
@@ -19,11 +33,11 @@ class Watchers:
 
     def __init__(self) -> None:
         self._lock = ProcessLock()
-        self._watches: dict[Hashable, list[_Watch]] = {}
+        self._watches: dict[str, list[KeyWatch]] = {}
 
-    def add(self, key: Hashable, changed: Callable[[], None]) -> Watch:
+    def add(self, key: str, changed: Callable[[], None]) -> KeyWatch:
         """From the event loop that ``changed`` is to run on."""
-        watch = _Watch(self, key, changed, asyncio.get_running_loop())
+        watch = KeyWatch(self, key, changed, asyncio.get_running_loop(), contextvars.copy_context())
         with self._lock:
             self._watches.setdefault(key, []).append(watch)
         return watch
@@ -32,20 +46,20 @@ class Watchers:
         """How many keys are watched."""
         return len(self._watches)
 
-    def __contains__(self, key: Hashable) -> bool:
+    def __contains__(self, key: str) -> bool:
         return key in self._watches
 
-    def keys(self) -> list[Hashable]:
+    def keys(self) -> list[str]:
         with self._lock:
             return list(self._watches)
 
-    def notify(self, key: Hashable) -> None:
+    def notify(self, key: str) -> None:
         with self._lock:
             found = list(self._watches.get(key, ()))
         for watch in found:
             watch.tell()
 
-    def remove(self, watch: _Watch) -> None:
+    def remove(self, watch: KeyWatch) -> None:
         with self._lock, contextlib.suppress(KeyError, ValueError):
             self._watches[watch.key].remove(watch)
             if not self._watches[watch.key]:
@@ -53,16 +67,19 @@ class Watchers:
 
 
 @dataclass(eq=False)
-class _Watch:
+class KeyWatch:
+    """A Watch of one key."""
+
     watchers: Watchers
-    key: Hashable
+    key: str
     changed: Callable[[], None]
     loop: asyncio.AbstractEventLoop
+    context: contextvars.Context  # that of who watches, not of who changes something
     cancelled: bool = field(default=False, init=False)
 
     def tell(self) -> None:
         try:
-            self.loop.call_soon_threadsafe(self._run)
+            self.loop.call_soon_threadsafe(self._run, context=self.context)
         except RuntimeError:  # its loop is closed: nobody listens any more
             self.watchers.remove(self)
 
@@ -75,10 +92,21 @@ class _Watch:
         self.watchers.remove(self)
 
 
+class Both:
+    """Several watches as one."""
+
+    def __init__(self, *watches: Watch) -> None:
+        self._watches = watches
+
+    def cancel(self) -> None:
+        for watch in self._watches:
+            watch.cancel()
+
+
 async def take_place(
     bookie: str, take: Callable[[], Awaitable[bool]], watch: Callable[[Callable[[], None]], Watch], timeout_s: float
 ) -> None:
-    """Try ``take`` now and after each change of the registrations, until it is true.
+    """Try ``take`` now and after each change that is watched, until it is true.
 
     Raises MetadataConflict when the place was not free within ``timeout_s``: its holder lives.
     """

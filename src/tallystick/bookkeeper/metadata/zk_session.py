@@ -1,7 +1,7 @@
 """One ZooKeeper session, from asyncio: kazoo runs on threads of its own, and nothing here waits for them on the loop.
 
-A request whose connection breaks is asked again after the reconnect, for as long as the session may take; a caller
-whose request must not count twice is told (``Uncertain``). Watches are armed again after they fired and after every
+A request whose connection breaks is asked again after the reconnect, for as long as the session may take; who asks for
+a transaction is told of that. Watches are armed again after they fired and after every
 break, and then say "changed": what happened in between cannot be known.
 """
 
@@ -29,7 +29,7 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.retry import KazooRetry
 
-from tallystick.bookkeeper.metadata.driver import Watch
+from tallystick.bookkeeper.metadata.store import Watch
 from tallystick.bookkeeper.metadata.uri import ZooKeeperUri
 from tallystick.errors import MetadataError, MetadataUnavailable, MetadataUncertain
 
@@ -41,10 +41,6 @@ _ANSWERS = (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError)
 
 # kazoo reports every reconnect; without a handler of the program's own that would go to stderr.
 logging.getLogger("kazoo").addHandler(logging.NullHandler())
-
-
-class Uncertain(Exception):
-    """The answer to an earlier attempt was lost, and the last one (``__cause__``) may tell of its effect."""
 
 
 class _Threads(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
@@ -114,14 +110,14 @@ class ZkSession:
         self._client.stop()
         self._client.close()
 
-    async def call(self, name: str, *arguments: Any, repeatable: bool = True, **options: Any) -> Any:
+    async def call(self, name: str, *arguments: Any, **options: Any) -> Any:
         """What ZooKeeper answers to one of kazoo's requests (``create``, ``get``, …).
 
-        Raises NoNodeError, NodeExistsError, BadVersionError, NotEmptyError as kazoo has them, Uncertain in their place
-        when the request is not ``repeatable`` and an earlier attempt's answer was lost, and MetadataUncertain when
-        there is no answer for the session time: whatever the call would change may be changed.
+        Raises NoNodeError, NodeExistsError, BadVersionError, NotEmptyError as kazoo has them, and MetadataUncertain
+        when there is no answer for the session time: whatever the call would change may be changed.
         """
-        return await self._call(_request(name, arguments, options), repeatable)
+        answer, _ = await self._call(_request(name, arguments, options))
+        return answer
 
     async def sync(self, path: str) -> int:
         """Let the server that we are connected to catch up with its leader; the generation of this connection.
@@ -141,16 +137,16 @@ class ZkSession:
         above all that it had: only a single server shows by this that it was restored."""
         return int(self._client.last_zxid)
 
-    async def transaction(self, fill: Callable[[Any], None]) -> list[Any]:
-        """Commit what ``fill`` puts into kazoo's transaction; a result for each part, errors among them."""
+    async def transaction(self, fill: Callable[[Any], object]) -> tuple[list[Any], bool]:
+        """Commit what ``fill`` puts into kazoo's transaction; a result for each part, errors among them, and whether
+        the answer to an earlier attempt was lost: then errors may tell of its effect."""
 
         def ask(client: Any) -> Any:
             parts = client.transaction()
             fill(parts)
             return parts.commit_async()
 
-        results: list[Any] = await self._call(ask, repeatable=True)
-        return results
+        return await self._call(ask)
 
     def post(self, name: str, *arguments: Any) -> None:
         """A request whose answer nobody needs; it is tried once."""
@@ -158,13 +154,14 @@ class ZkSession:
             done = self._ask(_request(name, arguments, {}))
             done.add_done_callback(lambda future: future.cancelled() or future.exception())
 
-    async def _call(self, ask: Ask, repeatable: bool) -> Any:
+    async def _call(self, ask: Ask) -> tuple[Any, bool]:
+        """The answer, and whether that to an earlier attempt was lost."""
         deadline, lost = self._loop.time() + self.timeout_s, False
         try:
             async with asyncio.timeout_at(deadline):
                 while True:
                     try:
-                        return await self._ask(ask)
+                        return await self._ask(ask), lost
                     except _BROKEN:
                         lost = True
                         await asyncio.sleep(RETRY_S)
@@ -174,9 +171,7 @@ class ZkSession:
                 "ZooKeeper does not answer, so nobody knows whether a change that was under way was made",
                 servers=self.servers, waited_s=self.timeout_s,
             ) from None  # fmt: skip
-        except _ANSWERS as error:
-            if lost and not repeatable:
-                raise Uncertain from error
+        except _ANSWERS:
             raise
         except KazooException as error:
             reason = f"ZooKeeper refuses: {type(error).__name__} {error}"
@@ -190,18 +185,18 @@ class ZkSession:
         ask(self._client).rawlink(lambda result: self._on_loop(_settle, future, result))
         return future
 
-    def watch_node(self, path: str, changed: Callable[[], None], *, at_once: bool = False) -> Watch:
-        """Call ``changed`` on the loop after a node was made, changed or deleted; ``at_once``: first when watched."""
-        return self._watch("exists", path, changed, at_once)
+    def watch_node(self, path: str, changed: Callable[[], None]) -> Watch:
+        """Call ``changed`` on the loop after a node was made, changed or deleted."""
+        return self._watch("exists", path, changed)
 
     def watch_children(self, path: str, changed: Callable[[], None]) -> Watch:
         """Call ``changed`` on the loop after a child was made or deleted."""
-        return self._watch("get_children", path, changed, False)
+        return self._watch("get_children", path, changed)
 
-    def _watch(self, name: str, path: str, changed: Callable[[], None], at_once: bool) -> Watch:
+    def _watch(self, name: str, path: str, changed: Callable[[], None]) -> Watch:
         watch = _ZkWatch(self, name, path, changed)
         self._watches.append(watch)
-        watch.arm(tell=at_once)
+        watch.arm(tell=False)
         return watch
 
     def arm(self, name: str, path: str, fired: Callable[[], None]) -> asyncio.Future[Any]:

@@ -13,7 +13,8 @@ from support.bookies import Home
 from support.ports import free_port
 from support.waiting import until
 from tallystick.bookkeeper.bookie.address import wait_for_address
-from tallystick.bookkeeper.metadata.memory import MemoryDriver, forget
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
+from tallystick.bookkeeper.metadata.memory import MemoryStore, forget
 from tallystick.bookkeeper.wire.values import BookieInfo
 from tallystick.errors import MetadataConflict
 
@@ -21,8 +22,8 @@ HERE = ("10.0.0.1", 3181)
 
 
 @contextlib.asynccontextmanager
-async def cluster(name: str) -> AsyncIterator[MemoryDriver]:
-    driver = MemoryDriver(name)
+async def cluster(name: str) -> AsyncIterator[ClusterMetadata]:
+    driver = ClusterMetadata(MemoryStore(name))
     await driver.init_cluster()
     try:
         yield driver

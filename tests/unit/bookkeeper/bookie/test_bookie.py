@@ -16,10 +16,17 @@ from support.bookies import KEY, Home, SpyDisk, adds, codes, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie import committer, upkeep
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
-from tallystick.bookkeeper.metadata.memory import MemoryDriver, MemoryRegistration
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
+from tallystick.bookkeeper.metadata.memory import MemoryStore
+from tallystick.bookkeeper.metadata.registration import StoreRegistration
 from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.bookkeeper.wire.values import BookieInfo
 from tallystick.errors import DiskFull, MetadataError, MetadataUncertain, StorageError, UsageError
+
+
+def registration_of(bookie: Bookie) -> StoreRegistration:
+    assert isinstance(bookie.driver, ClusterMetadata)
+    return bookie.driver._registrations[0]
 
 
 async def kill(bookie: Bookie) -> None:
@@ -29,13 +36,13 @@ async def kill(bookie: Bookie) -> None:
 
 
 async def listed(home: Home) -> tuple[list[str], list[str]]:
-    bookies = await MemoryDriver(home.cluster).bookies()
+    bookies = await ClusterMetadata(MemoryStore(home.cluster)).bookies()
     return list(bookies.writable), list(bookies.read_only)
 
 
 async def test_a_bookie_is_listed_with_its_real_port_while_it_runs(home: Home) -> None:
     async with home.running() as bookie:
-        found = (await MemoryDriver(home.cluster).bookies()).find("b0")
+        found = (await ClusterMetadata(MemoryStore(home.cluster)).bookies()).find("b0")
         assert found is not None
         assert found.address == bookie.address
         assert bookie.address[1] != 0
@@ -54,7 +61,7 @@ async def test_a_folder_belongs_to_one_bookie_while_it_runs(home: Home, tmp_path
 
 async def test_the_page_for_monitoring_is_listed_as_a_door(home: Home) -> None:
     async with home.running(http_enabled=True, http_port=0) as bookie:
-        found = (await MemoryDriver(home.cluster).bookies()).find("b0")
+        found = (await ClusterMetadata(MemoryStore(home.cluster)).bookies()).find("b0")
         assert found is not None
         assert [(door.protocol, door.port) for door in found.endpoints] == [
             ("bookie-rpc", bookie.address[1]),
@@ -63,7 +70,7 @@ async def test_the_page_for_monitoring_is_listed_as_a_door(home: Home) -> None:
 
 
 async def test_a_restarted_bookie_replaces_its_own_stale_registration_at_once(home: Home) -> None:
-    driver = MemoryDriver(home.cluster)
+    driver = ClusterMetadata(MemoryStore(home.cluster))
     async with home.running():
         pass
     await driver.register("b0", BookieInfo.at("127.0.0.1", 1))
@@ -80,7 +87,7 @@ async def test_a_stop_is_in_order_though_the_metadata_does_not_answer(
     bookie = await home.start()
     async with talking(bookie) as peer:
         assert await peer.code(adds(1, range(1))) == Code.OK
-    registration = (await MemoryDriver(home.cluster)._cluster()).places["b0"].owner
+    registration = registration_of(bookie)
 
     async def unanswered() -> None:
         monkeypatch.undo()  # later calls do nothing, as of any registration that was closed
@@ -100,7 +107,7 @@ async def test_a_bookie_says_that_it_has_no_connection_to_the_metadata_and_that_
     """It was silent for ever: its operator learnt of it from clients."""
     monkeypatch.setattr(upkeep, "CHECK_EVERY_S", 0.01)
     reached = True
-    monkeypatch.setattr(MemoryRegistration, "is_reached", property(lambda _: reached))
+    monkeypatch.setattr(StoreRegistration, "is_reached", property(lambda _: reached))
 
     def told(kind: str) -> bool:
         return any(event.kind == kind for event in home.events)
@@ -115,13 +122,13 @@ async def test_a_bookie_says_that_it_has_no_connection_to_the_metadata_and_that_
 
 async def test_a_bookie_whose_id_another_registered_stops(home: Home) -> None:
     async with home.running() as bookie:
-        await MemoryDriver(home.cluster).register("b0", BookieInfo.at("127.0.0.1", 1), replace=True)
+        await ClusterMetadata(MemoryStore(home.cluster)).register("b0", BookieInfo.at("127.0.0.1", 1), replace=True)
         assert isinstance(await asyncio.wait_for(asyncio.shield(bookie.failure), 10), MetadataError)
 
 
 async def test_a_bookie_that_nobody_keeps_in_the_list_stops_and_says_why(home: Home) -> None:
     async with home.running() as bookie:
-        registration = (await MemoryDriver(home.cluster)._cluster()).places["b0"].owner
+        registration = registration_of(bookie)
         registration.failure = ZeroDivisionError("a bug")
         registration.lost.set()
         assert await asyncio.wait_for(asyncio.shield(bookie.failure), 10) is registration.failure
@@ -130,9 +137,9 @@ async def test_a_bookie_that_nobody_keeps_in_the_list_stops_and_says_why(home: H
 async def test_a_registration_outlives_its_bookie_for_as_long_as_the_settings_say(home: Home) -> None:
     asked: list[tuple[str, float]] = []
 
-    async def connect(uri: str, *, session_timeout_s: float) -> MemoryDriver:
+    async def connect(uri: str, *, session_timeout_s: float) -> ClusterMetadata:
         asked.append((uri, session_timeout_s))
-        return MemoryDriver(home.cluster, session_timeout_s=session_timeout_s)
+        return ClusterMetadata(MemoryStore(home.cluster, session_timeout_s=session_timeout_s))
 
     settings = replace(home.settings, session_timeout_s=3.5)
     bookie = await start_bookie(settings, home.outside(), home.storage, connect)
@@ -312,7 +319,7 @@ async def test_a_port_in_use_leaves_nothing_behind(home: Home, tmp_path: Path) -
             with pytest.raises(UsageError, match="cannot listen"):
                 await other.start(**taken)
             assert await listed(home) == (["b0"], [])
-            assert await MemoryDriver(home.cluster).cookies() == ["b0"], "no bookie that never was"
+            assert await ClusterMetadata(MemoryStore(home.cluster)).cookies() == ["b0"], "no bookie that never was"
             assert not list(other.path.rglob("VERSION"))
     async with other.running():
         assert await listed(home) == (["b1"], [])

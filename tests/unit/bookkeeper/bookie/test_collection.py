@@ -14,8 +14,9 @@ from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.collection import FIRST_RUN_S, ORDER_FRESH_S, Order, order
 from tallystick.bookkeeper.bookie.cookies import folder_of
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Record
-from tallystick.bookkeeper.metadata.memory import MemoryDriver
+from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.wire.v2 import Code, Flag
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 from tallystick.errors import MetadataError, StorageError
@@ -39,7 +40,7 @@ def quick(bookie: Bookie) -> None:
     core._rules = type(core._rules)(0.0, core._rules.large_share, core._rules.large_count, core._rules.patience_s)
 
 
-def asking(bookie: Bookie, driver: MemoryDriver) -> None:
+def asking(bookie: Bookie, driver: ClusterMetadata) -> None:
     bookie.collection._driver = driver
 
 
@@ -55,7 +56,7 @@ async def write(bookie: Bookie, *ledgers: int, flags: int = 0) -> None:
 
 
 async def test_a_ledger_without_metadata_is_deleted_and_others_stay(home: Home, bookie: Bookie) -> None:
-    driver = MemoryDriver(home.cluster)
+    driver = ClusterMetadata(MemoryStore(home.cluster))
     await driver.create_ledger(METADATA, 2)
     await write(bookie, 1, 2, 3)
     assert await bookie.collection.run() == 2
@@ -65,7 +66,7 @@ async def test_a_ledger_without_metadata_is_deleted_and_others_stay(home: Home, 
     assert (bookie.counts.collections, bookie.counts.ledgers_deleted) == (1, 2)
 
 
-class Fickle(MemoryDriver):
+class Fickle(ClusterMetadata):
     """Does something in the middle of a listing or look."""
 
     async def during_listing(self) -> None: ...
@@ -89,7 +90,7 @@ async def test_a_listing_that_fails_deletes_nothing(home: Home, bookie: Bookie) 
             raise MetadataError("the service went away")
 
     await write(bookie, 1, 2)
-    asking(bookie, Failing(home.cluster))
+    asking(bookie, Failing(MemoryStore(home.cluster)))
     with pytest.raises(MetadataError):
         await bookie.collection.run()
     assert await stored(bookie, 1, 2) == [1, 2]
@@ -102,9 +103,9 @@ async def test_a_ledger_that_is_created_during_the_listing_stays(home: Home, boo
                 await self.create_ledger(METADATA, 1)
                 await write(bookie, 1)
 
-    await MemoryDriver(home.cluster).create_ledger(METADATA, 2)
+    await ClusterMetadata(MemoryStore(home.cluster)).create_ledger(METADATA, 2)
     await write(bookie, 2)
-    asking(bookie, Creating(home.cluster))
+    asking(bookie, Creating(MemoryStore(home.cluster)))
     assert await bookie.collection.run() == 0
     assert await stored(bookie, 1, 2) == [1, 2]
 
@@ -123,7 +124,7 @@ async def test_an_id_that_is_used_again_after_the_last_look_is_not_deleted(
                 await write(bookie, 1, flags=flags)
 
     await write(bookie, 1)
-    asking(bookie, driver := Creating(home.cluster))
+    asking(bookie, driver := Creating(MemoryStore(home.cluster)))
     assert await bookie.collection.run() == 0
     assert driver.looks == 2
     assert await stored(bookie, 1) == [1]
@@ -136,7 +137,7 @@ async def test_a_writer_that_goes_on_does_not_keep_its_deleted_ledger(home: Home
             bookie.collection._recent.adding(1, 1, 0)
 
     await write(bookie, 1)
-    asking(bookie, Appending(home.cluster))
+    asking(bookie, Appending(MemoryStore(home.cluster)))
     assert await bookie.collection.run() == 1
 
 
@@ -152,13 +153,13 @@ async def test_metadata_of_another_cluster_deletes_nothing(tmp_path: Path, home:
 async def test_a_deleted_id_that_exists_again_can_be_added_to(home: Home, bookie: Bookie) -> None:
     await write(bookie, 1)
     assert await bookie.collection.run() == 1
-    await MemoryDriver(home.cluster).create_ledger(METADATA, 1)
+    await ClusterMetadata(MemoryStore(home.cluster)).create_ledger(METADATA, 1)
     await bookie.collection.run()
     await write(bookie, 1)
 
 
 async def test_an_id_that_existed_again_and_is_deleted_again_is_refused(home: Home, bookie: Bookie) -> None:
-    driver = MemoryDriver(home.cluster)
+    driver = ClusterMetadata(MemoryStore(home.cluster))
     await write(bookie, 1)
     assert await bookie.collection.run() == 1
     await driver.create_ledger(METADATA, 1)
@@ -171,7 +172,7 @@ async def test_an_id_that_existed_again_and_is_deleted_again_is_refused(home: Ho
 
 
 async def test_many_at_once_wait_and_are_told_of(home: Home, bookie: Bookie) -> None:
-    driver, many = MemoryDriver(home.cluster), range(101)
+    driver, many = ClusterMetadata(MemoryStore(home.cluster)), range(101)
     await write(bookie, *many)
     assert await bookie.collection.run() == 0
     assert await stored(bookie, *many) == list(many)

@@ -9,7 +9,8 @@ import pytest
 
 from support.bookies import Home, adds, read, talking
 from tallystick.bookkeeper.bookie.cookies import Folder, must_stamp
-from tallystick.bookkeeper.metadata.memory import MemoryDriver
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
+from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.wire.cookie import Cookie, decode, encode
 from tallystick.errors import InvalidCookie, UsageError
 
@@ -66,7 +67,7 @@ async def home(tmp_path: Path) -> Home:
 
 
 async def test_the_cookie_names_our_own_folders(home: Home) -> None:
-    driver = MemoryDriver(home.cluster)
+    driver = ClusterMetadata(MemoryStore(home.cluster))
     stored = await driver.read_cookie("b0")
     assert stored is not None
     assert decode(stored.value) == Cookie(
@@ -84,7 +85,7 @@ async def test_a_stopped_bookie_starts_again(home: Home) -> None:
 
 async def test_the_refusals_of_a_bookie(home: Home) -> None:
     """Facts: the original refuses the same starts."""
-    driver = MemoryDriver(home.cluster)
+    driver = ClusterMetadata(MemoryStore(home.cluster))
     stored = await driver.read_cookie("b0")
     assert stored is not None
     with pytest.raises(InvalidCookie, match="bookie: b0, not b9"):

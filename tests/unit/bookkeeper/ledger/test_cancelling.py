@@ -164,7 +164,7 @@ async def test_a_cancelled_opening_leaves_no_task_and_no_watch(cluster: SmallClu
     await writer.append_batch([b"x", b"y"])
     bk = cluster.client(2)
     hang(cluster)
-    tasks, watches = asyncio.all_tasks(), len(cluster.driver._shared.watchers)
+    tasks, watches = asyncio.all_tasks(), len(cluster.store._tree.watchers)
 
     async def opening() -> Any:
         return await bk.open_ledger(writer.id, recover=recover)
@@ -173,7 +173,7 @@ async def test_a_cancelled_opening_leaves_no_task_and_no_watch(cluster: SmallClu
     await until(lambda: asked(cluster) >= 3)
     await give_up(task)
     await until(lambda: asyncio.all_tasks() == tasks)
-    assert len(cluster.driver._shared.watchers) == watches
+    assert len(cluster.store._tree.watchers) == watches
     mend(cluster)
     state = (await bk.ledger_metadata(writer.id)).state
     assert state is (LedgerState.IN_RECOVERY if recover else LedgerState.OPEN)

@@ -11,8 +11,9 @@ import pytest
 from support.small_cluster import SmallCluster
 from support.waiting import until
 from tallystick.bookkeeper.ledger import changes
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Versioned
-from tallystick.bookkeeper.metadata.memory import MemoryDriver
+from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.wire.values import Ensemble, Fragment, LedgerMetadata, LedgerState
 from tallystick.errors import (
     LedgerFenced,
@@ -29,14 +30,14 @@ CLOSED = IN_RECOVERY.closed(9, 90)
 
 
 @pytest.fixture
-async def driver() -> AsyncIterator[MemoryDriver]:
-    driver = MemoryDriver(f"changes-{next(_names)}")
+async def driver() -> AsyncIterator[ClusterMetadata]:
+    driver = ClusterMetadata(MemoryStore(f"changes-{next(_names)}"))
     await driver.init_cluster()
     yield driver
     await driver.close()
 
 
-async def stored(driver: MemoryDriver, *states: LedgerMetadata) -> tuple[int, changes.Stored]:
+async def stored(driver: ClusterMetadata, *states: LedgerMetadata) -> tuple[int, changes.Stored]:
     """A ledger whose metadata went through ``states``; its id, and what a client knows that saw the first of them."""
     created = await driver.create_ledger(states[0])
     version = created.version
@@ -54,7 +55,7 @@ async def d_for_failed(failed: Collection[str], ensemble: Ensemble) -> Ensemble:
     "states", [(OPEN, IN_RECOVERY), (OPEN, IN_RECOVERY, CLOSED), (IN_RECOVERY,), (CLOSED,)], ids=str
 )
 async def test_p2_no_ensemble_changes_once_another_client_recovers_the_ledger(
-    driver: MemoryDriver, states: tuple[LedgerMetadata, ...]
+    driver: ClusterMetadata, states: tuple[LedgerMetadata, ...]
 ) -> None:
     """Else the writer goes on at bookies that nobody has fenced: an entry is acknowledged behind the end."""
     ledger, known = await stored(driver, *states)
@@ -64,7 +65,7 @@ async def test_p2_no_ensemble_changes_once_another_client_recovers_the_ledger(
 
 
 @pytest.mark.rule("Q8")
-async def test_q8_a_change_is_made_on_what_is_stored_now(driver: MemoryDriver) -> None:
+async def test_q8_a_change_is_made_on_what_is_stored_now(driver: ClusterMetadata) -> None:
     moved = LedgerMetadata(3, 3, 2, (Fragment(0, ("x", "b", "c")), Fragment(5, ("a", "b", "c"))))
     ledger, known = await stored(driver, OPEN, moved)
     changed = await changes.change_ensemble(driver, ledger, known, ["c"], 7, d_for_failed)
@@ -76,7 +77,7 @@ async def test_q8_a_change_is_made_on_what_is_stored_now(driver: MemoryDriver) -
 @pytest.mark.rule("P3")
 @pytest.mark.parametrize("states", [(OPEN, IN_RECOVERY), (OPEN, IN_RECOVERY, CLOSED), (IN_RECOVERY,)], ids=str)
 async def test_p3_a_writer_closes_no_ledger_that_another_client_recovers(
-    driver: MemoryDriver, states: tuple[LedgerMetadata, ...]
+    driver: ClusterMetadata, states: tuple[LedgerMetadata, ...]
 ) -> None:
     ledger, known = await stored(driver, *states)
     with pytest.raises(LedgerFenced):
@@ -85,20 +86,20 @@ async def test_p3_a_writer_closes_no_ledger_that_another_client_recovers(
 
 
 @pytest.mark.rule("P3")
-async def test_p3_an_end_that_is_the_writers_own_is_a_success(driver: MemoryDriver) -> None:
+async def test_p3_an_end_that_is_the_writers_own_is_a_success(driver: ClusterMetadata) -> None:
     ledger, known = await stored(driver, OPEN, IN_RECOVERY, CLOSED)
     assert (await changes.close_written(driver, ledger, known, 9, 90)).value == CLOSED
 
 
 @pytest.mark.rule("P3", "Q13")
-async def test_p3_recovery_never_opens_a_closed_ledger_again(driver: MemoryDriver) -> None:
+async def test_p3_recovery_never_opens_a_closed_ledger_again(driver: ClusterMetadata) -> None:
     ledger, known = await stored(driver, OPEN, IN_RECOVERY, CLOSED)
     assert (await changes.begin_recovery(driver, ledger, known)).value == CLOSED
     assert (await driver.read_ledger(ledger)).value == CLOSED
 
 
 @pytest.mark.rule("P3", "Q16")
-async def test_q16_who_closes_first_wins_and_the_other_takes_that_end(driver: MemoryDriver) -> None:
+async def test_q16_who_closes_first_wins_and_the_other_takes_that_end(driver: ClusterMetadata) -> None:
     ledger, known = await stored(driver, IN_RECOVERY, CLOSED)
     own = (Fragment(3, ("a", "b", "d")),)
     assert (await changes.close_recovered(driver, ledger, known, 4, 40, own)).value == CLOSED
@@ -106,27 +107,27 @@ async def test_q16_who_closes_first_wins_and_the_other_takes_that_end(driver: Me
 
 @pytest.mark.rule("Q16")
 @pytest.mark.parametrize("now", [OPEN, IN_RECOVERY.with_fragment(4, ("a", "b", "d"))], ids=str)
-async def test_q16_an_end_found_in_another_ensemble_is_not_stored(driver: MemoryDriver, now: LedgerMetadata) -> None:
+async def test_q16_an_end_found_in_another_ensemble_is_not_stored(driver: ClusterMetadata, now: LedgerMetadata) -> None:
     ledger, known = await stored(driver, IN_RECOVERY, now)
     with pytest.raises(RecoveryIncomplete):
         await changes.close_recovered(driver, ledger, known, 4, 40, ())
     assert (await driver.read_ledger(ledger)).value == now
 
 
-class Losing(MemoryDriver):
+class Losing(ClusterMetadata):
     """A driver that loses the answers of writes: ``made`` says of each in turn whether it was made; then it works.
 
     ``meanwhile`` happens right after each lost answer; ``unreadable``: nothing can be read after the first."""
 
     def __init__(
         self,
-        driver: MemoryDriver,
+        driver: ClusterMetadata,
         made: list[bool],
         meanwhile: LedgerMetadata | None = None,
         *,
         unreadable: bool = False,
     ) -> None:
-        super().__init__(driver._name)
+        super().__init__(driver.store)
         self._made, self._meanwhile, self._unreadable = made, meanwhile, unreadable
         self.asked: list[LedgerMetadata] = []
 
@@ -162,7 +163,7 @@ class Spares:
 @pytest.mark.rule("Q8", "P2")
 @pytest.mark.parametrize("made", [[True], [False], [False, False], [False, True]], ids=str)
 async def test_q8_a_change_whose_answer_was_lost_is_looked_for_and_repeated_as_it_was(
-    driver: MemoryDriver, made: list[bool]
+    driver: ClusterMetadata, made: list[bool]
 ) -> None:
     """Another choice would be believed to have the identity of the first."""
     ledger, known = await stored(driver, OPEN)
@@ -174,7 +175,7 @@ async def test_q8_a_change_whose_answer_was_lost_is_looked_for_and_repeated_as_i
 
 
 @pytest.mark.rule("P8")
-async def test_p8_a_change_that_was_made_in_part_of_its_places_is_a_change(driver: MemoryDriver) -> None:
+async def test_p8_a_change_that_was_made_in_part_of_its_places_is_a_change(driver: ClusterMetadata) -> None:
     """One spare for two that failed: to ask for another, get none and go on without would confirm what the metadata
     does not name."""
     ledger, known = await stored(driver, OPEN)
@@ -186,7 +187,9 @@ async def test_p8_a_change_that_was_made_in_part_of_its_places_is_a_change(drive
 
 @pytest.mark.rule("P8")
 @pytest.mark.parametrize("made", [[True], [False], [False] * changes.ATTEMPTS], ids=str)
-async def test_p8_what_may_have_been_made_is_never_said_to_be_certain(driver: MemoryDriver, made: list[bool]) -> None:
+async def test_p8_what_may_have_been_made_is_never_said_to_be_certain(
+    driver: ClusterMetadata, made: list[bool]
+) -> None:
     ledger, known = await stored(driver, OPEN)
     losing = Losing(driver, made, unreadable=len(made) == 1)
     with pytest.raises(MetadataUncertain):
@@ -194,7 +197,7 @@ async def test_p8_what_may_have_been_made_is_never_said_to_be_certain(driver: Me
 
 
 @pytest.mark.rule("P8")
-async def test_p8_without_a_spare_for_another_choice_a_lost_answer_is_still_in_doubt(driver: MemoryDriver) -> None:
+async def test_p8_without_a_spare_for_another_choice_a_lost_answer_is_still_in_doubt(driver: ClusterMetadata) -> None:
     """Somebody else moved an older bookie: the change has to be decided anew, and cannot be."""
     ledger, known = await stored(driver, OPEN)
     moved = LedgerMetadata(3, 3, 2, (Fragment(0, ("x", "b", "c")),))
@@ -206,7 +209,7 @@ async def test_p8_without_a_spare_for_another_choice_a_lost_answer_is_still_in_d
 
 @pytest.mark.rule("P2", "P3")
 @pytest.mark.parametrize("made", [True, False])
-async def test_p2_a_lost_answer_finds_the_ledger_in_recovery(driver: MemoryDriver, made: bool) -> None:
+async def test_p2_a_lost_answer_finds_the_ledger_in_recovery(driver: ClusterMetadata, made: bool) -> None:
     ledger, known = await stored(driver, OPEN)
     losing = Losing(driver, [made], IN_RECOVERY)
     with pytest.raises(LedgerFenced):
@@ -216,14 +219,14 @@ async def test_p2_a_lost_answer_finds_the_ledger_in_recovery(driver: MemoryDrive
 
 @pytest.mark.rule("P3")
 @pytest.mark.parametrize("made", [True, False])
-async def test_p3_an_end_whose_answer_was_lost_is_stored_once(driver: MemoryDriver, made: bool) -> None:
+async def test_p3_an_end_whose_answer_was_lost_is_stored_once(driver: ClusterMetadata, made: bool) -> None:
     ledger, known = await stored(driver, OPEN)
     closed = await changes.close_written(Losing(driver, [made]), ledger, known, 9, 90)
     assert (closed.value.last_entry, closed.value.length) == (9, 90)
     assert closed == await driver.read_ledger(ledger) and closed.version == known.version + 1
 
 
-async def test_who_only_could_not_read_has_changed_nothing(driver: MemoryDriver) -> None:
+async def test_who_only_could_not_read_has_changed_nothing(driver: ClusterMetadata) -> None:
     """A service that is silent says of a read too that it is uncertain."""
     ledger, known = await stored(driver, OPEN)
 

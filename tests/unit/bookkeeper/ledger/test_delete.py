@@ -13,7 +13,8 @@ from support.small_cluster import HANG, SmallCluster
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.bookkeeper.ledger import delete
-from tallystick.bookkeeper.metadata.memory import MemoryDriver
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
+from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.errors import LedgerExists, LedgerFenced, MetadataUnavailable, NoSuchLedger
 from tallystick.node import real_world
 
@@ -114,7 +115,7 @@ async def test_an_id_that_bookies_which_are_away_may_hold_is_not_given_away_unas
 
 async def test_an_id_that_is_used_again_before_the_collection_shows_no_old_entries(tmp_path: Path) -> None:
     """Of the old ledger 0 to 9, of the new one 0 to 2, and then its writer is gone."""
-    uri, driver = f"memory://{tmp_path.name}", MemoryDriver(tmp_path.name)
+    uri, driver = f"memory://{tmp_path.name}", ClusterMetadata(MemoryStore(tmp_path.name))
     await driver.init_cluster()
     bookies = []
     for number in range(3):

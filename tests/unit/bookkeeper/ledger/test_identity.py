@@ -18,7 +18,8 @@ from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
 from tallystick.bookkeeper.ledger.identity import Belief, Unidentified
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
-from tallystick.bookkeeper.metadata.memory import MemoryDriver
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
+from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.wire.values import LedgerMetadata
 from tallystick.errors import LedgerFenced, MetadataUnavailable
 from tallystick.node import real_world
@@ -237,14 +238,14 @@ async def test_identities_are_read_once_until_the_registrations_change() -> None
     cluster = await SmallCluster().start(4)
     asked: list[str] = []
 
-    class Asked(MemoryDriver):
+    class Asked(ClusterMetadata):
         async def bookie_creation(self, bookie: str) -> int | None:
             asked.append(bookie)
             return await super().bookie_creation(bookie)
 
     for name in cluster.bookies:
         await cluster.driver.write_cookie(name, b"cookie", None)
-    directory = BookieDirectory(Asked(cluster.name))
+    directory = BookieDirectory(Asked(MemoryStore(cluster.name)))
     first = await directory.identities(["b0", "b1", "b0"])
     assert first == {name: await cluster.driver.bookie_creation(name) for name in ("b0", "b1")}
     assert await directory.identities(["b1", "b2"]) == {
@@ -327,7 +328,7 @@ async def test_empty_bookies_at_old_addresses_acknowledge_nothing_to_a_writer_of
 ) -> None:
     """Three bookies die and are replaced by empty ones of the same ids and addresses; the writer slept through it. It
     may have written nothing yet: then it has met none of them, and entry 0 is looked at nowhere."""
-    driver = MemoryDriver(tmp_path.name)
+    driver = ClusterMetadata(MemoryStore(tmp_path.name))
     await driver.init_cluster()
     ports: dict[str, int] = {}
 

@@ -14,7 +14,8 @@ from support.waiting import until
 from tallystick.bookkeeper.ledger.directory import BookieDirectory
 from tallystick.bookkeeper.ledger.placement import Placement, choose
 from tallystick.bookkeeper.ledger.quarantine import Quarantine
-from tallystick.bookkeeper.metadata.memory import MemoryDriver
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
+from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.errors import BookieUnavailable, NotEnoughBookies
 
 
@@ -79,7 +80,7 @@ async def test_q8_only_the_failed_places_change() -> None:
 
 async def test_the_directory_follows_the_registrations() -> None:
     cluster = await SmallCluster().start(2)
-    driver = MemoryDriver(cluster.name)
+    driver = ClusterMetadata(MemoryStore(cluster.name))
     directory = BookieDirectory(driver)
     try:
         assert await directory.resolve("b0") == cluster.bookies["b0"].address

@@ -18,8 +18,9 @@ from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
 from tallystick.bookkeeper.ledger.settings import ClientSettings
-from tallystick.bookkeeper.metadata.memory import MemoryDriver
-from tallystick.bookkeeper.metadata.sqlite import SqliteDriver
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
+from tallystick.bookkeeper.metadata.memory import MemoryStore
+from tallystick.bookkeeper.metadata.sqlite import SqliteStore
 from tallystick.bookkeeper.wire.digest import master_key
 from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.errors import (
@@ -57,7 +58,7 @@ class RealCluster:
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[RealCluster]:
-    driver = MemoryDriver(tmp_path.name)
+    driver = ClusterMetadata(MemoryStore(tmp_path.name))
     await driver.init_cluster()
     made = RealCluster(f"memory://{tmp_path.name}", tmp_path, {})
     for number in range(4):
@@ -236,7 +237,7 @@ class Restored:
     """A cluster over a file of metadata, which was put back, with all stopped, to before ledger 1 (ten entries)."""
 
     cluster: RealCluster
-    driver: SqliteDriver
+    driver: ClusterMetadata
 
     async def stop(self) -> None:
         for name in tuple(self.cluster.running):
@@ -254,7 +255,7 @@ async def write_closed(uri: str, count: int) -> int:
 async def restored(tmp_path: Path) -> AsyncIterator[Restored]:
     meta, copy = tmp_path / "meta", tmp_path / "copy"
     uri = f"sqlite://{meta}/meta.db"
-    driver = SqliteDriver(f"{meta}/meta.db")
+    driver = ClusterMetadata(SqliteStore(f"{meta}/meta.db"))
     await driver.init_cluster()
     made = Restored(RealCluster(uri, tmp_path, {}), driver)
     for number in range(3):
@@ -262,7 +263,7 @@ async def restored(tmp_path: Path) -> AsyncIterator[Restored]:
     assert await write_closed(uri, 1) == 0
     await made.stop()
     shutil.copytree(meta, copy)
-    made.driver = SqliteDriver(f"{meta}/meta.db")
+    made.driver = ClusterMetadata(SqliteStore(f"{meta}/meta.db"))
     for number in range(3):
         await made.cluster.start(f"b{number}")
     assert await write_closed(uri, 10) == 1
@@ -271,7 +272,7 @@ async def restored(tmp_path: Path) -> AsyncIterator[Restored]:
     await made.stop()
     shutil.move(meta, tmp_path / "right")
     shutil.move(copy, meta)
-    made.driver = SqliteDriver(f"{meta}/meta.db")
+    made.driver = ClusterMetadata(SqliteStore(f"{meta}/meta.db"))
     for number in range(3):
         await made.cluster.start(f"b{number}")
     yield made
@@ -294,7 +295,7 @@ async def test_ledgers_that_restored_metadata_lacks_are_not_collected_but_by_an_
     await restored.stop()
     shutil.move(tmp_path / "meta", tmp_path / "wrong")
     shutil.move(tmp_path / "right", tmp_path / "meta")  # the operator noticed
-    restored.driver = SqliteDriver(str(tmp_path / "meta" / "meta.db"))
+    restored.driver = ClusterMetadata(SqliteStore(str(tmp_path / "meta" / "meta.db")))
     for number in range(3):
         await cluster.start(f"b{number}")
     await cluster.collect()

@@ -11,14 +11,24 @@ from pathlib import Path
 import pytest
 
 from support.sqlite_faults import fail_once
+from support.sqlite_stores import store_of
 from support.waiting import until
-from tallystick.bookkeeper.metadata import sqlite_store
+from tallystick.bookkeeper.metadata import sqlite_leases, sqlite_tree
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.open import open_driver
-from tallystick.bookkeeper.metadata.sqlite import SqliteDriver, SqliteRegistration
-from tallystick.bookkeeper.metadata.sqlite_leases import Lease, LeaseFiles, boot_now
-from tallystick.bookkeeper.metadata.sqlite_store import SqliteStore
+from tallystick.bookkeeper.metadata.sqlite import SqliteStore
+from tallystick.bookkeeper.metadata.sqlite_leases import LEFT_BEHIND_S, Lease, LeaseFiles, boot_now
+from tallystick.bookkeeper.metadata.sqlite_tree import SqliteTree
+from tallystick.bookkeeper.metadata.store import Absent, Create, Delete
 from tallystick.bookkeeper.wire.values import BookieInfo, Fragment, LedgerMetadata
-from tallystick.errors import MetadataConflict, MetadataError, MetadataUnavailable, MetadataUncertain, UsageError
+from tallystick.errors import (
+    MetadataConflict,
+    MetadataError,
+    MetadataUnavailable,
+    MetadataUncertain,
+    UsageError,
+    ZnodeExists,
+)
 
 INFO = BookieInfo.at("127.0.0.1", 3181)
 METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("b1",)),), password=b"secret")
@@ -30,17 +40,17 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def driver(path: Path) -> AsyncIterator[SqliteDriver]:
-    made = SqliteDriver(str(path))
+async def driver(path: Path) -> AsyncIterator[ClusterMetadata]:
+    made = ClusterMetadata(SqliteStore(str(path)))
     await made.init_cluster()
     yield made
     await made.close()
 
 
 @pytest.fixture
-def store(path: Path) -> Iterator[SqliteStore]:
-    made = SqliteStore(str(path))
-    made.init_cluster()
+def tree(path: Path) -> Iterator[SqliteTree]:
+    made = SqliteTree(str(path))
+    made.make()
     yield made
     made.close()
 
@@ -54,15 +64,15 @@ async def test_looking_for_a_cluster_makes_no_file(path: Path) -> None:
     await driver.close()
 
 
-async def test_nobody_else_can_read_the_passwords(driver: SqliteDriver, path: Path) -> None:
+async def test_nobody_else_can_read_the_passwords(driver: ClusterMetadata, path: Path) -> None:
     await driver.create_ledger(METADATA)
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert [file.stat().st_mode & 0o777 for file in sorted(path.parent.iterdir())] == [0o600] * 3
 
 
-async def test_a_change_is_synced_before_its_call_returns(driver: SqliteDriver, path: Path) -> None:
-    connection = driver._store.file.connect
-    pragma = await driver._thread.call(lambda: connection().execute("PRAGMA synchronous").fetchone()[0])
+async def test_a_change_is_synced_before_its_call_returns(driver: ClusterMetadata, path: Path) -> None:
+    connection = store_of(driver)._tree.file.connect
+    pragma = await store_of(driver)._thread.call(lambda: connection().execute("PRAGMA synchronous").fetchone()[0])
     assert pragma == 2  # FULL
     with sqlite3.connect(path) as other:
         assert other.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
@@ -73,7 +83,7 @@ async def test_a_change_is_synced_before_its_call_returns(driver: SqliteDriver, 
 async def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "file.db"
     path.write_bytes(content)
-    driver = SqliteDriver(str(path))
+    driver = ClusterMetadata(SqliteStore(str(path)))
     with pytest.raises(MetadataError, match=r"no cluster in this file|cannot be used"):
         await driver.instance_id()
     await driver.close()
@@ -85,7 +95,7 @@ async def test_another_programs_database_is_refused(tmp_path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE x (y)")
     connection.close()
-    driver = SqliteDriver(str(path))
+    driver = ClusterMetadata(SqliteStore(str(path)))
     with pytest.raises(MetadataError, match="another program"):
         await driver.instance_id()
     with pytest.raises(UsageError):
@@ -95,37 +105,38 @@ async def test_another_programs_database_is_refused(tmp_path: Path) -> None:
 
 async def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    driver = SqliteDriver(str(tmp_path / "file" / "metadata.db"))
+    driver = ClusterMetadata(SqliteStore(str(tmp_path / "file" / "metadata.db")))
     with pytest.raises(MetadataError, match="cannot be made"):
         await driver.init_cluster()
     await driver.close()
 
 
-def test_a_file_that_others_keep_locked_was_not_changed(store: SqliteStore, path: Path) -> None:
-    other = SqliteStore(str(path))
-    with store._writing(), pytest.raises(MetadataUnavailable, match="locked") as caught:
-        other.create_ledger(METADATA, 1)
+def test_a_file_that_others_keep_locked_was_not_changed(tree: SqliteTree, path: Path) -> None:
+    other = SqliteTree(str(path))
+    with tree.transaction(), pytest.raises(MetadataUnavailable, match="locked") as caught:
+        other.change([Create("/a")], "")
     assert caught.value.retriable and not caught.value.ambiguous
-    assert other.create_ledger(METADATA, 1).value == 1
+    assert other.get_many(["/a"]) == {}
+    other.change([Create("/a")], "")
     other.close()
 
 
 @pytest.mark.parametrize("rolled_back", [False, True])
 def test_a_commit_that_fails_leaves_the_outcome_open_and_the_connection_usable(
-    store: SqliteStore, rolled_back: bool
+    tree: SqliteTree, rolled_back: bool
 ) -> None:
-    store.instance_id()
-    fail_once(store.file, "COMMIT", rolled_back=rolled_back)
+    tree.point()
+    fail_once(tree.file, "COMMIT", rolled_back=rolled_back)
     with pytest.raises(MetadataUncertain, match="disk I/O error") as caught:
-        store.create_ledger(METADATA, 1)
+        tree.change([Create("/a")], "")
     assert caught.value.ambiguous
-    assert store.create_ledger(METADATA, 1).value == 1
+    tree.change([Create("/a")], "")
 
 
 def test_a_driver_does_not_survive_a_fork(path: Path) -> None:
     async def run() -> None:
-        driver = SqliteDriver(str(path))
-        driver._thread._pid = os.getpid() + 1  # as the child of a fork sees it
+        driver = ClusterMetadata(SqliteStore(str(path)))
+        store_of(driver)._thread._pid = os.getpid() + 1  # as the child of a fork sees it
         with pytest.raises(UsageError, match="fork"):
             await driver.instance_id()
 
@@ -133,35 +144,90 @@ def test_a_driver_does_not_survive_a_fork(path: Path) -> None:
 
 
 def test_a_lease_ends_with_its_time_and_with_the_boot(
-    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+    tree: SqliteTree, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = boot_now()
-    monkeypatch.setattr(sqlite_store, "boot_now", lambda: now)
-    lease, rival = Lease("bookie-1", INFO, "me", 10.0), Lease("bookie-1", INFO, "rival", 10.0)
-    assert store.take_place(lease, replace=False)
-    assert not store.take_place(rival, replace=False)
+    for module in (sqlite_tree, sqlite_leases):
+        monkeypatch.setattr(module, "boot_now", lambda: now)
+    lease, rival = (Lease(tree.leases.new_owner(), 10.0) for _ in range(2))
+    place = Create("/place", b"mine", ephemeral=True)
+    for each in (lease, rival):
+        tree.leases.renew(each)
+    tree.change([place], lease.owner)
+    with pytest.raises(ZnodeExists):
+        tree.change([place], rival.owner)
     now += 9.9
-    assert store.take_place(lease, replace=False), "renewed"
+    tree.leases.renew(lease)
     now += 9.9
-    assert store.bookies().find("bookie-1")
+    assert tree.get_many(["/place"])["/place"].owner == lease.owner, "renewed"
     now += 0.2
-    assert not store.bookies().find("bookie-1")
-    assert store.take_place(rival, replace=False)
-    rebooted = SqliteStore(str(path))
-    rebooted._boot = "another boot"
-    assert not rebooted.bookies().find("bookie-1")
+    assert tree.get_many(["/place"]) == {}
+    assert (tree.children("/place"), tree.get_many(["/place"])) == (None, {})
+    tree.leases.renew(rival)
+    tree.change([place], rival.owner)
+    tree.leases.renew(lease)  # too late
+    assert tree.get_many(["/place"])["/place"].owner == rival.owner
+    rebooted = SqliteTree(str(path))
+    rebooted.leases._boot = "another boot"
+    assert rebooted.get_many(["/place"]) == {}
     rebooted.close()
+    for each in (lease, rival):
+        tree.leases.remove(each.owner)
 
 
-async def test_a_lease_is_renewed_until_another_has_it(path: Path, driver: SqliteDriver) -> None:
-    other = SqliteDriver(str(path), session_timeout_s=0.15)
+def test_a_registration_brings_a_restored_file_no_nearer_to_what_it_lacks(tree: SqliteTree) -> None:
+    """A bookie knows by the newest creation that the metadata is older than its ledgers; others start before it."""
+    owner, newest = tree.leases.new_owner(), tree.point().newest
+    tree.leases.renew(Lease(owner, 10.0))
+    for _ in range(2):
+        tree.change([Create("/place", ephemeral=True)], owner)
+        tree.touch(owner)
+        assert tree.get_many(["/place"])["/place"].creation < 0
+        tree.change([Delete("/place")], owner)
+    assert tree.point().newest == newest
+    tree.leases.remove(owner)
+
+
+def test_what_is_checked_to_be_absent_does_not_come_back(tree: SqliteTree) -> None:
+    """A process that was paused: another has seen that its place was free, and took the one beside it."""
+    lease = Lease(tree.leases.new_owner(), 10.0)
+    tree.change([Create("/here", ephemeral=True)], lease.owner)  # expired, as it has no lease yet
+    tree.change([Absent("/here"), Create("/there")], "other")
+    tree.leases.renew(lease)
+    assert list(tree.get_many(["/here", "/there"])) == ["/there"]
+    tree.leases.remove(lease.owner)
+
+
+def test_a_folder_goes_with_children_that_have_expired(tree: SqliteTree) -> None:
+    owner = tree.leases.new_owner()
+    tree.change([Create("/folder"), Create("/folder/child", ephemeral=True)], owner)
+    tree.change([Delete("/folder")], "")
+    tree.leases.renew(Lease(owner, 10.0))
+    assert tree.get_many(["/folder", "/folder/child"]) == {}
+    tree.leases.remove(owner)
+
+
+def test_nodes_of_killed_owners_go_after_a_day(tree: SqliteTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, living = tree.leases.new_owner(), tree.leases.new_owner()
+    tree.change([Create("/of-the-killed", ephemeral=True)], owner)
+    tree.change([Create("/of-the-living", ephemeral=True)], living)
+    tree.leases.renew(Lease(living, 2 * LEFT_BEHIND_S))
+    now = boot_now() + LEFT_BEHIND_S + 1
+    for module in (sqlite_tree, sqlite_leases):
+        monkeypatch.setattr(module, "boot_now", lambda: now)
+    tree.remove_left_behind()
+    with tree.file.reading() as connection:
+        assert connection.execute("SELECT name FROM nodes WHERE owner IS NOT NULL").fetchall() == [("of-the-living",)]
+    tree.leases.remove(living)
+
+
+async def test_a_lease_is_renewed_until_another_has_it(path: Path, driver: ClusterMetadata) -> None:
+    other = ClusterMetadata(SqliteStore(str(path), session_timeout_s=0.15))
     registration = await other.register("bookie-1", INFO)
-    assert isinstance(registration, SqliteRegistration)
-    owner = registration._lease.owner
     ends: set[float] = set()
 
     def seen() -> bool:
-        ends.add(LeaseFiles(str(path)).end_of(owner))
+        ends.add(LeaseFiles(str(path)).end_of(other.store.owners[-1]))
         return len(ends) >= 5
 
     await until(seen)
@@ -174,7 +240,7 @@ async def test_a_lease_is_renewed_until_another_has_it(path: Path, driver: Sqlit
     assert (await driver.bookies()).writable["bookie-1"].address == ("127.0.0.1", 2)
 
 
-async def test_a_cancelled_registration_leaves_nothing(driver: SqliteDriver, path: Path) -> None:
+async def test_a_cancelled_registration_leaves_nothing(driver: ClusterMetadata, path: Path) -> None:
     registering = asyncio.ensure_future(driver.register("bookie-1", INFO))
     await asyncio.sleep(0)
     registering.cancel()
@@ -183,7 +249,7 @@ async def test_a_cancelled_registration_leaves_nothing(driver: SqliteDriver, pat
     assert not (await driver.bookies()).writable
 
 
-async def test_a_call_that_was_cancelled_does_not_stop_the_thread(driver: SqliteDriver) -> None:
+async def test_a_call_that_was_cancelled_does_not_stop_the_thread(driver: ClusterMetadata) -> None:
     call = asyncio.ensure_future(driver.instance_id())
     await asyncio.sleep(0)
     call.cancel()
@@ -191,15 +257,15 @@ async def test_a_call_that_was_cancelled_does_not_stop_the_thread(driver: Sqlite
     assert await driver.instance_id()
 
 
-async def test_nobody_polls_when_nobody_watches(driver: SqliteDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_polls_when_nobody_watches(driver: ClusterMetadata, monkeypatch: pytest.MonkeyPatch) -> None:
     await driver.instance_id()
     asked: list[int] = []
 
-    def version() -> int:
+    def version() -> tuple[int, int]:
         asked.append(1)
-        return 1
+        return 0, 1
 
-    monkeypatch.setattr(driver._store.file, "data_version", version)
+    monkeypatch.setattr(store_of(driver)._tree.file, "data_version", version)
     await asyncio.sleep(0.2)
     assert not asked
     watch = driver.watch_bookies(lambda: None)
@@ -207,15 +273,7 @@ async def test_nobody_polls_when_nobody_watches(driver: SqliteDriver, monkeypatc
     watch.cancel()
 
 
-async def test_listings_of_several_pages(driver: SqliteDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tallystick.bookkeeper.metadata.sqlite.PAGE", 2)
-    monkeypatch.setattr("tallystick.bookkeeper.metadata.sqlite_store.PAGE", 2)
-    for count in range(5):
-        assert [ledger async for ledger in driver.ledgers()] == list(range(count))
-        await driver.create_ledger(METADATA)
-
-
-async def test_a_replaced_file_is_another_cluster(driver: SqliteDriver, path: Path) -> None:
+async def test_a_replaced_file_is_another_cluster(driver: ClusterMetadata, path: Path) -> None:
     """What is open has no name any more: nobody else would see a change, and what it lacks says nothing."""
     await driver.create_ledger(METADATA)
     copy = path.with_name("restored.db")
@@ -233,30 +291,3 @@ async def test_a_replaced_file_is_another_cluster(driver: SqliteDriver, path: Pa
     for call in calls:
         with pytest.raises(MetadataError, match="replaced or removed"):
             await call()
-
-
-SCHEMA_1 = """
-CREATE TABLE cluster (one INTEGER PRIMARY KEY CHECK (one = 1), instance TEXT NOT NULL, next_ledger INTEGER NOT NULL);
-CREATE TABLE ledgers (id INTEGER PRIMARY KEY, version INTEGER NOT NULL, ctime_ms INTEGER NOT NULL, data BLOB NOT NULL);
-CREATE TABLE registrations (bookie TEXT PRIMARY KEY, read_only INTEGER NOT NULL, info BLOB NOT NULL,
-                            owner TEXT NOT NULL, boot TEXT NOT NULL, expires REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE cookies (bookie TEXT PRIMARY KEY, version INTEGER NOT NULL, data BLOB NOT NULL) WITHOUT ROWID;
-INSERT INTO cluster VALUES (1, 'an-instance', 3);
-INSERT INTO cookies VALUES ('b1', 0, x'35');
-PRAGMA user_version = 1;
-"""
-
-
-async def test_a_file_of_schema_1_is_brought_up_to_date(tmp_path: Path) -> None:
-    path = tmp_path / "metadata.db"
-    connection = sqlite3.connect(path)
-    connection.executescript(SCHEMA_1)
-    connection.close()
-    drivers = [SqliteDriver(str(path)) for _ in range(4)]
-    assert await asyncio.gather(*(driver.instance_id() for driver in drivers)) == ["an-instance"] * 4
-    assert await drivers[0].bookie_creation("b1") == 0
-    assert (await drivers[1].create_ledger(METADATA)).value == 3
-    await drivers[2].write_cookie("b2", b"5", None)
-    assert await drivers[3].bookie_creation("b2")
-    for driver in drivers:
-        await driver.close()

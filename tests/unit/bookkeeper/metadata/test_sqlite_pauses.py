@@ -14,8 +14,8 @@ from typing import cast
 import pytest
 
 from tallystick.bookkeeper.metadata import sqlite_thread
-from tallystick.bookkeeper.metadata.sqlite_store import SqliteStore
 from tallystick.bookkeeper.metadata.sqlite_thread import SqliteThread
+from tallystick.bookkeeper.metadata.sqlite_tree import SqliteTree
 from tallystick.errors import MetadataUnavailable
 
 
@@ -71,18 +71,18 @@ class Writer:
     """Another connection, which holds the write lock when it is told to."""
 
     def __init__(self, path: str) -> None:
-        self._store, self._writing = SqliteStore(path), ExitStack()
-        self._store.init_cluster()
+        self._tree, self._writing = SqliteTree(path), ExitStack()
+        self._tree.make()
 
     def lock(self) -> None:
-        self._writing.enter_context(self._store.transaction())
+        self._writing.enter_context(self._tree.transaction())
 
     def unlock(self) -> None:
         self._writing.close()
 
     def close(self) -> None:
         self.unlock()
-        self._store.close()
+        self._tree.close()
 
 
 @pytest.fixture

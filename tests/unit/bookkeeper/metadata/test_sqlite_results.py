@@ -6,7 +6,9 @@ import asyncio
 import threading
 from pathlib import Path
 
-from tallystick.bookkeeper.metadata.sqlite import SqliteDriver
+from support.sqlite_stores import store_of
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
+from tallystick.bookkeeper.metadata.sqlite import SqliteStore
 from tallystick.bookkeeper.metadata.sqlite_thread import RESULTS_A_TURN
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 
@@ -14,10 +16,11 @@ METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("b1",)),))
 
 
 async def test_the_results_of_a_commit_are_told_over_several_turns_of_the_loop(tmp_path: Path) -> None:
-    driver = SqliteDriver(str(tmp_path / "metadata.db"))
+    driver = ClusterMetadata(SqliteStore(str(tmp_path / "metadata.db")))
     await driver.init_cluster()
+    await driver.instance_id()  # from now on it is known that there is a cluster: each creation is one call
     count, together = 4 * RESULTS_A_TURN, threading.Event()
-    blocked = asyncio.create_task(driver._thread.call(together.wait))
+    blocked = asyncio.create_task(store_of(driver)._thread.call(together.wait))
     told = most = 0
 
     async def ask() -> None:

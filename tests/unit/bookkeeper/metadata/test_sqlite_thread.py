@@ -1,4 +1,4 @@
-"""One thread for all clients of a file: what they share, what waits for a lock, and what watchers cost."""
+"""One thread for all clients of a file: what they share, and what waits for a lock."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,14 @@ import pytest
 
 from support.forking import in_child
 from support.sqlite_faults import fail_once
+from support.sqlite_stores import at, has, store_of
 from support.waiting import until
 from tallystick.bookkeeper.metadata import sqlite_thread
-from tallystick.bookkeeper.metadata.sqlite import SqliteDriver
-from tallystick.bookkeeper.metadata.sqlite_leases import Lease, boot_now
-from tallystick.bookkeeper.metadata.sqlite_store import SqliteStore
-from tallystick.bookkeeper.wire.metadata import encode
+from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
+from tallystick.bookkeeper.metadata.sqlite import SqliteStore
+from tallystick.bookkeeper.metadata.sqlite_leases import boot_now
+from tallystick.bookkeeper.metadata.sqlite_tree import SqliteTree
+from tallystick.bookkeeper.metadata.store import Create, Update
 from tallystick.bookkeeper.wire.values import BookieInfo, Fragment, LedgerMetadata
 from tallystick.errors import (
     LedgerExists,
@@ -43,27 +45,6 @@ os.kill(os.getpid(), signal.SIGSTOP)
 """
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "metadata.db")
-
-
-@pytest.fixture
-async def driver(path: str) -> AsyncIterator[SqliteDriver]:
-    made = SqliteDriver(path)
-    await made.init_cluster()
-    yield made
-    await made.close()
-
-
-@pytest.fixture
-def stranger(path: str, driver: SqliteDriver) -> Iterator[SqliteStore]:
-    """Another connection, as of another process."""
-    made = SqliteStore(path)
-    yield made
-    made.close()
-
-
 @contextmanager
 def stopped_writer(path: str) -> Iterator[int]:
     """A process that is stopped inside a write transaction."""
@@ -78,8 +59,8 @@ def stopped_writer(path: str) -> Iterator[int]:
 # -- locks ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_stopped_writer_costs_no_bookie_its_registration(driver: SqliteDriver, path: str) -> None:
-    bookie = SqliteDriver(path, session_timeout_s=0.2)
+async def test_a_stopped_writer_costs_no_bookie_its_registration(driver: ClusterMetadata, path: str) -> None:
+    bookie = ClusterMetadata(SqliteStore(path, session_timeout_s=0.2))
     registration = await bookie.register("bookie-1", INFO)
     with stopped_writer(path):
         expired = boot_now() + 3 * 0.2
@@ -90,7 +71,7 @@ async def test_a_stopped_writer_costs_no_bookie_its_registration(driver: SqliteD
     assert not (await driver.bookies()).find("bookie-1")
 
 
-async def test_reads_go_on_while_changes_wait_for_a_stopped_writer(driver: SqliteDriver, path: str) -> None:
+async def test_reads_go_on_while_changes_wait_for_a_stopped_writer(driver: ClusterMetadata, path: str) -> None:
     first = (await driver.create_ledger(METADATA)).value
     with stopped_writer(path):
         change = asyncio.ensure_future(driver.create_ledger(METADATA))
@@ -102,7 +83,7 @@ async def test_reads_go_on_while_changes_wait_for_a_stopped_writer(driver: Sqlit
 
 
 async def test_a_change_that_waited_too_long_names_the_stopped_writer(
-    driver: SqliteDriver, path: str, monkeypatch: pytest.MonkeyPatch
+    driver: ClusterMetadata, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_thread, "BUSY_TIMEOUT_S", 0.1)
     with stopped_writer(path) as pid:
@@ -113,7 +94,7 @@ async def test_a_change_that_waited_too_long_names_the_stopped_writer(
     assert (await driver.create_ledger(METADATA)).value == 0
 
 
-async def test_a_caller_that_gave_up_keeps_no_answer_from_the_others(driver: SqliteDriver, path: str) -> None:
+async def test_a_caller_that_gave_up_keeps_no_answer_from_the_others(driver: ClusterMetadata, path: str) -> None:
     with stopped_writer(path):
         changes = [asyncio.ensure_future(driver.create_ledger(METADATA)) for _ in range(3)]
         await driver.bookies()
@@ -121,8 +102,8 @@ async def test_a_caller_that_gave_up_keeps_no_answer_from_the_others(driver: Sql
     assert [(await change).value for change in changes[1:]] == [1, 2]
 
 
-async def test_closing_waits_for_changes_that_wait(driver: SqliteDriver, path: str) -> None:
-    other = SqliteDriver(path)
+async def test_closing_waits_for_changes_that_wait(driver: ClusterMetadata, path: str) -> None:
+    other = ClusterMetadata(SqliteStore(path))
     with stopped_writer(path):
         change = asyncio.ensure_future(other.create_ledger(METADATA))
         await other.bookies()
@@ -136,7 +117,7 @@ def test_a_file_that_exists_is_not_opened_beside_sqlite(path: str) -> None:
     """To close it would drop the locks that this process has on it."""
 
     async def init() -> None:
-        driver = SqliteDriver(path)
+        driver = ClusterMetadata(SqliteStore(path))
         await driver.init_cluster()
         await driver.create_ledger(METADATA)
         with pytest.raises(UsageError, match="already"):
@@ -154,7 +135,7 @@ def test_a_file_that_exists_is_not_opened_beside_sqlite(path: str) -> None:
 # -- changes together -------------------------------------------------------------------------------------------------
 
 
-async def test_changes_that_wait_together_are_one_commit(driver: SqliteDriver, path: str) -> None:
+async def test_changes_that_wait_together_are_one_commit(driver: ClusterMetadata, path: str) -> None:
     with stopped_writer(path):
         changes = [asyncio.ensure_future(driver.create_ledger(METADATA)) for _ in range(200)]
         await driver.bookies()
@@ -165,7 +146,7 @@ async def test_changes_that_wait_together_are_one_commit(driver: SqliteDriver, p
     watcher.close()
 
 
-async def test_a_change_that_fails_leaves_the_others_of_its_commit_alone(driver: SqliteDriver, path: str) -> None:
+async def test_a_change_that_fails_leaves_the_others_of_its_commit_alone(driver: ClusterMetadata, path: str) -> None:
     ledgers = [(await driver.create_ledger(METADATA)).value for _ in range(2)]
     with stopped_writer(path):
         work = [
@@ -188,11 +169,11 @@ async def test_a_change_that_fails_leaves_the_others_of_its_commit_alone(driver:
     [
         ("COMMIT", False, MetadataUncertain),
         ("COMMIT", True, MetadataUncertain),
-        ("UPDATE ledgers", True, MetadataError),
+        ("UPDATE nodes", True, MetadataError),
     ],
 )
 async def test_changes_whose_commit_fails_fail_together(
-    driver: SqliteDriver, path: str, at: str, rolled_back: bool, kind: type[MetadataError]
+    driver: ClusterMetadata, path: str, at: str, rolled_back: bool, kind: type[MetadataError]
 ) -> None:
     ledgers = [(await driver.create_ledger(METADATA)).value for _ in range(3)]
     heard: list[int] = []
@@ -201,7 +182,7 @@ async def test_changes_whose_commit_fails_fail_together(
     with stopped_writer(path):
         changes = [asyncio.ensure_future(driver.write_ledger(ledger, METADATA, 0)) for ledger in ledgers]
         await driver.bookies()
-        fail_once(driver._store.file, at, rolled_back=rolled_back)
+        fail_once(store_of(driver)._tree.file, at, rolled_back=rolled_back)
     outcomes = await asyncio.gather(*changes, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [kind] * 3
     assert len({id(outcome) for outcome in outcomes}) == 3, "each caller gets an error of its own"
@@ -214,14 +195,14 @@ async def test_changes_whose_commit_fails_fail_together(
 
 
 async def test_all_clients_of_a_file_are_one_thread_and_one_poller(
-    driver: SqliteDriver, path: str, monkeypatch: pytest.MonkeyPatch
+    driver: ClusterMetadata, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    others = [SqliteDriver(path) for _ in range(500)]
+    others = [ClusterMetadata(SqliteStore(path)) for _ in range(500)]
     heard: set[int] = set()
     for number, other in enumerate(others):
         other.watch_bookies(partial(heard.add, number))
     assert await others[-1].instance_id() == await driver.instance_id()
-    assert {other._thread for other in others} == {driver._thread}
+    assert {store_of(other)._thread for other in others} == {store_of(driver)._thread}
     await driver.register("bookie-1", INFO)
     await until(lambda: len(heard) == 500)
     for other in others:
@@ -229,8 +210,8 @@ async def test_all_clients_of_a_file_are_one_thread_and_one_poller(
     assert (await driver.bookies()).find("bookie-1")
 
 
-async def test_a_closed_client_hears_and_asks_nothing_more(driver: SqliteDriver, path: str) -> None:
-    other, heard = SqliteDriver(path), []
+async def test_a_closed_client_hears_and_asks_nothing_more(driver: ClusterMetadata, path: str) -> None:
+    other, heard = ClusterMetadata(SqliteStore(path)), []
     other.watch_bookies(lambda: heard.append(1))
     await other.close()
     await other.close()
@@ -244,28 +225,28 @@ async def test_a_closed_client_hears_and_asks_nothing_more(driver: SqliteDriver,
 
 
 async def test_the_last_client_ends_the_thread(path: str) -> None:
-    SqliteStore(path).init_cluster()
+    SqliteTree(path).make()
     for _ in range(2):
-        driver = SqliteDriver(path)
-        await driver.instance_id()
+        driver = ClusterMetadata(SqliteStore(path))
+        await driver.store.sync()
         await driver.close()
         assert "metadata.db-wal" not in os.listdir(os.path.dirname(path)), "the connection is closed"
-        driver._thread._thread.join(20)
-        assert not driver._thread._thread.is_alive()
+        store_of(driver)._thread._thread.join(20)
+        assert not store_of(driver)._thread._thread.is_alive()
 
 
-async def test_a_file_that_took_the_place_of_another_is_another_cluster(driver: SqliteDriver, path: str) -> None:
+async def test_a_file_that_took_the_place_of_another_is_another_cluster(driver: ClusterMetadata, path: str) -> None:
     first = await driver.instance_id()
     for name in (path, f"{path}-wal", f"{path}-shm"):
         os.rename(name, f"{name}.old")
-    fresh = SqliteDriver(path)
+    fresh = ClusterMetadata(SqliteStore(path))
     second = await fresh.init_cluster()
     assert await fresh.instance_id() == second != first
     assert await driver.instance_id() == first
     await fresh.close()
 
 
-async def test_a_fork_beside_the_threads_of_sqlite(driver: SqliteDriver, path: str) -> None:
+async def test_a_fork_beside_the_threads_of_sqlite(driver: ClusterMetadata, path: str) -> None:
     ledger, ended = (await driver.create_ledger(METADATA)).value, False
 
     async def load() -> None:
@@ -275,9 +256,9 @@ async def test_a_fork_beside_the_threads_of_sqlite(driver: SqliteDriver, path: s
     loads = [asyncio.ensure_future(load()) for _ in range(3)]
 
     def child() -> None:
-        store = SqliteStore(path)
-        assert store.versions([ledger]) == {ledger: 0}
-        store.close()
+        tree = SqliteTree(path)
+        assert has(tree, ledger)
+        tree.close()
 
     try:
         for _ in range(20):
@@ -292,148 +273,32 @@ def test_what_a_child_writes_is_safe_when_its_parent_closes(path: str) -> None:
     """The last connection of all removes the log of the file; so each process must hold SQLite's locks itself."""
     opened, closed = os.pipe(), os.pipe()
 
-    SqliteStore(path).init_cluster()
-    parent = SqliteStore(path)
-    parent.create_ledger(METADATA, 0)
+    SqliteTree(path).make()
+    parent = SqliteTree(path)
+    parent.change([Create(at(0))], "")
     forked = os.fork()
     if not forked:
         try:
-            child = SqliteStore(path)
-            assert child.versions([0]) == {0: 0}
+            child = SqliteTree(path)
+            assert has(child, 0)
             os.write(opened[1], b"x")
             os.read(closed[0], 1)
-            child.create_ledger(METADATA, 1)
+            child.change([Create(at(1))], "")
             os._exit(0)
         finally:
             os._exit(1)
     os.read(opened[0], 1)
-    assert parent.versions([0]) == {0: 0}, "the parent opens the file again"
+    assert has(parent, 0), "the parent opens the file again"
     parent.close()
     os.write(closed[1], b"x")
     assert os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]) == 0
-    assert parent.versions([0, 1]) == {0: 0, 1: 0}
+    assert has(parent, 0, 1)
     parent.close()
 
 
-async def test_watchers_hear_of_what_changed_during_a_fork(driver: SqliteDriver, stranger: SqliteStore) -> None:
-    ledger = (await driver.create_ledger(METADATA)).value
-    heard: list[int] = []
+async def test_watchers_hear_of_what_changed_during_a_fork(driver: ClusterMetadata, stranger: SqliteTree) -> None:
+    ledger, heard = (await driver.create_ledger(METADATA)).value, []
     driver.watch_ledger(ledger, lambda: heard.append(1))
     await driver.bookies()
-    assert in_child(lambda: SqliteStore(stranger.path).write_ledger(ledger, b"x", 0)) == 0
+    assert in_child(lambda: SqliteTree(stranger.path).change([Update(at(ledger), b"x", 0)], "")) == 0
     await until(lambda: heard == [1])
-
-
-# -- watchers ---------------------------------------------------------------------------------------------------------
-
-
-async def test_watchers_hear_of_what_other_processes_change(driver: SqliteDriver, stranger: SqliteStore) -> None:
-    ledgers = [(await driver.create_ledger(METADATA)).value for _ in range(3)]
-    heard: list[object] = []
-    for ledger in ledgers:
-        driver.watch_ledger(ledger, partial(heard.append, ledger))
-    driver.watch_ledger(77, lambda: heard.append(77))
-    driver.watch_bookies(lambda: heard.append("bookies"))
-    await driver.bookies()
-    stranger.write_ledger(ledgers[1], b"x", 0)
-    await until(lambda: heard == [ledgers[1]])
-    stranger.delete_ledger(ledgers[0])
-    await until(lambda: heard == [ledgers[1], ledgers[0]])
-    stranger.create_ledger(METADATA, 77)
-    await until(lambda: heard[2:] == [77])
-    assert stranger.take_place(Lease("bookie-1", INFO, "owner", 3600.0), replace=False)
-    await until(lambda: heard[3:] == ["bookies"])
-    assert stranger.take_place(Lease("bookie-1", INFO, "owner", 0.2), replace=False)
-    await until(lambda: heard[4:] == ["bookies"])  # nobody renewed it again
-    assert not (await driver.bookies()).writable
-
-
-async def test_a_change_before_a_second_watch_is_told_to_the_first(driver: SqliteDriver, stranger: SqliteStore) -> None:
-    ledger = (await driver.create_ledger(METADATA)).value
-    heard: list[int] = []
-    driver.watch_ledger(ledger, lambda: heard.append(1))
-    await driver.bookies()
-    stranger.write_ledger(ledger, encode(METADATA.closed(0, 1)), 0)
-    driver.watch_ledger(ledger, lambda: heard.append(2))
-    await until(lambda: 1 in heard)
-    assert heard.count(1) == 1, "one change is one call"
-    assert (await driver.read_ledger(ledger)).value == METADATA.closed(0, 1)
-
-
-async def test_what_thousands_watch_costs_a_change_nothing(
-    driver: SqliteDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledgers = [each.value for each in await asyncio.gather(*(driver.create_ledger(METADATA) for _ in range(2000)))]
-    heard: list[int] = []
-    for ledger in ledgers:
-        driver.watch_ledger(ledger, partial(heard.append, ledger))
-    await driver.bookies()
-    looked: list[int] = []
-    versions = driver._store.versions
-
-    def counted(keys: Sequence[int]) -> dict[int, int | None]:
-        looked.append(len(keys))
-        return versions(keys)
-
-    monkeypatch.setattr(driver._store, "versions", counted)
-    await driver.create_ledger(METADATA)
-    await driver.write_ledger(ledgers[7], METADATA, 0)
-    await until(lambda: heard == [ledgers[7]])
-    assert looked == [1]
-
-
-async def test_what_is_watched_no_more_is_forgotten(driver: SqliteDriver) -> None:
-    heard: list[int] = []
-    kept = (await driver.create_ledger(METADATA)).value
-    driver.watch_ledger(kept, lambda: heard.append(kept))
-    for ledger in range(kept + 1, kept + 3001):
-        driver.watch_ledger(ledger, partial(heard.append, ledger)).cancel()
-    watch = driver.watch_bookies(lambda: None)
-    await until(lambda: len(driver._thread._versions) < 1500)
-    watch.cancel()
-    assert (await driver.create_ledger(METADATA)).value == kept + 1
-    await driver.write_ledger(kept, METADATA, 0)
-    await until(lambda: heard == [kept])
-
-
-async def test_leases_are_looked_after_under_constant_load(driver: SqliteDriver, path: str) -> None:
-    """A thread that looks around only when it has nothing to do would notice neither loss nor commits."""
-    bookie, heard = SqliteDriver(path, session_timeout_s=0.2), []
-    registration, ended = await bookie.register("bookie-1", INFO), False
-
-    async def load() -> None:
-        while not ended:
-            await asyncio.gather(*(driver.bookies() for _ in range(50)))
-
-    loads = [asyncio.ensure_future(load()) for _ in range(2)]
-    stranger = SqliteStore(path)
-    driver.watch_bookies(lambda: heard.append(1))
-    try:
-        await driver.bookies()
-        stranger.take_place(Lease("bookie-1", INFO, "another", 10.0), replace=True)
-        async with asyncio.timeout(20):
-            await registration.lost.wait()
-        await until(lambda: bool(heard))
-        assert (await driver.bookies()).find("bookie-1") == INFO, "it is the stranger's now"
-        with pytest.raises(MetadataConflict):
-            await registration.set_read_only(True)
-    finally:
-        ended = True
-        await asyncio.gather(*loads)
-        stranger.close()
-        await bookie.close()
-
-
-async def test_a_place_that_somebody_cleared_is_taken_again(driver: SqliteDriver, path: str) -> None:
-    bookie = SqliteDriver(path, session_timeout_s=0.2)
-    registration = await bookie.register("bookie-1", INFO)
-    with sqlite3.connect(path) as other:
-        other.execute("DELETE FROM registrations")
-    other.close()
-
-    async def is_back() -> bool:
-        return (await driver.bookies()).find("bookie-1") is not None
-
-    await until(is_back)
-    assert not registration.lost.is_set()
-    await bookie.close()

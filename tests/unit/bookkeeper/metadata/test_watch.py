@@ -18,8 +18,8 @@ async def test_a_callback_runs_on_the_loop_of_its_watcher() -> None:
         where.append(threading.current_thread())
         heard.set()
 
-    watchers.add(1, changed)
-    await asyncio.to_thread(watchers.notify, 1)
+    watchers.add("/1", changed)
+    await asyncio.to_thread(watchers.notify, "/1")
     async with asyncio.timeout(10):
         await heard.wait()
     assert where == [threading.current_thread()]
@@ -27,29 +27,29 @@ async def test_a_callback_runs_on_the_loop_of_its_watcher() -> None:
 
 async def test_only_watchers_of_the_key_are_told() -> None:
     watchers, heard = Watchers(), []
-    first = watchers.add(1, lambda: heard.append(1))
-    watchers.add(2, lambda: heard.append(2))
-    assert watchers.keys() == [1, 2]
-    watchers.notify(2)
-    watchers.notify(3)
+    first = watchers.add("/1", lambda: heard.append(1))
+    watchers.add("/2", lambda: heard.append(2))
+    assert watchers.keys() == ["/1", "/2"]
+    watchers.notify("/2")
+    watchers.notify("/3")
     await asyncio.sleep(0)
     assert heard == [2]
-    watchers.notify(1)
+    watchers.notify("/1")
     first.cancel()
     first.cancel()
     await asyncio.sleep(0)
     assert heard == [2], "cancelled while the call was on its way"
-    assert watchers.keys() == [2]
+    assert watchers.keys() == ["/2"]
 
 
 def test_a_watcher_whose_loop_is_closed_is_forgotten() -> None:
     watchers = Watchers()
 
     async def add() -> None:
-        watchers.add(1, lambda: None)
+        watchers.add("/1", lambda: None)
 
     asyncio.run(add())
-    watchers.notify(1)
+    watchers.notify("/1")
     assert watchers.keys() == []
 
 
@@ -60,16 +60,16 @@ async def test_a_place_is_taken_when_it_becomes_free() -> None:
     async def take() -> bool:
         return bool(free)
 
-    taking = asyncio.ensure_future(take_place("bookie-1", take, lambda changed: watchers.add(1, changed), 10.0))
+    taking = asyncio.ensure_future(take_place("bookie-1", take, lambda changed: watchers.add("/1", changed), 10.0))
     watchers_seen = False
     while not watchers_seen:
         await asyncio.sleep(0)
-        watchers_seen = watchers.keys() == [1]
-    watchers.notify(1)
+        watchers_seen = watchers.keys() == ["/1"]
+    watchers.notify("/1")
     await asyncio.sleep(0.01)
     assert not taking.done()
     free.append(True)
-    watchers.notify(1)
+    watchers.notify("/1")
     await taking
     assert watchers.keys() == []
 
@@ -81,6 +81,6 @@ async def test_a_place_that_stays_taken_is_a_conflict() -> None:
         return False
 
     with pytest.raises(MetadataConflict) as caught:
-        await take_place("bookie-1", take, lambda changed: watchers.add(1, changed), 0.02)
+        await take_place("bookie-1", take, lambda changed: watchers.add("/1", changed), 0.02)
     assert caught.value.bookie == "bookie-1"
     assert watchers.keys() == []

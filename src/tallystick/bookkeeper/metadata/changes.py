@@ -1,0 +1,95 @@
+"""What changes do to nodes, for drivers that keep the nodes themselves (ZooKeeper's servers do it for the third)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from tallystick.bookkeeper.metadata.store import (
+    Absent,
+    Change,
+    Check,
+    Create,
+    Delete,
+    Owner,
+    Update,
+    Version,
+    Znode,
+    parent_of,
+)
+from tallystick.errors import MetadataError, NoSuchZnode, ZnodeChanged, ZnodeExists, ZnodeNotEmpty
+
+
+class Znodes(Protocol):
+    """Znodes inside a transaction: whoever begins it undoes all when an exception leaves it."""
+
+    def find(self, path: str) -> Znode | None:
+        """Returns None for one that has expired, too."""
+        ...
+
+    def has_children(self, path: str) -> bool: ...
+
+    def insert(self, path: str, data: bytes, owner: Owner | None) -> None:
+        """Make a node, in place of one that has expired if there is one."""
+        ...
+
+    def write(self, path: str, data: bytes, version: Version) -> None:
+        """Replace the data of a node that exists."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Delete a node, expired or not, if it is there."""
+        ...
+
+    def next_number(self, path: str) -> int | None:
+        """Take a number from a node's counter. Returns None if there is no node."""
+        ...
+
+
+def apply(nodes: Znodes, changes: Iterable[Change], owner: Owner) -> None:
+    """Make all changes, in order. Raises as ``store.py`` says of each."""
+    for change in changes:
+        found = nodes.find(change.path)
+        if isinstance(change, Create | Absent):
+            if found is not None:
+                raise ZnodeExists(path=change.path)
+            if isinstance(change, Create):
+                _make_folders(nodes, change.path)
+                nodes.insert(change.path, change.data, owner if change.ephemeral else None)
+            else:
+                nodes.remove(change.path)  # an expired one does not come back
+            continue
+        _require(change, found)
+        if isinstance(change, Update):
+            nodes.write(change.path, change.data, change.version + 1)
+        elif isinstance(change, Delete):
+            if nodes.has_children(change.path):
+                raise ZnodeNotEmpty(path=change.path)
+            nodes.remove(change.path)
+
+
+def take_number(nodes: Znodes, counter: str) -> int:
+    """The next number of a counter, whose node is made if need be."""
+    number = nodes.next_number(counter)
+    if number is None:
+        apply(nodes, [Create(counter)], "")
+        number = nodes.next_number(counter)
+    assert number is not None, "its node was made"
+    return number
+
+
+def _require(change: Update | Delete | Check, found: Znode | None) -> None:
+    if found is None:
+        raise NoSuchZnode(path=change.path)
+    if change.version not in (None, found.version):
+        raise ZnodeChanged(path=change.path, expected=change.version, stored=found.version)
+
+
+def _make_folders(nodes: Znodes, path: str) -> None:
+    missing: list[str] = []
+    while (path := parent_of(path)) and (found := nodes.find(path)) is None:
+        missing.append(path)
+    if path and found is not None and found.owner is not None:
+        raise MetadataError("a node that ends with a session has no children", path=path)
+    for folder in reversed(missing):
+        nodes.insert(folder, b"", None)

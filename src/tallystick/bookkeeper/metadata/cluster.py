@@ -1,0 +1,291 @@
+"""A cluster's metadata over any store: ledgers, cookies, registrations, its identity. The tree is in ``layout.py``.
+
+The versions of compare-and-set are those of the nodes. A registration lives as long as the store's session: when its
+process dies, until the session has expired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+from tallystick.bookkeeper.metadata import ctoken, layout
+from tallystick.bookkeeper.metadata.driver import Bookies, Moment, Record, Registration, Versioned
+from tallystick.bookkeeper.metadata.ledger_ids import LedgerIds
+from tallystick.bookkeeper.metadata.registration import StoreRegistration
+from tallystick.bookkeeper.metadata.store import Create, Creation, Delete, MetadataStore, Update, Version, Watch, Znode
+from tallystick.bookkeeper.metadata.uri import DEFAULT_ROOT
+from tallystick.bookkeeper.metadata.watch import Both
+from tallystick.bookkeeper.wire import metadata as wire
+from tallystick.bookkeeper.wire import registration
+from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, LedgerMetadata
+from tallystick.errors import (
+    LedgerExists,
+    MetadataConflict,
+    MetadataError,
+    NoSuchLedger,
+    NoSuchZnode,
+    UsageError,
+    ZnodeChanged,
+    ZnodeExists,
+)
+
+LIST_ATTEMPTS = 5  # to see the lists of bookies without a bookie that is just moving
+DECODED_A_TURN = 128  # ledgers, before others run: about 3 ms
+
+# The parts of a ledger's path: the topmost folder of short ids and of long ones, those below, the node.
+_SHORT, _LONG, _MIDDLE, _LEDGER = (re.compile(part, re.ASCII) for part in (r"\d{2}", r"\d{3}", r"\d{4}", r"L\d{4}"))
+
+
+class ClusterMetadata:
+    """A MetadataDriver; see ``driver.py``. That there is a cluster is looked up at the first call that needs one.
+
+    ``store`` is for whoever keeps more than a cluster there.
+    """
+
+    def __init__(self, store: MetadataStore, root: str = DEFAULT_ROOT) -> None:
+        self.store, self._root = store, root
+        self._available, self._read_only = f"{root}/available", f"{root}/available/{registration.READ_ONLY_FOLDER}"
+        self._ids = LedgerIds(store, root)
+        self._registrations: list[StoreRegistration] = []
+        self._has_layout = False
+
+    async def _cluster(self) -> MetadataStore:
+        """The store, once the LAYOUT was seen to be one that we know."""
+        if not self._has_layout:
+            path = f"{self._root}/LAYOUT"
+            found = (await self._present([path])).get(path)
+            if found is None:
+                raise self._no_cluster()
+            layout.check_layout(found.data.decode(errors="replace"), f"{self.store.where}{path}")
+            self._has_layout = True
+        return self.store
+
+    async def _present(self, paths: Sequence[str]) -> Mapping[str, Znode]:
+        """Those that are there; that one is not, a server that lags cannot say."""
+        found = await self.store.get_many(paths)
+        if missing := [path for path in paths if path not in found]:
+            await self.store.sync()
+            found = {**found, **await self.store.get_many(missing)}
+        return found
+
+    def _no_cluster(self) -> MetadataError:
+        return MetadataError(
+            "there is no cluster here; make one with `tally cluster init`", where=self.store.where, root=self._root
+        )
+
+    # -- ledgers ------------------------------------------------------------------------------------------------------
+
+    def _path(self, ledger: LedgerId) -> str:
+        return layout.ledger_path(self._root, ctoken.check_ledger_id(ledger))
+
+    async def create_ledger(self, metadata: LedgerMetadata, ledger: LedgerId | None = None) -> Versioned[LedgerId]:
+        await self._cluster()
+        stored = ctoken.stamped(metadata)
+        data = wire.encode(stored)
+        if ledger is not None:
+            return await self._create_chosen(ledger, stored, data)
+        while True:
+            with contextlib.suppress(ZnodeExists):  # somebody chose this id
+                return Versioned(await self._ids.create_next(lambda chosen: Create(self._path(chosen), data)), 0)
+
+    async def _create_chosen(self, ledger: LedgerId, metadata: LedgerMetadata, data: bytes) -> Versioned[LedgerId]:
+        path = self._path(ledger)
+        while True:
+            try:
+                await self.store.change(Create(path, data))
+                return Versioned(ledger, 0)
+            except ZnodeExists:
+                found = await self.store.get(path)
+                if found is None:  # deleted in between: try again
+                    continue
+                if ctoken.is_own(found.data, metadata):
+                    return Versioned(ledger, found.version)
+                raise LedgerExists(ledger=ledger) from None
+
+    async def read_ledger(self, ledger: LedgerId) -> Versioned[LedgerMetadata]:
+        found = await self.read_ledgers([ledger])
+        if ledger not in found:
+            raise NoSuchLedger(ledger=ledger)
+        return found[ledger]
+
+    async def read_ledgers(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Versioned[LedgerMetadata]]:
+        await self._cluster()
+        paths = {ledger: self._path(ledger) for ledger in ledgers}
+        nodes = await self._present(list(paths.values()))
+        found: dict[LedgerId, Versioned[LedgerMetadata]] = {}
+        for ledger, path in paths.items():
+            if (node := nodes.get(path)) is not None:
+                where = f"{self.store.where}{path}"
+                found[ledger] = Versioned(wire.decode(node.data, where=where, ctime_ms=node.ctime_ms), node.version)
+                if len(found) % DECODED_A_TURN == 0:
+                    await asyncio.sleep(0)
+        return found
+
+    async def write_ledger(self, ledger: LedgerId, metadata: LedgerMetadata, version: Version) -> Version:
+        data, store = ctoken.rewritten(metadata), await self._cluster()
+        try:
+            await store.change(Update(self._path(ledger), data, version))
+        except NoSuchZnode:
+            raise NoSuchLedger(ledger=ledger) from None
+        except ZnodeChanged as error:
+            raise MetadataConflict(ledger=ledger, expected=version, stored=error.stored) from None
+        return version + 1
+
+    async def delete_ledger(self, ledger: LedgerId) -> None:
+        store, path = await self._cluster(), self._path(ledger)
+        try:
+            await store.change(Delete(path))
+        except NoSuchZnode:
+            raise NoSuchLedger(ledger=ledger) from None
+        with contextlib.suppress(MetadataError):  # folders that stay cost a listing little
+            for folder in layout.folders_of(self._root, path):
+                with contextlib.suppress(NoSuchZnode):
+                    await store.change(Delete(folder))
+
+    async def ledgers(self) -> AsyncIterator[LedgerId]:
+        names = await (await self._cluster()).children(self._root)
+        if names is None:
+            raise self._no_cluster()
+        for folder, depth in ((_SHORT, 2), (_LONG, 4)):  # short ids are smaller than long ones
+            for name in filter(folder.fullmatch, names):
+                async for ledgers in self._below(f"{self._root}/{name}", name, depth):
+                    for ledger in ledgers:
+                        yield ledger
+
+    async def _below(self, folder: str, digits: str, depth: int) -> AsyncIterator[list[LedgerId]]:
+        """Ledgers in a folder that is ``depth`` levels above its ledgers, those of each folder together."""
+        # None: its last ledger was deleted, and the folder with it, since the folder above was listed.
+        names = await self.store.children(folder) or []
+        if depth == 1:
+            yield [int(digits + name[1:]) for name in filter(_LEDGER.fullmatch, names)]
+            return
+        for name in filter(_MIDDLE.fullmatch, names):
+            async for ledgers in self._below(f"{folder}/{name}", digits + name, depth - 1):
+                yield ledgers
+
+    async def sync(self) -> Moment:
+        store = await self._cluster()
+        while True:
+            point, instance = await store.sync(), await self.instance_id()
+            if point.generation == store.generation:
+                return Moment(instance, point.generation, point.newest)
+
+    async def look_up(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Record | None]:
+        paths = {ledger: self._path(ledger) for ledger in ledgers}
+        nodes = await (await self._cluster()).get_many(list(paths.values()))
+        found: dict[LedgerId, Record | None] = {}
+        for ledger, path in paths.items():
+            found[ledger] = _record(nodes.get(path))
+            if len(found) % DECODED_A_TURN == 0:
+                await asyncio.sleep(0)
+        return found
+
+    def watch_ledger(self, ledger: LedgerId, changed: Callable[[], None]) -> Watch:
+        return self.store.watch(self._path(ledger), changed)
+
+    # -- registrations ------------------------------------------------------------------------------------------------
+
+    async def bookies(self) -> Bookies:
+        """A bookie that moves between the lists, which are two reads, is in one of them at least."""
+        await self._cluster()
+        for _ in range(LIST_ATTEMPTS):
+            # The writable ones before and after: a bookie that comes back enters there before it leaves the others.
+            folders = (self._available, self._read_only, self._available)
+            lists = await asyncio.gather(*(self._registered(folder) for folder in folders))
+            writable, read_only = sorted({*lists[0], *lists[2]}), sorted(lists[1])
+            paths = {f"{self._available}/{name}": name for name in writable}
+            paths_read_only = {f"{self._read_only}/{name}": name for name in read_only}
+            nodes = await self.store.get_many([*paths, *paths_read_only])
+            if len(nodes) == len(writable) + len(read_only):
+                break  # none left its list while it was read
+        return Bookies(_infos(paths, nodes), _infos(paths_read_only, nodes))
+
+    async def _registered(self, folder: str) -> list[BookieId]:
+        names = await self.store.children(folder) or []
+        return [name for name in names if name != registration.READ_ONLY_FOLDER]
+
+    def watch_bookies(self, changed: Callable[[], None]) -> Watch:
+        return Both(*(self.store.watch_children(path, changed) for path in (self._available, self._read_only)))
+
+    async def register(
+        self, bookie: BookieId, info: BookieInfo, *, read_only: bool = False, replace: bool = False
+    ) -> Registration:
+        registration.check_bookie_id(bookie)
+        made = StoreRegistration(await self._cluster(), self._available, bookie, info, read_only)
+        await made.enter(replace=replace)
+        self._registrations.append(made)
+        return made
+
+    # -- cookies and the cluster --------------------------------------------------------------------------------------
+
+    def _cookie_path(self, bookie: BookieId) -> str:
+        return f"{self._root}/cookies/{registration.check_bookie_id(bookie)}"
+
+    async def read_cookie(self, bookie: BookieId) -> Versioned[bytes] | None:
+        found = await (await self._cluster()).get(self._cookie_path(bookie))
+        return None if found is None else Versioned(found.data, found.version)
+
+    async def write_cookie(self, bookie: BookieId, cookie: bytes, version: Version | None) -> None:
+        store, path = await self._cluster(), self._cookie_path(bookie)
+        try:
+            await store.change(Create(path, cookie) if version is None else Update(path, cookie, version))
+        except MetadataConflict:
+            raise MetadataConflict("another process changed this cookie first", bookie=bookie) from None
+
+    async def delete_cookie(self, bookie: BookieId, version: Version) -> None:
+        store, path = await self._cluster(), self._cookie_path(bookie)
+        try:
+            await store.change(Delete(path, version))
+        except NoSuchZnode:
+            pass
+        except MetadataConflict:
+            raise MetadataConflict("another process changed this cookie first", bookie=bookie) from None
+
+    async def bookie_creation(self, bookie: BookieId) -> Creation | None:
+        """The creation of the cookie: the original's bookies have it too."""
+        store, path = await self._cluster(), self._cookie_path(bookie)
+        while True:
+            point, found = await store.sync(), await store.get(path)
+            if point.generation == store.generation:
+                return None if found is None else found.creation
+
+    async def cookies(self) -> list[BookieId]:
+        # The folder comes with the first cookie.
+        return await (await self._cluster()).children(f"{self._root}/cookies") or []
+
+    async def instance_id(self) -> str:
+        found = await (await self._cluster()).get(f"{self._root}/INSTANCEID")
+        if found is None:
+            raise MetadataError("the cluster has no instance id", where=self.store.where, root=self._root)
+        return found.data.decode(errors="replace")
+
+    async def init_cluster(self) -> str:
+        """Like the original's ``initnewcluster``, in one transaction: a cluster is there whole or not at all."""
+        instance = str(uuid.uuid4())
+        folders = (self._root, self._available, self._read_only)
+        texts = {"INSTANCEID": instance, "LAYOUT": layout.LAYOUT_TEXT}
+        files = [Create(f"{self._root}/{name}", text.encode()) for name, text in texts.items()]
+        await self.store.make()
+        try:
+            await self.store.change(*map(Create, folders), *files)
+        except ZnodeExists:
+            raise UsageError("there is something here already", where=self.store.where, root=self._root) from None
+        return instance
+
+    async def close(self) -> None:
+        for made in self._registrations:
+            made.let_go()
+        await self.store.close()
+
+
+def _infos(paths: Mapping[str, BookieId], nodes: Mapping[str, Znode]) -> dict[BookieId, BookieInfo]:
+    here = ((bookie, nodes[path]) for path, bookie in paths.items() if path in nodes)
+    return {bookie: registration.decode_or_empty(node.data, bookie) for bookie, node in here}
+
+
+def _record(node: Znode | None) -> Record | None:
+    return None if node is None else Record(wire.state_of(node.data), node.creation)

@@ -1,0 +1,79 @@
+"""The nodes of a SQLite file inside one transaction: the ``Znodes`` of ``changes.py``."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+
+from tallystick.bookkeeper.metadata import sqlite_schema
+from tallystick.bookkeeper.metadata.sqlite_leases import LeaseFiles
+from tallystick.bookkeeper.metadata.store import Owner, Version, Znode, parent_of
+from tallystick.bookkeeper.metadata.watch import children_key
+
+NODE = "data, version, creation, ctime_ms, owner"
+
+
+class SqliteZnodes:
+    """See ``changes.Znodes``. ``changed`` gets the keys of watchers that are to be told. Call ``finish`` at the end."""
+
+    def __init__(self, connection: sqlite3.Connection, leases: LeaseFiles, changed: list[str]) -> None:
+        self._execute, self._leases, self._changed = connection.execute, leases, changed
+        self._creations = sqlite_schema.Creations(connection)
+
+    def finish(self) -> None:
+        self._creations.store()
+
+    def find(self, path: str) -> Znode | None:
+        query = f"SELECT {NODE} FROM nodes WHERE parent = ? AND name = ?"
+        row = self._execute(query, _key(path)).fetchone()
+        return Znode(*row) if row is not None and self._leases.is_living(row[-1]) else None
+
+    def has_children(self, path: str) -> bool:
+        owners = self._execute("SELECT owner FROM nodes WHERE parent = ?", (path,))
+        return any(self._leases.is_living(row[0]) for row in owners)
+
+    def insert(self, path: str, data: bytes, owner: Owner | None) -> None:
+        values = (*_key(path), 0, time.time_ns() // 1_000_000, data, self._creations.next(owner), owner)
+        self._execute("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, 0)", values)
+        self._changed += (path, children_key(parent_of(path)))
+
+    def write(self, path: str, data: bytes, version: Version) -> None:
+        update = "UPDATE nodes SET data = ?, version = ? WHERE parent = ? AND name = ?"
+        self._execute(update, (data, version, *_key(path)))
+        self._changed.append(path)
+
+    def remove(self, path: str) -> None:
+        self._execute("DELETE FROM nodes WHERE parent = ? AND name = ?", _key(path))
+        self._execute("DELETE FROM nodes WHERE parent = ?", (path,))  # those that have expired
+        self._changed += (path, children_key(parent_of(path)))
+
+    def next_number(self, path: str) -> int | None:
+        row = self._execute("SELECT next FROM nodes WHERE parent = ? AND name = ?", _key(path)).fetchone()
+        if row is None:
+            return None
+        self._execute("UPDATE nodes SET next = ? WHERE parent = ? AND name = ?", (row[0] + 1, *_key(path)))
+        return int(row[0])
+
+    # -- what an owner has --------------------------------------------------------------------------------------------
+
+    def owners(self) -> list[Owner]:
+        return [row[0] for row in self._execute("SELECT DISTINCT owner FROM nodes WHERE owner IS NOT NULL")]
+
+    def delete_owned(self, owner: Owner) -> None:
+        for path in self._owned(owner):
+            self.remove(path)
+
+    def touch_owned(self, owner: Owner) -> None:
+        for path in self._owned(owner):
+            update = "UPDATE nodes SET creation = ? WHERE parent = ? AND name = ?"
+            self._execute(update, (self._creations.next(owner), *_key(path)))
+            self._changed += (path, children_key(parent_of(path)))
+
+    def _owned(self, owner: Owner) -> list[str]:
+        rows = self._execute("SELECT parent, name FROM nodes WHERE owner = ?", (owner,))
+        return [f"{folder}/{name}" for folder, name in rows]
+
+
+def _key(path: str) -> tuple[str, str]:
+    folder, _, name = path.rpartition("/")
+    return folder, name

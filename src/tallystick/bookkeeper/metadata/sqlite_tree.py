@@ -1,0 +1,159 @@
+"""The statements behind ``sqlite://``: plain synchronous calls on one connection (``sqlite_file.py``).
+
+The tables are in ``sqlite_schema.py``. A node with an owner lives until the end of its owner's lease
+(``sqlite_leases.py``); one that has expired is as good as deleted: no read finds it, and a new one takes its place.
+Each change is a transaction, or a part of one that the caller has begun.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from tallystick.bookkeeper.metadata.changes import apply, take_number
+from tallystick.bookkeeper.metadata.sqlite_file import SqliteFile
+from tallystick.bookkeeper.metadata.sqlite_leases import LeaseFiles, boot_now
+from tallystick.bookkeeper.metadata.sqlite_nodes import NODE, SqliteZnodes
+from tallystick.bookkeeper.metadata.store import Change, Create, Owner, Point, Znode
+from tallystick.errors import ZnodeExists
+
+
+class Sight(NamedTuple):
+    """What watchers compare, and when it changes by itself: when the first lease in it ends if it is not renewed."""
+
+    state: object
+    end: float | None = None
+
+
+class SqliteTree:
+    """See the module. Everything that takes part in a transaction is undone with it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.file, self.leases = SqliteFile(path), LeaseFiles(path)
+        self._changed: list[str] = []
+        self._nodes: SqliteZnodes | None = None  # while a transaction is open
+
+    def close(self) -> None:
+        self.file.close()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[SqliteZnodes]:
+        """All changes inside are one commit. Raises MetadataUnavailable while another process writes."""
+        known = len(self._changed)
+        try:
+            with self.file.writing() as connection:
+                if self._nodes is not None:
+                    yield self._nodes
+                else:
+                    self._nodes = SqliteZnodes(connection, self.leases, self._changed)
+                    yield self._nodes
+                    self._nodes.finish()
+        except BaseException:
+            del self._changed[known:]
+            raise
+        finally:
+            if not self.file.in_transaction:
+                self._nodes = None
+
+    def take_changed(self) -> list[str]:
+        """What was changed since the last time, as keys of watchers."""
+        changed, self._changed = self._changed, []
+        return changed
+
+    # -- reads --------------------------------------------------------------------------------------------------------
+
+    def point(self) -> Point:
+        """Reads of the file are never late, as long as it is the file of that name."""
+        with self.file.reading() as connection:
+            newest = int(connection.execute("SELECT creations FROM tree").fetchone()[0])
+        self.file.require_same()
+        return Point(0, newest)
+
+    def get_many(self, paths: Sequence[str]) -> dict[str, Znode]:
+        is_living = cache(self.leases.is_living)  # each lease is looked at once
+        return {path: Znode(*row) for path, row in self._rows(paths, NODE) if is_living(row[-1])}
+
+    def children(self, path: str) -> list[str] | None:
+        """Sorted; None when there is no node."""
+        is_living, rows = cache(self.leases.is_living), self._children(path, "name, owner")
+        names = [str(name) for name, owner in rows if is_living(owner)]
+        return names if names or self.get_many([path]) else None
+
+    def sights(self, keys: Sequence[str]) -> dict[str, Sight]:
+        """Of what is watched, by key."""
+        now, end_of = boot_now(), cache(self.leases.end_of)
+        found = dict.fromkeys(keys, Sight(None))
+        for path, (*state, owner) in self._rows([key for key in keys if key[-1] != "/"], "creation, version, owner"):
+            if owner is None:
+                found[path] = Sight(tuple(state))
+            elif end_of(owner) > now:
+                found[path] = Sight(tuple(state), end_of(owner))
+        for key in keys:
+            if key[-1] == "/":
+                rows = self._children(key[:-1], "name, creation, owner")
+                living = [row for row in rows if row[-1] is None or end_of(row[-1]) > now]
+                ends = [end_of(row[-1]) for row in living if row[-1] is not None]
+                found[key] = Sight(tuple(living), min(ends, default=None))
+        return found
+
+    def _rows(self, paths: Sequence[str], columns: str) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        """Those columns of the nodes that are there, expired or not; with one query for each folder."""
+        names: dict[str, list[str]] = {}
+        for path in paths:
+            folder, _, name = path.rpartition("/")
+            names.setdefault(folder, []).append(name)
+        query = f"SELECT name, {columns} FROM nodes WHERE parent = ? AND name IN (SELECT value FROM json_each(?))"
+        with self.file.reading() as connection:
+            for folder, asked in names.items():
+                for name, *row in connection.execute(query, (folder, json.dumps(asked))):
+                    yield f"{folder}/{name}", tuple(row)
+
+    def _children(self, path: str, columns: str) -> list[tuple[Any, ...]]:
+        with self.file.reading() as connection:
+            query = f"SELECT {columns} FROM nodes WHERE parent = ? ORDER BY name"
+            return connection.execute(query, (path,)).fetchall()
+
+    # -- changes ------------------------------------------------------------------------------------------------------
+
+    def make(self) -> None:
+        self.file.make()
+
+    def change(self, changes: Sequence[Change], owner: Owner) -> None:
+        with self.transaction() as nodes:
+            apply(nodes, changes, owner)
+
+    def create_next(
+        self, counter: str, create: Callable[[int], Create | None], unless: str | None, owner: Owner
+    ) -> int | None:
+        taken = None
+        with self.transaction() as nodes:
+            if unless is not None and nodes.find(unless) is not None:
+                return None
+            number = take_number(nodes, counter)
+            try:
+                apply(nodes, [made] if (made := create(number)) is not None else [], owner)
+            except ZnodeExists as error:  # nothing was made of it; the number is taken all the same
+                taken = error
+        if taken is not None:
+            raise taken
+        return number
+
+    def end_session(self, owner: Owner) -> None:
+        with self.transaction() as nodes:
+            nodes.delete_owned(owner)
+
+    def touch(self, owner: Owner) -> None:
+        """After an owner's lease had ended and was renewed: its nodes were gone, and are new ones now."""
+        with self.transaction() as nodes:
+            nodes.touch_owned(owner)
+
+    def remove_left_behind(self) -> None:
+        """The nodes and leases of owners that were killed, a day after the leases ended."""
+        with self.transaction() as nodes:
+            for owner in filter(self.leases.is_left_behind, nodes.owners()):
+                nodes.delete_owned(owner)
+        self.leases.remove_left_behind()

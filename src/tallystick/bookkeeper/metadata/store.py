@@ -1,0 +1,194 @@
+"""The store under a cluster's metadata: a tree of small versioned nodes, as ZooKeeper has. One protocol, three drivers.
+
+Whatever a cluster keeps (``cluster.py``: ledgers, cookies, registrations, its identity) is written once over this
+protocol; a driver (``memory.py``, ``sqlite.py``, ``zookeeper.py``) knows nothing of it.
+
+Guarantees of every driver:
+
+- Paths are absolute: ``/a/b``, without ``.``, ``..`` or an empty part. A node may have data and children.
+- ``change`` is atomic and linearizable: all of its changes are made, in order, or none. When it returns they are
+  durable as far as the service's own changes are.
+- A read sees what this store's calls had changed when it was asked for. What a read of ZooKeeper finds may lag behind
+  other clients: ``sync`` catches up.
+- A change whose answer was lost is asked for again, and is a success if what it asked for is there.
+- A node that is deleted and made again has another ``creation``; no two creations are the same, in all of the service.
+  Those of nodes that last ascend; those of ephemeral ones only tell them apart.
+- All calls raise MetadataUnavailable when the service cannot be reached, MetadataUncertain when a change was asked for
+  and nobody knows whether it was made, and MetadataError after ``close``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tallystick.errors import UsageError
+
+Version = int  # of a node's data: 0 when it is created, one more with each Update
+Creation = int  # tells a thing from a later one of the same name: no two creations in one service have the same number
+Owner = str  # a session
+
+_PATH = re.compile(r"(/(?!\.{1,2}(/|$))[^/\0]+)+")
+
+
+@dataclass(frozen=True, slots=True)
+class Znode:
+    """What a read found. ``owner`` is the session that it ends with; None: it stays until it is deleted."""
+
+    data: bytes
+    version: Version
+    creation: Creation
+    ctime_ms: int
+    owner: Owner | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make a node, and the nodes above it that are missing. Fails with ZnodeExists.
+
+    ``ephemeral``: it ends with the session of the store that makes it, and can have no children.
+    """
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+
+    def __post_init__(self) -> None:
+        if not _PATH.fullmatch(self.path):
+            raise UsageError("a path is absolute, without empty parts, '.' and '..'", path=self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Replace a node's data; its version is then one more. Fails with ZnodeChanged, NoSuchZnode."""
+
+    path: str
+    data: bytes
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete a node without children, of this version or (None) of any.
+
+    Fails with ZnodeChanged, NoSuchZnode, ZnodeNotEmpty.
+    """
+
+    path: str
+    version: Version | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The node must have this version. Fails with ZnodeChanged, NoSuchZnode."""
+
+    path: str
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """There must be no node. Fails with ZnodeExists. A watcher of the path may be called although nothing changed."""
+
+    path: str
+
+
+Change = Create | Update | Delete | Check | Absent
+
+
+@dataclass(frozen=True)
+class Point:
+    """What ``sync`` returns: the connection, and up to which creation it had seen everything."""
+
+    generation: int
+    newest: Creation = field(compare=False)
+
+
+class Watch(Protocol):
+    def cancel(self) -> None: ...
+
+
+class MetadataStore(Protocol):
+    """See the module. A watch's callback runs on the event loop, without argument, at least once after each change that
+    comes after the answer to any read that was asked for after the watch: read again."""
+
+    where: str  # file or servers, for messages
+
+    @property
+    def expiry_s(self) -> float:
+        """A session that is dead is gone after this time at most."""
+        ...
+
+    @property
+    def owners(self) -> Sequence[Owner]:
+        """The sessions of this connection: its present one comes last, the others have expired."""
+        ...
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the service answers now. While it does not, the session may expire unnoticed."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """Grows with each break of the connection. Reads between two equal ones are of one connection."""
+        ...
+
+    async def make(self) -> None:
+        """Make the place where nodes are, if the service has none yet: the file of SQLite."""
+        ...
+
+    async def get(self, path: str) -> Znode | None:
+        """Returns None if there is no node."""
+        ...
+
+    async def get_many(self, paths: Sequence[str]) -> Mapping[str, Znode]:
+        """Those of the nodes that exist, in far less time than one by one. Name some thousands at once at most."""
+        ...
+
+    async def children(self, path: str) -> list[str] | None:
+        """The names of the children, sorted. Returns None if there is no node. Never leaves any out."""
+        ...
+
+    async def change(self, *changes: Change) -> None:
+        """Make all changes or none. Raises what the first that fails says (see each). What many callers ask for at one
+        moment costs SQLite one sync of the disk."""
+        ...
+
+    async def create_next(
+        self, counter: str, create: Callable[[int], Create | None], *, unless: str | None = None
+    ) -> int | None:
+        """Take the next number of a node's counter, from 0 on, and make what ``create`` says of it, if anything.
+
+        The counter's node is made if it is missing; the counter is deleted with it. A number is given once, whatever
+        becomes of the node. In ZooKeeper it has 31 bits: after the last one come negative numbers. Returns None, and
+        does nothing, if there is a node at ``unless``. Raises ZnodeExists.
+        """
+        ...
+
+    async def sync(self) -> Point:
+        """Catch up with the service: reads that follow while ``generation`` is that of the result see all that was
+        stored before this call, and no lasting node that was stored by then was created after ``newest``.
+
+        Raises MetadataError when another file took the place of the SQLite file that is open.
+        """
+        ...
+
+    def watch(self, path: str, changed: Callable[[], None]) -> Watch:
+        """Call ``changed`` after the node was created, written or deleted, or has expired."""
+        ...
+
+    def watch_children(self, path: str, changed: Callable[[], None]) -> Watch:
+        """Call ``changed`` after a child was created or deleted, or has expired; not after it was written."""
+        ...
+
+    async def close(self) -> None:
+        """End the session: its ephemeral nodes vanish at once. Watches are silent from now on."""
+        ...
+
+
+def parent_of(path: str) -> str:
+    """The path of the node above; "" above the topmost."""
+    return path.rpartition("/")[0]

@@ -1,0 +1,113 @@
+"""What a registration does when nobody can keep it up; the rest is in tests/conformance."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from support.waiting import until
+from tallystick.bookkeeper.metadata.memory import MemoryStore
+from tallystick.bookkeeper.metadata.registration import StoreRegistration
+from tallystick.bookkeeper.metadata.store import Create, Delete, Znode
+from tallystick.bookkeeper.wire.values import BookieInfo
+from tallystick.errors import MetadataUncertain
+
+INFO = BookieInfo.at("127.0.0.1", 3181)
+
+
+class Failing(MemoryStore):
+    """Its next reads fail as it is told to."""
+
+    fails: Exception | None = None
+    failed = 0
+
+    async def get_many(self, paths: Sequence[str]) -> Mapping[str, Znode]:
+        if self.fails is not None:
+            self.failed += 1
+            raise self.fails
+        return await super().get_many(paths)
+
+
+def registration(store: MemoryStore) -> StoreRegistration:
+    return StoreRegistration(store, "/available", "b:1", INFO, False)
+
+
+async def kept(store: MemoryStore) -> StoreRegistration:
+    made = registration(store)
+    await made.enter(replace=False)
+    await until(lambda: made._looking is None)
+    return made
+
+
+@pytest.fixture
+def store() -> Failing:
+    return Failing(uuid.uuid4().hex)
+
+
+async def test_a_registration_is_reached_while_its_session_has_a_server(
+    store: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for reached in (True, False, True):
+        monkeypatch.setattr(MemoryStore, "is_connected", reached)
+        assert registration(store).is_reached is reached
+
+
+async def test_metadata_that_do_not_answer_are_asked_again(store: Failing) -> None:
+    made = await kept(store)
+    store.fails = MetadataUncertain("away")
+    await store.change(Delete("/available/b:1"))
+    await until(lambda: store.failed >= 2)
+    assert not made.lost.is_set()
+    store.fails = None
+    await until(lambda: "/available/b:1" in store._tree.nodes)
+    assert not made.lost.is_set()
+
+
+async def test_a_look_that_dies_ends_the_bookie_with_its_reason(store: Failing) -> None:
+    made = await kept(store)
+    store.fails = ZeroDivisionError("a bug")
+    await store.change(Delete("/available/b:1"))
+    await made.lost.wait()
+    assert made.failure is store.fails
+    store.fails = None
+    await store.change(Create("/available/b:1"))  # nobody looks any more
+    await made.close()
+
+
+class Waiting(MemoryStore):
+    """A change takes effect, and its answer comes when it is let through."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.made, self.answered = asyncio.Event(), asyncio.Event()
+
+    async def change(self, *changes: Any) -> None:
+        await super().change(*changes)
+        self.made.set()
+        await self.answered.wait()
+
+
+async def test_a_registration_that_is_cancelled_leaves_the_place_that_it_took() -> None:
+    store = Waiting(uuid.uuid4().hex)
+    entering = asyncio.ensure_future(registration(store).enter(replace=False))
+    await store.made.wait()
+    entering.cancel()
+    store.answered.set()
+    with pytest.raises(asyncio.CancelledError):
+        await entering
+    assert await store.children("/available") == []
+
+
+async def test_a_registration_that_is_cancelled_while_it_waits_takes_nothing_from_the_holder(store: Failing) -> None:
+    holder, other = await kept(store), MemoryStore(store.where.removeprefix("memory://"))
+    entering = asyncio.ensure_future(registration(other).enter(replace=False))
+    await until(lambda: len(store._tree.watchers) == 2)
+    entering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await entering
+    node = await store.get("/available/b:1")
+    assert node is not None and node.owner == store.owners[-1] and not holder.lost.is_set()
