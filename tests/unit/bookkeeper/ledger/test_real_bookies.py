@@ -214,19 +214,22 @@ async def test_a_bookie_that_slept_while_an_id_changed_hands_gives_nothing_of_th
         if written:
             [lost] = set(new.metadata.ensemble) - set(old.metadata.ensemble)
             await cluster.stop(lost)
+            async with asyncio.timeout(20):
+                while sleeper not in new.metadata.ensemble:  # past its quorum a failure waits for the next append (Q7)
+                    await new.append(b"new")
             await new.append_batch([b"new"] * written)
-            assert sleeper in new.metadata.ensemble
         else:  # the metadata names it, and nothing came
             stored = await bk.context.driver.read_ledger(777)
             ensemble = (sleeper, *[name for name in new.metadata.ensemble if name != sleeper][1:])
             await bk.context.driver.write_ledger(777, stored.value.with_fragment(3, ensemble), stored.version)
             [lost] = set(new.metadata.ensemble) - set(ensemble)
             await cluster.stop(lost)
+        count = new.lac + 1
         new.abort()
     async with tallystick.connect(cluster.uri) as bk:
         reader = await bk.open_ledger(777, recover=True)
         found = [entry.data async for entry in reader.read(0, reader.last_entry)]
-        assert found == [b"new"] * (3 + written)
+        assert found == [b"new"] * count
 
 
 # -- metadata that was restored from an older copy --------------------------------------------------------------------
