@@ -12,6 +12,7 @@ from tallystick.rocketmq.broker.statistics import broker_pieces, consumed, group
 from tallystick.rocketmq.store.values import GetStatus
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.operator_headers import BrokerConsumeStatsHeader
+from tallystick.rocketmq.wire.own_headers import CommitAnswer
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
 
@@ -75,7 +76,7 @@ class OffsetRequests:
             return self._take(command, Commit(topic, group, header.queue_id, header.commit_offset, header.resets))
         reset_to = parts.pending_resets.hear((topic, group, header.queue_id), header.commit_offset)
         if reset_to is not None:
-            return command.answer(OK, "Offset has been previously reset", headers.CommitAnswer(reset_to).to_fields())
+            return command.answer(OK, "Offset has been previously reset", CommitAnswer(reset_to).to_fields())
         if not parts.offsets.commit(topic, group, header.queue_id, header.commit_offset):
             raise self._no_room()
         return command.answer(OK, None, {})

@@ -9,7 +9,6 @@ from tallystick.errors import BrokerUnavailable, TallyError, Unavailable
 from tallystick.rocketmq.client.answers import checked
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.wire.headers import (
-    CommitAnswer,
     Header,
     OffsetAnswer,
     QueryOffsetHeader,
@@ -17,6 +16,7 @@ from tallystick.rocketmq.wire.headers import (
     SearchOffsetHeader,
     UpdateOffsetHeader,
 )
+from tallystick.rocketmq.wire.own_headers import CommitAnswer, MinOffsetAnswer
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MASTER_ID, MessageQueue, RequestCode, ResponseCode
 
@@ -75,10 +75,21 @@ async def commit(context: BrokerContext, group: str, queue: MessageQueue, offset
 
 
 async def queue_limits(context: BrokerContext, queue: MessageQueue) -> tuple[int, int]:
-    """The offset of the first message that is still there, and that of the next one to come."""
+    """The offset of the first message that is still there, and that of the next one to come.
+
+    Raises BrokerError, Unavailable, and BrokerUnavailable when only a slave answers that began in the middle of its
+    master's log: what it has first is not what there is first.
+    """
     header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id, broker=queue.broker)
-    first = await ask_broker(context, queue, RequestCode.GET_MIN_OFFSET, header)
-    return OffsetAnswer.of(checked(first, queue=queue)).offset, await end_offset(context, queue)
+    answer = await ask_broker(context, queue, RequestCode.GET_MIN_OFFSET, header)
+    first = MinOffsetAnswer.of(checked(answer, queue=queue))
+    if first.lacking:
+        raise BrokerUnavailable(
+            "the master of this queue is away, and its slave never had the first messages: wait for the master",
+            queue=queue,
+            slave_has_from=first.offset,
+        )
+    return first.offset, await end_offset(context, queue)
 
 
 async def end_offset(context: BrokerContext, queue: MessageQueue) -> int:

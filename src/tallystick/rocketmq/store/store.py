@@ -206,6 +206,12 @@ class MessageStore:
         assert state is not None, "a store opens with a batch"
         return state.ends_known
 
+    def lacks_beginning(self, topic: str, queue_id: int) -> bool:
+        """Of a slave: whether the queue's first messages are in a part of the master's log that was never copied."""
+        state = self._parts.state.state
+        assert state is not None, "a store opens with a batch"
+        return 0 < self.first <= state.begun and self.queue_range(topic, queue_id)[0] > 0
+
     @property
     def next_offsets(self) -> Mapping[tuple[str, int], int]:
         """By queue the next queue offset, in the order in which the queues came; ``deletions`` says when some went."""

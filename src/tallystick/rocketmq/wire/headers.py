@@ -225,12 +225,6 @@ class UpdateOffsetHeader(QueueHeader, frozen=True, kw_only=True):
     resets: Int64 | None = field(default=None, name="tallyResets")
 
 
-class CommitAnswer(Header, frozen=True):
-    """Of ours alone: a commit that counts no more, as somebody set the group to another offset meanwhile."""
-
-    reset_to: Int64 | None = field(default=None, name="tallyResetTo")
-
-
 class ViewMessageHeader(Header, frozen=True, kw_only=True):
     offset: Int64
     topic: str | None = None

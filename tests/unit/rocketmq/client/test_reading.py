@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from support.fake_brokers import FakeCluster
-from tallystick.errors import BrokerError, Unavailable
+from tallystick.errors import BrokerError, BrokerUnavailable, Unavailable
 from tallystick.rocketmq.client.client import RocketMQ
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode
 
@@ -70,3 +70,11 @@ async def test_a_refusal_and_a_dead_broker_are_told(mq: RocketMQ, cluster: FakeC
         await broker.stop()
     with pytest.raises(Unavailable):
         await bodies(mq, queue, 0, 1)
+
+
+async def test_a_slave_without_a_queues_beginning_does_not_answer_for_it(cluster: FakeCluster, mq: RocketMQ) -> None:
+    fake = await cluster.add(queues=1)
+    fields = {"offset": "51", "tallyLacksBeginning": "true"}
+    fake.react[RequestCode.GET_MIN_OFFSET] = lambda link, command: command.answer(0, None, fields)
+    with pytest.raises(BrokerUnavailable, match="its slave never had the first messages"):
+        await mq.queue_limits(MessageQueue("T", "b", 0))

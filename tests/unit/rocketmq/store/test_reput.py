@@ -243,3 +243,25 @@ def test_parts_of_transactions_are_indexed_and_have_no_units_a_rollback_has_neit
     assert [shelf.bodies(queue_id=number) for number in range(4)] == [[b"0"], [], [b"2"], []]
     records = shelf.store.query("Topic", "k", 9, 0, 1 << 60)
     assert [decode_message(record).body() for record in records] == [b"2", b"1", b"0"]
+
+
+def test_a_slave_knows_which_queues_it_has_not_from_their_beginning() -> None:
+    """Else whoever asks for a queue's first message gets the first one that the slave happens to have."""
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    for number in range(40):
+        master.send(b"%d" % number * 100)
+    master.send(b"new", topic="New")
+    master.settle()
+    start = next(message.physical_offset for message in master.read() if message.physical_offset > 9000)
+    offset = start
+    while offset < master.store.end:
+        offset = slave.store.append_raw(offset, master.store.slice(offset, 1000))
+    slave.settle()
+    for _ in range(2):
+        assert slave.store.queue_range("Topic", 0)[0] > 0
+        assert slave.store.lacks_beginning("Topic", 0)
+        assert not slave.store.lacks_beginning("New", 0)
+        assert not slave.store.lacks_beginning("none", 0)
+        slave.store.close()
+        slave.open()
+    assert not master.store.lacks_beginning("Topic", 0)

@@ -1,0 +1,20 @@
+"""Fields of ours alone in answers that originals give without them; an original client passes over them."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from tallystick.rocketmq.wire.headers import Header, OffsetAnswer
+from tallystick.rocketmq.wire.values import Int64
+
+
+class MinOffsetAnswer(OffsetAnswer, frozen=True):
+    """Of GET_MIN_OFFSET. ``lacking``: a slave never had the queue's first messages."""
+
+    lacking: bool | None = field(default=None, name="tallyLacksBeginning")
+
+
+class CommitAnswer(Header, frozen=True):
+    """Of UPDATE_CONSUMER_OFFSET. ``reset_to``: the commit does not count, as somebody set the group to this offset."""
+
+    reset_to: Int64 | None = field(default=None, name="tallyResetTo")
