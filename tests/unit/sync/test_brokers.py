@@ -141,3 +141,18 @@ def test_errors_come_through_and_a_closed_client_says_so(address: str) -> None:
 def test_a_bad_address_is_said_at_once() -> None:
     with pytest.raises(UsageError):
         sync.topics("nowhere")
+
+
+def test_a_listener_may_close_what_is_being_closed(address: str) -> None:
+    with sync.topics(address) as mq:
+        mq.producer("p").send("T", b"x")
+        closed: list[bool] = []
+
+        def revoked(queues: list[MessageQueue]) -> None:
+            consumer.close()
+            closed.append(True)
+
+        consumer = mq.consumer("g", "T", start="first", on_revoked=revoked)
+        next(iter(consumer))
+        consumer.close()
+        assert closed == [True]

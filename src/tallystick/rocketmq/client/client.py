@@ -7,6 +7,7 @@ import os
 import platform
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextvars import Context
 from types import TracebackType
 from typing import Self
 from weakref import WeakSet
@@ -20,7 +21,7 @@ from tallystick.rocketmq.client.membership import Membership
 from tallystick.rocketmq.client.name_servers import addresses_of
 from tallystick.rocketmq.client.producer import Producer
 from tallystick.rocketmq.client.reading import read_queue
-from tallystick.rocketmq.client.rebalancing import QueueListener
+from tallystick.rocketmq.client.rebalancing import QueueListener, is_in_listener
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.routes import TopicRoutes
 from tallystick.rocketmq.client.settings import BrokerClientSettings
@@ -175,11 +176,12 @@ class RocketMQ:
     async def close(self) -> None:
         """Wait for what was sent, commit what was finished, take leave of the brokers.
 
-        Repeated calls are one. It goes on when its caller is cancelled. Raises what a consumer's listener raises.
+        Repeated calls are one. It goes on when its caller is cancelled. In a consumer's listener it returns at once:
+        the end comes after the listener's. Raises what a consumer's listener raises.
         """
         if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._close())
-        if not self._closing.done():
+            self._closing = asyncio.get_running_loop().create_task(self._close(), context=Context())
+        if not (self._closing.done() or is_in_listener(self._context)):
             await asyncio.shield(self._closing)
 
     async def _close(self) -> None:

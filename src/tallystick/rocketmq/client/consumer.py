@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
+from contextvars import Context
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -24,7 +25,7 @@ from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.delivery import DeliveryCore
 from tallystick.rocketmq.client.locking import QueueLocks
 from tallystick.rocketmq.client.membership import Membership
-from tallystick.rocketmq.client.rebalancing import QueueListener, Rebalancing
+from tallystick.rocketmq.client.rebalancing import QueueListener, Rebalancing, is_in_listener
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.sharing import Sharing, Wanted
 from tallystick.rocketmq.client.subscription import ALL_TAGS, TagFilter
@@ -136,13 +137,14 @@ class Consumer:
         """Stop reading, commit what was acknowledged, leave the group. What cannot be committed is an event.
 
         What is at hand is not acknowledged: whoever closes may be an error that its processing raised. What waits to be
-        given back is given back now. Repeated calls are one; it goes on when its caller is cancelled.
+        given back is given back now. Repeated calls are one; it goes on when its caller is cancelled. In a listener it
+        returns at once: the end comes after the listener's.
         """
         if self._closing is None:
             self._core.ready.clear()  # whoever iterates gets no more
             self._assignment.arrived.set()
-            self._closing = asyncio.get_running_loop().create_task(self._close())
-        if not self._closing.done():  # what a listener raised is told once
+            self._closing = asyncio.get_running_loop().create_task(self._close(), context=Context())
+        if not (self._closing.done() or is_in_listener(self._context)):  # what a listener raised is told once
             await asyncio.shield(self._closing)
 
     async def _close(self) -> None:

@@ -10,6 +10,8 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
 
 from tallystick.errors import BrokerError, TallyError, Unavailable
 from tallystick.rocketmq.client.assignment import Assignment
@@ -21,6 +23,23 @@ from tallystick.rocketmq.wire.values import MessageQueue
 
 # Told which queues come or go; what it returns is awaited.
 QueueListener = Callable[[list[MessageQueue]], Awaitable[None] | None]
+
+
+@dataclass
+class _Telling:
+    """A call of a listener."""
+
+    context: BrokerContext
+    is_over: bool = False
+
+
+_TELLING: ContextVar[_Telling | None] = ContextVar("the listener that runs", default=None)
+
+
+def is_in_listener(context: BrokerContext) -> bool:
+    """Whether a listener of this client asks, on whatever thread. A close waits for it, so it must not wait for one."""
+    telling = _TELLING.get()
+    return telling is not None and telling.context is context and not telling.is_over
 
 
 class Rebalancing:
@@ -117,5 +136,13 @@ class Rebalancing:
 
     async def _tell(self, listener: QueueListener | None, queues: Iterable[MessageQueue]) -> None:
         told = sorted(queue for queue in queues if queue.topic in self._filters)
-        if listener is not None and told and inspect.isawaitable(result := listener(told)):
-            await result
+        if listener is None or not told:
+            return
+        telling = _Telling(self._context)
+        token = _TELLING.set(telling)
+        try:
+            if inspect.isawaitable(result := listener(told)):
+                await result
+        finally:
+            telling.is_over = True  # for tasks that it began, too
+            _TELLING.reset(token)

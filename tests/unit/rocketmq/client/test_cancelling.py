@@ -235,6 +235,24 @@ async def test_a_listener_may_close_its_consumer(cluster: FakeCluster, mq: Rocke
     assert left == [MessageQueue("T", "b", 0)] and not fake.members["g"]
 
 
+@pytest.mark.parametrize("whole", [False, True], ids=["the consumer", "the client"])
+async def test_a_listener_may_close_what_is_being_closed(cluster: FakeCluster, whole: bool) -> None:
+    fake = await cluster.add(queues=1)
+    fill(fake, 3)
+    mq = await topics(cluster.address, events=Events())
+
+    async def revoked(queues: list[MessageQueue]) -> None:
+        await (mq.close() if whole else consumer.close())
+        assert fake.members["g"], "the end comes after the listener's"
+
+    consumer = mq.consumer("g", "T", start="first", on_revoked=revoked)
+    await take(consumer, 3)
+    async with asyncio.timeout(10):
+        await consumer.close()
+        await mq.close()
+    assert fake.offsets["g", "T", 0] == 2 and not fake.members["g"]
+
+
 async def test_a_listener_that_fails_at_the_end_leaves_nothing_open(cluster: FakeCluster) -> None:
     fake = await cluster.add(queues=1)
     fill(fake, 3)
