@@ -10,14 +10,14 @@ BOOKIE = "bookkeeper/bookie/"
 
 @dataclass(frozen=True)
 class Mutant:
-    """``killer`` is a tier of the simulator (``sim``: ledgers) with so many ``schedules``, or a pytest selection."""
+    """``killer`` is a tier of the simulator with so many ``schedules``, or a pytest selection."""
 
     name: str
     module: str
     old: str
     new: str
-    killer: str = "sim"
-    schedules: int = 6_000
+    killer: str = "sim cluster"
+    schedules: int = 200
 
 
 MUTANTS = (
@@ -50,25 +50,28 @@ MUTANTS = (
         LEDGER + "recovery.py",
         "self.start: EntryId = max(metadata.last_entry, metadata.fragments[-1].first - 1)",
         "self.start: EntryId = metadata.last_entry",
+        schedules=300,
     ),
     Mutant(
         "two changes of one recovery merge into one fragment (Q14)",
         LEDGER + "recovery.py",
         "if self._fragments and last.first == first:",
         "if self._fragments:",
+        killer="tests/unit/bookkeeper/ledger/test_recovery.py",
     ),
     Mutant(
         "closing before the write-backs are confirmed (Q14)",
         LEDGER + "recovery.py",
         "        if self._writes.lac < end:\n            return []\n",
         "",
+        schedules=400,
     ),
     Mutant(
         "write-backs spread the recovery's own LAC (P7)",
         LEDGER + "recovery.py",
         "        return self.start\n",
         "        return self._writes.lac\n",
-        schedules=20_000,
+        killer="tests/unit/bookkeeper/ledger/test_recovery.py",
     ),
     Mutant(
         "a gap does not end recovery",
@@ -87,13 +90,14 @@ MUTANTS = (
         LEDGER + "add.py",
         "        if self._changing:\n            return []\n        end = ",
         "        end = ",
+        killer="tests/unit/bookkeeper/ledger/test_add.py",
     ),
     Mutant(
         "acks of a replaced bookie still count (Q8)",
         LEDGER + "add.py",
         "            self._acked[slot] = self.lac + 1\n            self._early.pop(slot, None)\n",
         "            pass\n",
-        schedules=20_000,
+        killer="tests/unit/bookkeeper/ledger/test_add.py",
     ),
     Mutant(
         "a new bookie does not get the unconfirmed entries (Q8)",
@@ -133,6 +137,7 @@ MUTANTS = (
         LEDGER + "add.py",
         "return [Resume(slot), *resend]",
         "return [Resume(slot)]",
+        schedules=300,
     ),
     Mutant(
         "a writer goes on after a change that may be stored (P8)",

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from support.repeats import fingerprints
-from tallystick.sim import cluster, cluster_budgets, cores, series
+from tallystick.sim import cluster, cluster_budgets, series
 
 # Without these the promises prove little; each is in a sixth of the lives or more.
 MET = (
@@ -20,12 +20,12 @@ MET = (
 def test_promises_hold_in_fresh_schedules() -> None:
     first, met = series.random_start(), set[str]()
 
-    def run(seed: int) -> cores.Outcome:
+    def run(seed: int) -> series.Outcome:
         outcome = cluster.run(seed, keep_trace=True)
         met.update(word for word in MET if any(word in line for line in outcome.trace))
         return outcome
 
-    print(f"seeds from {first}; one again: tally sim replay SEED --kind cluster")
+    print(f"seeds from {first}; one again: tally sim replay SEED")
     summary = series.run_many(run, range(first, first + 100))
     assert [(outcome.seed, outcome.violation) for outcome in summary.failed] == []
     assert summary.lives == 100
@@ -34,7 +34,7 @@ def test_promises_hold_in_fresh_schedules() -> None:
 
 
 def test_a_budget_that_is_passed_ends_a_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(cluster_budgets.BUDGETS, "open files of a bookie", 2)
+    monkeypatch.setitem(cluster_budgets.BUDGETS, "open files of a bookie", 0)
     assert "budget: open files of a bookie" in (cluster.run(1).violation or "")
 
 

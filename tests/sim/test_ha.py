@@ -6,9 +6,8 @@ import pytest
 
 from support.repeats import fingerprints
 from tallystick.sim import ha
-from tallystick.sim.cores import Outcome
 from tallystick.sim.disk import Crashed
-from tallystick.sim.series import random_start, run_many
+from tallystick.sim.series import Outcome, random_start, run_many
 
 
 @pytest.mark.rule("H2", "H4", "H5", "H6", "H8", "H9", "H10", "H11")

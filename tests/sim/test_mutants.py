@@ -23,7 +23,7 @@ SIM = (
     "sys.exit({2} if run_many(tier.run, range({1}), stop_at=1).failed else 0)"
 )
 FOUND = 3  # a broken promise; 1 would also be any exception
-TIERS = {"sim": "cores", "sim cluster": "cluster", "sim ha": "ha", "sim metadata": "metadata", "sim storage": "storage"}
+TIERS = {"sim cluster": "cluster", "sim ha": "ha", "sim metadata": "metadata", "sim storage": "storage"}
 ALL = (*MUTANTS, *HA_MUTANTS, *QUEUE_MUTANTS, *SHELL_MUTANTS)
 
 

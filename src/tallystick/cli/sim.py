@@ -9,10 +9,10 @@ from cyclopts import App, Parameter
 if TYPE_CHECKING:
     from tallystick.sim.series import Life
 
-app = App(name="sim", help="Run production code through seeded faults: protocol cores, stores, whole clusters.")
+app = App(name="sim", help="Run production code through seeded faults: whole clusters and brokers, stores.")
 
-Kind = Literal["ledger", "cluster", "storage", "replication", "metadata", "brokers"]
-_MODULES: dict[Kind, str] = {"ledger": "cores", "replication": "ha"}  # the others have the names of their kinds
+Kind = Literal["cluster", "storage", "replication", "metadata", "brokers"]
+_MODULES: dict[Kind, str] = {"replication": "ha"}  # the others have the names of their kinds
 
 
 def _life(kind: Kind) -> Life:
@@ -31,7 +31,7 @@ def run(
     kind: Annotated[tuple[Kind, ...], Parameter(help="Which kinds of lives; all by default. Repeatable.")] = (),
     first: Annotated[int | None, Parameter(help="The first seed; a random one by default.")] = None,
 ) -> int:
-    """Lives of ledgers, clusters, a bookie's storage, masters with slaves and their stores, their tables, brokers.
+    """Lives of clusters, a bookie's storage, masters with slaves and their stores, their tables, brokers.
 
     Messages are lost, late and doubled, links cut, disks full, failing and without power. Every promise is checked.
 
@@ -71,7 +71,7 @@ def replay(
     seed: Annotated[int, Parameter(help="As printed by: tally sim run")],
     /,
     *,
-    kind: Annotated[Kind, Parameter(help="Which kind of life.")] = "ledger",
+    kind: Annotated[Kind, Parameter(help="Which kind of life.")] = "cluster",
 ) -> int:
     """Run one schedule again and print every step with its virtual time.
 

@@ -1,4 +1,4 @@
-"""The deterministic simulator: production cores and storage under seeded faults, checked while they run.
+"""The deterministic simulator: production code under seeded faults, checked while it runs.
 
 Everything here is a function of one seed: no clock, no thread, no iteration over sets, no ``id()``.
 """

@@ -19,8 +19,8 @@ from tallystick.sim.brokers_hosts import PORT, BrokerHost, ClientHost, NameServe
 from tallystick.sim.brokers_judge import Judge
 from tallystick.sim.brokers_operator import Operator
 from tallystick.sim.brokers_plan import BrokersPlan
-from tallystick.sim.cores import Outcome
 from tallystick.sim.invariants import Violation
+from tallystick.sim.series import Outcome
 from tallystick.sim.virtual.loop import Stuck, VirtualLoop
 from tallystick.sim.virtual.network import CALM, Fabric
 from tallystick.sim.virtual.trace import Trace

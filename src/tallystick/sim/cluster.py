@@ -9,12 +9,16 @@ there.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.ledger.client import BookKeeper
+from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
+from tallystick.errors import StorageError
 from tallystick.sim import cluster_clients as programs
 from tallystick.sim.cluster_budgets import Budgets
 from tallystick.sim.cluster_chaos import Chaos
@@ -23,8 +27,8 @@ from tallystick.sim.cluster_faults import ClusterPlan
 from tallystick.sim.cluster_hosts import BookieHost, ClientHost, World
 from tallystick.sim.cluster_judge import Judge
 from tallystick.sim.cluster_metadata import MetadataFaults, MetadataService
-from tallystick.sim.cores import Outcome
 from tallystick.sim.invariants import Violation
+from tallystick.sim.series import Outcome
 from tallystick.sim.virtual.loop import Stuck, VirtualLoop
 from tallystick.sim.virtual.network import CALM, Fabric
 from tallystick.sim.virtual.trace import Trace
@@ -83,6 +87,7 @@ class Life:
             self._bookies: list[BookieHost] = []
             for _ in range(plan.bookies):
                 self._host()
+            self._judge.storages, self._judge.look = self._storages, self._look
             self._boot()
             budgets = Budgets(self._world, loop, self._bookies)
             self._watching = asyncio.create_task(budgets.watch())  # until the end
@@ -99,6 +104,17 @@ class Life:
         plan = self._plan
         self._bookies.append(BookieHost(self._world, len(self._bookies), plan.sync_s, plan.collect_s, address))
         return self._bookies[-1]
+
+    def _storages(self) -> dict[BookieId, Storage]:
+        return {host.id: host.bookie.storage for host in self._bookies if host.bookie is not None}
+
+    def _look(self, bookie: BookieId, ledger: LedgerId, entry: EntryId) -> tuple[int, bytes] | None:
+        """What a bookie has of an entry; None while it is away, or cannot read it."""
+        for host in self._bookies:
+            if host.id == bookie and host.bookie is not None:
+                with host.disk.undisturbed(), contextlib.suppress(StorageError):
+                    return host.bookie.storage.read(ledger, entry)
+        return None
 
     def _boot(self) -> None:
         for bookie in self._bookies:
@@ -214,7 +230,6 @@ class Life:
                 self._start("reader", shared, programs.recover)
         await self._end_programs()
         await self._answering()
-        storages = {host.id: host.bookie.storage for host in self._bookies if host.bookie is not None}
-        self._judge.at_the_end(storages)
-        while self._judge.kept(storages):  # noqa: ASYNC110  # until collections are through, or the time is
+        self._judge.at_the_end()
+        while self._judge.kept():  # noqa: ASYNC110  # until collections are through, or the time is
             await asyncio.sleep(1.0)

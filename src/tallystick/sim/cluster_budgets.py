@@ -17,11 +17,11 @@ EVERY_S = 0.25
 BUDGETS = {
     "open files of a bookie": 32,
     "calls that wait for a bookie's thread": 4,
-    "bytes in a bookie's memory": 256 * 1024,
-    "bytes that a bookie's journal has not written": 512 * 1024,
-    "bytes that a bookie holds for its peers": 16 * 1024,
+    "bytes in a bookie's memory": 512 * 1024,
+    "bytes that a bookie's journal has not written": 1024 * 1024,
+    "bytes that a bookie holds for its peers": 128 * 1024,
     "connections of a client to a bookie": 1,
-    "bytes that one end has not sent": 256 * 1024,
+    "bytes that one end has not sent": 512 * 1024,
     "tasks": 600,
     "callbacks of one turn of the loop": 500,
 }

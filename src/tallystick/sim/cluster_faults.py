@@ -69,7 +69,7 @@ class ClusterPlan:
         return cls(
             bookies=max(book.shape[0] for book in books) + spare,
             links=_links(rng, is_duel),
-            metadata=MetadataFaults(*(rng.choice((0.0, 0.0, 0.1)) for _ in range(3))),
+            metadata=MetadataFaults(*(rng.choice((0.0, 0.0, 0.3 if is_duel else 0.1)) for _ in range(3))),
             books=tuple(books),
             chaos=_chaos(rng, storm_s, is_duel),
             damage=_damage(rng, books, spare, storm_s),
@@ -83,9 +83,9 @@ class ClusterPlan:
 def _links(rng: random.Random, is_duel: bool) -> LinkFaults:
     return LinkFaults(
         latency_s=rng.choice((0.001, 0.001, 0.02)),
-        slow=rng.choice((0.0, 0.02, 0.1) if is_duel else (0.0, 0.0, 0.02)),
+        slow=rng.choice((0.0, 0.05, 0.2) if is_duel else (0.0, 0.0, 0.02)),
         split=rng.choice((0.0, 0.2)),
-        reset=rng.choice((0.0, 0.02, 0.1) if is_duel else (0.0, 0.0, 0.01)),
+        reset=rng.choice((0.0, 0.05, 0.15) if is_duel else (0.0, 0.0, 0.01)),
         window_bytes=rng.choice((512, 16 * 1024, 64 * 1024)),
     )
 

@@ -4,8 +4,9 @@ P1 an acknowledged entry is on an ack quorum of disks where the metadata says. P
 end, and nothing is acknowledged that was appended after a deletion that fenced all bookies. P3 a closed ledger never
 changes, and whoever closes or recovers it reports that end. P4 acknowledgements come in order. P5 readers get the
 writer's bytes, none of them beyond the LAC, none of another ledger that had the id. P6 a ledger in recovery is never
-open again. P7 every entry of a closed ledger is on an ack quorum. P8 no bookie deletes a ledger that the metadata has.
-P9 when the faults have ended, all that was begun comes to its end, and deleted ledgers give their space back.
+open again, and is read when no write set can collect an ack quorum any more. P7 every entry of a closed ledger is on an
+ack quorum. P8 no bookie deletes a ledger that the metadata has. P9 when the faults have ended, all that was begun comes
+to its end, and deleted ledgers give their space back.
 
 A bookie that lost its disk, or got an older one, may say "no such entry" of what it had, and is believed (Q15). Of one
 such bookie a ledger may lose what was appended before, if its end was not stored; nothing that came after.
@@ -22,12 +23,13 @@ from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState
-from tallystick.errors import StorageError
 from tallystick.runtime.events import Event
 from tallystick.sim.cluster_book import Book
 from tallystick.sim.cluster_faults import BookPlan
 from tallystick.sim.invariants import Violation
 from tallystick.sim.virtual.trace import Trace
+
+Look = Callable[[BookieId, LedgerId, EntryId], tuple[int, bytes] | None]  # what a bookie has; None: it is away
 
 
 class Judge:
@@ -40,6 +42,8 @@ class Judge:
         self.acks = 0
         self.violation: str | None = None
         self.alarm: tuple[int, Callable[[], None]] | None = None  # call this at that many acknowledgements
+        self.storages: Callable[[], Mapping[BookieId, Storage]] = dict  # of the bookies that answer
+        self.look: Look = lambda bookie, ledger, entry: None
 
     def fail(self, promise: str, what: str) -> None:
         """Raise Violation, which ends who looked. The first one counts."""
@@ -113,6 +117,10 @@ class Judge:
             self.fail(
                 "P2", f"entry {entry} of ledger {book.id} was acknowledged behind its end {book.metadata.last_entry}"
             )
+        if not book.deleted:
+            lacking = [name for name in book.places(entry) if self._has(name, book, entry) is False]
+            if book.metadata.write_quorum - len(lacking) < book.copies(entry):
+                self.fail("P1", f"entry {entry} of ledger {book.id} is acknowledged, and {lacking} do not have it")
         if book.refused_from is not None and entry >= book.refused_from:
             self.fail("P2", f"entry {entry} of ledger {book.id} was appended after its deletion, and acknowledged")
 
@@ -150,8 +158,28 @@ class Judge:
         """What a client says of what it does."""
         if event.kind == "length is a lower bound":
             self.books[event.fields["ledger"]].is_length_a_bound = True
+        elif event.kind == "fence covers every write set":
+            self._fenced(self.books[event.fields["ledger"]])
         elif event.kind == "ledger deleted":
             self.books[event.fields["ledger"]].all_refuse = not event.fields["unfenced"]
+
+    def _fenced(self, book: Book) -> None:
+        """A recovery says that the ledger is fenced. A bookie that cannot be asked counts as fenced."""
+        if book.deleted:
+            return
+        ensemble = book.metadata.ensemble
+        free = [name not in book.damaged and self._takes_adds(name, book.id) for name in ensemble]
+        for first in range(len(ensemble)):  # counted here on purpose, not by the code that is checked
+            places = [(first + number) % len(ensemble) for number in range(book.metadata.write_quorum)]
+            if sum(free[place] for place in places) >= book.metadata.ack_quorum:
+                self.fail("P6", f"recovery of ledger {book.id} reads, and of {ensemble} these are not fenced: {free}")
+
+    def _takes_adds(self, bookie: BookieId, ledger: LedgerId) -> bool:
+        storage = self.storages().get(bookie)
+        if storage is None:
+            return False
+        kept = storage.kept(ledger)  # one that is remembered as deleted refuses adds too
+        return not storage.is_fenced(ledger) and (kept is None or not kept.deleted)
 
     # Bookies.
 
@@ -176,16 +204,16 @@ class Judge:
         """Return whether an earlier ledger had this id."""
         return any(book.id == ledger for book in self._replaced)
 
-    def kept(self, storages: Mapping[BookieId, Storage]) -> list[tuple[BookieId, LedgerId]]:
+    def kept(self) -> list[tuple[BookieId, LedgerId]]:
         """Return what is left of deleted ledgers; for some time that is right."""
         return [
             (bookie, ledger)
             for ledger, book in self.books.items()
-            for bookie, storage in storages.items()
+            for bookie, storage in self.storages().items()
             if book.deleted and (kept := storage.kept(ledger)) is not None and not kept.deleted
         ]
 
-    def at_the_end(self, storages: Mapping[BookieId, Storage]) -> None:
+    def at_the_end(self) -> None:
         """All ledgers are closed, and every bookie has come back from a loss of power."""
         for book in self.books.values():
             if book.deleted or book.plan is None:
@@ -193,21 +221,20 @@ class Judge:
             if not book.metadata.is_closed:
                 self.fail("P9", f"ledger {book.id} was not closed, though nothing stood in the way")
             for entry in range(book.metadata.last_entry + 1):
-                self._copies(book, entry, storages)
+                self._copies(book, entry)
 
-    def _copies(self, book: Book, entry: EntryId, storages: Mapping[BookieId, Storage]) -> None:
+    def _copies(self, book: Book, entry: EntryId) -> None:
         places = book.places(entry)
-        found = [bookie for bookie in places if bookie in storages and self._has(storages[bookie], book, entry)]
+        found = [bookie for bookie in places if self._has(bookie, book, entry)]
         if len(found) < book.copies(entry):
             promise = "P1" if entry <= book.acked else "P7"
             self.fail(promise, f"entry {entry} of ledger {book.id} is on {found} of its write set {places} alone")
 
-    def _has(self, storage: Storage, book: Book, entry: EntryId) -> bool:
-        try:
-            code, frame = storage.read(book.id, entry)
-        except StorageError:
-            return False
-        if code != Code.OK:
-            return False
+    def _has(self, bookie: BookieId, book: Book, entry: EntryId) -> bool | None:
+        """Return whether a bookie has the writer's bytes of an entry; None while it is away."""
+        found = self.look(bookie, book.id, entry)
+        if found is None:
+            return None
+        code, frame = found
         payload = book.content(entry)
-        return not payload or frame.endswith(payload)
+        return code == Code.OK and (not payload or frame.endswith(payload))

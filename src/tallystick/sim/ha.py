@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.wire.ha import REPORT
-from tallystick.sim.cores import Outcome
 from tallystick.sim.disk import Crashed
 from tallystick.sim.ha_judge import HaJudge
 from tallystick.sim.ha_log import FILE_BYTES, SimLog
@@ -19,6 +18,7 @@ from tallystick.sim.ha_queues import check_dispatch
 from tallystick.sim.ha_slave import SimSlave
 from tallystick.sim.ha_wire import Weather, Wire
 from tallystick.sim.invariants import Violation
+from tallystick.sim.series import Outcome
 from tallystick.sim.world import World
 
 STORM_S = 60.0

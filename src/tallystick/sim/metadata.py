@@ -26,10 +26,10 @@ from tallystick.rocketmq.wire.ha import MasterHello
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import GroupConfig, RequestCode, TopicConfig
 from tallystick.runtime.events import Events
-from tallystick.sim.cores import Outcome
 from tallystick.sim.disk import Crashed
 from tallystick.sim.invariants import Violation
 from tallystick.sim.metadata_nodes import GROUP, QUEUES, ROOT, TOPIC, Node
+from tallystick.sim.series import Outcome
 from tallystick.sim.world import World, WorldClock
 
 STORM_S = 90.0

@@ -9,31 +9,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Outcome(Protocol):
-    """How one life ended."""
+@dataclass(frozen=True)
+class Outcome:
+    """How one schedule ended; ``violation`` None is a pass."""
 
-    @property
-    def seed(self) -> int: ...
-
-    @property
-    def violation(self) -> str | None:
-        """None is a pass."""
-        ...
-
-    @property
-    def promised(self) -> int:
-        """Entries that somebody was told are safe: with none, a pass proves nothing."""
-        ...
-
-    @property
-    def fingerprint(self) -> str:
-        """Equal for equal seeds, in every process."""
-        ...
-
-    @property
-    def trace(self) -> tuple[str, ...]:
-        """Every step, if they were kept."""
-        ...
+    seed: int
+    violation: str | None
+    promised: int  # what somebody was told is safe: with nothing of that, a pass proves nothing
+    fingerprint: str  # equal for equal seeds, in every process
+    trace: tuple[str, ...] = ()  # every step, if they were kept
 
 
 class Life(Protocol):

@@ -22,6 +22,7 @@ from tallystick.codec.frames import scan_adds
 from tallystick.errors import DiskFull, StorageError
 from tallystick.sim.disk import Crashed, SimDisk
 from tallystick.sim.invariants import Violation
+from tallystick.sim.series import Outcome
 from tallystick.sim.storage_model import (
     IDS,
     JOURNAL_DIR,
@@ -357,15 +358,10 @@ class Life:
 
 
 @dataclass(frozen=True)
-class StorageOutcome:
-    """How one life ended; ``violation`` None is a pass."""
+class StorageOutcome(Outcome):
+    """How one life of a storage ended."""
 
-    seed: int
-    violation: str | None
-    promised: int
-    crashes: int
-    fingerprint: str
-    trace: tuple[str, ...] = ()
+    crashes: int = 0
 
 
 def run(seed: int, *, keep_trace: bool = False) -> StorageOutcome:
@@ -379,4 +375,5 @@ def run(seed: int, *, keep_trace: bool = False) -> StorageOutcome:
     except StorageError as found:
         violation = f"refused: {found}"
     trace = life.trace
-    return StorageOutcome(seed, violation, life.promised, life.crashes, trace.fingerprint, tuple(trace.lines or ()))
+    lines = tuple(trace.lines or ())
+    return StorageOutcome(seed, violation, life.promised, trace.fingerprint, lines, crashes=life.crashes)

@@ -40,7 +40,7 @@ def test_the_first_seed_and_their_number_are_the_users(capsys: pytest.CaptureFix
 def test_a_broken_promise_says_how_to_see_it_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lost = storage.StorageOutcome(3, "P1: an entry is lost", 1, 0, "0" * 16)
+    lost = storage.StorageOutcome(3, "P1: an entry is lost", 1, "0" * 16)
     monkeypatch.setattr(storage, "run", lambda seed, keep_trace=False: lost)
     assert cli.main(["sim", "run", "--first", "3", "--seeds", "1", "--kind", "storage"]) == 1
     said = capsys.readouterr().out

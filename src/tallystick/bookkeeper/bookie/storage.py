@@ -190,7 +190,7 @@ class Storage:
         """
         if len(master_key) != MASTER_KEY_BYTES:
             return Code.BAD_REQUEST
-        fenced = ledger in self._ledgers.alive and self._ledgers.alive[ledger].fenced
+        fenced = self.is_fenced(ledger)
         code = self._ledgers.fence(ledger, master_key, self._clock.wall_ms())
         if code == Code.OK:
             found = self._ledgers.alive[ledger]
@@ -198,6 +198,11 @@ class Storage:
                 found.fence_commit = self._number + 1
                 self._stage(records.Fence(ledger, master_key).encode())
         return code
+
+    def is_fenced(self, ledger: LedgerId) -> bool:
+        """Return whether ordinary adds are refused because of a fence."""
+        found = self._ledgers.alive.get(ledger)
+        return found is not None and found.fenced
 
     # Loop: reads.
 
