@@ -18,6 +18,7 @@ from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Moment
+from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
 from tallystick.errors import CorruptRecord, DiskFull, MetadataError, StorageError
 from tallystick.runtime.clock import Clock
@@ -94,10 +95,12 @@ class GarbageCollection:
     async def compare(self) -> None:
         """See whether the metadata is older than what is stored: before anybody can use its ids again. Raises
         MetadataError."""
-        await self._compare(await self._driver.sync())
+        stored = self._storage.creations()
+        await self._compare(stored, await self._driver.sync())
         self._show()
 
-    async def _compare(self, moment: Moment) -> None:
+    async def _compare(self, stored: list[tuple[LedgerId, Creation]], moment: Moment) -> None:
+        """``stored``: creations that were known before ``moment``. One that was noted later may be later."""
         if moment.instance != self._instance:
             return  # which the run that follows says
         anchor = await self._driver.bookie_creation(self._bookie)
@@ -105,9 +108,10 @@ class GarbageCollection:
             raise MetadataError("the bookie has no cookie any more", bookie=self._bookie)
         if not self._storage.anchored(anchor):
             self._core.waiting.ahead.clear()  # by creations of other metadata, which this is a copy of
+            stored = []
             with contextlib.suppress(DiskFull):  # what is noted from now on is forgotten by a crash
                 await self._save_state()
-        found = self._core.compare(moment, self._storage.creations())
+        found = self._core.compare(moment, stored)
         if found:
             self._storage.set_ahead(self._core.waiting.ahead)
             await self._save()
@@ -170,9 +174,10 @@ class GarbageCollection:
             self._recent.forget()
             await asyncio.sleep(action.seconds)
             return self._core.waited(self._clock.now())
+        stored = self._storage.creations() if isinstance(action, List) else []
         began = await self._driver.sync()
         if isinstance(action, List):
-            await self._compare(began)
+            await self._compare(stored, began)
             await self._list()
             return self._core.listing_ended(began, await self._driver.sync(), self._clock.now())
         assert isinstance(action, Look)

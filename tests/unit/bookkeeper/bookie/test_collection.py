@@ -96,6 +96,30 @@ async def test_a_listing_that_fails_deletes_nothing(home: Home, bookie: Bookie) 
     assert await stored(bookie, 1, 2) == [1, 2]
 
 
+async def test_a_ledger_made_while_the_metadata_is_compared_is_not_ahead_of_it(home: Home, bookie: Bookie) -> None:
+    """The metadata said what its newest creation is; the ledger was made, written and looked at before the next answer.
+    As one that is ahead it would have stayed for ever."""
+
+    class Creating(ClusterMetadata):
+        async def bookie_creation(self, bookie_id: str) -> int | None:
+            found = await super().bookie_creation(bookie_id)
+            if 1 not in bookie.storage.ledger_ids():
+                await self.create_ledger(METADATA, 1)
+                await write(bookie, 1)
+                record = (await self.look_up([1]))[1]
+                assert record is not None
+                bookie.storage.looked(1, record.creation, written=True)
+            return found
+
+    driver = Creating(MemoryStore(home.cluster))
+    asking(bookie, driver)
+    assert await bookie.collection.run() == 0
+    assert (bookie.counts.ledgers_ahead, home.heard("metadata is older than the ledgers")) == (0, [])
+    await driver.delete_ledger(1)
+    assert await bookie.collection.run() == 1
+    assert await stored(bookie, 1) == []
+
+
 async def test_a_ledger_that_is_created_during_the_listing_stays(home: Home, bookie: Bookie) -> None:
     class Creating(Fickle):
         async def during_listing(self) -> None:
