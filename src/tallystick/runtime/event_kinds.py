@@ -142,6 +142,7 @@ _BROKER = {
     **_kinds(
         INFO,
         {
+            "log dispatched again": "A start builds all queues again from the log, and came to `offset`.",
             "store opened": "The broker's log, queues and index are open.",
             "broker stopped": "The broker was stopped in order.",
             "registered with a name server": "The name server knows this broker's topics.",

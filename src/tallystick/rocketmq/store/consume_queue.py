@@ -355,6 +355,17 @@ class ConsumeQueue:
         self.delete()
         self.last_physical, self.born = -1, physical
 
+    def empty(self) -> None:
+        """Nobody knows what its files lack: all units are to be dispatched again, into new ones. The next message gets
+        no queue offset that was given out."""
+        self._files.close()
+        self.first, self.filled, self._synced = self.end, 0, 0
+        self.last_physical, self.born, self.hole_next, self.hole_stop = -1, 0, 0, 0
+
+    @property
+    def has_files(self) -> bool:
+        return bool(self._files.files)
+
     def forget_deleted(self, physical: int) -> bool:
         """The topic was deleted at ``physical``, and made anew; whether that is news. What is behind a hole waits."""
         if physical <= max(self.born, 0):

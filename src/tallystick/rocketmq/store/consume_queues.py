@@ -43,9 +43,10 @@ class ConsumeQueues:
             self.of(*row.key).adopt(row)
 
     def remove_unknown(self) -> None:
-        """Delete the files of queues that no checkpoint noted: those of deleted topics, or to be dispatched again."""
+        """Delete the files that no checkpoint noted: of deleted topics, or of what is to be dispatched again."""
         for topic, queue_id in list_queues(self._disk, self._root):
-            if self.find(topic, queue_id) is None:
+            queue = self.find(topic, queue_id)
+            if queue is None or not queue.has_files:
                 remove_files(self._disk, self._root, topic, queue_id)
                 self._remove_folders(topic, queue_id)
         for topic in self._disk.listdir(self._root):

@@ -29,11 +29,12 @@ class Index:
         self._unsynced: deque[IndexFile] = deque()
 
     def load(self, dispatched: int, *, discard_after_ms: int | None) -> None:
-        """Keep the entries of records before ``dispatched``. Files with later times than ``discard_after_ms`` go."""
+        """Keep the entries of records before ``dispatched``. Files of later records, or with later times than
+        ``discard_after_ms``, go."""
         for name in self._disk.listdir(self._directory):
             path = os.path.join(self._directory, name)
             file = IndexFile(self._handles, path, self._settings)
-            late = _is_late(file, discard_after_ms)
+            late = _is_late(file, discard_after_ms) or file.header.begin_offset >= dispatched
             if not late:
                 file.cut(dispatched)
             if late or file.header.count == 1:

@@ -5,8 +5,10 @@
     log recovered ─► names and sizes compared with the last batch ─► records behind it dispatched ─► ready
                                      └─► what is missing: ``Rebuild``, in the background
 
-Without a batch to go by (a store of an original broker, or of an older version) queues and index are read once. A store
-that was a slave's becomes a master's here: its queues go on behind the ends that its master had.
+A store that only an original broker had has no batch: its queues and index are read once. Where there was one that is
+lost, damaged or older than the log, no file of a queue is taken for whole: all is dispatched again from the log, before
+the start is over, and queues go on behind the ends that their files had. A store that was a slave's becomes a master's
+here: its queues go on behind the ends that its master had.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from tallystick.errors import UsageError
 from tallystick.rocketmq.store.checkpoint import CheckpointFile, mark_running, stopped_in_order
 from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.consume_queue import UNIT
-from tallystick.rocketmq.store.consume_queues import ConsumeQueues, list_queues, remove_files
+from tallystick.rocketmq.store.consume_queues import ConsumeQueues, remove_files
 from tallystick.rocketmq.store.deleted_topics import DeletedTopics
 from tallystick.rocketmq.store.files import FileQueue
 from tallystick.rocketmq.store.handles import Handles
@@ -34,6 +36,7 @@ from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events
 
 _DISPATCH_BYTES = 16 * 1024 * 1024  # at a time, so that memory is bounded
+_TELL_BYTES = 1024 * 1024 * 1024  # of the log: how often a long start says how far it is
 
 COMMIT_LOG, CONSUME_QUEUES, INDEX = "commitlog", "consumequeue", "index"
 
@@ -77,7 +80,8 @@ class Opening:
         if state_file.damage is not None:
             self._events.emit(
                 "tally-queues damaged", directory=self._directory, reason=state_file.damage,
-                deletions_kept=len(known.deleted), effect="all queues are read; deletions noted there may be forgotten",
+                deletions_kept=len(known.deleted),
+                effect="all queues are built again from the log; deletions noted there may be forgotten",
             )  # fmt: skip
         self._check_settings(synced, known)
         trusted = state_file.damage is None and self._is_trusted(known, sidecar.value)
@@ -101,11 +105,16 @@ class Opening:
         queues = ConsumeQueues(
             disk, self._roots[CONSUME_QUEUES], settings.consume_queue_file_units, self._handles
         )  # fmt: skip
+        is_ours = synced is not None or state_file.state is not None
         if trusted:
             dispatch_from = min(known.dispatched, log.end)
             dispatch_from = self._adopt(known, queues, index, log, dispatch_from)
         else:
-            dispatch_from = self._read(known, queues, index, log, recovered, synced)
+            dispatch_from = self._read(known, queues, log, recovered, repair=is_ours or not self._clean)
+            if is_ours:
+                dispatch_from = self._empty(known, queues, log, synced)
+            if index is not None:
+                index.load(dispatch_from, discard_after_ms=self._discard)
         self._promote(known, queues, log)
         reput = Reput(log, queues, index, self._events, dispatch_from)
         known.forgotten = min(known.forgotten, log.end)
@@ -116,10 +125,12 @@ class Opening:
         state_file.append(self._batch(known, queues, index, rebuild, log, dispatch_from))
         self._blank(state_file, queues)
         sidecar.note_queues(state_file.durable)
+        if not trusted and is_ours:
+            queues.remove_unknown()  # not before it is noted where they ended
         self._dispatch(reput, log.end)
         self._events.emit(
             "store opened", directory=self._directory, clean=self._clean, first=log.first, end=log.end,
-            dispatched_again=log.end - dispatch_from, queues_read=not trusted,
+            dispatched_again=log.end - dispatch_from, queues_read=not trusted and not is_ours,
         )  # fmt: skip
         return Opened(log, queues, index, reput, rebuild, checkpoint, sidecar, state_file)
 
@@ -160,10 +171,13 @@ class Opening:
     def _dispatch(self, reput: Reput, end: int) -> None:
         """Records that no batch noted. Their units are on the disk with the first checkpoint: to write to each of very
         many queues takes longer than all else here."""
-        reput.hold, before = True, -1
+        reput.hold, before, told = True, -1, reput.offset
         while before < reput.offset < end:
             before = reput.offset
             reput.run(end, _DISPATCH_BYTES, self._clock.wall_ms())
+            if reput.offset >= told + _TELL_BYTES:
+                told = reput.offset
+                self._events.emit("log dispatched again", offset=told, end=end)
         reput.hold = False
 
     def _is_trusted(self, known: QueueState, synced: Synced | None) -> bool:
@@ -181,9 +195,7 @@ class Opening:
         self, known: QueueState, queues: ConsumeQueues, index: Index | None, log: CommitLog, dispatch_from: int
     ) -> int:
         """From where records are to be dispatched."""
-        # Nothing of a queue whose last message was deleted can be read any more.
-        gone = [row for row in known.queues.values() if 0 <= row.last_physical < known.deleted.get(row.topic, 0)]
-        known.forget(row.key for row in gone)
+        _forget_deleted(known)
         queues.adopt(known.queues.values())
         for hole in known.holes:
             queues.of(hole.topic, hole.queue_id).open_hole(hole.next, hole.stop)
@@ -212,34 +224,36 @@ class Opening:
     # By reading
 
     def _read(
-        self, known: QueueState, queues: ConsumeQueues, index: Index | None, log: CommitLog, recovered: Recovered,
-        synced: Synced | None,
-    ) -> int:  # fmt: skip
-        """From where records are to be dispatched."""
-        dispatch_from = recovered.dispatch_from
-        if synced is not None and not any(list_queues(self._disk, self._roots[CONSUME_QUEUES])):
-            dispatch_from = min(dispatch_from, log.first)  # deleted as a whole
+        self, known: QueueState, queues: ConsumeQueues, log: CommitLog, recovered: Recovered, *, repair: bool
+    ) -> int:
+        """From where records are to be dispatched. ``repair``: see ``ConsumeQueue.load``."""
         for hole in known.holes:  # nothing else tells what is missing in the files of such a queue
-            dispatch_from = min(dispatch_from, log.first)
             remove_files(self._disk, self._roots[CONSUME_QUEUES], hole.topic, hole.queue_id)
-        queues.load(dispatch_from, log, repair=not self._clean)
+        queues.load(recovered.dispatch_from, log, repair=repair)
         for queue in queues.detach_topics(known.deleted):
             queues.delete(queue)
-        for row in known.queues.values():
-            # No file tells what the master gave out before this store was promoted.
-            if row.end > row.filled and queues.of(row.topic, row.queue_id).filled >= row.filled:
-                queues.of(row.topic, row.queue_id).advance(row.end)
-        if index is not None:
-            index.load(dispatch_from, discard_after_ms=self._discard)
-        if synced is not None and synced.start > known.dispatched and not known.begun:  # no batch saw it begin there
-            was_here = any(0 <= queue.last_physical < synced.start for queue in queues)
-            known.begun = 0 if was_here else synced.start
-            self._check_promotion(known)
         for queue in queues:
             queue.forget_before(log.first)
         self._disk.sync_all(self._roots[CONSUME_QUEUES])
         known.epoch, known.index, known.holes, known.index_holes = self._disk.epoch(), None, [], []
-        return dispatch_from
+        return recovered.dispatch_from
+
+    # By the log
+
+    def _empty(self, known: QueueState, queues: ConsumeQueues, log: CommitLog, synced: Synced | None) -> int:
+        """From where records are to be dispatched, which is all of them: nothing tells which queues lost files, or went
+        as a whole, so that what is there counts for where each queue goes on, and for no more.
+        """
+        if synced is not None and synced.start > known.dispatched and not known.begun:  # no batch saw it begin there
+            was_here = any(0 <= queue.last_physical < synced.start for queue in queues)
+            known.begun = 0 if was_here else synced.start
+            self._check_promotion(known)
+        _forget_deleted(known)
+        for row in known.queues.values():
+            queues.of(*row.key).advance(row.end)
+        for queue in queues:
+            queue.empty()
+        return log.first
 
     # Promotion
 
@@ -309,3 +323,9 @@ class Opening:
             rebuilt=rebuild.offset, queues={row.key: row for row in [queue.row() for queue in queues]},
             index=None if index is None else {row.name: row for row in [*index.rows(), *kept]},
         ).whole()  # fmt: skip
+
+
+def _forget_deleted(known: QueueState) -> None:
+    """Nothing of a queue whose last message was deleted can be read any more."""
+    gone = [row for row in known.queues.values() if 0 <= row.last_physical < known.deleted.get(row.topic, 0)]
+    known.forget(row.key for row in gone)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
 from support.message_stores import ROOT, SMALL, Shelf
-from tallystick.errors import CorruptRecord, UsageError
+from tallystick.errors import CorruptRecord, StorageError, UsageError
 from tallystick.rocketmq.store import opening
 from tallystick.rocketmq.store.check import check_store
 from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.runtime.disk import read_file
 
 
 def consistent(shelf: Shelf) -> None:
@@ -45,6 +48,89 @@ def test_a_start_writes_to_no_queue_however_often_it_is_killed_before_a_checkpoi
     for queue_id in range(3):
         assert shelf.bodies(queue_id=queue_id) == sent
     consistent(shelf)
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("lost", ["000", "016", "032", ""])
+def test_a_queue_that_lost_files_is_built_again_where_no_batch_tells_of_it(crash: bool, older: bool, lost: str) -> None:
+    """Taken for what it is, its messages would be hidden for good, and its queue offsets given out again."""
+    shelf, file = Shelf(), f"{ROOT}/tally-queues"
+    sent = [b"%d" % number for number in range(40)]
+    shelf.send(*sent[:5])
+    shelf.settle()
+    before = read_file(shelf.disk, file)
+    shelf.send(*sent[5:])
+    shelf.send(*sent, queue_id=1)
+    shelf.settle()
+    shelf.disk.kill() if crash else shelf.store.close()
+    shelf.disk.unlink(file)
+    if older:
+        shelf.disk.open(file, create=True).write([before], 0)
+    folder = f"{ROOT}/consumequeue/Topic/0"
+    for name in list(shelf.disk.sizes(folder)):
+        if name.endswith(lost):
+            shelf.disk.unlink(f"{folder}/{name}")
+    shelf.open()
+    assert shelf.bodies() == shelf.bodies(queue_id=1) == sent
+    assert shelf.send(b"new", KEYS="key")[0].queue_offset == 40
+    consistent(shelf)
+    shelf.disk.power_loss()
+    shelf.open()
+    assert shelf.bodies() == [*sent, b"new"]
+    assert shelf.bodies(queue_id=1) == sent
+    consistent(shelf)
+
+
+def test_a_store_that_another_program_wrote_meanwhile_is_dispatched_again() -> None:
+    """An older version of ours knows nothing of the file, and its own notes are newer."""
+    shelf, path = Shelf(), f"{ROOT}/tally-queues"
+    shelf.send(b"one")
+    shelf.settle()
+    shelf.store.close()
+    shelf.disk.kill()
+    before = read_file(shelf.disk, path)
+    shelf.open()
+    shelf.send(b"more")
+    shelf.settle()
+    shelf.store.close()
+    shelf.disk.kill()
+    shelf.disk.open(path).truncate(0)
+    shelf.disk.open(path).write([before], 0)
+    shelf.open()
+    assert shelf.events[-1].fields["dispatched_again"] == shelf.store.end - shelf.store.first
+    assert shelf.bodies() == [b"one", b"more"]
+    consistent(shelf)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_queue_offsets_of_messages_that_expired_are_not_given_out_again_where_no_batch_tells_of_them(seed: int) -> None:
+    """The file of the queue alone tells of them, and it goes when that is noted: the start may be killed before."""
+    shelf = Shelf(seed=seed)
+    shelf.send(*[b"%d" % number for number in range(20)], topic="Expired")
+    shelf.send(*[b"x" * 500 for _ in range(40)])
+    shelf.settle()
+    shelf.clock.ms += 80 * 3_600_000
+    for _ in range(4):
+        shelf.store.delete_expired()
+        shelf.settle()
+    assert shelf.store.queue_range("Expired", 0) == (20, 20)
+    shelf.disk.kill()
+    shelf.disk.unlink(f"{ROOT}/tally-queues")
+    shelf.disk.fault = fail_at(10 * seed)
+    with suppress(StorageError):
+        shelf.open()
+    shelf.disk.fault = None
+    shelf.disk.kill()
+    shelf.open()
+    assert shelf.store.queue_range("Expired", 0) == (20, 20)
+    assert shelf.send(b"new", topic="Expired")[0].queue_offset == 20
+
+
+def fail_at(operation: int) -> Callable[[str, str], StorageError | None]:
+    """The disk fails from this change on."""
+    left = iter(range(operation))
+    return lambda kind, path: StorageError("bad") if next(left, None) is None else None
 
 
 def test_what_is_behind_the_last_checkpoint_is_dispatched_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,25 +230,6 @@ def test_a_store_of_before_whose_queues_were_deleted_is_built_again_at_once() ->
     assert shelf.bodies() == FULL
 
 
-def test_a_store_that_another_program_wrote_meanwhile_is_read() -> None:
-    """An older version of ours knows nothing of the file, and its own notes are newer."""
-    shelf = filled()
-    shelf.store.close()
-    shelf.disk.kill()
-    path = f"{ROOT}/tally-queues"
-    before = bytes(shelf.disk._inode(path).cached)
-    shelf.open()
-    shelf.send(b"more")
-    shelf.settle()
-    shelf.store.close()
-    shelf.disk.kill()
-    shelf.disk.open(path).truncate(0)
-    shelf.disk.open(path).write([before], 0)
-    shelf.open()
-    assert any(event.kind == "store opened" and event.fields["queues_read"] for event in shelf.events)
-    assert shelf.bodies() == [*FULL, b"more"]
-
-
 @pytest.mark.parametrize("power_loss", [False, True])
 def test_a_deletion_that_was_answered_outlives_a_crash(power_loss: bool) -> None:
     shelf = filled()
@@ -339,11 +320,16 @@ def made_anew() -> Shelf:
 NEW = [b"new %d" % number for number in range(20)]
 
 
-def test_a_queue_that_was_read_is_not_built_again_of_messages_from_before_its_topic_was_made_anew() -> None:
+@pytest.mark.parametrize("lost", [("tally-queues",), ("tally-queues", "tally-synced")])
+def test_a_queue_whose_row_was_lost_is_not_built_again_of_messages_from_before_its_topic_was_made_anew(
+    lost: Sequence[str],
+) -> None:
     shelf = made_anew()
     shelf.store.close()
-    shelf.disk.unlink(f"{ROOT}/tally-queues")
+    for name in lost:  # both: as a directory of an original broker, whose queues are read
+        shelf.disk.unlink(f"{ROOT}/{name}")
     shelf.open()
+    assert shelf.events[-1].fields["queues_read"] == ("tally-synced" in lost)
     assert shelf.bodies() == NEW
     first = shelf.read()[0].physical_offset
     shelf.store.close()
