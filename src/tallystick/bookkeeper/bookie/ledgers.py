@@ -51,6 +51,7 @@ class Ledger:
     creation: Creation = UNKNOWN
     looked: bool = False  # at its metadata, in this life of the process: it is written
     compared: bool = False  # its creation, in this life of the process: this is the ledger of that id
+    was_compared: bool = False  # the same, whether or not an entry 0 came since, which anybody can send
     fence_commit: int = 0  # the journal commit with the fence
     last: EntryId = NO_ENTRY  # the highest entry stored
     pages: index.Pages = field(default_factory=index.Pages, repr=False)  # of entries in entry logs
@@ -210,6 +211,11 @@ class Ledgers:
         found = self.alive.get(ledger)
         return ledger in self.deleted if found is None else found.creation != UNKNOWN and not found.compared
 
+    def is_in_doubt(self, ledger: LedgerId) -> bool:
+        """Whether what is stored here may be another ledger of that id: in this life of the process nobody compared."""
+        found = self.alive.get(ledger)
+        return found is not None and found.creation != UNKNOWN and not found.was_compared
+
     def kept(self, ledger: LedgerId) -> Kept | None:
         if (found := self.alive.get(ledger)) is not None:
             return Kept(found.creation, False, ledger in self.ahead)
@@ -218,7 +224,7 @@ class Ledgers:
     def look_again(self) -> None:
         """What was looked at counts no more."""
         for found in self.alive.values():
-            found.looked = found.compared = False
+            found.looked = found.compared = found.was_compared = False
 
     def anchored(self, anchor: Creation) -> bool:
         """Whether the creations that are kept are of the metadata in which the bookie's cookie has this one. They are
@@ -227,7 +233,7 @@ class Ledgers:
             return True
         self.anchor, self.ahead = anchor, set()
         for ledger, found in self.alive.items():
-            found.looked = found.compared = False
+            found.looked = found.compared = found.was_compared = False
             if found.creation != UNKNOWN:
                 self.set_creation(ledger, UNKNOWN)
         self.deleted = {ledger: Deletion(each.accessed_ms) for ledger, each in self.deleted.items()}

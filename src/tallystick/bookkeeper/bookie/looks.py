@@ -16,7 +16,9 @@ So entries of a deleted ledger are never taken for those of a new one, whoever w
 is remembered as deleted is looked at in the same way.
 
 A look is a synced read, of many ledgers at once. What cannot be read decides nothing: the add is taken as if nobody had
-looked, and is counted; for a while then nobody looks.
+looked, and is counted; for a while then nobody looks. But of a ledger whose creation is kept and was never compared in
+this life nothing is taken, fenced or said until it is (101, which every client takes for "unknown"): what is stored may
+be another ledger's, and go with the next look, the new entries too.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ MAX_TRIES = 3  # of one batch, when the connection breaks in it
 
 
 class Verdict(enum.Enum):
-    """REFUSE and GONE refuse ordinary adds as fenced. All other requests, and all with ADMIT and UNKNOWN, go on as if
-    nobody had looked. AMISS: nothing about this id can be answered here."""
+    """REFUSE and GONE refuse ordinary adds as fenced. All other requests, and all with ADMIT, go on as if nobody had
+    looked; so do those with UNKNOWN, unless the ledger is in doubt. AMISS: nothing about this id can be answered."""
 
     ADMIT = "admit"
     REFUSE = "refuse"  # the ledger is there, but is not open

@@ -117,7 +117,8 @@ class Requests:
         position = 0
         while position < len(frames):
             run, stop = self._scan(frames, position, len(frames))
-            if run.ledgers and said in (Verdict.ADMIT, Verdict.UNKNOWN):
+            in_doubt = said is Verdict.UNKNOWN and any(map(self._storage.is_in_doubt, set(run.ledgers)))
+            if run.ledgers and said in (Verdict.ADMIT, Verdict.UNKNOWN) and not in_doubt:
                 self._store_run(frames, run, stop, served)
             else:
                 stop = position + _LENGTH_BYTES + int.from_bytes(frames[position : position + _LENGTH_BYTES], "big")
@@ -128,7 +129,7 @@ class Requests:
 
     def _settle_one(self, request: v2.Add | v2.Read | v2.BatchRead, said: Verdict, served: Served) -> None:
         ordinary = isinstance(request, v2.Add) and not request.flags & Flag.RECOVERY_ADD
-        if said is Verdict.AMISS:
+        if said is Verdict.AMISS or (said is Verdict.UNKNOWN and self._is_in_doubt(request)):
             self._refuse(request, Code.IO_ERROR, served)
         elif said in NOT_WRITTEN and ordinary:  # as if it were fenced here
             self._refuse(request, Code.FENCED, served)
@@ -159,17 +160,22 @@ class Requests:
 
     def _add_some(self, data: bytes, run: AddRun, stop: int, served: Served) -> None:
         """The same, of a run with ledgers that nobody has looked at. Entry 0 of a new one does not wait."""
-        needs_look = self._storage.needs_look
+        needs_look, looks = self._storage.needs_look, self.looks()
         pairs = zip(run.ledgers, run.entries, strict=True)
         places = [place for place, (ledger, entry) in enumerate(pairs) if needs_look(ledger, entry)]
-        if places and self.looks():
+        if not looks:
+            self._counts.adds_not_looked_at += len(places)
+            places = [place for place in places if self._storage.is_in_doubt(run.ledgers[place])]
+        if places:
             frames = [data[run.bounds[place] : run.bounds[place + 1]] for place in range(len(run))]
             for place in places:
-                served.wait(run.ledgers[place], frames[place])
+                if looks:
+                    served.wait(run.ledgers[place], frames[place])
+                else:
+                    self._settle(frames[place], Verdict.UNKNOWN, served)
                 frames[place] = b""
             self._settle(b"".join(frames), Verdict.ADMIT, served)
         else:
-            self._counts.adds_not_looked_at += len(places)
             self._store_run(data, run, stop, served)
         for ledger in dict.fromkeys(run.ledgers):
             self._look_behind(ledger)
@@ -214,8 +220,8 @@ class Requests:
             while first < last:
                 if served.size >= served.limit:
                     return True
-                if first == NO_ENTRY and self._must_wait(v2.Read(ledger, first)):
-                    served.wait(ledger, v2.Read(ledger, first).encode())
+                if first == NO_ENTRY:
+                    self._answer(v2.Read(ledger, first), served)
                     served.position += _READ_REQUEST_BYTES
                     first += 1
                     continue
@@ -270,6 +276,8 @@ class Requests:
             served.answer(v2.Auth(_NO_AUTH).encode())
         elif self._must_wait(request, len(served.to_look)):
             served.wait(request.ledger, request.encode())
+        elif self._is_in_doubt(request):
+            self._refuse(request, Code.IO_ERROR, served)
         else:
             self._serve_one(request, served)
             if isinstance(request, v2.Add):
@@ -282,14 +290,14 @@ class Requests:
                 return False
             self._counts.adds_not_looked_at += not self.looks()
             return self.looks()
-        if isinstance(request, v2.Add):
-            asks = True
-        else:
-            first = request.entry if isinstance(request, v2.Read) else request.first
-            asks = first == NO_ENTRY or request.master_key is not None
-            if request.master_key is not None and self._fences.must_look(request.ledger, waiting):
-                return True
-        return asks and self._storage.needs_comparison(request.ledger) and self.looks()
+        fences = not isinstance(request, v2.Add) and request.master_key is not None
+        if fences and self._fences.must_look(request.ledger, waiting):
+            return True
+        return _is_of_the_ledger(request) and self._storage.needs_comparison(request.ledger) and self.looks()
+
+    def _is_in_doubt(self, request: v2.Add | v2.Read | v2.BatchRead) -> bool:
+        """Whether it may be about another ledger than the one that is stored here under its id, and nobody can look."""
+        return _is_of_the_ledger(request) and self._storage.is_in_doubt(request.ledger)
 
     def _serve_one(self, request: v2.Add | v2.Read | v2.BatchRead, served: Served, *, exists: bool = False) -> None:
         """``exists``: a look has just found the ledger in the metadata."""
@@ -360,6 +368,14 @@ class Requests:
         self._counts.batch_reads_failed += code != Code.OK
         self._counts.read_bytes += sum(map(len, entries))
         served.answer(v2.encode_batch_answer(request, code, entries), durable=request.master_key is not None)
+
+
+def _is_of_the_ledger(request: v2.Add | v2.Read | v2.BatchRead) -> bool:
+    """Whether it is more than a read of entries: it adds, fences, or asks how far the ledger goes."""
+    if isinstance(request, v2.Add):
+        return True
+    first = request.entry if isinstance(request, v2.Read) else request.first
+    return first == NO_ENTRY or request.master_key is not None
 
 
 def is_read(frame: bytes) -> bool:

@@ -136,6 +136,10 @@ class Storage:
         """Whether fences, recovery's adds, and reads of how far it goes must wait for a look, too."""
         return self._ledgers.needs_comparison(ledger)
 
+    def is_in_doubt(self, ledger: LedgerId) -> bool:
+        """Whether nobody knows in this life of the process that what is stored here is the ledger of that id."""
+        return self._ledgers.is_in_doubt(ledger)
+
     def needs_note(self, ledger: LedgerId) -> bool:
         """Whether nobody knows yet which of the ledgers with this id is stored here, and nobody looks."""
         found = self._ledgers.alive.get(ledger)
@@ -151,9 +155,9 @@ class Storage:
         found = self._ledgers.alive.get(ledger)
         if found is None:
             return
-        found.looked = written
+        found.looked = written and (creation != UNKNOWN or not self._ledgers.is_in_doubt(ledger))
         if creation != UNKNOWN:
-            found.compared = True
+            found.compared = found.was_compared = True
             if found.creation == UNKNOWN:
                 self._ledgers.set_creation(ledger, creation)
                 self._stage(records.Noted(ledger, creation).encode())

@@ -83,6 +83,46 @@ async def test_a_question_how_far_a_new_ledger_goes_is_not_answered_from_the_old
     assert await entries(peer) == []
 
 
+@pytest.mark.parametrize("looks_first", [False, True])
+@pytest.mark.parametrize(
+    "question",
+    [
+        adds(7, [10], b"new"), adds(7, [10], b"new", flags=Flag.HIGH_PRIORITY),
+        adds(7, [10], b"new", flags=Flag.RECOVERY_ADD), read(7, -1), read(7, -1, KEY), read(7, 5, KEY), BATCH,
+    ],
+)  # fmt: skip
+async def test_while_nobody_can_look_nothing_is_taken_or_said_of_a_ledger_that_may_be_another(
+    old: None, bookie: Bookie, peer: Peer, driver: Watched, question: bytes, looks_first: bool
+) -> None:
+    """Entries beside those of the old ledger would be acknowledged, and go with them at the next look."""
+    driver.fails = True
+    if looks_first:
+        assert await peer.code(adds(8, [1])) == Code.OK
+        assert not bookie.looks.active
+    assert codes_of(await peer.ask(question)) == Code.IO_ERROR
+    peer.writer.write(adds(7, [3], b"new") + adds(8, [2]) + adds(7, [4], b"new"))
+    assert await answers(peer, 3) == [(Code.OK, 8, 2), (Code.IO_ERROR, 7, 3), (Code.IO_ERROR, 7, 4)]
+    assert await entries(peer) == [*range(10)]
+    driver.fails = False
+    bookie.looks._look_again()
+    assert await peer.code(adds(7, [2], b"new")) == Code.OK
+    assert await entries(peer) == [2]
+
+
+async def test_what_was_compared_once_is_served_while_nobody_can_look(
+    home: Home, bookie: Bookie, peer: Peer, driver: Watched
+) -> None:
+    """Whoever reaches the port can send an entry 0, and make the bookie look again."""
+    await driver.create_ledger(METADATA, 7)
+    assert await peer.code(adds(7, [0])) == Code.OK
+    await until(lambda: bookie.storage.kept(7) != Kept(UNKNOWN, False))
+    driver.fails = True
+    assert await peer.code(adds(7, [0])) == Code.OK
+    assert not bookie.looks.active
+    assert await peer.code(adds(7, [0])) == await peer.code(adds(7, [1])) == Code.OK
+    assert await peer.code(read(7, -1)) == await peer.code(read(7, 1, KEY)) == Code.OK
+
+
 async def test_a_new_ledger_that_is_fenced_here_takes_nothing(old: None, peer: Peer, driver: Watched) -> None:
     assert await peer.code(read(7, -1, KEY)) in (Code.NO_LEDGER, Code.NO_ENTRY)
     assert await peer.code(adds(7, [3], b"new")) == Code.FENCED
@@ -120,7 +160,7 @@ async def test_a_ledger_that_is_newer_than_its_metadata_is_neither_served_nor_de
         assert await peer.code(read(7, 0)) == Code.OK
         async with talking(bookie) as other:
             bookie.looks.active = False
-            assert await other.code(read(7, -1)) == Code.OK, "as long as nobody can look"
+            assert await other.code(read(7, -1)) == Code.IO_ERROR, "and nobody can look"
 
 
 async def test_the_first_entry_of_a_new_ledger_makes_a_bookie_look_again(peer: Peer, driver: Watched) -> None:
