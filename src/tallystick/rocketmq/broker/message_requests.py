@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain, islice
 
-from tallystick.rocketmq.broker.answers import OK, Answer, refusal
+from tallystick.errors import BrokerError
+from tallystick.rocketmq.broker.answers import OK, Answer, Later, answer_in_slices, refusal
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.store.values import TimeBoundary
 from tallystick.rocketmq.wire import headers
@@ -14,6 +16,8 @@ from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
 
 UNIQUE_KEY_MESSAGES = 32  # at most, of a query by unique key (defaultQueryMaxNum)
+MOST_STEPS = 8000  # of a query, that find nothing: a million of entries of the index, and some seconds
+_STEPS_AT_ONCE = 16
 _INDEX_TYPES = {kind.value: kind for kind in IndexType}
 
 
@@ -21,7 +25,7 @@ class MessageRequests:
     """See the module."""
 
     def __init__(self, parts: Parts) -> None:
-        self._store = parts.store
+        self._parts, self._store = parts, parts.store
         self.answers: Mapping[int, Answer] = {
             RequestCode.QUERY_MESSAGE: self._query,
             RequestCode.VIEW_MESSAGE_BY_ID: self._view,
@@ -31,16 +35,25 @@ class MessageRequests:
             RequestCode.GET_EARLIEST_MSG_STORETIME: self._earliest,
         }
 
-    def _query(self, peer: str, command: Command) -> Command:
+    def _query(self, peer: str, command: Command) -> Command | Later:
         header = headers.QueryMessageHeader.of(command)
         kind = _INDEX_TYPES.get(header.index_type or "", IndexType.KEY)
         most = UNIQUE_KEY_MESSAGES if header.unique_key else max(0, header.max_num)
-        found = self._store.query(header.topic, header.key, most, header.begin_timestamp, header.end_timestamp, kind)
-        fields = headers.QueryMessageAnswer(*self._store.indexed).to_fields()
-        if not found:
-            remark = "can not find message, maybe time range not correct"
-            return command.answer(ResponseCode.QUERY_NOT_FOUND, remark, fields)
-        return command.answer(OK, None, fields, parts=found)
+        found = self._store.look_for(
+            header.topic, header.key, most, header.begin_timestamp, header.end_timestamp, kind
+        )  # fmt: skip
+        answer = command.answer(OK, None, headers.QueryMessageAnswer(*self._store.indexed).to_fields())
+        pieces = _bounded(found)
+        try:
+            at_once = list(islice(pieces, _STEPS_AT_ONCE))
+        except BrokerError as error:
+            answer.code, answer.remark = error.response_code, error.message
+            return answer
+        if len(at_once) == _STEPS_AT_ONCE:
+            too_long = f"the messages with key {header.key}; ask for fewer"
+            return answer_in_slices(self._parts, answer, chain(at_once, pieces), too_long)
+        answer.parts = [piece for piece in at_once if piece]
+        return answer
 
     def _view(self, peer: str, command: Command) -> Command:
         offset = headers.ViewMessageHeader.of(command).offset
@@ -71,3 +84,16 @@ class MessageRequests:
         first, end = self._store.queue_range(header.topic, header.queue_id)
         stored_ms = self._store.stored_at(header.topic, header.queue_id, first) if end > first else -1
         return command.answer(OK, None, headers.TimestampAnswer(stored_ms).to_fields())
+
+
+def _bounded(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The same. Raises BrokerError when too many have no message, and at their end if none has."""
+    steps, found = 0, False
+    for piece in pieces:
+        found, steps = found or bool(piece), steps + (not piece)
+        if steps > MOST_STEPS:
+            remark = "more than a million messages with such keys are later than these: ask for later ones"
+            raise refusal(ResponseCode.SYSTEM_ERROR, remark)
+        yield piece
+    if not found:
+        raise refusal(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")

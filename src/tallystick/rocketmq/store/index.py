@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from tallystick.rocketmq.store.handles import Handles
 from tallystick.rocketmq.store.index_file import Header, IndexFile
@@ -147,16 +147,11 @@ class Index:
             name = index_name(now_ms)
         self._files = [*self._files, IndexFile(self._handles, os.path.join(self._directory, name), self._settings)]
 
-    def select(self, key_hash: int, max_count: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Physical offsets of candidates, newest first."""
-        found: list[int] = []
+    def select(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """Physical offsets of candidates, newest first, with PASSED in between; see ``IndexFile.select``."""
         for file in reversed(self._files):
             if file.header.begin_ms <= end_ms and file.header.end_ms + 1000 > begin_ms:
-                for physical in file.select(key_hash, begin_ms, end_ms):
-                    found.append(physical)
-                    if len(found) == max_count:
-                        return found
-        return found
+                yield from file.select(key_hash, begin_ms, end_ms)
 
     def sync(self, taken: Sequence[IndexFile]) -> None:
         """Make them durable. On a thread. After an error ``mark`` them again."""

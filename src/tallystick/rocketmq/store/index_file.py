@@ -35,6 +35,8 @@ _PAGE_BITS = 10
 _PAGE_SLOTS = 1 << _PAGE_BITS
 _INT_MAX = 0x7FFFFFFF
 _READ_ENTRIES = 1024
+_STEP_ENTRIES = 128  # of a chain: well under a millisecond
+PASSED = -1  # no physical offset, but as many entries that were looked at
 
 
 @dataclass
@@ -159,9 +161,13 @@ class IndexFile:
         return int.from_bytes(self._file.read(SLOT_BYTES, HEADER_BYTES + number * SLOT_BYTES), "big", signed=True)
 
     def select(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Physical offsets of the messages with that hash and a store time in between, newest first."""
-        number = self.slot(key_hash % self._slot_count)
+        """Physical offsets of the messages with that hash and a store time in between, newest first; and PASSED after
+        each step, for a chain may have millions of entries that are none of these."""
+        number, left = self.slot(key_hash % self._slot_count), _STEP_ENTRIES
         while 0 < number < self.header.count:
+            if not (left := left - 1):
+                yield PASSED
+                left = _STEP_ENTRIES
             found, physical, seconds, previous = self.entry(number)
             stored_ms = self.header.begin_ms + seconds * 1000  # whole seconds: rounded down
             if found == key_hash and begin_ms - 1000 < stored_ms <= end_ms:

@@ -5,7 +5,7 @@ Statuses and limits: ``DefaultMessageStore.getMessage``, ``getOffsetInQueueByTim
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tallystick.codec.records import hash_utf8
 from tallystick.errors import QueueRebuilding
@@ -13,7 +13,7 @@ from tallystick.rocketmq.store.commit_log import CommitLog
 from tallystick.rocketmq.store.consume_queue import FILLER_SIZE, UNIT, ConsumeQueue
 from tallystick.rocketmq.store.consume_queues import ConsumeQueues
 from tallystick.rocketmq.store.index import Index
-from tallystick.rocketmq.store.index_file import index_hash
+from tallystick.rocketmq.store.index_file import PASSED, index_hash
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.values import Found, GetStatus, TimeBoundary
 from tallystick.rocketmq.wire.record import IndexType, StoredMessage, decode_message
@@ -63,7 +63,8 @@ class Reads:
         count = total = physical = 0
         start = stop = -1  # the bytes that the next view will show
         passed = 0
-        units = queue.read(found.next_offset, max_count if tags is None else max(_SCAN_UNITS, max_count))
+        most = min(max_count, max(in_memory[0], on_disk[0]))  # more is of no use, whatever a stranger asks for
+        units = queue.read(found.next_offset, most if tags is None else max(_SCAN_UNITS, most))
         for physical, size, tags_code in UNIT.iter_unpack(units):
             if count:
                 most, limit = in_memory if physical >= recent else on_disk
@@ -121,26 +122,29 @@ class Reads:
                 high = middle
         return low if boundary is TimeBoundary.LOWER else max(low - 1, queue.first)
 
-    def query(
+    def look_for(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, index_type: IndexType
-    ) -> list[bytes]:
-        """Whole records of the messages that have the key, newest first."""
+    ) -> Iterator[bytes]:
+        """Whole records of the messages that have the key, newest first; and nothing (``b""``) after each step of the
+        search that found none, which takes less than a millisecond."""
         if self._index is None:
-            return []
+            return
         max_count = min(max_count, self._settings.max_query_count)
         infix = f"{IndexType.TAG.value}#" if index_type is IndexType.TAG else ""
         key_hash = index_hash(hash_utf8(f"{topic}#{infix}{key}".encode("utf-8", "replace")))
-        found: list[bytes] = []
-        seen = -1
-        for physical in self._index.select(key_hash, max_count * _CANDIDATES, begin_ms, end_ms):
-            record = self._log.record(physical)
-            if physical == seen or record is None or len(found) == max_count:
-                continue
-            seen, data = physical, bytes(record)
-            message = decode_message(data)
-            if message.topic == topic and key in _keys_of(message, index_type):
-                found.append(data)
-        return found
+        count, candidates, seen = 0, 0, -1
+        for physical in self._index.select(key_hash, begin_ms, end_ms):
+            if count == max_count or candidates == max_count * _CANDIDATES:
+                return
+            candidates += physical != PASSED
+            record = None if physical in (PASSED, seen) else self._log.record(physical)
+            found = b""
+            if record is not None:
+                seen, data = physical, bytes(record)
+                message = decode_message(data)
+                if message.topic == topic and key in _keys_of(message, index_type):
+                    count, found = count + 1, data
+            yield found
 
 
 def _refuse_hole(queue: ConsumeQueue, lost: bool) -> None:

@@ -13,7 +13,7 @@ the real disk holds its lock first (``Disk.lock_file`` of ``checkpoint.LOCK``).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tallystick.errors import DiskFull, StorageError
 from tallystick.rocketmq.store.appender import Appender
@@ -309,11 +309,18 @@ class MessageStore:
         """The store time of a message in ms; -1 when it is not there."""
         return self._reads.stored_at(topic, queue_id, offset)
 
+    def look_for(
+        self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, index_type: IndexType = IndexType.KEY
+    ) -> Iterator[bytes]:
+        """Records of the messages with that key, newest first, with ``b""`` in between: each comes in a millisecond or
+        so, but all together may take a minute."""
+        return self._reads.look_for(topic, key, max_count, begin_ms, end_ms, index_type)
+
     def query(
         self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int, index_type: IndexType = IndexType.KEY
     ) -> list[bytes]:
-        """Records of the messages with that key, newest first."""
-        return self._reads.query(topic, key, max_count, begin_ms, end_ms, index_type)
+        """The same records, for those that can wait for all."""
+        return [record for record in self.look_for(topic, key, max_count, begin_ms, end_ms, index_type) if record]
 
     # On threads.
 

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
-from support.admin_desk import Desk
-from tallystick.rocketmq.wire.record import decode_message
-from tallystick.rocketmq.wire.remoting import Command
+from support.admin_desk import Caller, Desk
+from support.message_stores import SMALL
+from tallystick.rocketmq.broker import message_requests
+from tallystick.rocketmq.broker.answers import Later
+from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.wire.record import decode_message, decode_messages
+from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import RequestCode
 
 FOREVER = 1 << 62
@@ -78,3 +83,20 @@ def test_messages_by_key(desk: Desk) -> None:
     assert by_key(desk, "U2", maxNum=0, _UNIQUE_KEY_QUERY="true") == [b"2"]
     assert by_key(desk, "t", indexType="T") == [b"2", b"1", b"0"]
     assert by_key(desk, "k1", indexType="U") == by_key(desk, "t") == []
+
+
+def test_a_query_with_a_long_search_is_answered_in_slices_and_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(store=replace(SMALL, index_entries=8000, commit_log_file_bytes=1 << 18))
+    desk.shelf.send(b"early", KEYS="k")
+    desk.clock.ms += 60_000
+    for number in range(10):
+        desk.shelf.send(b"%d" % number, KEYS=" ".join(["k"] * 600))
+    desk.shelf.settle()
+    until = str(desk.clock.ms - 50_000)
+    fields = {"topic": "Topic", "key": "k", "maxNum": "32", "beginTimestamp": "0", "endTimestamp": until}
+    asked = request(RequestCode.QUERY_MESSAGE, fields)
+    assert isinstance(desk.admin.handle(cast("Link", Caller()), asked), Later)
+    assert [message.stored_body for message in decode_messages(desk.handle(asked).body)] == [b"early"]
+    monkeypatch.setattr(message_requests, "MOST_STEPS", 40)
+    answer = desk.handle(asked)
+    assert (answer.code, answer.body) == (1, b"") and "ask for later ones" in (answer.remark or "")

@@ -8,6 +8,7 @@ import pytest
 
 from support.message_stores import SMALL, Shelf
 from tallystick.codec.records import java_hash
+from tallystick.rocketmq.store.consume_queue import ConsumeQueue
 from tallystick.rocketmq.store.values import GetStatus, TimeBoundary
 from tallystick.rocketmq.wire.record import IndexType, decode_message
 
@@ -104,6 +105,38 @@ def test_keys(shelf: Shelf) -> None:
     assert bodies("odd") == bodies("no such key") == bodies("k7", IndexType.UNIQUE) == []
     start = shelf.store.stored_at("Topic", 0, 0)
     assert len(shelf.store.query("Topic", "all", 64, start + 2000, start + 3000)) in (8, 12)  # whole seconds
+
+
+@pytest.mark.parametrize(("tags", "passed"), [(frozenset([1]), 800), (None, 32)])
+def test_a_read_looks_at_no_more_of_a_queue_however_many_messages_are_asked_for(
+    tags: frozenset[int] | None, passed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = Shelf(dataclasses.replace(SMALL, commit_log_file_bytes=1 << 18, consume_queue_file_units=512))
+    shelf.send(*[b"" for _ in range(1000)])
+    shelf.settle()
+    looked: list[int] = []
+    read = ConsumeQueue.read
+
+    def watched(queue: ConsumeQueue, offset: int, count: int) -> bytes:
+        looked.append(count)
+        return read(queue, offset, count)
+
+    monkeypatch.setattr(ConsumeQueue, "read", watched)
+    assert shelf.store.get("Topic", 0, 0, 0x7FFFFFFF, 1 << 20, tags).next_offset == passed
+    assert looked == [passed]
+
+
+def test_a_key_that_very_many_messages_have_is_looked_for_in_short_steps() -> None:
+    """Its chain may have millions of entries of other times, and each is a read of the disk."""
+    shelf = Shelf(dataclasses.replace(SMALL, index_entries=4000, commit_log_file_bytes=65536))
+    shelf.send(b"early", KEYS="other")
+    shelf.clock.ms += 60_000
+    for _ in range(10):
+        shelf.send(b"late", KEYS=" ".join(["k"] * 300))
+    shelf.settle()
+    steps = list(shelf.store.look_for("Topic", "k", 32, 0, shelf.clock.ms - 50_000))
+    assert not any(steps) and len(steps) > 20
+    assert [len(found) > 0 for found in shelf.store.look_for("Topic", "k", 10, 0, 1 << 60)].count(True) == 1
 
 
 def test_records_by_physical_offset(shelf: Shelf) -> None:
