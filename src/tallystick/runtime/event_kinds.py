@@ -185,6 +185,7 @@ _BROKER = {
         ERROR,
         {
             "broker cannot go on": "The disk or a task failed: the process ends.",
+            "clock behind the log": "The clock is before the last store time: new messages get that one.",
             "log files missing": "Files of the log are gone with their messages; no note says they were deleted.",
             "record damaged": "A message in the log is unreadable; queues are built without it.",
             "queue offsets missing": "The log lacks messages of a queue: their offsets stay empty.",

@@ -1,6 +1,7 @@
 """From drafts to records: what is refused, which queue offsets messages get, and one write for all of a tick.
 
-A refused or failed draft takes no queue offset. Store times never go back against the order of the log. Limits and
+A refused or failed draft takes no queue offset. Store times never go back against the order of the log,
+whatever the clock does, also between two processes: searches by time rest on it. Limits and
 statuses: ``CommitLog.asyncPutMessage``, ``HookUtils.checkBeforePutMessage``.
 """
 
@@ -33,12 +34,13 @@ def most_members(max_message_bytes: int) -> int:
 class Appender:
     """``next_offsets`` has the next queue offset of each queue that has messages."""
 
-    def __init__(self, log: CommitLog, settings: StoreSettings) -> None:
+    def __init__(self, log: CommitLog, settings: StoreSettings, last_ms: int) -> None:
+        """``last_ms``: the store time of the last record in the log."""
         self._log, self._settings = log, settings
         self.next_offsets: dict[Queue, int] = {}
         self._queue_ids: dict[str, set[int]] = {}  # of these, by topic
         self._topics: dict[str, bytes] = {}
-        self._stamp = 0
+        self._stamp = last_ms
 
     def learn(self, ends: Mapping[Queue, int]) -> None:
         """The next queue offsets of some queues."""

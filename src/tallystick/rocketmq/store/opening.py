@@ -36,6 +36,7 @@ from tallystick.runtime.disk import Disk
 from tallystick.runtime.events import Events
 
 _DISPATCH_BYTES = 16 * 1024 * 1024  # at a time, so that memory is bounded
+_CLOCK_SLACK_MS = 1000
 _TELL_BYTES = 1024 * 1024 * 1024  # of the log: how often a long start says how far it is
 
 COMMIT_LOG, CONSUME_QUEUES, INDEX = "commitlog", "consumequeue", "index"
@@ -127,7 +128,9 @@ class Opening:
         sidecar.note_queues(state_file.durable)
         if not trusted and is_ours:
             queues.remove_unknown()  # not before it is noted where they ended
+        reput.last_ms = max(0, log.stored_ms(max((queue.last_physical for queue in queues), default=-1)))
         self._dispatch(reput, log.end)
+        self._compare_clock(reput.last_ms)
         self._events.emit(
             "store opened", directory=self._directory, clean=self._clean, first=log.first, end=log.end,
             dispatched_again=log.end - dispatch_from, queues_read=not trusted and not is_ours,
@@ -179,6 +182,14 @@ class Opening:
                 told = reput.offset
                 self._events.emit("log dispatched again", offset=told, end=end)
         reput.hold = False
+
+    def _compare_clock(self, last_ms: int) -> None:
+        behind_ms = last_ms - self._clock.wall_ms()
+        if behind_ms > _CLOCK_SLACK_MS:
+            self._events.emit(
+                "clock behind the log", behind_ms=behind_ms,
+                effect="messages have the store time of the last one until the clock has come so far",
+            )  # fmt: skip
 
     def _is_trusted(self, known: QueueState, synced: Synced | None) -> bool:
         """Whether queues may be taken as the last batch has them: whoever else wrote this store did not append one."""

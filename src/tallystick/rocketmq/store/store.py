@@ -52,7 +52,7 @@ class MessageStore:
         )
         self._parts, self._rebuild = parts, parts.rebuild
         self._log, self._queues, self._index, self._reput = parts.log, parts.queues, parts.index, parts.reput
-        self._appender = Appender(parts.log, settings)
+        self._appender = Appender(parts.log, settings, parts.reput.last_ms)
         self._appender.learn({(q.topic, q.queue_id): q.end for q in parts.queues if q.end})
         self._reads = Reads(parts.log, parts.queues, parts.index, settings)
         self._borders = deque([parts.reput.offset])  # where records begin, about a step apart

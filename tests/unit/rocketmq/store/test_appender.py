@@ -8,7 +8,7 @@ import pytest
 
 from support.message_stores import ROOT, SMALL, Shelf, batch, draft
 from tallystick.errors import DiskFull, StorageError
-from tallystick.rocketmq.store.values import Draft
+from tallystick.rocketmq.store.values import Draft, TimeBoundary
 from tallystick.rocketmq.wire.values import PutStatus
 
 OK = PutStatus.PUT_OK
@@ -135,3 +135,27 @@ def test_a_failed_write_stops_the_store() -> None:
     assert shelf.send(b"more")[0].status is PutStatus.SERVICE_NOT_AVAILABLE
     assert shelf.store.refusal == "the disk failed"
     assert shelf.bodies() == [b"kept"]
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_store_times_do_not_go_back_at_a_restart_with_a_clock_that_does(crash: bool) -> None:
+    shelf = Shelf()
+    shelf.send(*[b"%d" % number for number in range(10)], topic="Other")
+    shelf.clock.ms += 3_600_000
+    last_ms = shelf.clock.ms
+    shelf.send(b"last")
+    if crash:
+        shelf.disk.kill()
+    else:
+        shelf.settle()
+        shelf.store.close()
+    shelf.clock.ms -= 1_800_000
+    shelf.events.clear()
+    shelf.open()
+    assert [event.fields["behind_ms"] for event in shelf.events if event.kind == "clock behind the log"] == [1_800_000]
+    shelf.send(b"new")
+    shelf.clock.ms += 2_000_000
+    shelf.send(b"newest")
+    shelf.settle()
+    assert [message.store_timestamp for message in shelf.read()] == [last_ms, last_ms, last_ms + 200_000]
+    assert shelf.store.offset_at("Topic", 0, last_ms + 1, TimeBoundary.LOWER) == 2

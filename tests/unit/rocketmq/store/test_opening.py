@@ -205,6 +205,7 @@ def test_a_start_says_that_files_of_the_log_are_missing(missing: str) -> None:
         shelf.disk.unlink(f"{ROOT}/commitlog/{name}")
     for _ in range(2):  # it says so once
         shelf.open()
+        shelf.disk.kill()
     (said,) = [event.fields for event in shelf.events if event.kind == "log files missing"]
     assert (said["first"], said["end"]) == (0, lost_to)
 
