@@ -22,6 +22,7 @@ from tallystick.sim.virtual.process import PROCESS
 
 Ts = TypeVarTuple("Ts")
 MAX_LISTED = 20  # places in the text of an error
+MAX_CLOSES = 100  # of one task
 
 
 class Stuck(Exception):
@@ -122,8 +123,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """
         for task in reversed(self._unfinished):
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # private: there is no other way to say so
-            with contextlib.suppress(BaseException):
-                task.get_coro().close()
+            if (work := task.get_coro()) is not None:
+                _close(work)
         self.close()
 
     def run_again(self, handle: asyncio.Handle) -> None:
@@ -154,6 +155,18 @@ def _where(task: asyncio.Task[Any]) -> str:
         frame = task.get_stack(limit=1)[0]
         place = f" at {frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
     return f"{getattr(coroutine, '__qualname__', type(coroutine).__name__)}{place}"
+
+
+def _close(work: Coroutine[Any, Any, Any] | Generator[Any, None, Any]) -> None:
+    """Who cleans up on its way out may wait once more for each thing that it cleans up.
+
+    A plain ``close`` would leave the inner part of such a one to the garbage collector, and its errors to nobody.
+    """
+    with contextlib.suppress(BaseException):
+        for _ in range(MAX_CLOSES):
+            work.throw(asyncio.CancelledError("the run is over"))
+    with contextlib.suppress(BaseException):
+        work.close()
 
 
 def _make_task(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import sys
 import time
 from collections.abc import Iterator
 
@@ -90,3 +92,28 @@ def test_what_is_not_done_is_closed_in_order() -> None:
     assert ended == []
     loop.abandon()
     assert ended == [2, 1, 0] and loop.is_closed()
+
+
+def test_who_waits_while_it_is_closed_is_closed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of it would be closed by the garbage collector, with an error that somebody else gets."""
+    ended, unraisable = list[int](), list[object]()
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+
+    async def clean_up(number: int, never: asyncio.Future[None]) -> None:
+        ended.append(number)
+        await (never if number else asyncio.get_running_loop().create_future())
+
+    async def work() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            for number in range(3):
+                stack.push_async_callback(clean_up, number, asyncio.get_running_loop().create_future())
+
+    async def main() -> None:
+        asyncio.create_task(work())  # noqa: RUF006  # the loop holds it
+        await asyncio.sleep(1)
+
+    loop = VirtualLoop(max_seconds=1000.0, max_turns=1000)
+    loop.run_until_complete(main())
+    loop.abandon()
+    gc.collect()
+    assert (ended, unraisable) == ([2, 1, 0], [])
