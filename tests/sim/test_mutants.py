@@ -12,6 +12,7 @@ import pytest
 
 import tallystick.errors
 from sim.mutants import MUTANTS, Mutant
+from sim.mutants_brokers import BROKER_MUTANTS
 from sim.mutants_ha import HA_MUTANTS
 from sim.mutants_queues import QUEUE_MUTANTS
 from sim.mutants_shells import SHELL_MUTANTS
@@ -23,8 +24,11 @@ SIM = (
     "sys.exit({2} if run_many(tier.run, range({1}), stop_at=1).failed else 0)"
 )
 FOUND = 3  # a broken promise; 1 would also be any exception
-TIERS = {"sim cluster": "cluster", "sim ha": "ha", "sim metadata": "metadata", "sim storage": "storage"}
-ALL = (*MUTANTS, *HA_MUTANTS, *QUEUE_MUTANTS, *SHELL_MUTANTS)
+TIERS = {
+    "sim brokers": "brokers", "sim cluster": "cluster", "sim ha": "ha", "sim metadata": "metadata",
+    "sim storage": "storage",
+}  # fmt: skip
+ALL = (*MUTANTS, *HA_MUTANTS, *QUEUE_MUTANTS, *SHELL_MUTANTS, *BROKER_MUTANTS)
 
 
 def killed(mutant: Mutant, folder: Path) -> bool:
@@ -61,5 +65,5 @@ def test_mutant_is_killed(mutant: Mutant, tmp_path: Path) -> None:
 
 def test_there_are_enough_mutants() -> None:
     assert len(MUTANTS) >= 12 and len(HA_MUTANTS) >= 10 and len(QUEUE_MUTANTS) >= 10
-    assert len(SHELL_MUTANTS) >= 20
+    assert len(SHELL_MUTANTS) >= 20 and len(BROKER_MUTANTS) >= 12
     assert len({mutant.name for mutant in ALL}) == len(ALL)

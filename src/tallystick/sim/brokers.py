@@ -27,6 +27,7 @@ from tallystick.sim.virtual.trace import Trace
 
 CALM_S = 300.0  # in which all must come to its end
 LOOK_S = 0.25  # between two looks of the judge
+AWAY_S = 6.0  # that a group reads at slaves alone, before it is set back
 MAX_TURNS = 100_000
 
 
@@ -105,11 +106,15 @@ class Life:
             for number, producer in enumerate(plan.producers)
         ]
         self._sending = [self._client(sender.name).run(sender.produce) for sender in self._senders]
-        for number in range(plan.groups):
-            group = Group(f"g{number}", topics, self._judge, self._world.chance(), plan.storm_s)
+        for number, plan_of_group in enumerate(plan.groups):
+            group = Group(f"g{number}", plan_of_group, topics, self._judge, self._world.chance(), plan.storm_s)
             self._judge.expected.readers[group.name] = Reader(topics)
             self._groups.append(group)
-        self._reading = [asyncio.create_task(group.run(self._client)) for group in self._groups]
+        self._reading = [
+            asyncio.create_task(group.run(place, self._client))
+            for group in self._groups
+            for place in range(group.plan.members)
+        ]
         strikes = [asyncio.create_task(chaos.strike(at, what)) for at, what in plan.chaos]
         deletions = [asyncio.create_task(self._delete(at, topic)) for at, topic in plan.deletions]
         await asyncio.sleep(plan.storm_s)
@@ -138,8 +143,15 @@ class Life:
                 await self._empty_master()
 
     async def _set_back(self, group: Group) -> None:
-        """Its members are gone, and perhaps a slave has commits of them that the master does not know of yet."""
+        """Its members are gone, and a slave may have commits of them that the master does not know of yet."""
         group.leave()
+        master = self._brokers[0]
+        if len(self._brokers) > 1 and self._random.random() < 0.7:
+            master.kill()
+            group.come_back()
+            await asyncio.sleep(self._random.random() * AWAY_S)
+            group.leave()
+            master.boot()
         await asyncio.sleep(1.0 + self._random.random() * self._random.choice((0.5, 12.0)))
         await self._operator().set_back(group.name, group.topics)
         group.come_back()
@@ -152,13 +164,13 @@ class Life:
             return
         chosen, master = self._random.choice(ready), self._brokers[0]
         self._judge.promotes(chosen)
+        self._brokers = [chosen, *(host for host in self._brokers[1:] if host is not chosen)]
+        self._judge.nodes = self._brokers
         master.retired = True
         if self._random.random() < 0.5:
             master.kill()
         else:
             master.lose_power()
-        self._brokers = [chosen, *(host for host in self._brokers[1:] if host is not chosen)]
-        self._judge.nodes = self._brokers
         chosen.kill()
         chosen.promote()
         chosen.boot()

@@ -14,7 +14,7 @@ from tallystick.rocketmq.client.producer import Producer
 from tallystick.rocketmq.client.sending import SendResult
 from tallystick.sim.brokers_hosts import ClientHost
 from tallystick.sim.brokers_judge import Judge
-from tallystick.sim.brokers_plan import ProducerPlan
+from tallystick.sim.brokers_plan import GroupPlan, ProducerPlan
 
 AGAIN_S = 0.5
 
@@ -60,23 +60,25 @@ class Sender:
 
 
 class Group:
-    """Its members come one after another; some leave in order, some are killed. ``run`` it."""
+    """In each of its places members come one after another; some leave in order, some are killed. ``run`` a place."""
 
-    def __init__(self, name: str, topics: tuple[str, ...], judge: Judge, rng: random.Random, longest_s: float) -> None:
+    def __init__(
+        self, name: str, plan: GroupPlan, topics: tuple[str, ...], judge: Judge, rng: random.Random, longest_s: float
+    ) -> None:
         """``longest_s``: until a member that is to be killed is."""
-        self.name, self.topics = name, topics
+        self.name, self.plan, self.topics = name, plan, topics
         self._judge, self._random, self._longest_s = judge, rng, longest_s
-        self._host: ClientHost | None = None
+        self._hosts: dict[int, ClientHost] = {}  # by place
         self._there = asyncio.Event()  # members may be
         self._there.set()
         self.is_calm = False  # settable: nobody is killed any more
 
-    async def run(self, new_host: Callable[[str], ClientHost]) -> None:
+    async def run(self, place: int, new_host: Callable[[str], ClientHost]) -> None:
         """Until it is cancelled."""
         while True:
             await self._there.wait()
-            host = self._host = new_host(self.name)
-            member = Member(self.name, self.topics, self._judge, self._random.choice((5, 30, 1 << 30)))
+            host = self._hosts[place] = new_host(self.name)
+            member = Member(self, self._judge, self._random, self._random.choice((5, 30, 1 << 30)))
             reading = host.run(member.consume)
             within_s = self._random.random() * self._longest_s if self._random.random() < 0.3 else None
             await asyncio.wait([reading, host.gone], timeout=None if self.is_calm else within_s, return_when=FIRST)
@@ -86,10 +88,10 @@ class Group:
                 raise error
 
     def leave(self) -> None:
-        """Its member dies, and no other comes before ``come_back``."""
+        """Its members die, and no other comes before ``come_back``."""
         self._there.clear()
-        if self._host is not None:
-            self._host.kill()
+        for host in self._hosts.values():
+            host.kill()
 
     def come_back(self) -> None:
         self._there.set()
@@ -98,22 +100,29 @@ class Group:
 class Member:
     """One member of a group."""
 
-    def __init__(self, group: str, topics: tuple[str, ...], judge: Judge, most: int) -> None:
-        self._group, self._topics, self._judge, self._left = group, topics, judge, most
+    def __init__(self, group: Group, judge: Judge, rng: random.Random, most: int) -> None:
+        self._group, self._judge, self._random, self._left = group, judge, rng, most
 
     async def consume(self, client: RocketMQ) -> None:
         """Receive at most so many messages, and leave in order."""
         while self._left:
             try:
-                async with client.consumer(self._group, self._topics, start="first") as consumer:
+                group = self._group
+                async with client.consumer(
+                    group.name, group.topics, start="first", ordered=group.plan.ordered
+                ) as consumer:
                     await self._receive(consumer)
             except TallyError:
                 await asyncio.sleep(AGAIN_S)
 
     async def _receive(self, consumer: Consumer) -> None:
         async for message in consumer:
-            self._judge.received(self._group, message)
+            self._judge.received(self._group.name, message)
             self._left -= 1
-            if not self._left:
+            if self._random.random() < self._group.plan.nacks:
+                self._judge.given_back(self._group.name, message.body)
+                consumer.nack(message)
+            elif not self._left:
                 consumer.ack(message)
+            if not self._left:
                 return

@@ -23,6 +23,7 @@ class Ack:
     offset: int  # in the queue
     at: int  # physical offset
     maybe_twice: bool
+    is_ok: bool  # SEND_OK: its topic is saved, too
     is_synced: bool
     holders: tuple[str, ...]  # slaves that have it synced, if it was told that a slave has it
 
@@ -34,6 +35,7 @@ class Reader:
     topics: tuple[str, ...]
     bodies: set[bytes] = field(default_factory=set)
     next: dict[Queue, int] = field(default_factory=dict)
+    owed: dict[bytes, None] = field(default_factory=dict)  # given back, and to be delivered again
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Kept:
     node: Node
     broker: Broker  # the process that had it
     first: int  # of the log
+    durable: int  # where what it had synced of it ended
     log: bytes
     topics: set[str]
     groups: set[str]
@@ -76,6 +79,11 @@ class Expected:
         """Whether its offsets may have been given again, so that consumers pass over messages."""
         return queue in self._torn or queue[0] in self._remade
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing was lost or deleted."""
+        return not self.losses and not self._remade
+
     def holds(self, ack: Ack, began: float) -> bool:
         """Whether what is told now, of a send that began then, must hold: else it was lost or deleted meanwhile."""
         is_lost = any(when >= began and ack.at >= end for when, end in self.losses)
@@ -88,6 +96,7 @@ class Expected:
         self.losses.append((self._now(), end))
         self.given = {place: given for place, given in self.given.items() if given[1] < end}
         self.acks = [ack for ack in self.acks if ack.at < end]
+        self.deleted = {topic: min(at, end) for topic, at in self.deleted.items()}
 
     def _tear_all(self) -> None:
         self._remade |= dict.fromkeys(topic for reader in self.readers.values() for topic in reader.topics)
@@ -96,13 +105,13 @@ class Expected:
 
     def process_ends(self, node: Node, store: MessageStore) -> None:
         """It is about to die."""
-        if not node.is_slave:
+        if node is self.master:
             unsynced = records(node, store, store.flushed, self._plan.file_bytes)
             self._unsynced = dict.fromkeys((stored.topic, stored.queue_id) for stored in unsynced)
 
     def power_lost(self, node: Node) -> Ack | None:
         """What was not synced may be gone; ``process_ends`` was before. Returns what should have been durable."""
-        if node.is_slave:
+        if node is not self.master:
             return None
         lost = next((ack for ack in self.acks if ack.is_synced and ack.at >= node.durable), None)
         self._torn |= self._unsynced
@@ -111,7 +120,7 @@ class Expected:
 
     def process_began(self, node: Node) -> None:
         """A start syncs what it finds."""
-        if not node.is_slave:
+        if node is self.master:
             self._unsynced = {}
 
     # Operators.
@@ -133,6 +142,7 @@ class Expected:
         reader = self.readers[group]
         reader.next = {queue: offset for queue, offset in reader.next.items() if queue[0] != topic}
         reader.bodies.clear()
+        reader.owed.clear()
 
     def places_are_given_again(self) -> None:
         """An operator accepts that a new master does not know where queues end."""
@@ -169,4 +179,4 @@ class Expected:
 def _kept(node: Node) -> Kept:
     broker, store = broker_of(node), store_of(node)
     topics, groups = set(broker.tables.topics.all), set(broker.tables.offsets.committed)
-    return Kept(node, broker, store.first, log_bytes(node, store.first, store.end), topics, groups)
+    return Kept(node, broker, store.first, store.flushed, log_bytes(node, store.first, store.end), topics, groups)

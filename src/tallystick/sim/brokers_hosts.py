@@ -118,8 +118,9 @@ class Host:
             self.process.start(self._stop_and_exit(self.process))
 
     async def _stop_and_exit(self, process: Process) -> None:
-        await self._stop()
-        self._exits(process)
+        if self.answers:  # else it was asked twice
+            await self._stop()
+            self._exits(process)
 
     def _exits(self, process: Process) -> None:
         """The process is at its end; something starts it again."""

@@ -21,6 +21,7 @@ from tallystick.rocketmq.client.sending import SendResult, SendStatus
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.wire.message_ids import decode_message_id
 from tallystick.rocketmq.wire.record import StoredMessage
+from tallystick.rocketmq.wire.values import RETRY_PREFIX
 from tallystick.sim.brokers_expected import Ack, Expected, Kept
 from tallystick.sim.brokers_plan import BrokersPlan
 from tallystick.sim.brokers_views import (
@@ -80,8 +81,8 @@ class Judge:
         for number, (body, place) in enumerate(zip(bodies, result.offset_id.split(","), strict=True)):
             at = decode_message_id(place)[2]
             self._acknowledge(Ack(
-                body, queue, result.queue_offset + number, at, result.maybe_twice, self._is_synced(result, at),
-                self._holders(result, at),
+                body, queue, result.queue_offset + number, at, result.maybe_twice,
+                result.status is SendStatus.SEND_OK, self._is_synced(result, at), self._holders(result, at),
             ), began)  # fmt: skip
         if self.alarm is not None and self.promised >= self.alarm[0]:
             (_, call), self.alarm = self.alarm, None
@@ -146,6 +147,8 @@ class Judge:
         store = store_of(node)
         if body_at(node, ack.at) != ack.body:
             self.fail("B1", f"{node.id} lost {ack.body!r} at {ack.at}: it ends at {store.end}")
+        if ack.is_ok and self.expected.changed_at < 0 and ack.queue[0] not in broker_of(node).tables.topics.all:
+            self.fail("B1", f"{node.id} took {ack.body!r}, and does not know its topic any more")
         if store.reput_offset > ack.at and not store.rebuilding:
             with node.disk.undisturbed():
                 units = store.queue_units(*ack.queue, ack.offset, 1)
@@ -158,10 +161,11 @@ class Judge:
                 self.fail("B8", f"{node.id} shows {stored}, of before its topic was deleted")
 
     def _check_kept(self, kept: Kept) -> None:
-        """A slave has what it had, whatever an empty master tells it. Tables that are not saved may go with it."""
+        """A slave has what it had, whatever an empty master tells it. What is not synced may go with its process."""
         node, broker = kept.node, broker_of(kept.node)
-        if log_bytes(node, kept.first, kept.first + len(kept.log)) != kept.log:
-            self.fail("B3", f"{node.id} had {len(kept.log)} bytes, and its master none")
+        log = kept.log if broker is kept.broker else kept.log[: max(0, kept.durable - kept.first)]
+        if log_bytes(node, kept.first, kept.first + len(log)) != log:
+            self.fail("B3", f"{node.id} had {len(log)} bytes, and its master none")
         topics, groups = set(broker.tables.topics.all), set(broker.tables.offsets.committed)
         if broker is kept.broker and not (kept.topics <= topics and kept.groups <= groups):
             self.fail("B3", f"{node.id} gave up tables for those of an empty master")
@@ -217,6 +221,12 @@ class Judge:
             self.fail("B6", f"{group} got offset {offset} of {queue} and not {awaited}")
         reader.next[queue] = max(awaited, offset + 1)
         reader.bodies.add(message.body)
+        reader.owed.pop(message.body, None)
+
+    def given_back(self, group: str, body: bytes) -> None:
+        """A member wants this message delivered again."""
+        self._trace.note("given back", group)
+        self.expected.readers[group].owed[body] = None
 
     def _check_received(self, body: bytes, at: int) -> None:
         master = self.nodes[0]
@@ -225,7 +235,12 @@ class Judge:
         if master.sync_flush and len(self.nodes) == 1 and self.expected.changed_at < 0 and master.durable <= at:
             self.fail("B5", f"the message at {at} was received before it was on the disk")
         answering = [node for node in self.nodes if node.broker is not None]
-        if len(answering) == len(self.nodes) and not any(body_at(node, at) == body for node in answering):
+        is_lost = any(at >= end for _, end in self.expected.losses)  # and its consumer had it already
+        if (
+            not is_lost
+            and len(answering) == len(self.nodes)
+            and not any(body_at(node, at) == body for node in answering)
+        ):
             self.fail("B5", f"{body!r} was received from {at}, where no log has it")
 
     # The end.
@@ -241,6 +256,9 @@ class Judge:
         for node in self.nodes[1:]:
             if self._may_follow(node) and (why := self._lag(node)) is not None:
                 return why
+        for group, reader in self.expected.readers.items():
+            if reader.owed and self.expected.is_whole:
+                return f"{group} has given back {next(iter(reader.owed))!r}, and not received it again"
         store = store_of(self.nodes[0])
         queues = ((topic, queue_id) for topic, ids in store.queues().items() for queue_id in ids)
         return next((why for queue in queues if (why := self._unread(queue, store)) is not None), None)
@@ -304,7 +322,8 @@ class Judge:
 
     def _check_copies(self) -> None:
         """What was sent is there as often as it may be."""
-        found = Counter(stored.body() for stored in self._messages(self.nodes[0]))
+        messages = self._messages(self.nodes[0])
+        found = Counter(stored.body() for stored in messages if not stored.topic.startswith(RETRY_PREFIX))
         sure = {ack.body for ack in self.expected.acks if not ack.maybe_twice}
         for body, count in found.items():
             if count > (1 if body in sure else ATTEMPTS):

@@ -27,6 +27,15 @@ class ProducerPlan:
 
 
 @dataclass(frozen=True)
+class GroupPlan:
+    """One group of consumers."""
+
+    members: int  # at a time
+    ordered: bool
+    nacks: float  # probability that a message is given back
+
+
+@dataclass(frozen=True)
 class BrokersPlan:
     """One life."""
 
@@ -37,7 +46,7 @@ class BrokersPlan:
     queues: int  # of a topic
     file_bytes: int  # of a file of the log
     producers: tuple[ProducerPlan, ...]
-    groups: int
+    groups: tuple[GroupPlan, ...]
     handles: int  # open files that a store may have
     held_bytes: int  # that a server may hold for its clients
     deletions: tuple[tuple[float, str], ...]  # when, and which topic
@@ -63,7 +72,7 @@ class BrokersPlan:
             queues=rng.choice((1, 2, 3)),
             file_bytes=rng.choice((4096, 16 * 1024)),
             producers=tuple(_producer(rng, storm_s) for _ in range(rng.choice((1, 1, 2)))),
-            groups=rng.choice((1, 1, 2)),
+            groups=tuple(_group(rng) for _ in range(rng.choice((1, 1, 2)))),
             handles=rng.choice((8, 256)),
             held_bytes=rng.choice((64 * 1024, 1024 * 1024)),
             deletions=tuple((rng.random() * storm_s, rng.choice("AB")) for _ in range(rng.choice((0, 0, 0, 1, 2)))),
@@ -80,6 +89,10 @@ class BrokersPlan:
             sync_s=rng.choice((0.001, 0.01, 0.05)),
             storm_s=storm_s,
         )  # fmt: skip
+
+
+def _group(rng: random.Random) -> GroupPlan:
+    return GroupPlan(members=rng.choice((1, 1, 2)), ordered=rng.random() < 0.25, nacks=rng.choice((0.0, 0.0, 0.1)))
 
 
 def _producer(rng: random.Random, storm_s: float) -> ProducerPlan:

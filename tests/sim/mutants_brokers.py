@@ -1,0 +1,101 @@
+"""Bugs planted in the shells of brokers: whole name servers, masters, slaves and clients must show them."""
+
+from __future__ import annotations
+
+from sim.mutants import Mutant
+
+ROCKETMQ = "rocketmq/"
+
+
+def _planted(name: str, module: str, old: str, new: str, schedules: int = 60) -> Mutant:
+    return Mutant(name, ROCKETMQ + module, old, new, killer="sim brokers", schedules=schedules)
+
+
+BROKER_MUTANTS = (
+    _planted(
+        "a flush is told that has not come to its end (B1)",
+        "store/flusher.py",
+        "        self._flushed(offset)\n",
+        "        self._flushed(self._store.end)\n",
+    ),
+    _planted(
+        "a send does not wait for the disk (B1)",
+        "broker/log.py",
+        "flush=self._sync_flush, replicas=self._sync_replicas",
+        "flush=False, replicas=self._sync_replicas",
+    ),
+    _planted(
+        "a send does not wait for a slave (B2)",
+        "broker/log.py",
+        "flush=self._sync_flush, replicas=self._sync_replicas",
+        "flush=self._sync_flush, replicas=False",
+    ),
+    _planted(
+        "a master answers before it waits (B1)",
+        "broker/send.py",
+        "            if may_wait and drafted.wait and put.status is _OK:",
+        "            if False and put.status is _OK:",
+    ),
+    _planted(
+        "whatever became of a wait, the message is stored (B2)",
+        "broker/send.py",
+        "            code = settle.status.response_code\n",
+        "            code = ResponseCode.SUCCESS\n",
+    ),
+    _planted(
+        "what was sent to a slave counts as acknowledged (B2)",
+        "ha/master.py",
+        "master.acked(self, offset, took=offset > start)",
+        "master.acked(self, self._feed.position, took=True)",
+        schedules=100,
+    ),
+    _planted(
+        "of bytes in several parts a slave stores the first (B9)",
+        "ha/slave.py",
+        'parts[0] if len(parts) == 1 else b"".join(parts)',
+        "parts[0]",
+        schedules=100,
+    ),
+    _planted(
+        "a slave that lost its master does not try again (B9)",
+        "ha/slave.py",
+        "        return (await link.closed).retry_s\n",
+        "        await link.closed\n        return 10_000.0\n",
+    ),
+    _planted(
+        "a slave does not carry out its master's deletions (B8)",
+        "broker/metadata_sync.py",
+        "            await worker.run(deletion.run)\n",
+        "            pass\n",
+    ),
+    _planted(
+        "a table counts as saved that was not written (B1)",
+        "broker/saver.py",
+        "        await self._worker.run(partial(self._files.save, name, *pieces))\n",
+        "",
+    ),
+    _planted(
+        "a deletion is not noted on the disk (B8)",
+        "store/upkeep.py",
+        "            if self._closed or state is None:\n                return\n            # A checkpoint",
+        "            if self._closed or state is not None:\n                return\n            # A checkpoint",
+    ),
+    _planted(
+        "reput does not hear of deletions (B9)",
+        "store/store.py",
+        "        known.add(deleted)\n",
+        "",
+    ),
+    _planted(
+        "a topic without a route is looked for where it was (B9)",
+        "client/routes.py",
+        "                await self._relocate(name)\n",
+        "                pass\n",
+    ),
+    _planted(
+        "a message that may be stored twice is told as stored once (B7)",
+        "client/sending.py",
+        "        twice = self.failure is not None and self.failure.ambiguous\n",
+        "        twice = False\n",
+    ),
+)
