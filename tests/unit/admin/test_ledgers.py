@@ -2,7 +2,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from support.small_cluster import HANG, SmallCluster
+from support.fake_bookie import HANG
+from support.small_cluster import SmallCluster
 from support.waiting import until
 from tallystick.admin import ledgers
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata

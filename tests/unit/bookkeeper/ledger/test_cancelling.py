@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import tallystick
-from support.small_cluster import HANG, SmallCluster
+from support.fake_bookie import HANG
+from support.small_cluster import SmallCluster
 from support.waiting import until
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire import v2

@@ -14,7 +14,8 @@ from tallystick.bookkeeper.wire import v2
 from tallystick.errors import BookieUnavailable, RequestTimeout
 
 if TYPE_CHECKING:
-    from unit.bookkeeper.ledger.conftest import Bench, ScriptedBookie
+    from support.fake_bookie import FakeBookie
+    from unit.bookkeeper.ledger.conftest import Bench
 
 
 async def test_reads_answer_with_code_and_bytes(bench: Bench) -> None:
@@ -133,7 +134,7 @@ async def test_late_answers_of_a_closed_channel_go_to_nobody(bench: Bench) -> No
     assert (old.acked, new.all_acked, old.failed, new.failed) == ([], [5, 6], [], [])
 
 
-async def client_round_trip(client: BookieClient, bookie: ScriptedBookie) -> None:
+async def client_round_trip(client: BookieClient, bookie: FakeBookie) -> None:
     """Everything the bookie has said so far is behind the answer to this."""
     script, bookie.script = bookie.script, None
     await client.read(bookie.id, 999, 0)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import tallystick
-from support.small_cluster import HANG, SmallCluster
+from support.fake_bookie import HANG
+from support.small_cluster import SmallCluster
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.bookkeeper.ledger import delete
@@ -106,7 +107,7 @@ async def test_an_id_that_bookies_which_are_away_may_hold_is_not_given_away_unas
     assert raised.value.fields["bookies"] == ("b3",)
     async with client.create_ledger(3, write_quorum=3, ack_quorum=2, ledger_id=7, accept_silent_bookies=True) as writer:
         await writer.append(b"x")
-    cluster.bookies["b0"].entries[8] = {0: b"old"}
+    cluster.bookies["b0"].put(8, 0, b"an entry of the old ledger, with its header")
     with pytest.raises(LedgerExists, match="still hold"):
         await client.create_ledger(3, write_quorum=3, ack_quorum=2, ledger_id=8, accept_silent_bookies=True)
     await cluster.driver.delete_cookie("b3", 0)

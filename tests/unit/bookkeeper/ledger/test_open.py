@@ -10,7 +10,8 @@ from functools import partial
 
 import pytest
 
-from support.small_cluster import HANG, SmallCluster
+from support.fake_bookie import HANG
+from support.small_cluster import SmallCluster
 from support.waiting import until
 from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
@@ -42,7 +43,7 @@ def places(cluster: SmallCluster, writer: LedgerWriter, entry: int, *slots: int)
     """The entry exists on these places alone, as if the others had never got it."""
     for slot, name in enumerate(writer.metadata.ensemble):
         if slot not in slots:
-            cluster.bookies[name].entries[writer.id].pop(entry, None)
+            cluster.bookies[name].entries.pop((writer.id, entry), None)
 
 
 def reads(cluster: SmallCluster, writer: LedgerWriter) -> dict[str, list[v2.Read]]:
@@ -126,7 +127,7 @@ async def test_q14_an_entry_on_one_bookie_is_written_back_to_its_write_set(clust
     if reader.last_entry == 4:
         await until(lambda: cluster.holders(writer.id, 4) == set(writer.metadata.ensemble))
     for name in writer.metadata.ensemble:
-        assert b"003" in cluster.bookies[name].entries[writer.id][3]
+        assert b"003" in cluster.bookies[name].entries[writer.id, 3]
 
 
 @pytest.mark.rule("Q14", "P1")
@@ -178,8 +179,8 @@ async def test_q12_too_few_fences_fail_the_recovery(cluster: SmallCluster) -> No
 async def test_q15_bytes_with_a_bad_digest_are_unknown(cluster: SmallCluster) -> None:
     writer = await left(cluster, 4)
     for name in writer.metadata.ensemble[:2]:
-        stored = cluster.bookies[name].entries[writer.id]
-        stored[3] = stored[3][:-1] + b"?"
+        stored = cluster.bookies[name].entries
+        stored[writer.id, 3] = stored[writer.id, 3][:-1] + b"?"
     with pytest.raises(RecoveryIncomplete, match="fence"):
         await cluster.client().open_ledger(writer.id, recover=True)
 
@@ -246,7 +247,7 @@ async def test_q13_an_empty_newest_fragment_does_not_reach_back(cluster: SmallCl
     spares = tuple(name for name in cluster.bookies if name not in writer.metadata.ensemble)
     fresh = found.value.with_fragment(6, (*spares, writer.metadata.ensemble[0])[:3])
     await cluster.driver.write_ledger(writer.id, fresh, found.version)
-    cluster.bookies[writer.metadata.ensemble[0]].entries.clear()
+    cluster.bookies[writer.metadata.ensemble[0]].clear()
     reader = await cluster.client().open_ledger(writer.id, recover=True)
     assert (reader.last_entry, reader.length) == (5, 18)
     assert reader.metadata.fragments == fresh.fragments
@@ -315,7 +316,7 @@ async def test_a_wrong_password_asks_no_bookie(cluster: SmallCluster) -> None:
 async def test_a_bookie_with_another_key_ends_recovery(cluster: SmallCluster) -> None:
     writer = await left(cluster, 1)
     for name in writer.metadata.ensemble:
-        cluster.bookies[name].keys[writer.id] = b"somebody else's key."
+        cluster.bookies[name].rekey(writer.id, b"somebody else's")
     with pytest.raises(Unauthorized):
         await cluster.client().open_ledger(writer.id, recover=True)
 
@@ -335,7 +336,7 @@ async def test_entries_beyond_a_gap_are_dropped(cluster: SmallCluster) -> None:
     writer = await left(cluster, 3)
     digest = Digest.of(writer.metadata.digest_type)
     for name in writer.metadata.ensemble:
-        cluster.bookies[name].entries[writer.id][9] = digest.encode(EntryHeader(writer.id, 9, 1, 99), b"after the gap")
+        cluster.bookies[name].entries[writer.id, 9] = digest.encode(EntryHeader(writer.id, 9, 1, 99), b"after the gap")
     reader = await cluster.client().open_ledger(writer.id, recover=True)
     assert (reader.last_entry, reader.length) == (2, 9)
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from support.small_cluster import HANG, SmallCluster
+from support.fake_bookie import HANG
+from support.small_cluster import SmallCluster
 from support.waiting import until
 from tallystick.bookkeeper.ledger import restorer
 from tallystick.bookkeeper.ledger.shortage import changed_nothing
@@ -245,7 +246,7 @@ async def test_p1_an_empty_bookie_that_took_the_missing_ones_id_is_not_believed(
         return 10_000
 
     monkeypatch.setattr(bookies._peers[gone], "_identify", another)
-    cluster.bookies[gone].entries.clear()
+    cluster.bookies[gone].clear()
     slow = next(cluster.bookies[name] for name in writer.metadata.ensemble if name != gone)
     slow.held = []
     pending = writer.append_nowait(b"on one bookie, and on one that is not believed")

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from support.small_cluster import HANG, Misbehave, PlainBookie, SmallCluster
+from support.fake_bookie import HANG, FakeBookie, Misbehave
+from support.small_cluster import SmallCluster
 from support.waiting import until
 from tallystick.bookkeeper.ledger import writers
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
@@ -41,7 +42,7 @@ async def cluster() -> AsyncIterator[SmallCluster]:
     await made.close()
 
 
-def member(cluster: SmallCluster, writer: LedgerWriter, slot: int) -> PlainBookie:
+def member(cluster: SmallCluster, writer: LedgerWriter, slot: int) -> FakeBookie:
     return cluster.bookies[writer.metadata.ensemble[slot]]
 
 
@@ -91,8 +92,8 @@ async def test_q6_entries_carry_the_lac_of_the_moment_they_are_sent(cluster: Sma
     writer = await cluster.client().create_ledger(3, write_quorum=3, ack_quorum=3)
     for _ in range(3):
         await writer.append(b"x")
-    stored = member(cluster, writer, 0).entries[writer.id]
-    assert [int.from_bytes(stored[entry][16:24], "big", signed=True) for entry in range(3)] == [-1, 0, 1]
+    stored = member(cluster, writer, 0).entries
+    assert [int.from_bytes(stored[writer.id, entry][16:24], "big", signed=True) for entry in range(3)] == [-1, 0, 1]
     assert (await cluster.client().ledger_metadata(writer.id)).last_entry == -1  # no metadata write per entry
 
 
@@ -170,7 +171,7 @@ async def test_q8_a_resend_has_the_bytes_of_the_first_send(cluster: SmallCluster
     await writer.append_batch([b"1", b"2"])
     new = member(cluster, writer, 0)
     assert new is not bad
-    assert all(new.entries[writer.id][entry] == good.entries[writer.id][entry] for entry in (1, 2))
+    assert all(new.entries[writer.id, entry] == good.entries[writer.id, entry] for entry in (1, 2))
 
 
 @pytest.mark.rule("Q8")
@@ -218,7 +219,7 @@ async def test_q9_without_a_spare_bookie_the_writer_stops_and_can_be_closed(
 async def test_q9_a_wrong_key_changes_no_ensemble(cluster: SmallCluster) -> None:
     writer = await cluster.client().create_ledger()
     for bookie in cluster.bookies.values():
-        bookie.keys[writer.id] = b"somebody else's key."
+        bookie.fence(writer.id, b"somebody else's")
     with pytest.raises(Unauthorized):
         await writer.append(b"x")
     assert len((await cluster.driver.read_ledger(writer.id)).value.fragments) == 1
@@ -254,7 +255,7 @@ async def test_q11_a_fenced_writer_withdraws_and_leaves_the_metadata_alone(clust
         found = await cluster.driver.read_ledger(writer.id)
         await cluster.driver.write_ledger(writer.id, found.value.in_recovery(), found.version)
         for bookie in cluster.bookies.values():
-            bookie.fenced.add(writer.id)
+            bookie.fence(writer.id)
     before = await cluster.driver.read_ledger(writer.id)
     futures = [writer.append_nowait(b"y") for _ in range(3)]
     for future in futures:
@@ -311,7 +312,7 @@ async def test_an_exception_in_the_body_is_not_hidden_by_the_close(cluster: Smal
     with pytest.raises(ZeroDivisionError):
         async with cluster.client().create_ledger() as writer:
             for bookie in cluster.bookies.values():
-                bookie.fenced.add(writer.id)
+                bookie.fence(writer.id)
             writer.append_nowait(b"x").add_done_callback(lambda future: future.exception())
             raise ZeroDivisionError
 
@@ -366,7 +367,7 @@ async def test_bytes_in_flight_hold_appends_back(cluster: SmallCluster) -> None:
 async def test_who_waits_for_room_hears_of_the_failure(cluster: SmallCluster) -> None:
     writer = await cluster.client(max_inflight_bytes=100).create_ledger()
     for bookie in cluster.bookies.values():
-        bookie.fenced.add(writer.id)
+        bookie.fence(writer.id)
     results = await asyncio.gather(*(writer.append(b"x" * 100) for _ in range(5)), return_exceptions=True)
     assert [type(result) for result in results] == [LedgerFenced] * 5
 

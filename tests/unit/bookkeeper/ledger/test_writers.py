@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from support.small_cluster import HANG, SmallCluster
+from support.fake_bookie import HANG
+from support.small_cluster import SmallCluster
 from support.waiting import until
 from tallystick.bookkeeper.ledger import placement
 from tallystick.bookkeeper.ledger import writers as writers_module
@@ -167,7 +168,7 @@ async def test_a_writer_that_was_fenced_in_its_sleep_learns_it_at_the_next_appen
     for writer in (first, second):
         await writer.append(b"x")
     await until(asleep(first))
-    await cluster.client(seed=2).open_ledger(first.id, password=b"secret", recover=True)
+    await cluster.client(2).open_ledger(first.id, password=b"secret", recover=True)
     with pytest.raises(LedgerFenced):
         await first.append(b"y")
     with pytest.raises(LedgerFenced):

@@ -36,6 +36,6 @@ def store(cluster: SmallCluster) -> Store:
             stored = digest.encode(EntryHeader(ledger, entry, max(entry - lag, -1), length), payload)
             for copy in range(metadata.write_quorum):
                 bookie = metadata.ensemble_of(entry)[(entry + copy) % metadata.ensemble_size]
-                cluster.bookies[bookie].entries.setdefault(ledger, {})[entry] = stored
+                cluster.bookies[bookie].put(ledger, entry, stored, metadata.password)
 
     return put

@@ -97,8 +97,8 @@ async def test_a_damaged_copy_is_passed_over_and_the_last_one_is_an_error(cluste
     for damaged in (0, 1):
         if damaged == 1:
             assert (await read(partition_of(cluster, (7, metadata, 99))))["payload"].to_pylist() == PAYLOADS
-        entries = cluster.bookies[f"b{damaged}"].entries[7]
-        entries[30] = entries[30][:-1] + bytes([entries[30][-1] ^ 1])
+        entries = cluster.bookies[f"b{damaged}"].entries
+        entries[7, 30] = entries[7, 30][:-1] + bytes([entries[7, 30][-1] ^ 1])
     with pytest.raises(DigestMismatch, match=r"^\[TALLY-DIGEST-MISMATCH\] .*entry=30"):
         await read(partition_of(cluster, (7, metadata, 99)))
 
@@ -127,7 +127,7 @@ async def test_a_ledger_that_is_deleted_in_the_middle_of_a_task_is_an_error_and_
     batches = read_partition(partition_of(cluster, (7, metadata, 399)), schema_of())
     await asyncio.to_thread(next, batches)
     for bookie in cluster.bookies.values():
-        del bookie.entries[7]
+        bookie.clear()
     with pytest.raises(NoSuchEntry, match=r"^\[TALLY-NO-SUCH-ENTRY\]"):
         await asyncio.to_thread(list, batches)
 
