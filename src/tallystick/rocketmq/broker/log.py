@@ -164,7 +164,7 @@ class BrokerLog:
         self._retrying = self.store.refusal is not None
         if self._retrying:
             self._dispatch_in(RETRY_S)
-        elif before < self.store.reput_offset < self.store.end:
+        elif before < self.store.reput_offset < self.store.end or self.store.reput_goes_on:
             self._dispatch_in(0)
 
     def _dispatch_in(self, delay_s: float) -> None:

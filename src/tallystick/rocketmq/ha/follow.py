@@ -30,6 +30,8 @@ from tallystick.rocketmq.wire.ha import (
     decode_master_hello,
 )
 
+MAX_FRAMES = 12_000  # in one read of 1 MiB: each has a record, or a part of one behind 32 KiB
+
 
 @dataclass(frozen=True)
 class Send:
@@ -99,14 +101,15 @@ class Follow:
         if self._closed:
             return []
         start, parts, actions = self._end, list[memoryview](), list[Action]()
-        at = 0
+        at, frames = 0, 0
         while at < len(data) and not self._closed:
             if not self._left:
                 taken = data[at : at + HEAD.size - len(self._head)]
                 self._head += taken
                 at += len(taken)
                 if len(self._head) == HEAD.size:
-                    actions += self._begin(now)
+                    frames += 1
+                    actions += self._begin(now) if frames <= MAX_FRAMES else self._close("very many frames in one read")
                     start = start if parts else self._end
                 continue
             piece = data[at : at + self._left]

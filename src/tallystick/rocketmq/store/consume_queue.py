@@ -261,6 +261,10 @@ class ConsumeQueue:
         if not self._files.files:  # as the original: from the start of the file that has the first unit
             self.filled = queue_offset - queue_offset % (self._files.file_bytes // UNIT.size)
             self.first, self._synced = queue_offset, self.filled * UNIT.size
+        self.fill(queue_offset)
+
+    def fill(self, queue_offset: int) -> None:
+        """Fillers up to there, of a queue that has files. May raise DiskFull."""
         while self.filled < queue_offset:
             in_file = self._files.file_bytes // UNIT.size
             count = min(queue_offset - self.filled, _FILL_AT_ONCE, in_file - self.filled % in_file)

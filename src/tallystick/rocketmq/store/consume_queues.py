@@ -74,6 +74,10 @@ class ConsumeQueues:
         with self._naming:
             self._topics.setdefault(queue.topic, {})[queue.queue_id] = queue
 
+    def fillers_of_new(self, queue_offset: int) -> int:
+        """How many a queue gets that begins there: as the original's, from the start of the file."""
+        return queue_offset % self._file_units
+
     def has_topic(self, topic: str) -> bool:
         return topic in self._topics
 

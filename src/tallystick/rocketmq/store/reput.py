@@ -16,7 +16,7 @@ from tallystick.codec.records import RecordRun, Stop, scan_records
 from tallystick.codec.uniform_records import scan_uniform_records
 from tallystick.errors import DiskFull
 from tallystick.rocketmq.store.commit_log import CommitLog
-from tallystick.rocketmq.store.consume_queue import Unit
+from tallystick.rocketmq.store.consume_queue import UNIT, Unit
 from tallystick.rocketmq.store.consume_queues import ConsumeQueues
 from tallystick.rocketmq.store.deleted_topics import DeletedTopics
 from tallystick.rocketmq.store.folder_names import may_be_folder
@@ -29,8 +29,10 @@ TRANSACTION = 12  # of the system flag
 COMMITTED = (0, 8)  # no transaction, or its commit: these have units
 ROLLBACK = 12  # all others are in the index
 KEY_COST_BYTES = 200  # a key takes as much time as so many bytes of usual records
-QUEUE_COST_BYTES = 32 * 1024  # and a queue that is made: a folder and a file
-_LOOK_BYTES = 1024 * 1024  # at a time
+QUEUE_COST_BYTES = 64 * 1024  # and a queue that is made: a folder and a file
+FILL_UNITS = 64 * 1024  # fillers that are written in one turn
+MOST_MISSING = 1 << 27  # queue offsets that may be missing in all, of what one process dispatches: 2.7 GB of fillers
+_LOOK_BYTES, _LEAST_LOOK_BYTES = 1024 * 1024, 64 * 1024  # at a time: what is not taken is looked at again
 _FREE_KEYS = 1000  # that no slice is shortened for
 
 
@@ -60,6 +62,10 @@ class Reput:
         self.lock = threading.Lock()  # held while queues and ``offset`` do not fit each other
         self._hashes = KeyHashes()
         self._homeless_is_told = False
+        self._look_bytes = _LOOK_BYTES
+        self.filling = False  # it came no further, but its next call does
+        self._may_miss = MOST_MISSING
+        self._gap_at = -1  # the record behind fillers that take several calls
 
     def run(self, limit: int, max_bytes: int, now_ms: int) -> list[Arrival]:
         """Dispatch records that end at ``limit`` or before, about ``max_bytes`` of them; keys and new queues count as
@@ -69,23 +75,31 @@ class Reput:
 
     def _run(self, limit: int, max_bytes: int, now_ms: int) -> list[Arrival]:
         arrivals: list[Arrival] = []
-        want, start, budget = max_bytes if self.hold else min(max_bytes, _LOOK_BYTES), self.offset, max_bytes
+        want, start, budget = max_bytes if self.hold else min(max_bytes, self._look_bytes), self.offset, max_bytes
+        self.filling = False
         while self.offset < min(limit, start + budget):
             data = bytes(self._log.slice(self.offset, min(limit - self.offset, want)))
             run = scan_uniform_records(data, self.offset) or scan_records(data, self.offset)
             if len(run):
+                seen = len(run)
                 run, cost = _affordable(run, data, self.offset, start + budget - self.offset)
                 budget -= cost
                 if not self.hold:  # nobody has a turn in between
-                    run, made = self._with_few_new_queues(run, data, start + budget - self.offset)
-                    budget -= made * QUEUE_COST_BYTES
+                    run, cost = self._with_few_new_queues(run, data, start + budget - self.offset)
+                    budget -= cost
+                    self._look_bytes = self._look_bytes * 2 if len(run) == seen else self._look_bytes // 4
+                    self._look_bytes = max(_LEAST_LOOK_BYTES, min(self._look_bytes, _LOOK_BYTES))
                 try:
-                    arrivals += self._dispatch(run, now_ms)
+                    arrived, taken = self._dispatch(run, now_ms)
+                    arrivals += arrived
+                    if not taken:
+                        self._fill(run)
+                        break
                 except DiskFull as error:
                     self._stop("the disk is full", error=error)
                     break
                 self.stuck = None
-                self.offset += run.end
+                self.offset += run.end if taken == len(run) else run.positions[taken]
             elif run.stop is Stop.PARTIAL and len(data) == want < limit - self.offset:
                 want *= 2  # a record longer than all of what was looked at
             elif not self._pass_blank(run.stop, data, limit):
@@ -110,24 +124,45 @@ class Reput:
             self._events.emit("reput stopped", offset=self.offset, reason=reason, **fields)
 
     def _with_few_new_queues(self, run: RecordRun, data: bytes, budget: int) -> tuple[RecordRun, int]:
-        """As many of a run's records as there is time to make queues for, at least one; and how many are made."""
-        made, most = 0, max(1, budget // QUEUE_COST_BYTES)
+        """As many of a run's records as there is time to make queues for, at least one; and what these cost."""
+        cost = 0
         queues = list(zip(run.topics, run.queue_ids, strict=True))
         for topic, queue_id in dict.fromkeys(queues):
             if self._queues.find(self._hashes.of_topic(topic).name, queue_id) is None:
-                if made == most:
-                    end = run.positions[queues.index((topic, queue_id))]
-                    return scan_records(data[:end], self.offset), made
-                made += 1
-        return run, made
+                number = queues.index((topic, queue_id))
+                more = QUEUE_COST_BYTES + self._queues.fillers_of_new(run.queue_offsets[number]) * UNIT.size
+                if cost and cost + more > budget:
+                    return scan_records(data[: run.positions[number]], self.offset), cost
+                cost += more
+        return run, cost
 
-    def _dispatch(self, run: RecordRun, now_ms: int) -> list[Arrival]:
+    def _fill(self, run: RecordRun) -> None:
+        """Some of the fillers that the run's first record needs before it; the rest in further calls."""
+        topic, queue_id = self._hashes.of_topic(run.topics[0]).name, run.queue_ids[0]
+        queue_offset = run.queue_offsets[0]
+        queue = self._queues.of(topic, queue_id)
+        first = queue.filled
+        if queue_offset - first > self._may_miss:
+            return self._stop("queue offsets jump too far", topic=topic, queue=queue_id, first=first, end=queue_offset)
+        if self._gap_at != self.offset:
+            self._gap_at = self.offset
+            self._tell_missing(topic, queue_id, first, queue_offset)
+        queue.fill(min(queue_offset, first + FILL_UNITS))
+        self._queues.mark(queue)
+        self._may_miss -= queue.filled - first
+        self.filling = True
+
+    def _tell_missing(self, topic: str, queue_id: int, first: int, end: int) -> None:
+        self._events.emit("queue offsets missing", topic=topic, queue=queue_id, first=first, end=end)
+
+    def _dispatch(self, run: RecordRun, now_ms: int) -> tuple[list[Arrival], int]:
+        """All records of a run, or those before the first that needs more fillers than one call writes; how many."""
         groups: dict[tuple[bytes, int], _Group] = {}
         keys = self._hashes.of_run(run)
         physicals = [self.offset + position for position in run.positions]
         units = list(zip(physicals, run.sizes, keys.tags_codes, strict=True))
         transactions = any(sys_flag & TRANSACTION for sys_flag in set(run.sys_flags))
-        some_are_gone = self.deleted.last > physicals[0]
+        some_are_gone, taken = self.deleted.last > physicals[0], len(run)
         for start, end in _stretches(run):
             topic, queue_id, offsets = run.topics[start], run.queue_ids[start], run.queue_offsets[start:end]
             if some_are_gone and (gone := self.deleted.get(self._hashes.of_topic(topic).name)) > physicals[start]:
@@ -145,17 +180,38 @@ class Reput:
                 group.units += units[start:end]
                 group.next += end - start
                 continue
-            for queue_offset, sys_flag, unit in zip(offsets, run.sys_flags[start:end], units[start:end], strict=True):
-                if transactions and sys_flag & TRANSACTION not in COMMITTED:
-                    continue
-                if queue_offset == group.next or self._fits(group, queue_offset, unit[0]):
-                    group.units.append(unit)
-                    group.next = queue_offset + 1
+            if (taken := self._take(group, run, units, start, end)) < end:
+                count = bisect_left(keys.records, taken)
+                keys = RunKeys(keys.tags_codes, keys.records[:count], keys.hashes[:count])
+                break
+            taken = len(run)
         arrivals = [self._write(group) for group in groups.values() if group.units]
-        if self._index is not None:
+        if self._index is not None and taken:
             self._add_keys(self._index, run, keys, physicals, now_ms)
-        self.last_ms = run.store_timestamps[-1]
-        return arrivals
+        self.last_ms = run.store_timestamps[taken - 1] if taken else self.last_ms
+        return arrivals, taken
+
+    def _take(self, group: _Group, run: RecordRun, units: list[Unit], start: int, end: int) -> int:
+        """Records from ``start`` up to ``end``, one by one; the first that is not taken."""
+        for number in range(start, end):
+            queue_offset, unit = run.queue_offsets[number], units[number]
+            if run.sys_flags[number] & TRANSACTION not in COMMITTED:
+                continue
+            if queue_offset > group.next and self._is_far(group, queue_offset, unit[0]):
+                return number
+            if queue_offset == group.next or self._fits(group, queue_offset, unit[0]):
+                group.units.append(unit)
+                group.next = queue_offset + 1
+        return end
+
+    def _is_far(self, group: _Group, queue_offset: int, physical: int) -> bool:
+        """Whether a record needs more fillers before it than one call writes."""
+        missing = queue_offset - group.next
+        if missing <= min(FILL_UNITS, self._may_miss) or physical <= group.last_physical:
+            return False
+        queue = self._queues.find(group.topic.name, group.queue_id)
+        begins = not group.units and (queue is None or not queue.has_files)
+        return not begins and (missing > self._may_miss or not self.hold)
 
     def _tell_homeless(self, topic: str, queue_id: int, physical: int) -> None:
         """Once: whoever writes such a log may write thousands."""
@@ -196,10 +252,9 @@ class Reput:
                 expected=group.next, physical=physical,
             )  # fmt: skip
         elif group.next:
-            self._events.emit(
-                "queue offsets missing", topic=group.topic.name, queue=group.queue_id, first=group.next,
-                end=queue_offset,
-            )  # fmt: skip
+            self._may_miss -= queue_offset - group.next
+            if self._gap_at != physical:
+                self._tell_missing(group.topic.name, group.queue_id, group.next, queue_offset)
         group.first = group.next = queue_offset
         return True
 

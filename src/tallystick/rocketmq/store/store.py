@@ -97,6 +97,11 @@ class MessageStore:
         return self._reput.offset
 
     @property
+    def reput_goes_on(self) -> bool:
+        """Whether ``reput`` is to be called again though ``reput_offset`` did not move."""
+        return self._reput.filling
+
+    @property
     def indexed(self) -> tuple[int, int]:
         """The index is made up to this record, and its store time in ms."""
         return (self._index.end_offset, self._index.end_ms) if self._index else (0, 0)
@@ -163,7 +168,7 @@ class MessageStore:
     def reput(self, limit_bytes: int = _REPUT_BYTES) -> list[Arrival]:
         """Dispatch what may be read: all of the log, with SYNC_FLUSH on a master what is flushed. What became readable.
 
-        Call it again when ``reput_offset`` is still behind.
+        Call it again when ``reput_offset`` is still behind, and moved or ``reput_goes_on``.
         """
         held = self._settings.sync_flush and not self.slave
         limit = min(self._log.flushed, self._log.end) if held else self._log.end
@@ -349,7 +354,7 @@ class MessageStore:
         """THREAD, when nothing else uses it any more. The stop is an orderly one if all could be synced."""
         try:
             self._log.flush()
-            before = -1
+            self._reput.hold, before = True, -1
             while before < self._reput.offset < self._log.end:
                 before = self._reput.offset
                 self._reput.run(self._log.end, self._log.end - before, self._clock.wall_ms())

@@ -21,6 +21,7 @@ from tallystick.rocketmq.broker.registration import Registrar
 from tallystick.rocketmq.broker.saver import Saver
 from tallystick.rocketmq.broker.settings import Role
 from tallystick.rocketmq.ha.slave import HaSlave
+from tallystick.rocketmq.store import reput as reput_module
 from tallystick.rocketmq.store.consume_queue import ConsumeQueue
 from tallystick.rocketmq.wire.values import PullFlag
 
@@ -45,6 +46,22 @@ async def test_a_large_backlog_is_dispatched_in_parts(tmp_path: Path) -> None:
         await until(lambda: store.reput_offset == store.end)
         assert len(turns) >= 10
         assert len((await peer.ask(pull_command())).body) == store.end
+
+
+async def test_a_queue_offset_that_jumps_is_reached_in_several_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reput_module, "FILL_UNITS", 100)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer, store = await bench.peer(broker), broker.parts.store
+        await peer.ask(send_command())
+        await until(lambda: store.reput_offset == store.end)
+        [queue] = store.next_offsets
+        store._appender.next_offsets[queue] += 1000
+        await peer.ask(send_command())
+        await until(lambda: store.reput_offset == store.end)
+        assert store.queue_range(*queue) == (0, 1002)
 
 
 async def test_dispatch_goes_on_when_the_disk_has_room_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.ha_log import MemoryLog
-from tallystick.rocketmq.ha.follow import Action, Append, Close, Follow, Following, Send, Stage
+from tallystick.rocketmq.ha.follow import MAX_FRAMES, Action, Append, Close, Follow, Following, Send, Stage
 from tallystick.rocketmq.ha.log import LogRange, range_of
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.wire.ha import ASK, HEAD, MAX_BODY_BYTES, REPORT, MasterHello, SlaveHello, decode_slave_hello
@@ -280,3 +280,14 @@ def test_any_bytes_are_appended_in_order_or_end_the_link(data: bytes) -> None:
                 assert end is None or action.offset == end
                 end = action.offset + sum(map(len, action.parts))
     assert core.stage in (Stage.FOLLOWING, Stage.CLOSED)
+
+
+@pytest.mark.parametrize("body", [b"", b"x"])
+def test_very_many_frames_in_one_read_end_the_link(body: bytes) -> None:
+    """87,000 heartbeats in a read of 1 MiB were a turn of 200 ms, again and again."""
+    link = plain()
+    link.hear(b"".join(frame(1000 + number * len(body), body) for number in range(MAX_FRAMES)))
+    assert link.others == [] and link.log.end == 1000 + MAX_FRAMES * len(body)
+    link.hear(b"".join(frame(link.log.end + number * len(body), body) for number in range(MAX_FRAMES + 5)))
+    assert "many frames" in link.close.reason and link.close.retry_s > 0
+    assert link.log.end == 1000 + 2 * MAX_FRAMES * len(body)

@@ -79,6 +79,81 @@ def test_new_queues_end_a_slice_as_bytes_do() -> None:
     assert all(shelf.bodies(f"T{number % 5}", number) == [b"x", b"y"] for number in range(100))
 
 
+def slave_of_a_log_that_jumps(*jumps: int) -> Shelf:
+    """Each message but the first of its queue comes so many queue offsets behind the one before."""
+    master, slave = Shelf(), Shelf(dataclasses.replace(SMALL, consume_queue_file_units=1024), seed=2, slave=True)
+    master.send(b"before")
+    master.send(b"another", queue_id=1)
+    for number, jump in enumerate(jumps):
+        master.store._appender.next_offsets["Topic", 0] += jump
+        master.send(b"%d" % number, KEYS=f"k{number}")
+    master.send(b"after", queue_id=1)
+    slave.store.append_raw(0, master.log())
+    return slave
+
+
+def test_a_queue_offset_that_jumps_is_reached_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """100 records whose offsets jumped by 300,001 each were a turn of 850 ms, and 600 MB of fillers."""
+    monkeypatch.setattr(reput, "FILL_UNITS", 1000)
+    slave = slave_of_a_log_that_jumps(0, 5000, 900)
+    ends, arrivals = [], []
+    while slave.store.reput_offset < slave.store.end:
+        arrivals += slave.store.reput()
+        ends.append(slave.store.queue_range("Topic", 0)[1])
+        assert slave.store.reput_goes_on or slave.store.reput_offset == slave.store.end
+        slave.store.maintain(slave.clock.ms)
+    assert ends == [1002, 2002, 3002, 4002, 5904]
+    assert not slave.store.reput_goes_on
+    assert slave.bodies() == [b"before", b"0", b"1", b"2"] and slave.bodies(queue_id=1) == [b"another", b"after"]
+    assert [len(slave.store.query("Topic", f"k{number}", 9, 0, 1 << 60)) for number in range(3)] == [1, 1, 1]
+    assert [arrival.next_offset for arrival in arrivals if arrival.queue_id == 0] == [2, 5904]
+    told = [event.fields for event in slave.events if event.kind == "queue offsets missing"]
+    assert [(one["first"], one["end"]) for one in told] == [(2, 5002), (5003, 5903)]
+    slave.disk.kill()
+    slave.open()
+    assert slave.bodies() == [b"before", b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_queue_offsets_that_jump_too_far_stop_dispatch_aloud(restarts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One record that jumped by 2^40 was 22 TB."""
+    monkeypatch.setattr(reput, "FILL_UNITS", 1000)
+    monkeypatch.setattr(reput, "MOST_MISSING", 5000)
+    slave = slave_of_a_log_that_jumps(3000, 1 << 40)
+    if restarts:
+        slave.disk.kill()
+        slave.open()
+    for _ in range(10):
+        slave.store.reput()
+    assert slave.store.refusal == "queue offsets jump too far" and not slave.store.reput_goes_on
+    assert slave.store.queue_range("Topic", 0) == (0, 3002)
+    assert slave.bodies() == [b"before", b"0"] and slave.bodies(queue_id=1) == [b"another"]
+    stopped = [event.fields for event in slave.events if event.kind == "reput stopped"]
+    assert [(one["first"], one["end"]) for one in stopped] == [(3002, 3002 + (1 << 40))]
+
+
+def test_small_jumps_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reput, "MOST_MISSING", 5000)
+    slave = slave_of_a_log_that_jumps(*[900] * 10)
+    slave.store.reput()
+    assert slave.store.refusal == "queue offsets jump too far"
+    assert slave.bodies() == [b"before", b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_fillers_of_new_queues_end_a_slice_as_bytes_do() -> None:
+    """As the original's a queue has fillers from the start of its first file: 6 MB of them for one message."""
+    settings = dataclasses.replace(SMALL, consume_queue_file_units=30_000)
+    master, slave = Shelf(), Shelf(settings, seed=2, slave=True)
+    for number in range(8):
+        master.store._appender.learn({("Topic", number): 29_999})
+        master.send(b"x", queue_id=number)
+    slave.store.append_raw(0, master.log())
+    slices = []
+    while slave.store.reput_offset < slave.store.end:
+        slices.append(len(slave.store.reput()))
+    assert slices == [2] * 4
+
+
 @pytest.mark.parametrize("bodies", [1, 30])
 def test_one_new_queue_is_made_however_little_is_left(bodies: int) -> None:
     shelf = Shelf()
