@@ -279,15 +279,14 @@ class Link(asyncio.BufferedProtocol):
             elif not isinstance(owner, asyncio.Future):
                 self._collect(owner, v2.Code.OK, entries[start:stop])
 
-        while entries:
-            settled = self._outstanding.answered_run((op, ledger), entries, report)
-            if settled == len(entries):
-                return
-            # Not of a lane: then somebody asked for this one alone, or nobody did.
-            entry_bytes = memoryview(data[settled] if data else b"")
-            answer = v2.Answer(op, v2.Code.OK, ledger, entries[settled], entry_bytes)
-            self._settle((op, ledger, entries[settled]), answer)
-            entries, data = entries[settled + 1 :], data[settled + 1 :]
+        at = 0
+        while at < len(entries):
+            at = self._outstanding.answered_run((op, ledger), entries, report, at)
+            if at < len(entries):
+                # Not of a lane: then somebody asked for this one alone, or nobody did.
+                answer = v2.Answer(op, v2.Code.OK, ledger, entries[at], memoryview(data[at] if data else b""))
+                self._settle((op, ledger, entries[at]), answer)
+                at += 1
 
     def _collect(self, owner: AddOwner, code: int, entries: list[EntryId]) -> None:
         if self._reports and self._reports[-1][0] is owner and self._reports[-1][1] == code:

@@ -6,7 +6,8 @@ stays here until its answer comes or the connection ends, even when nobody waits
 channel closed): its late answer must not be taken for the answer to a newer question about the same entry.
 
 Questions that belong together (the ADDs of one channel, a run of READs) form a lane: answers in the order of the
-questions are settled by one comparison. Time is an argument; a run of questions sent together has one deadline.
+questions are settled by one comparison, those in any other order by where their entries are. Time is an argument; a run
+of questions sent together has one deadline.
 """
 
 from __future__ import annotations
@@ -24,10 +25,8 @@ Owner = TypeVar("Owner")
 Topic = tuple[int, LedgerId]  # (opcode, ledger)
 Key = tuple[int, int, int]  # (opcode, ledger, entry), or (BATCH_READ, ledger, request id)
 
-_ANSWERED: EntryId = -(
-    1 << 63
-)  # takes the place of an entry that was answered out of turn; no bookie accepts such an id
 _COMPACT_AT = 8192
+_SEARCH = 4096  # entries of a lane that are passed over before their places are noted: one lost answer is cheap
 
 
 @dataclass(slots=True)
@@ -37,19 +36,57 @@ class _Run:
     stop: int  # position behind the run's last entry, counted from the lane's beginning
 
 
+class _Places:
+    """Where the unanswered entries of a lane are, up to the place ``end``. Places count from the lane's beginning."""
+
+    __slots__ = ("_first", "_later", "end")
+
+    def __init__(self, entries: Sequence[EntryId | None], begin: int) -> None:
+        """``entries`` are from the place ``begin`` on."""
+        self.end = begin + len(entries)
+        self._first: dict[EntryId, int] = {}
+        self._later: dict[int, int] = {}  # the next place of the same entry
+        for place in range(self.end - 1, begin - 1, -1):
+            entry = entries[place - begin]
+            if entry is not None:
+                if entry in self._first:
+                    self._later[place] = self._first[entry]
+                self._first[entry] = place
+
+    def take(self, entry: EntryId) -> int | None:
+        """The first place of it, which is not given again; it may have been answered since. None: there is none."""
+        place = self._first.pop(entry, None)
+        if place is not None and (later := self._later.pop(place, None)) is not None:
+            self._first[entry] = later
+        return place
+
+
 class Lane(Generic[Owner]):
     """Unanswered questions about entries, in the order they were sent. ``owner`` None: answers are only swallowed."""
 
-    __slots__ = ("_base", "_cursor", "_entries", "_head", "_runs", "about", "is_queued", "owner")
+    __slots__ = (
+        "_base",
+        "_cursor",
+        "_entries",
+        "_head",
+        "_places",
+        "_runs",
+        "_searched",
+        "about",
+        "is_queued",
+        "owner",
+    )
 
     def __init__(self, about: Topic, owner: Owner | None, entries: Sequence[EntryId] = ()) -> None:
         self.about, self.owner = about, owner
         self.is_queued = False  # it has its place among the deadlines of its connection
-        self._entries = list(entries)
+        self._entries: list[EntryId | None] = list(entries)  # None: answered out of turn
         self._head = 0  # index of the first unanswered one
         self._cursor = 0  # index behind the last one that was answered: one lost answer must not slow all that follow
         self._base = 0  # how many were dropped from the front of the list
         self._runs: deque[_Run] = deque()
+        self._places: _Places | None = None  # once answers out of turn were looked for too far
+        self._searched = 0  # entries that were passed over for them since the places were noted
 
     def __len__(self) -> int:
         return len(self._entries) - self._head
@@ -61,11 +98,6 @@ class Lane(Generic[Owner]):
         self._runs.append(_Run(now, deadline, self._base + len(self._entries)))
         return deadline
 
-    @property
-    def following(self) -> int:
-        """How many questions are behind the one that was answered last."""
-        return len(self._entries) - self._cursor
-
     def answered_in_order(self, entries: list[EntryId]) -> bool:
         """Settle ``entries`` if they are exactly the next questions; otherwise change nothing."""
         start, stop = self._cursor, self._cursor + len(entries)
@@ -74,24 +106,54 @@ class Lane(Generic[Owner]):
         self._settle(start, stop)
         return True
 
+    def answered_first(self, entries: Sequence[EntryId], at: int) -> int:
+        """Settle those of ``entries`` from ``at`` on that are exactly the next questions; how many."""
+        start = stop = self._cursor
+        offset, most = at - start, min(len(self._entries), start + len(entries) - at)
+        while stop < most and self._entries[stop] == entries[stop + offset]:
+            stop += 1
+        if stop > start:
+            self._settle(start, stop)
+        return stop - start
+
     def answered(self, entry: EntryId) -> bool:
         """Settle one entry; False when it was not asked."""
-        try:
-            index = self._entries.index(entry, self._cursor)
-        except ValueError:
-            try:
-                index = self._entries.index(entry, self._head, self._cursor)
-            except ValueError:
-                return False
+        index = self._find(entry)
+        if index is None:
+            return False
         self._settle(index, index + 1)
         return True
+
+    def _find(self, entry: EntryId) -> int | None:
+        """The index of a question about it. However the answers come, looking for them all costs a few steps each."""
+        start = self._head
+        if self._places is not None:
+            while (place := self._places.take(entry)) is not None:
+                index = place - self._base
+                if index >= self._head and self._entries[index] == entry:
+                    return index
+            start = max(start, self._places.end - self._base)
+        cursor = max(start, self._cursor)
+        for begin, end in ((cursor, len(self._entries)), (start, cursor)):
+            try:
+                index = self._entries.index(entry, begin, end)
+            except ValueError:
+                self._searched += end - begin
+            else:
+                self._searched += index - begin
+                break
+        else:
+            return None
+        if self._searched > len(self) + _SEARCH:
+            self._places, self._searched = _Places(self._entries[self._head :], self._base + self._head), 0
+        return index
 
     def _settle(self, start: int, stop: int) -> None:
         self._cursor = stop
         if start > self._head:
-            self._entries[start:stop] = [_ANSWERED] * (stop - start)
+            self._entries[start:stop] = [None] * (stop - start)
             return
-        while stop < len(self._entries) and self._entries[stop] == _ANSWERED:
+        while stop < len(self._entries) and self._entries[stop] is None:
             stop += 1
         self._advance(stop)
 
@@ -102,7 +164,7 @@ class Lane(Generic[Owner]):
         while self._runs and self._runs[0].deadline <= now:
             run = self._runs.popleft()
             stop = run.stop - self._base
-            expired += [entry for entry in self._entries[self._head : stop] if entry != _ANSWERED]
+            expired += [entry for entry in self._entries[self._head : stop] if entry is not None]
             since = min(since, run.sent)
             self._advance(stop)
         return (expired, since) if expired else None
@@ -115,7 +177,7 @@ class Lane(Generic[Owner]):
         self.owner = None
 
     def take_all(self) -> list[EntryId]:
-        entries = [entry for entry in self._entries[self._head :] if entry != _ANSWERED]
+        entries = [entry for entry in self._entries[self._head :] if entry is not None]
         self._advance(len(self._entries))
         return entries
 
@@ -124,6 +186,8 @@ class Lane(Generic[Owner]):
         self._cursor = max(self._cursor, head)
         while self._runs and self._runs[0].stop <= self._base + head:
             self._runs.popleft()
+        if head == len(self._entries):
+            self._places = None
         if head == len(self._entries) or head >= _COMPACT_AT:
             del self._entries[:head]
             self._base += head
@@ -209,19 +273,21 @@ class Outstanding(Generic[Owner]):
     def has_lanes(self, about: Topic) -> bool:
         return about in self._lanes
 
-    def answered_run(self, about: Topic, entries: list[EntryId], report: Callable[[Owner, int, int], None]) -> int:
-        """Settle a run of answers; how many, up to the first that belongs to no lane.
+    def answered_run(
+        self, about: Topic, entries: list[EntryId], report: Callable[[Owner, int, int], None], at: int = 0
+    ) -> int:
+        """Settle a run of answers from the index ``at`` on; the index of the first that belongs to no lane.
 
         ``report`` gets each owner with the part of ``entries`` that is its own: from index, to index.
         """
-        lanes, at = self._lanes.get(about, ()), 0
-        if lanes and (owner := lanes[0].owner) is not None and lanes[0].answered_in_order(entries):
+        lanes = self._lanes.get(about, ())
+        if not at and lanes and (owner := lanes[0].owner) is not None and lanes[0].answered_in_order(entries):
             report(owner, 0, len(entries))  # as nearly all are: the next ones of the oldest lane
             return len(entries)
         while at < len(entries):
             lane = next(filter(len, self._lanes.get(about, ())), None)
-            count = min(lane.following, len(entries) - at) if lane is not None else 0
-            if lane is not None and count and lane.answered_in_order(entries[at : at + count]):
+            count = lane.answered_first(entries, at) if lane is not None else 0
+            if lane is not None and count:
                 self._drop_if_idle(lane)
             else:
                 lane, count = self.answered_in_lane(about, entries[at]), 1

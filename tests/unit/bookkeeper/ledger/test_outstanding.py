@@ -168,6 +168,47 @@ def test_a_long_lane_does_not_grow() -> None:
         assert len(lane._entries) < 10_000
 
 
+class Counted(int):
+    """An entry that counts how often it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+@pytest.mark.parametrize("order", ["reverse", "swapped", "shuffled", "twice"])
+def test_answers_in_any_order_cost_some_comparisons_each(monkeypatch: pytest.MonkeyPatch, order: str) -> None:
+    count = 4000
+    entries = list(range(count))
+    match order:
+        case "reverse":
+            entries.reverse()
+        case "swapped":
+            entries = [entry ^ 1 for entry in entries]
+        case "shuffled":
+            random.Random(7).shuffle(entries)
+        case "twice":  # two questions about each
+            entries = [*reversed(entries[: count // 2])] * 2
+    outstanding: Outstanding[str] = Outstanding()
+    lane = outstanding.lane(ADDS, "owner")
+    outstanding.sent(lane, [Counted(entry) for entry in sorted(entries)], 0.0, 1.0)
+    monkeypatch.setattr(Counted, "compared", 0)
+    heard: list[int] = []
+    for first in range(0, count, 1000):
+        part = entries[first : first + 1000]
+
+        def hear(owner: str, start: int, stop: int, part: list[int] = part) -> None:
+            heard.extend(part[start:stop])
+
+        assert outstanding.answered_run(ADDS, part, hear) == len(part)
+    assert heard == entries and not len(lane)
+    assert Counted.compared < 20 * count
+
+
 def test_behind_a_lost_answer_runs_are_still_settled_at_once() -> None:
     lane: Lane[str] = Lane(ADDS, "owner")
     lane.sent([0, 1, 2, 3, 4, 5, 6, 7], 0.0, 1.0)
