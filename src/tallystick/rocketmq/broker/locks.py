@@ -29,7 +29,7 @@ class QueueLocks:
     """By group and queue. ``now`` is an argument of all."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._groups: dict[str, dict[MessageQueue, _Lock]] = {}  # the one asked for last is last
         self._hosts: Counter[str] = Counter()  # locks by the host of their owner
         self._count, self._prune_at, self._pruned = 0, _PRUNE_ABOVE, 0.0
         self.left_out = 0  # locks for which there was no room, since the start
@@ -65,6 +65,7 @@ class QueueLocks:
                 continue
             if held is None or held.client_id == client_id or not _lives(held, now):
                 if held is not None:
+                    del locks[queue]
                     self._removed(held)
                 locks[queue] = _Lock(client_id, host, now)
                 self._count += 1
@@ -87,7 +88,8 @@ class QueueLocks:
 
     def in_order(self, group: str, now: float) -> bool:
         """Whether someone of the group has a queue for itself."""
-        return any(_lives(lock, now) for lock in self._groups.get(group, {}).values())
+        locks = self._groups.get(group)
+        return locks is not None and _lives(next(reversed(locks.values())), now)
 
     def _removed(self, lock: _Lock) -> None:
         self._count -= 1

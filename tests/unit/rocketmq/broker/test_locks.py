@@ -29,6 +29,24 @@ def test_a_lock_ends_when_its_owner_is_silent() -> None:
     assert not held.in_order("g", 1000.0)
 
 
+def test_whether_a_group_is_in_order_is_seen_by_one_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = QueueLocks()
+    held.lock("g", "a", "host", [Q0, Q1], 0.0)
+    held.lock("g", "a", "host", [Q0], 50.0)
+    looked: list[float] = []
+    lives = locks._lives
+
+    def counted(lock: locks._Lock, now: float) -> bool:
+        looked.append(lock.asked)
+        return lives(lock, now)
+
+    monkeypatch.setattr(locks, "_lives", counted)
+    assert held.in_order("g", 100.0) and not held.in_order("g", 200.0)
+    assert looked == [50.0, 50.0]
+    held.unlock("g", "a", [Q0])
+    assert not held.in_order("g", 100.0)
+
+
 def test_only_its_owner_gives_a_queue_back() -> None:
     held = QueueLocks()
     held.lock("g", "a", "host", [Q0], 0.0)
