@@ -4,8 +4,8 @@ A held pull is woken by the first message of its queue that its tags let through
 looks for ended ones every 5 s. Whoever is told to run one again does not hold it a second time.
 
 A client pulls again as soon as it is answered, so none is answered before it has waited: beyond ``MAX_HELD``, or
-``MAX_LINK_HELD`` of one connection, a pull waits for ``BRIEF_S`` at most. What it keeps counts as ever; whoever makes a
-broker keep most is closed when that is too much.
+``MAX_LINK_HELD`` of one connection, a pull waits for ``BRIEF_S`` at most. Beyond ``MAX_QUEUE_HELD`` of one queue no
+message wakes it before. What it keeps counts as ever; whoever makes a broker keep most is closed when that is too much.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Generic, TypeVar
 
 MAX_HELD = 200_000  # that wait as long as they want to
 MAX_LINK_HELD = 10_000  # of them for one connection
+MAX_QUEUE_HELD = 10_000  # of them that each message of a queue passes over, or wakes: some milliseconds
+MAX_OVER = 10_000  # whose time is up, in one ``tick``
 BRIEF_S = 5.0  # that any more of them wait
 _STALE = 1000  # ended ones that the list of deadlines may have beside the living ones
 
@@ -52,10 +54,13 @@ class HoldCore(Generic[Pull]):
     def hold(self, held: Held[Pull], now: float) -> bool:
         """Returns False if it waits briefly, as there are too many."""
         of_link = self._links.setdefault(held.link, {})
-        has_room = self._count < MAX_HELD and len(of_link) < MAX_LINK_HELD
+        of_queue = self._queues.setdefault((held.topic, held.queue_id), {})
+        is_listed = len(of_queue) < MAX_QUEUE_HELD
+        has_room = is_listed and self._count < MAX_HELD and len(of_link) < MAX_LINK_HELD
         if not has_room:
             held.deadline = min(held.deadline, now + BRIEF_S)
-        self._queues.setdefault((held.topic, held.queue_id), {})[held] = None
+        if is_listed:
+            of_queue[held] = None
         of_link[held] = None
         self._count += 1
         self._number += 1
@@ -84,9 +89,13 @@ class HoldCore(Generic[Pull]):
         self._end(list(self._links.get(link, ())))
 
     def tick(self, now: float) -> list[Pull]:
-        """Those whose time is up."""
-        over = []
-        while self._deadlines and (self._deadlines[0][0] <= now or not self._deadlines[0][2].waiting):
+        """Those whose time is up, or so many of them."""
+        over: list[Held[Pull]] = []
+        while (
+            self._deadlines
+            and len(over) < MAX_OVER
+            and (self._deadlines[0][0] <= now or not self._deadlines[0][2].waiting)
+        ):
             held = heapq.heappop(self._deadlines)[2]
             if held.waiting:
                 over.append(held)
@@ -109,7 +118,7 @@ Place = TypeVar("Place", bound=Hashable)
 
 
 def _remove(table: dict[Place, dict[Held[Pull], None]], place: Place, held: Held[Pull]) -> None:
-    waiting = table[place]
-    del waiting[held]
+    waiting = table.get(place, {})
+    waiting.pop(held, None)  # one beyond the bound of its queue is not there
     if not waiting:
-        del table[place]
+        table.pop(place, None)

@@ -74,6 +74,23 @@ def test_more_than_may_be_held_wait_briefly_and_are_woken_all_the_same(
     assert waiting.hold(held("c"), 20.0)
 
 
+def test_each_message_looks_at_a_bounded_number_of_pulls_and_so_does_each_look_at_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hold, "MAX_QUEUE_HELD", 2)
+    monkeypatch.setattr(hold, "MAX_OVER", 2)
+    waiting = core(held("a", tags={9}), held("b"))
+    assert not waiting.hold(held("c", link="other"), 0.0) and len(waiting) == 3
+    assert waiting.arrived("T", 0, 6, [1]) == ["b"]
+    assert waiting.hold(held("d"), 0.0)
+    assert waiting.tick(hold.BRIEF_S) == ["c"]
+    assert waiting.arrived("T", 0, 6, [1]) == ["d"]
+    for name in "efg":
+        waiting.hold(held(name, deadline=4.0), 0.0)
+    assert waiting.tick(5.0) == ["e", "f"] and waiting.wake_at() == 4.0
+    assert waiting.tick(5.0) == ["g"]
+
+
 def test_deadlines_of_woken_pulls_do_not_pile_up() -> None:
     waiting = core()
     for number in range(10_000):
