@@ -18,6 +18,7 @@ from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode, TopicConfig
 
 MAX_QUEUES = 4096  # of one request: they are set in one turn of the loop
+MAX_SEARCHED = 256  # of one request, where a time is looked for in each: some 0.1 ms
 
 
 class ResetRequests:
@@ -49,8 +50,9 @@ class ResetRequests:
     def _targets(self, header: ResetOffsetHeader, config: TopicConfig) -> dict[int, int]:
         """Offset by queue id. Raises BrokerError."""
         if header.queue_id < 0:
-            if config.read_queues > MAX_QUEUES:
-                remark = f"More than {MAX_QUEUES} queues are not set at once, this topic has {config.read_queues}"
+            most = MAX_QUEUES if header.timestamp < 0 else MAX_SEARCHED
+            if config.read_queues > most:
+                remark = f"More than {most} queues are not set at once, this topic has {config.read_queues}"
                 raise refusal(ResponseCode.SYSTEM_ERROR, f"{remark}: give each with queueId.")
             return {queue_id: self._at(header, queue_id) for queue_id in range(config.read_queues)}
         if header.queue_id >= max(config.read_queues, config.write_queues):

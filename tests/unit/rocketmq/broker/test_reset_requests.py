@@ -73,6 +73,13 @@ def test_a_very_wide_topic_is_set_queue_by_queue() -> None:
     assert len(offsets(desk(queues=reset_requests.MAX_QUEUES))) == reset_requests.MAX_QUEUES
 
 
+def test_a_time_is_looked_for_in_fewer_queues() -> None:
+    found = desk(queues=reset_requests.MAX_SEARCHED + 1)
+    assert found.ask(RESET, fields(timestamp=0)).code == 1 and found.tables.offsets.get("T", "G", 0) == 3
+    assert len(offsets(found)) == reset_requests.MAX_SEARCHED + 1
+    assert len(offsets(desk(queues=reset_requests.MAX_SEARCHED), timestamp=0)) == reset_requests.MAX_SEARCHED
+
+
 async def test_a_consumer_is_told_at_its_next_pull_and_does_not_commit_over_it(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         broker = await bench.broker()
