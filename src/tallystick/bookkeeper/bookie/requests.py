@@ -28,6 +28,7 @@ from tallystick.codec.uniform import scan_uniform_adds
 from tallystick.errors import RemoteProtocolError, StorageError
 
 ANSWER_BYTES = 1024 * 1024  # one call ends after about so many: the peer takes them before more are made
+RUN_LEDGERS = 256  # that adds stored in one go are of: each is some work of its own, the first add of a new one most
 SHORT_BYTES = 64 * 1024  # or after so many, and a batch has no more: but one entry always
 
 _LENGTH_BYTES = 4
@@ -87,14 +88,21 @@ class Requests:
         self._max_body, self._max_batch = max_frame_bytes - _LENGTH_BYTES, max_batch_bytes
         self.looks, self._look_at = looks, look_at
 
-    def serve(self, data: bytes, *, reads: bool = True, short: bool = False) -> Served:
-        """Answer the whole frames of ``data``; without ``reads`` those before the first that reads.
+    def serve(
+        self, data: bytes, *, reads: bool = True, short: bool = False, has_time: Callable[[], bool] = lambda: True
+    ) -> Served:
+        """Answer the whole frames of ``data`` while it ``has_time``; without ``reads`` those before the first that
+        reads.
 
         ``short`` answers to reads leave the rest for further calls, and that of a batch for further requests.
         """
         served, end = Served(0, limit=SHORT_BYTES if short else ANSWER_BYTES, short=short), len(data)
-        while (start := served.position) < end and served.size < served.limit:
-            run, stop = self._scan(data, start, end)
+        window = end  # so many bytes are looked at for a run
+        while (start := served.position) < end and served.size < served.limit and (not start or has_time()):
+            run, stop = self._scan(data, start, min(end, start + window))
+            if len(run) > RUN_LEDGERS and len(set(run.ledgers)) > RUN_LEDGERS:
+                window = run.bounds[RUN_LEDGERS] - start
+                run, stop = self._scan(data, start, start + window)
             if run.ledgers:
                 self._add_run(data, run, stop, served)
             elif not reads and _is_read(data, start, end):

@@ -14,7 +14,7 @@ from tallystick.bookkeeper.bookie.looking import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.requests import Requests, SpeaksV3
 from tallystick.bookkeeper.bookie.session import ARENA_BYTES, Session, Surroundings
-from tallystick.bookkeeper.bookie.turns import Kind, Turns
+from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, Turns
 from tallystick.errors import RemoteProtocolError
 from tallystick.runtime.budget import Budget, Reason
 from tallystick.runtime.events import Events
@@ -26,7 +26,6 @@ OTHER_FILES = 512  # of the process's open files: entry logs, journal, metadata;
 STALLED_S = 60.0  # a peer that takes nothing for so long is closed
 TICK_S = 0.25  # while answers wait to be taken: so often it is looked at who took some
 
-_TURN_S = 0.01  # of each kind of work
 _SHORT_SHARE = 0.5  # of the budget; with more in use answers to reads are short
 _ARENAS_SHARE = 0.25  # of the budget is what one read of each connection may bring
 _LEAST_READ_BYTES = 64 * 1024
@@ -57,7 +56,7 @@ class BookieServer:
         self._committer, self._counts, self._events = committer, counts, events
         self._bounds, self._loop = bounds, asyncio.get_running_loop()
         self._budget: Budget[Session] = Budget(bounds.held_bytes, STALLED_S)
-        self._turns: Turns[Session] = Turns(_TURN_S)
+        self._turns: Turns[Session] = Turns(TURN_S)
         self._around = Surroundings(requests, committer, self._turns, self, looks)
         self._sessions: dict[Session, None] = {}
         self._told: set[str] = set()  # peers whose protocol version was already complained about

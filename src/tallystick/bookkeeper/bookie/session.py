@@ -16,7 +16,7 @@ from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.looking import Looks
 from tallystick.bookkeeper.bookie.looks import Verdict
 from tallystick.bookkeeper.bookie.requests import ADD_ANSWER_BYTES, Requests, is_read
-from tallystick.bookkeeper.bookie.turns import Kind, Turns
+from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, Turns
 from tallystick.errors import RemoteProtocolError
 from tallystick.runtime.network import no_delay
 
@@ -201,7 +201,9 @@ class Session(asyncio.BufferedProtocol):
             return
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         began = self._loop.time()
-        served = self._around.requests.serve(data, reads=reads, short=self._crowd.short)
+        served = self._around.requests.serve(
+            data, reads=reads, short=self._crowd.short, has_time=lambda: self._loop.time() < began + TURN_S
+        )
         if served.position == len(data):
             self._chunks, self._size = [], 0
         else:

@@ -11,6 +11,8 @@ from collections.abc import Hashable, Iterator
 from enum import IntEnum
 from typing import Generic, TypeVar
 
+TURN_S = 0.01  # of each kind of work, and of one peer
+
 Peer = TypeVar("Peer", bound=Hashable)
 
 

@@ -15,7 +15,7 @@ from tallystick.bookkeeper.bookie.fences import Fences
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
-from tallystick.bookkeeper.bookie.requests import ANSWER_BYTES, SHORT_BYTES, Requests, Served, SpeaksV3
+from tallystick.bookkeeper.bookie.requests import ANSWER_BYTES, RUN_LEDGERS, SHORT_BYTES, Requests, Served, SpeaksV3
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.v2 import Code, Flag, Op
@@ -77,6 +77,25 @@ def test_adds_are_answered_when_they_are_durable(room: Room) -> None:
     assert codes(b"".join(served.when_durable)) == [(Op.ADD, Code.OK, 7, entry) for entry in range(100)]
     assert room.storage.staged
     assert (room.counts.adds, room.counts.adds_failed, room.counts.add_bytes) == (100, 0, len(data))
+
+
+def test_a_call_ends_when_its_time_is_over_whatever_came_with_one_read(room: Room) -> None:
+    """20,000 fences of ledgers that nobody made came with one read, and took half a second of the loop."""
+    data, left = b"".join(read(ledger, -1, KEY) for ledger in range(100)), iter(range(9, -1, -1))
+    served = room.requests.serve(data, has_time=lambda: next(left) > 0)
+    assert len(served.when_durable) == 10 and served.position == len(data) // 10 and not served.need
+    rest = room.requests.serve(data[served.position :], has_time=lambda: True)
+    assert len(rest.when_durable) == 90
+
+
+def test_first_adds_of_many_ledgers_are_stored_some_at_a_time(room: Room) -> None:
+    data, left = b"".join(adds(ledger, [0]) for ledger in range(3 * RUN_LEDGERS)), iter((1, 0))
+    served = room.requests.serve(data, has_time=lambda: next(left) > 0)
+    assert served.position == 2 * len(data) // 3
+    rest = room.requests.serve(data[served.position :])
+    assert codes(b"".join(served.when_durable + rest.when_durable)) == [
+        (Op.ADD, Code.OK, ledger, 0) for ledger in range(3 * RUN_LEDGERS)
+    ]
 
 
 def test_a_refused_add_is_answered_at_once_and_the_others_when_durable(room: Room) -> None:
