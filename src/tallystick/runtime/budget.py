@@ -18,6 +18,9 @@ refused (acknowledgements, HA) count like others: it is the reader with the most
 
 Of unfinished requests the oldest go first, not the largest: a frame of an honest sender is large for a moment, those of
 peers that let theirs trickle are there for as long as they like.
+
+To choose is to sort all peers. So once more is held than may be, a ``SPARE`` of the limit is made free: the next bytes
+that come do not cost that again.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
+
+SPARE = 1 / 64  # of the limit
 
 Peer = TypeVar("Peer", bound=Hashable)
 
@@ -139,7 +144,7 @@ class Budget(Generic[Peer]):
 
     def excess(self, now: float) -> list[Excess[Peer]]:
         """The peers to close now, which are forgotten: those that took nothing for too long, then as many as it takes
-        for the rest to fit.
+        for the rest to fit, and to leave ``SPARE`` free.
 
         These are of the kind of which most is held: closing others would not help. The largest go first, of unfinished
         requests the oldest.
@@ -163,7 +168,8 @@ class Budget(Generic[Peer]):
             Reason.KEPT: sorted(self._kept, key=self._kept.__getitem__),
         }
         found = []
-        while self.over:
+        enough = self.limit_bytes * (1 - SPARE)
+        while self.held_bytes > enough:
             sums = {
                 Reason.UNSENT: self.unsent_bytes,
                 Reason.UNFINISHED: self.unfinished_bytes,

@@ -64,6 +64,28 @@ def test_who_has_had_a_request_served_begins_anew(size: int, progress: bool) -> 
     assert held.excess(10.0)[0].peer == "other"
 
 
+def test_the_peers_are_sorted_once_for_many_that_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger at the limit drips: each of his bytes cost a sort of thousands of peers."""
+    held: Budget[int] = Budget(64_000, PATIENCE)
+    sorts = 0
+    until_it_fits = held._until_the_rest_fits
+
+    def counted() -> list[Excess[int]]:
+        nonlocal sorts
+        sorts += 1
+        return until_it_fits()
+
+    monkeypatch.setattr(held, "_until_the_rest_fits", counted)
+    for peer in range(6400):
+        held.unfinished(peer, 10, float(peer))
+    closed = 0
+    for peer in range(6400, 7400):
+        held.unfinished(peer, 10, float(peer))
+        if held.over:
+            closed += len(held.excess(float(peer)))
+    assert closed >= 1000 and sorts <= 10
+
+
 def test_what_is_remembered_costs_those_of_whom_most_is() -> None:
     held = budget()
     held.kept("idle", 100)
