@@ -1,6 +1,7 @@
 """What a slave asks its master for: tables whole or in pages, where its log ends; and what it tells it (H12).
 
-Tables are not parsed as a stranger's text: their size is bounded by frames and pages alone.
+Tables are not parsed as a stranger's text: a frame bounds each page, and there is a bound for all pages of a table. A
+name server may have told a slave of a master that is none.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ from tallystick.runtime.clock import Clock
 ANSWER_S = 3.0
 PAGES_S = 60.0  # for all pages of one table
 PAGE_ENTRIES = 2000
+MAX_NAMES = 1_000_000  # topics, or groups
+MAX_ENDS = 4_000_000  # queues and deletions
 PART_BYTES = 64 * 1024  # of a text that is read in slices
 INSTANCE = "tallyInstance"  # the field that names the process whose log was proven; an original passes over it
 TOTALS = {
@@ -84,15 +87,19 @@ class MasterTables:
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         return await self._table(code, GroupTable, wanted, lambda page: page.groups, known)
 
-    async def offsets(self) -> tuple[OffsetTable, ResetTable | None]:
-        """All of them, and their counters of resets; an original has none."""
+    async def offsets(self, most: int) -> tuple[OffsetTable, ResetTable | None]:
+        """All of them, and their counters of resets; an original has none. Pages may have ``most`` committed and
+        pulled offsets, and keys without any, together."""
         try:
-            whole, resets = OffsetTable(DataVersion(), {}), ResetTable()
+            whole, resets, count = OffsetTable(DataVersion(), {}), ResetTable(), 0
             async for is_first, body in self.pages(OFFSETS):
                 page = dialect.read_as(bytes(body), OffsetPage, bounded=False)
                 if is_first:
                     whole = OffsetTable(page.version, {})
-                    resets = msgspec.structs.replace(page.resets, counts={})
+                    resets, count = msgspec.structs.replace(page.resets, counts={}), 0
+                for table in (page.offsets, page.pull_offsets):
+                    count += sum([len(queues) or 1 for queues in table.values()])
+                _check_count(count, most, "consumer offsets: maxOffsets here allows")
                 whole.offsets.update(page.offsets)
                 whole.pull_offsets.update(page.pull_offsets)
                 resets.counts.update(page.resets.counts)
@@ -132,6 +139,7 @@ class MasterTables:
                 page = dialect.read_as(bytes(body), QueueEndsPage, bounded=False)
                 if is_first:
                     told = QueueEnds(page.at, {}, {})
+                _check_count(len(told.ends) + len(told.deleted), MAX_ENDS, "ends of queues: one may have")
                 told.deleted.update(page.deleted)
                 told.ends.update({(topic, queue_id): end for topic, queue_id, end in page.ends})
             return told
@@ -225,6 +233,7 @@ class MasterTables:
                 continue
             else:
                 entries(whole).update(entries(page))
+            _check_count(len(entries(whole)), MAX_NAMES, f"entries of {code.name}: one may have")
             total = number_of(answer.fields.get(TOTALS[code], ""))  # none: an old master, which sends all at once
             if total is None or len(entries(whole)) >= total:
                 return whole
@@ -242,6 +251,12 @@ class MasterTables:
         if self._instance:
             command.ext = {**command.fields, INSTANCE: self._instance}
         return await self._client.ask(self._address, command, ANSWER_S)
+
+
+def _check_count(count: int, most: int, what: str) -> None:
+    """Raises RemoteProtocolError."""
+    if count > most:
+        raise RemoteProtocolError(f"the master has more {what} {most}", count=count)
 
 
 def pull_at(commit: Commit) -> headers.PullHeader:

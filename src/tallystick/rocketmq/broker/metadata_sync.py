@@ -224,11 +224,13 @@ class _Round:
             tables.groups.replace(table)
 
     async def offsets(self, tables: Tables) -> None:
-        offsets, (table, resets) = tables.offsets, await self._offsets()
+        offsets = tables.offsets
+        most = 2 * offsets.most  # so many are committed, and so many pulled
+        table, resets = await self._offsets(most)
         self._untaken.began(self._clock.now())
         is_told, left = await self._tell(offsets, offsets.lacking(table, resets))
         if is_told:
-            table, resets = await self._offsets()
+            table, resets = await self._offsets(most)
         merge = offsets.merge(table, resets)
         await in_slices(merge.steps(), self._clock)
         await self._check()
@@ -237,8 +239,8 @@ class _Round:
             raise Unavailable("the master is still to be told of what was committed here", commits=left)
         self._untaken.ended(self._clock.now())
 
-    async def _offsets(self) -> tuple[OffsetTable, ResetTable | None]:
-        found = await self._master.offsets()
+    async def _offsets(self, most: int) -> tuple[OffsetTable, ResetTable | None]:
+        found = await self._master.offsets(most)
         await self._check()
         return found
 

@@ -11,7 +11,7 @@ from support.table_peers import PROVEN, Master, Slave
 from tallystick.rocketmq.broker import master_tables, offset_pages
 from tallystick.rocketmq.remoting import slices
 from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.bodies import OffsetTable, OffsetTablePart
+from tallystick.rocketmq.wire.bodies import OffsetTable, OffsetTablePart, TopicTableAnswer
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, RequestCode, ResponseCode, TopicConfig
 
@@ -124,6 +124,35 @@ async def test_a_master_whose_pages_do_not_go_on_is_not_asked_for_ever(master: M
     failures = await slave.copy(master)
     assert "go back" in failures["consumer offsets"]
     assert master.asked.count(31001) == 1
+
+
+async def test_pages_without_end_are_refused_when_they_have_more_than_a_table_can_have(
+    master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever a name server calls a master filled the memory of an empty slave with 40 MB a second."""
+    monkeypatch.setattr(master_tables, "MAX_NAMES", 100)
+    slave.tables.offsets.most = 100
+
+    def endless(command: Command) -> Command:
+        start = int(command.fields["start"])
+        names = range(start, start + 10)
+        pages: dict[str, object] = {
+            offset_pages.OFFSETS: offset_pages.OffsetPage(DataVersion(), {f"T{name}@g": {} for name in names}),
+        }
+        fields = {"snapshot": "s", "next": str(start + 10)}
+        return command.answer(0, fields=fields, body=dialect.write_strict(pages[command.fields["table"]]))
+
+    def many(command: Command) -> Command:
+        start = int(command.fields["topicSeq"])
+        topics = {f"T{name}": TopicConfig(f"T{name}") for name in range(start, start + 10)}
+        return command.answer(
+            0, fields={"totalTopicNum": "1000000000"}, body=dialect.write(TopicTableAnswer(DataVersion(9), topics))
+        )
+
+    master.react[31001], master.react[RequestCode.GET_ALL_TOPIC_CONFIG] = endless, many
+    failures = await slave.copy(master)
+    assert "maxOffsets here allows 200" in failures["consumer offsets"]
+    assert "one may have 100" in failures["topics"]
 
 
 @pytest.mark.parametrize("write", [dialect.write, dialect.write_strict], ids=["bare keys", "strict"])
