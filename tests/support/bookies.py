@@ -145,8 +145,8 @@ class Home:
 
 
 @contextlib.asynccontextmanager
-async def talking(bookie: Bookie) -> AsyncIterator[Peer]:
-    peer = Peer(*await asyncio.open_connection(*bookie.address))
+async def talking(bookie: Bookie, source: str = "127.0.0.1") -> AsyncIterator[Peer]:
+    peer = Peer(*await asyncio.open_connection(*bookie.address, local_addr=(source, 0)))
     try:
         yield peer
     finally:

@@ -125,7 +125,7 @@ _SERVERS = {
     **_kinds(
         WARNING,
         {
-            "connection refused": "More connections than the bound; the newest is closed. Told once a while.",
+            "connection refused": "More than the bound: one of the host with most is closed. Told once a while.",
             "disk full": "A write found no room: it waits or is refused until there is some.",
             "listening beyond this machine": "The server listens where others can reach it, without authentication.",
             "log lines lost": "Nobody read this server's lines in time; so many were left out.",

@@ -19,6 +19,8 @@ from tallystick.errors import RemoteProtocolError
 from tallystick.runtime.budget import Budget, Reason
 from tallystick.runtime.events import Events
 from tallystick.runtime.network import Listener
+from tallystick.runtime.once import Once
+from tallystick.runtime.places import Places
 
 MAX_CONNECTIONS = 4096  # a broker of Pulsar has up to 64 to each bookie
 MAX_HELD_BYTES = 512 * 1024 * 1024  # a hundred of the longest frames or answers at once
@@ -29,7 +31,6 @@ TICK_S = 0.25  # while answers wait to be taken: so often it is looked at who to
 _SHORT_SHARE = 0.5  # of the budget; with more in use answers to reads are short
 _ARENAS_SHARE = 0.25  # of the budget is what one read of each connection may bring
 _LEAST_READ_BYTES = 64 * 1024
-_REMEMBERED_PEERS = 1000
 _DRAIN_S = 0.5
 
 
@@ -59,7 +60,8 @@ class BookieServer:
         self._turns: Turns[Session] = Turns(TURN_S)
         self._around = Surroundings(requests, committer, self._turns, self, looks)
         self._sessions: dict[Session, None] = {}
-        self._told: set[str] = set()  # peers whose protocol version was already complained about
+        self._places: Places[Session] = Places(bounds.connections)
+        self._told = Once()  # of which hosts what was reported
         self._crowded = False  # there were too many, and it was said
         self._turn_is_due = self._looking = False
         self._ticking: asyncio.TimerHandle | None = None
@@ -98,23 +100,33 @@ class BookieServer:
     # What sessions tell.
 
     def opened(self, session: Session) -> None:
-        if len(self._sessions) >= self._bounds.connections:
-            self._counts.connections_refused += 1
-            if not self._crowded:
-                self._crowded = True
-                self._events.emit("connection refused", peer=session.peer, reason=f"{len(self._sessions)} are open")
-            session.abort()
-            return
         self._sessions[session] = None
         self._counts.connections += 1
+        excess = self._places.arrived(session, session.peer)
+        if excess is not None:
+            self._refuse(excess)
         self._share_buffer()
+
+    def _refuse(self, session: Session) -> None:
+        """It is one too many."""
+        self._counts.connections_refused += 1
+        if not self._crowded:
+            self._crowded = True
+            reason = f"{self._bounds.connections} are open"
+            self._events.emit("connection refused", peer=session.peer, reason=reason)
+        self._drop(session)
+        session.abort()
 
     def closed(self, session: Session) -> None:
         if session in self._sessions:  # else it was refused
-            del self._sessions[session]
-            self._counts.connections -= 1
+            self._drop(session)
             self._crowded = self._crowded and len(self._sessions) > self._bounds.connections // 2
             self._share_buffer()
+
+    def _drop(self, session: Session) -> None:
+        del self._sessions[session]
+        self._places.left(session)
+        self._counts.connections -= 1
 
     def _share_buffer(self) -> None:
         """What one read may bring gets smaller with many connections: all of them may have to keep it."""
@@ -141,13 +153,11 @@ class BookieServer:
         self._changed()
 
     def refused(self, peer: str, error: RemoteProtocolError) -> None:
-        if not isinstance(error, SpeaksV3):
+        if isinstance(error, SpeaksV3):
+            self._counts.v3_refused += 1
+        else:
             self._counts.malformed += 1
-            self._events.emit("connection closed", peer=peer, reason=str(error))
-            return
-        self._counts.v3_refused += 1
-        if peer not in self._told and len(self._told) < _REMEMBERED_PEERS:
-            self._told.add(peer)
+        if self._told.is_new((type(error), peer)):
             self._events.emit("connection closed", peer=peer, reason=str(error))
 
     # Time and memory.

@@ -23,6 +23,7 @@ from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 from tallystick.runtime.network import Listener, Network
 from tallystick.runtime.once import Once
+from tallystick.runtime.places import Places
 
 _ARENAS_SHARE = 0.125  # of the server's memory is what one read of each connection may bring; two come before it waits
 _DRAIN_S = 0.5  # for answers to leave when the server stops
@@ -56,10 +57,11 @@ class RemotingServer:
         self.memory = memory or Memory(clock, events, settings.held_limit_bytes, settings.stalled_s)
         self._owns_memory = memory is None
         self.malformed = 0  # connections closed for garbage
-        self.refused = 0  # connections above the limit
+        self.refused = 0  # connections closed for being above the limit
         self._network, self._clock, self._events = network, clock, events
         self._handler, self._settings = handler, settings
         self._links: dict[Link, None] = {}
+        self._places: Places[Link] = Places(settings.max_connections, lambda link: link.touched)
         self._intake: Intake[Link] = Intake(clock)
         self._turn_is_due = False
         self._told = Once()  # of which hosts what was reported
@@ -110,16 +112,18 @@ class RemotingServer:
 
     def _opened(self, link: Link) -> None:
         self._links[link] = None
-        if len(self._links) > self._settings.max_connections:
+        excess = self._places.arrived(link, _host_of(link))
+        if excess is not None:
             self.refused += 1
-            if self._told.is_new(("refused", _host_of(link))):
-                self._events.emit("connection refused", peer=link.peer, reason="too many connections")
-            link.abort("too many connections")
+            if self._told.is_new(("refused", _host_of(excess))):
+                self._events.emit("connection refused", peer=excess.peer, reason="too many connections")
+            excess.abort("too many connections")
         self._share()
 
     def _closed(self, link: Link, reason: str) -> None:
         if link in self._links:
             del self._links[link]
+            self._places.left(link)
             if self._questions is not None:
                 self._questions.closed(link)
             self._handler.closed(link)

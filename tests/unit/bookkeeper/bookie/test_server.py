@@ -39,7 +39,7 @@ async def test_answers_of_one_connection_and_of_many(bookie: Bookie) -> None:
     assert bookie.counts.commits < 400
 
 
-async def test_garbage_closes_its_connection_and_no_other(bookie: Bookie) -> None:
+async def test_garbage_closes_its_connection_and_no_other_and_is_told_once(home: Home, bookie: Bookie) -> None:
     seed = random.randrange(1 << 30)
     print("seed", seed)
     chance = random.Random(seed)
@@ -51,6 +51,7 @@ async def test_garbage_closes_its_connection_and_no_other(bookie: Bookie) -> Non
                 assert await bad.frame() is None
         assert await good.code(adds(1, [0])) == Code.OK
     assert bookie.counts.malformed == 100
+    assert len(home.heard("connection closed")) == 1
 
 
 async def test_random_bytes_never_stop_the_server(bookie: Bookie) -> None:
@@ -100,6 +101,19 @@ async def test_more_connections_than_the_bound_are_closed_counted_and_reported_o
         await until(lambda: bookie.counts.connections == 1)
         async with talking(bookie) as third:
             assert await third.code(adds(3, [0])) == Code.OK
+
+
+async def test_a_host_with_all_connections_makes_room_for_another_host(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
+    async with home.running() as bookie, talking(bookie) as oldest, talking(bookie) as second:
+        assert await oldest.code(adds(1, [0])) == await second.code(adds(2, [0])) == Code.OK
+        async with talking(bookie, "127.0.0.9") as guest:
+            assert await guest.code(adds(3, [0])) == Code.OK
+            assert await oldest.frame() is None
+            assert await second.code(adds(2, [1])) == Code.OK
+            assert (bookie.counts.connections, bookie.counts.connections_refused) == (2, 1)
 
 
 async def test_unfinished_frames_are_bounded_by_closing_who_holds_most(

@@ -94,8 +94,8 @@ class Bench:
     def address(self) -> str:
         return f"{self.host}:{self.port}"
 
-    async def peer(self) -> Peer:
-        peer = Peer(*await asyncio.open_connection(self.host, self.port))
+    async def peer(self, source: str = "127.0.0.1") -> Peer:
+        peer = Peer(*await asyncio.open_connection(self.host, self.port, local_addr=(source, 0)))
         self.peers.append(peer)
         return peer
 

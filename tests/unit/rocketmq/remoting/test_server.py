@@ -356,6 +356,21 @@ async def test_connections_beyond_the_limit_are_refused(bench: Bench) -> None:
     await first.answers(1)
 
 
+async def test_a_host_with_all_connections_makes_room_for_another_host(bench: Bench) -> None:
+    await bench.restart(RemotingSettings(max_connections=2))
+    quiet, busy = await bench.peer(), await bench.peer()
+    for opaque, peer in enumerate((quiet, busy)):
+        peer.send(asked(opaque))
+        await peer.answers(1)
+    guest = await bench.peer("127.0.0.9")
+    guest.send(asked(1))
+    await guest.answers(1)
+    assert await quiet.ended()
+    assert (bench.server.refused, bench.server.connections) == (1, 2)
+    busy.send(asked(2))
+    await busy.answers(1)
+
+
 async def test_an_idle_connection_is_closed_and_a_busy_one_not(bench: Bench) -> None:
     await bench.restart(RemotingSettings(idle_s=1.0))
     idle, busy = await bench.peer(), await bench.peer()
