@@ -87,7 +87,7 @@ class GarbageCollection:
         self._instance = instance
         self._waiting_path = os.path.join(folder_of(folder), WAITING_FILE)
         self._order_path = os.path.join(folder_of(folder), ORDER_FILE)
-        self._core = GarbageCore(rules, instance, storage.has_entries, self._stored_waiting())
+        self._core = GarbageCore(rules, instance, storage.is_missed, self._stored_waiting())
         self._saved = self._core.waiting.encode()
         self._storage.set_ahead(self._core.waiting.ahead)
         self._again: set[LedgerId] = set()  # deleted once, and in the listing

@@ -16,11 +16,12 @@ older copy. They are *ahead*: not deleted, however long they lack, until an oper
 again, and known as that across restarts, since creations go on. Also when their id is given to another ledger.
 
 A run that would delete much at once (``large_count`` ledgers *and* ``large_share`` of all) waits: the same ledgers must
-lack for ``patience_s``, or an operator says so. Ledgers without an entry count on neither side and do not wait: anybody
-can invent and fence them, and what is given up is remembered as deleted, so their adds are refused as before. Time
-counts from one proof to the next by the clock of the process, and what has passed is kept across restarts
-(``Waiting.encode``): a wall clock that jumps ends no wait, and a bookie that is restarted every day does not wait for
-ever. (The original's ScanAndCompareGarbageCollector believes one listing.)
+lack for ``patience_s``, or an operator says so. Ledgers without an entry, and those that were in no metadata when they
+were first added to, count on neither side and do not wait: anybody can invent them, and they say nothing of the
+metadata. What is given up is remembered as deleted, so adds to it are refused as before. Time counts from one proof to
+the next by the clock of the process, and what has passed is kept across restarts (``Waiting.encode``): a wall clock
+that jumps ends no wait, and a bookie that is restarted every day does not wait for ever. (The original's
+ScanAndCompareGarbageCollector believes one listing.)
 """
 
 from __future__ import annotations
@@ -155,12 +156,12 @@ class GarbageCore:
     """See the module. One run at a time: ``begin``, then what the actions say, up to Finish."""
 
     def __init__(
-        self, rules: GarbageRules, instance: str, has_entries: Callable[[LedgerId], bool],
+        self, rules: GarbageRules, instance: str, is_missed: Callable[[LedgerId], bool],
         waiting: Waiting | None = None,
     ) -> None:  # fmt: skip
-        """``instance``: of the bookie's cookie; ``has_entries``: an entry of the ledger is stored; ``waiting``: of an
-        earlier process."""
-        self._rules, self._instance, self._has_entries = rules, instance, has_entries
+        """``instance``: of the bookie's cookie; ``is_missed``: entries of the ledger are stored, and somebody may have
+        made it; ``waiting``: of an earlier process."""
+        self._rules, self._instance, self._is_missed = rules, instance, is_missed
         known = waiting is not None and waiting.instance == instance
         self.waiting = waiting if waiting is not None and known else Waiting(instance)
         self._proven_at: float | None = None  # when a run of this process last ended with a proof
@@ -264,7 +265,7 @@ class GarbageCore:
             gone = array("q", [ledger for ledger in self._missing if ledger not in ahead])
         elapsed_s = 0.0 if self._proven_at is None else now - self._proven_at
         self._proven_at = now
-        held = array("q", [ledger for ledger in gone if self._has_entries(ledger)])
+        held = array("q", [ledger for ledger in gone if self._is_missed(ledger)])
         if self._override or not self._large(len(held)):
             self.waiting.groups = []
             if self._override:
@@ -277,7 +278,7 @@ class GarbageCore:
         return Finish(delete, self.waiting.count, waits_s, ahead=len(ahead))
 
     def _large(self, count: int) -> bool:
-        """Whether so many ledgers with entries are too many to be deleted at once."""
+        """Whether so many ledgers that are missed are too many to be deleted at once."""
         if count <= self._rules.large_count:
             return False
-        return count > self._rules.large_share * sum(map(self._has_entries, self._stored))
+        return count > self._rules.large_share * sum(map(self._is_missed, self._stored))

@@ -4,7 +4,7 @@
 
     magic "TALLYST2" 8 | mark 8 | journal generation 8 | next log 8 | logs 4 | ledgers 4 | deleted 4 | anchor 8
     each log: id 8                                         the entry logs that count; other log files are leftovers
-    each ledger: ledger 8 | born 8 | flags 1 | key 20 | creation 8      flags: 1 fenced
+    each ledger: ledger 8 | born 8 | flags 1 | key 20 | creation 8      flags: 1 fenced, 2 unmade
     each deleted: ledger 8 | last access, ms since 1970 8 | creation 8
     CRC32C of all before 4
 
@@ -15,6 +15,10 @@ may hold entries of the ledger, so that entries of a deleted ledger do not come 
 ``creation``: of the ledger's metadata, as a look found it; UNKNOWN before. It tells the ledger from another one that is
 given the same id later. ``anchor``: the creation of the bookie's cookie. Metadata that was copied node by node has new
 creations of everything, also of the cookie: then those that are kept say nothing, and are forgotten.
+
+``unmade``: the look behind the ledger's first add found no metadata of it, and nothing was added since. Its client
+never made it, as honest ones do first: anybody can invent such ids (``garbage.py``). Only the look behind what has just
+come says that: later, in metadata that was restored from an older copy, honest ledgers are not found either.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ _HEAD, _HEAD_1 = struct.Struct(">8sQQQIIIq"), struct.Struct(">8sQQQIII")
 _LOG = struct.Struct(">Q")
 _LEDGER, _LEDGER_1 = struct.Struct(">qQB20sq"), struct.Struct(">qQB20s")
 _DELETED, _DELETED_1 = struct.Struct(">qQq"), struct.Struct(">qQ")
-_FENCED = 1
+_FENCED, _UNMADE = 1, 2
 
 
 @dataclass(slots=True)
@@ -49,6 +53,7 @@ class Ledger:
     born: int
     fenced: bool = False
     creation: Creation = UNKNOWN
+    unmade: bool = False
     looked: bool = False  # at its metadata, in this life of the process: it is written
     compared: bool = False  # its creation, in this life of the process: this is the ledger of that id
     was_compared: bool = False  # the same, whether or not an entry 0 came since, which anybody can send
@@ -65,14 +70,16 @@ class LedgerRecord:
     born: int
     fenced: bool
     creation: Creation = UNKNOWN
+    unmade: bool = False
 
     def packed(self, ledger: LedgerId) -> bytes:
-        return _LEDGER.pack(ledger, self.born, _FENCED if self.fenced else 0, self.key, self.creation)
+        flags = _FENCED * self.fenced | _UNMADE * self.unmade
+        return _LEDGER.pack(ledger, self.born, flags, self.key, self.creation)
 
     @classmethod
     def of(cls, packed: bytes) -> LedgerRecord:
         _, born, flags, key, creation = _LEDGER.unpack(packed)
-        return cls(key, born, bool(flags & _FENCED), creation)
+        return cls(key, born, bool(flags & _FENCED), creation, bool(flags & _UNMADE))
 
 
 class Deletion(NamedTuple):
@@ -132,7 +139,9 @@ class State:
             mark, generation, next_log,
             tuple(log for (log,) in _LOG.iter_unpack(body[head.size : first])),
             {
-                ledger: LedgerRecord(key, born, bool(flags & _FENCED), *creation).packed(ledger)
+                ledger: LedgerRecord(
+                    key, born, bool(flags & _FENCED), creation[0] if creation else UNKNOWN, bool(flags & _UNMADE)
+                ).packed(ledger)
                 for ledger, born, flags, key, *creation in a_ledger.iter_unpack(body[first:second])
             },
             {ledger: Deletion(*deletion) for ledger, *deletion in a_deleted.iter_unpack(body[second:])},
@@ -154,10 +163,11 @@ class Ledgers:
         # Beside each ledger what the state file has of it, so that a checkpoint need not look at each of them.
         self._records = dict(state.ledgers)
         records = ((ledger, LedgerRecord.of(packed)) for ledger, packed in self._records.items())
-        self.alive = {ledger: Ledger(r.key, r.born, r.fenced, r.creation) for ledger, r in records}
+        self.alive = {ledger: Ledger(r.key, r.born, r.fenced, r.creation, r.unmade) for ledger, r in records}
         self.without_entries = len(self.alive)  # those of which no entry is stored: fenced, and no more
         self.deleted = dict(state.deleted)
         self.ahead: set[LedgerId] = set()  # newer than the metadata
+        self._new: set[LedgerId] = set()  # added to in this life, and in no metadata yet: looks are behind them
         self._last_commits: dict[LedgerId, int] = {}  # of deleted ledgers: those that the journal may still have
 
     def admit(self, ledger: LedgerId, key: bytes, now_ms: int, *, recovery: bool = False) -> Code:
@@ -172,9 +182,13 @@ class Ledgers:
                 self.touch(ledger, now_ms)
                 return Code.FENCED
             self.create(ledger, key)
+            self._new.add(ledger)
             return Code.OK
         if not hmac.compare_digest(found.key, key):
             return Code.UNAUTHORIZED
+        if found.unmade:  # what comes now is looked at anew
+            self.added_to(ledger, found)
+            self._new.add(ledger)
         return Code.FENCED if found.fenced and not recovery else Code.OK
 
     def fence(self, ledger: LedgerId, key: bytes, now_ms: int) -> Code:
@@ -225,6 +239,25 @@ class Ledgers:
         """What was looked at counts no more."""
         for found in self.alive.values():
             found.looked = found.compared = found.was_compared = False
+        self.missed_looks()
+
+    def lacks(self, ledger: LedgerId) -> None:
+        """A look found no metadata of a ledger that is here."""
+        if ledger in self._new:
+            found = self.alive[ledger]
+            found.unmade = True
+            self._pack(ledger, found)
+            self._new.remove(ledger)
+
+    def added_to(self, ledger: LedgerId, found: Ledger) -> None:
+        """Who knows whether it is ``unmade`` still?"""
+        if found.unmade:
+            found.unmade = False
+            self._pack(ledger, found)
+
+    def missed_looks(self) -> None:
+        """What has come till now is not ``unmade`` if a later look finds no metadata of it."""
+        self._new.clear()
 
     def anchored(self, anchor: Creation) -> bool:
         """Whether the creations that are kept are of the metadata in which the bookie's cookie has this one. They are
@@ -232,6 +265,7 @@ class Ledgers:
         if anchor == self.anchor:
             return True
         self.anchor, self.ahead = anchor, set()
+        self.missed_looks()
         for ledger, found in self.alive.items():
             found.looked = found.compared = found.was_compared = False
             if found.creation != UNKNOWN:
@@ -258,11 +292,14 @@ class Ledgers:
     def set_creation(self, ledger: LedgerId, creation: Creation) -> None:
         """Of a ledger that is here."""
         found = self.alive[ledger]
-        found.creation = creation
+        found.creation, found.unmade = creation, False
+        self._new.discard(ledger)
         self._pack(ledger, found)
 
     def _pack(self, ledger: LedgerId, found: Ledger) -> None:
-        self._records[ledger] = LedgerRecord(found.key, found.born, found.fenced, found.creation).packed(ledger)
+        self._records[ledger] = LedgerRecord(found.key, found.born, found.fenced, found.creation, found.unmade).packed(
+            ledger
+        )
 
     def delete(self, ledger: LedgerId, now_ms: int, commit: int) -> None:
         """Forget a ledger but for its id. Up to ``commit`` the journal may have adds to it.
@@ -271,6 +308,7 @@ class Ledgers:
         """
         found = self.alive.pop(ledger)
         self.without_entries -= found.last < 0
+        self._new.discard(ledger)
         del self._records[ledger]
         self.deleted[ledger] = Deletion(now_ms, UNKNOWN if ledger in self.ahead else found.creation)
         self._last_commits[ledger] = commit

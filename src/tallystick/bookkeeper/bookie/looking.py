@@ -36,6 +36,8 @@ class Ledgers(Protocol):
 
     def looked(self, ledger: LedgerId, creation: Creation, *, written: bool) -> None: ...
 
+    def missed_looks(self) -> None: ...
+
     def anchored(self, anchor: Creation) -> bool: ...
 
 
@@ -105,9 +107,11 @@ class Looks:
         if self.active:
             self._events.emit("ledgers not looked at", seconds=PAUSE_S, reason=reason)
             self.active = False
+            self._ledgers.missed_looks()
             self._resume = self._loop.call_later(PAUSE_S, self._look_again)
 
     def _look_again(self) -> None:
+        self._ledgers.missed_looks()
         self.active = True
 
     async def _certain(self, judgements: dict[LedgerId, Judgement]) -> dict[LedgerId, Judgement]:

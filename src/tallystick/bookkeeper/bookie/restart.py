@@ -100,10 +100,12 @@ def _replay(journal: Journal, mark: int, ledgers: Ledgers, tables: Tables) -> tu
                 ledgers.set_creation(record.ledger, record.creation)
             else:
                 found = ledgers.alive.get(record.ledger) or ledgers.create(record.ledger, record.key)
+                ledgers.added_to(record.ledger, found)
                 # The fence is not asked: the entry was accepted.
                 ledgers.extend(found, tables.active.add(record.ledger, record.run))
         last = number
         replayed.commits += 1
         replayed.bytes += len(payload)
+    ledgers.missed_looks()
     replayed.entries = tables.entries
     return last, replayed

@@ -150,8 +150,9 @@ class Storage:
         return self._ledgers.kept(ledger)
 
     def looked(self, ledger: LedgerId, creation: Creation, *, written: bool) -> None:
-        """The metadata of a ledger, which may be stored here, has this creation (UNKNOWN: it could not be read) and
-        says whether it is ``written``. Durable with the next commit."""
+        """The metadata of a ledger, which may be stored here, has this creation (UNKNOWN: it could not be read, or
+        there is none) and says whether it is ``written``. Durable with the next commit; that there is none, with the
+        next checkpoint."""
         found = self._ledgers.alive.get(ledger)
         if found is None:
             return
@@ -161,6 +162,12 @@ class Storage:
             if found.creation == UNKNOWN:
                 self._ledgers.set_creation(ledger, creation)
                 self._stage(records.Noted(ledger, creation).encode())
+        elif not written:
+            self._ledgers.lacks(ledger)
+
+    def missed_looks(self) -> None:
+        """For a while nobody looks at what is new here."""
+        self._ledgers.missed_looks()
 
     def anchored(self, anchor: Creation) -> bool:
         """Whether creations mean what they meant: the bookie's cookie has this one. They are forgotten if not."""
@@ -237,9 +244,10 @@ class Storage:
         """The ledgers that are remembered as deleted."""
         return self._ledgers.deleted
 
-    def has_entries(self, ledger: LedgerId) -> bool:
-        """Whether an entry of a ledger is stored."""
-        return self.last_entry(ledger) != NO_ENTRY
+    def is_missed(self, ledger: LedgerId) -> bool:
+        """Whether it says something that the metadata lacks a ledger: it has entries, and somebody may have made it."""
+        found = self._ledgers.alive.get(ledger)
+        return found is not None and found.last != NO_ENTRY and not found.unmade
 
     @property
     def fences_without_entries(self) -> int:

@@ -14,6 +14,7 @@ from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.collection import FIRST_RUN_S, ORDER_FRESH_S, Order, order
 from tallystick.bookkeeper.bookie.cookies import folder_of
+from tallystick.bookkeeper.bookie.ledgers import UNKNOWN
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Record
 from tallystick.bookkeeper.metadata.memory import MemoryStore
@@ -193,6 +194,16 @@ async def test_an_id_that_existed_again_and_is_deleted_again_is_refused(home: Ho
     assert await bookie.collection.run() == 1
     async with talking(bookie) as peer:
         assert await peer.code(adds(1, [1])) == Code.FENCED
+
+
+async def test_ledgers_that_nobody_made_hold_up_no_deletion(home: Home, bookie: Bookie) -> None:
+    """However many a stranger invents: they are deleted with the rest."""
+    invented = range(100, 401)
+    await write(bookie, 1, *invented)
+    for ledger in invented:
+        bookie.storage.looked(ledger, UNKNOWN, written=False)
+    assert await bookie.collection.run() == 302
+    assert not home.heard("deletions wait")
 
 
 async def test_many_at_once_wait_and_are_told_of(home: Home, bookie: Bookie) -> None:

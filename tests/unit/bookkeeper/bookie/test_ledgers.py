@@ -31,7 +31,11 @@ def test_the_state_survives_its_file() -> None:
 
 
 def test_a_ledger_survives_its_record() -> None:
-    for record in (LedgerRecord(KEY, 2, True), LedgerRecord(OTHER, 1 << 40, False, 99)):
+    for record in (
+        LedgerRecord(KEY, 2, True),
+        LedgerRecord(OTHER, 1 << 40, False, 99),
+        LedgerRecord(KEY, 2, True, unmade=True),
+    ):
         assert LedgerRecord.of(record.packed(1 << 60)) == record
     ledgers = Ledgers(State.decode(STATE.encode()))
     assert [(n, each.key, each.born, each.fenced, each.creation) for n, each in ledgers.alive.items()] == [
@@ -94,7 +98,7 @@ def test_what_a_checkpoint_stores_of_each_ledger_follows_all_changes() -> None:
             ledgers.next_log += change
             assert ledgers.without_entries == sum(found.last < 0 for found in ledgers.alive.values()), seed
             assert ledgers.records() == {
-                number: LedgerRecord(found.key, found.born, found.fenced, found.creation).packed(number)
+                number: LedgerRecord(found.key, found.born, found.fenced, found.creation, found.unmade).packed(number)
                 for number, found in ledgers.alive.items()
             }, seed
         assert Ledgers(replace(State(), ledgers=ledgers.records())).alive.keys() == ledgers.alive.keys()

@@ -277,6 +277,8 @@ class NoLedgers:
 
     def looked(self, ledger: int, creation: int, *, written: bool) -> None: ...
 
+    def missed_looks(self) -> None: ...
+
     def anchored(self, anchor: int) -> bool:
         return True
 

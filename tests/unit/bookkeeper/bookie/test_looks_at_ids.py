@@ -250,3 +250,53 @@ async def test_a_new_bookie_that_is_killed_knows_its_ledgers_again(home: Home, d
     async with home.running() as bookie:
         assert bookie.storage.replayed.entries == 10
         assert bookie.storage.kept(7) == Kept(await creation_of(driver, 7), False)
+
+
+async def test_a_ledger_that_was_in_no_metadata_when_it_came_is_not_missed_when_it_lacks(
+    home: Home, driver: Watched
+) -> None:
+    await driver.create_ledger(METADATA, 7)
+    async with home.running() as bookie, talking(bookie) as peer:
+        for ledger in (7, 8, 9):
+            assert await peer.code(adds(ledger, [0])) == Code.OK
+        await until(lambda: not bookie.storage.is_missed(8) and not bookie.storage.is_missed(9))
+        assert bookie.storage.is_missed(7)
+        await driver.create_ledger(METADATA, 9)
+        assert await peer.code(adds(9, [1])) == Code.OK, "whoever invented the id, it is a ledger now"
+        assert bookie.storage.is_missed(9)
+    await driver.delete_ledger(9)
+    async with home.running() as bookie:
+        assert [bookie.storage.is_missed(each) for each in (7, 8, 9)] == [True, False, True]
+
+
+async def test_what_came_before_a_look_failed_is_missed_whatever_a_later_look_says(
+    bookie: Bookie, peer: Peer, driver: Watched
+) -> None:
+    """The metadata may have been restored from an older copy by then."""
+    driver.fails = True
+    assert await peer.code(adds(7, [0])) == Code.OK
+    await until(lambda: not bookie.looks.active)
+    driver.fails = False
+    bookie.looks._look_again()
+    assert await peer.code(adds(7, [1])) == Code.FENCED
+    assert bookie.storage.is_missed(7)
+
+
+async def test_and_so_is_what_an_earlier_life_of_the_bookie_took(home: Home) -> None:
+    async with home.running() as bookie, talking(bookie) as peer:
+        bookie.looks.active = False
+        assert await peer.code(adds(7, [0])) == Code.OK
+    async with home.running() as bookie, talking(bookie) as peer:
+        assert await peer.code(adds(7, [1])) == Code.FENCED
+        assert bookie.storage.is_missed(7)
+
+
+async def test_an_add_that_nobody_looked_behind_may_be_of_a_ledger_that_was_made_since(
+    home: Home, driver: Watched
+) -> None:
+    async with home.running() as bookie, talking(bookie) as peer:
+        assert await peer.code(adds(7, [0])) == Code.OK
+        await until(lambda: not bookie.storage.is_missed(7))
+        bookie.looks.active = False
+        assert await peer.code(adds(7, [1])) == Code.OK
+        assert bookie.storage.is_missed(7)
