@@ -82,7 +82,7 @@ _BOOKIE = {
         WARNING,
         {
             "address not free": "Others are registered at the bookie's address; it answers when they are no more.",
-            "adds refused": "By its metadata nobody writes the ledger: its writer is told that it is fenced.",
+            "adds refused": "By its metadata nobody writes the ledger: its writer hears it is fenced. Once a minute.",
             "fences refused": "More ledgers without an entry here are to be fenced than the bound. Told once a while.",
             "bookie is read-only": "The bookie takes no ordinary adds; it serves reads and recovery.",
             "checkpoint postponed": "A checkpoint failed for lack of space; the journal keeps everything.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from typing import Protocol
 
 from tallystick.bookkeeper.bookie.ledgers import Kept
@@ -19,6 +19,9 @@ from tallystick.runtime.tasks import watch
 HELD_LEDGERS = 8 * BATCH_LEDGERS  # more that wait are no room for those that need not
 ANSWER_S = 1.0  # a look that takes longer counts as unreadable: writers wait for their adds
 PAUSE_S = 10.0  # after such a look
+TOLD_S = 60.0  # so often it is said that adds are refused: anybody can send such
+
+_SLICE_LEDGERS = 64  # are decided in one turn of the loop
 
 
 class Metadata(Protocol):
@@ -62,6 +65,8 @@ class Looks:
         self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._held: dict[LedgerId, list[tuple[GoOn, int, bool]]] = {}
+        self._untold = 0  # ledgers whose adds were refused, since that was said
+        self._tell_at = 0.0
         self._looking: asyncio.Task[None] | None = None
         self._resume: asyncio.TimerHandle | None = None
         self.active = True
@@ -70,16 +75,18 @@ class Looks:
         """Whether a request that can do without a look may wait for one, behind so many ``more`` than are held."""
         return self.active and len(self._held) + more < HELD_LEDGERS
 
-    def hold(self, ledger: LedgerId, size: int, go_on: GoOn, *, adds: bool = True) -> None:
+    def hold(
+        self, ledger: LedgerId, size: int, go_on: GoOn, *, adds: bool = True, who: Hashable = None
+    ) -> None:  # fmt: skip
         """``go_on`` comes on the loop, in the order of ``hold``, also when nothing can be read; ``adds``: what waits is
-        not only reads."""
+        not only reads; ``who`` waits: they have their turns one after the other."""
         self._held.setdefault(ledger, []).append((go_on, size, adds))
         self._reserve(size)
-        self.look_at(ledger)
+        self.look_at(ledger, who)
 
-    def look_at(self, ledger: LedgerId) -> None:
+    def look_at(self, ledger: LedgerId, who: Hashable = None) -> None:
         """Look behind what was stored."""
-        self._core.wanted(ledger)
+        self._core.wanted(ledger, who)
         if self._looking is None:
             self._looking = self._loop.create_task(self._look())
             watch([self._looking], self._failed)
@@ -88,7 +95,7 @@ class Looks:
         try:
             await asyncio.sleep(0)  # what came in this turn of the loop shares the look
             while batch := self._core.next_batch():
-                self._decide(await self._renewed(await self._certain(await self._read(batch))))
+                await self._decide(await self._renewed(await self._certain(await self._read(batch))))
         finally:
             self._looking = None
 
@@ -146,8 +153,8 @@ class Looks:
             return judgements | dict.fromkeys(renew, Judgement(Verdict.AMISS))
         return judgements
 
-    def _decide(self, judgements: dict[LedgerId, Judgement]) -> None:
-        for ledger, found in judgements.items():
+    async def _decide(self, judgements: dict[LedgerId, Judgement]) -> None:
+        for number, (ledger, found) in enumerate(judgements.items(), 1):
             held, said = self._held.pop(ledger, []), found.verdict
             self._count(ledger, said, any(adds for *_, adds in held))
             for go_on, size, _ in held:
@@ -155,18 +162,27 @@ class Looks:
                 go_on(said)
             if said is not Verdict.AMISS and self.active:  # else it is looked at when that can be done again
                 self._ledgers.looked(ledger, found.creation, written=said not in NOT_WRITTEN)
+            if number % _SLICE_LEDGERS == 0:
+                await asyncio.sleep(0)
         self._flush()
 
     def _count(self, ledger: LedgerId, said: Verdict, adds: bool) -> None:
         if said in NOT_WRITTEN and adds:
             self._counts.looks_refused += 1
-            self._events.emit("adds refused", ledger=ledger, reason="by its metadata nobody writes it")
+            self._tell_refused(ledger)
         elif said is Verdict.UNKNOWN:
             self._counts.looks_failed += 1
         elif said is Verdict.AMISS:
             self._counts.looks_amiss += 1
             reason = "what is stored here is newer than the ledger of this id in the metadata, or cannot be deleted"
             self._events.emit("requests refused", ledger=ledger, reason=reason)
+
+    def _tell_refused(self, ledger: LedgerId) -> None:
+        self._untold += 1
+        if (now := self._loop.time()) >= self._tell_at:
+            reason = "by its metadata nobody writes it"
+            self._events.emit("adds refused", ledger=ledger, ledgers=self._untold, reason=reason)
+            self._untold, self._tell_at = 0, now + TOLD_S
 
     async def close(self) -> None:
         """Look no more; what is held is never answered."""

@@ -15,18 +15,19 @@ is kept and was not compared in this life, fences, adds of recovery and reads of
 So entries of a deleted ledger are never taken for those of a new one, whoever was away when it was deleted. An id that
 is remembered as deleted is looked at in the same way.
 
-A look is a synced read, of many ledgers at once. What cannot be read decides nothing: the add is taken as if nobody had
-looked, and is counted; for a while then nobody looks. But of a ledger whose creation is kept and was never compared in
-this life nothing is taken, fenced or said until it is (101, which every client takes for "unknown"): what is stored may
-be another ledger's, and go with the next look, the new entries too.
+A look is a synced read, of many ledgers at once; who waits for very many keeps nobody else waiting for his own. What
+cannot be read decides nothing: the add is taken as if nobody had looked, and is counted; for a while then nobody looks.
+But of a ledger whose creation is kept and was never compared in this life nothing is taken, fenced or said until it is
+(101, which every client takes for "unknown"): what is stored may be another ledger's, and go with the next look, the
+new entries too.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 
 from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
 from tallystick.bookkeeper.metadata.driver import Moment, Record
@@ -79,21 +80,24 @@ class LookCore:
     def __init__(self, instance: str, kept: Callable[[LedgerId], Kept | None]) -> None:
         """``instance``: of the bookie's cookie; metadata of another cluster says nothing."""
         self._instance, self._kept = instance, kept
-        self._wanted: dict[LedgerId, None] = {}
+        self._wanted: OrderedDict[Hashable, OrderedDict[LedgerId, None]] = OrderedDict()  # by who asked
         self._batch: dict[LedgerId, None] = {}
         self._tries = 0
 
-    def wanted(self, ledger: LedgerId) -> None:
+    def wanted(self, ledger: LedgerId, who: Hashable = None) -> None:
         if ledger not in self._batch:
-            self._wanted[ledger] = None
+            self._wanted.setdefault(who, OrderedDict())[ledger] = None
 
     def next_batch(self) -> tuple[LedgerId, ...]:
-        """What to read now; the same again after a connection that broke. Empty: nothing."""
+        """What to read now, of all who asked in turn; the same again after a connection that broke. Empty: nothing."""
         if not self._batch:
-            self._batch = dict.fromkeys(islice(self._wanted, BATCH_LEDGERS))
-            for ledger in self._batch:
-                del self._wanted[ledger]
             self._tries = 0
+            while self._wanted and len(self._batch) < BATCH_LEDGERS:
+                who, ledgers = self._wanted.popitem(last=False)
+                ledger, _ = ledgers.popitem(last=False)
+                self._batch[ledger] = None
+                if ledgers:
+                    self._wanted[who] = ledgers
         return tuple(self._batch)
 
     def read(

@@ -244,7 +244,8 @@ class Session(asyncio.BufferedProtocol):
             if served.at_once:
                 self.deliver(served.at_once)
 
-        self._around.looks.hold(ledger, len(frames), go_on, adds=not all(is_read(frame) for frame in requests))
+        adds = not all(is_read(frame) for frame in requests)
+        self._around.looks.hold(ledger, len(frames), go_on, adds=adds, who=self)
 
     def _watch_flow(self) -> None:
         wanted = not self._blocked

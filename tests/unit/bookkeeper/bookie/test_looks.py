@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -77,6 +78,18 @@ def test_ledgers_are_read_in_bounded_batches_and_each_once() -> None:
     assert core.next_batch() == first
     assert core.read(HERE, HERE, dict.fromkeys(first, OPEN)) == dict.fromkeys(first, ADMIT)
     assert core.next_batch() == (BATCH_LEDGERS,)
+
+
+def test_who_waits_for_very_many_keeps_nobody_else_waiting() -> None:
+    core = LookCore("ours", lambda ledger: None)
+    for ledger in range(10 * BATCH_LEDGERS):
+        core.wanted(ledger, "stranger")
+    core.wanted(7_000_000, "writer")
+    core.wanted(7_000_001, "another")
+    core.wanted(0, "writer")
+    batch = core.next_batch()
+    assert len(batch) == BATCH_LEDGERS
+    assert batch[:3] == (0, 7_000_000, 7_000_001)
 
 
 def test_a_connection_that_broke_makes_it_read_again_and_not_for_ever() -> None:
@@ -223,6 +236,15 @@ async def test_several_connections_hear_of_their_own(bookie: Bookie, driver: Wat
     await until(lambda: bookie.committer.staged_bytes == 0)
 
 
+async def test_refused_adds_are_all_counted_and_told_once_in_a_while(home: Home, bookie: Bookie, peer: Peer) -> None:
+    assert [await peer.code(adds(ledger, [3])) for ledger in range(5)] == [Code.FENCED] * 5
+    assert bookie.counts.looks_refused == 5
+    assert len(home.heard("adds refused")) == 1
+    bookie.looks._tell_at = 0.0
+    assert await peer.code(adds(5, [3])) == Code.FENCED
+    assert [event.fields["ledgers"] for event in home.heard("adds refused")] == [1, 5]
+
+
 async def test_what_cannot_be_read_is_taken_counted_and_looked_at_later(
     home: Home, bookie: Bookie, peer: Peer, driver: Watched
 ) -> None:
@@ -318,6 +340,22 @@ async def test_several_batches_that_cannot_be_read_make_one_pause(driver: Watche
     await until(lambda: len(answered) == BATCH_LEDGERS + 1)
     assert set(answered) == {Verdict.UNKNOWN}
     assert [event.kind for event in heard] == ["ledgers not looked at"]
+    await looks.close()
+
+
+async def test_others_have_turns_while_many_ledgers_are_decided(driver: Watched) -> None:
+    answered, turns = list[Verdict](), list[int]()
+    looks = looks_at(driver, [])
+
+    def turn() -> None:
+        turns.append(len(answered))
+        asyncio.get_running_loop().call_soon(turn)
+
+    for ledger in range(BATCH_LEDGERS):
+        looks.hold(ledger, 1, answered.append)
+    turn()
+    await until(lambda: len(answered) == BATCH_LEDGERS)
+    assert max(after - before for before, after in pairwise(turns)) <= BATCH_LEDGERS // 8
     await looks.close()
 
 
