@@ -107,7 +107,7 @@ class Desk:
         if not isinstance(answer, Later):
             return answer
         sent: list[Command] = []
-        answer.when(partial(sent.append, answer.command), lambda: True)
+        answer.when(partial(sent.append, answer.command), lambda: True, "127.0.0.1")
         (command,) = sent  # nobody keeps an answer waiting here
         return command
 

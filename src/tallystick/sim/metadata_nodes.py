@@ -167,7 +167,7 @@ class Node:
         answer = self.admin.handle(cast("Link", _Caller()), command)
         if not isinstance(answer, Later):
             return answer
-        answer.when(lambda: None, lambda: True)
+        answer.when(lambda: None, lambda: True, "127.0.0.1")
         return answer.command
 
     def _pull(self, command: Command) -> Command:

@@ -29,12 +29,13 @@ T = TypeVar("T")
 class Later:
     """An answer that is not yet true.
 
-    ``when(send, wanted)`` calls ``send`` once, when it may go out. Call it for one-way requests too: where ``wanted()``
-    says that nobody waits for the answer none is made, but what the request changes is changed all the same.
+    ``when(send, wanted, host)`` calls ``send`` once, when it may go out; ``host`` asks. Call it for one-way requests
+    too: where ``wanted()`` says that nobody waits for the answer none is made, but what the request changes is changed
+    all the same.
     """
 
     command: Command
-    when: Callable[[Callable[[], None], Callable[[], bool]], None]
+    when: Callable[[Callable[[], None], Callable[[], bool], str], None]
 
 
 Answer = Callable[[str, Command], Command | Later]  # from the peer's address and its request; may raise TallyError
@@ -78,7 +79,7 @@ def check_deletions(parts: Parts) -> None:
 def answer_after(parts: Parts, deletion: Deletion, answer: Command) -> Later:
     """The answer when the deletion is durable; it says so if it cannot be."""
 
-    def when(send: Callable[[], None], wanted: Callable[[], bool]) -> None:
+    def when(send: Callable[[], None], wanted: Callable[[], bool], host: str) -> None:
         def done(error: Exception | None) -> None:
             if error is not None:
                 answer.code = ResponseCode.SYSTEM_ERROR
@@ -103,7 +104,7 @@ def answer_in_slices(
     remark of an answer without a body.
     """
 
-    def when(send: Callable[[], None], wanted: Callable[[], bool]) -> None:
+    def when(send: Callable[[], None], wanted: Callable[[], bool], host: str) -> None:
         def made(pieces: list[bytes] | Exception) -> None:
             if not wanted():
                 return
@@ -117,7 +118,7 @@ def answer_in_slices(
                 failed(answer.remark or "")
             send()
 
-        parts.sliced(_bounded(pieces, too_long, wanted), made)
+        parts.sliced(_bounded(pieces, too_long, wanted), made, host)
 
     return Later(answer, when)
 

@@ -188,7 +188,7 @@ class ClientRequests:
         answer = command.answer(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group}> <{client}> gave no answer")
         asked = request(command.code, dict(command.fields))
 
-        def when(send: Callable[[], None], wanted: Callable[[], bool]) -> None:
+        def when(send: Callable[[], None], wanted: Callable[[], bool], host: str) -> None:
             def done(told: Command | None) -> None:
                 if told is not None:
                     answer.code, answer.remark, answer.body = told.code, told.remark, told.body

@@ -29,8 +29,9 @@ from tallystick.runtime.events import Events
 # Calls what it is given when the name servers know the topics as they are now, or cannot be told in time.
 Announced = Callable[[Callable[[], None]], None]
 
-# Makes the parts of a long text some milliseconds at a time, and gives all of them, or what it raised, to what follows.
-Sliced = Callable[[Iterable[bytes], Callable[[list[bytes] | Exception], None]], None]
+# Makes the parts of a long text some milliseconds at a time, and gives all of them, or what it raised, to what follows;
+# last the host that asks.
+Sliced = Callable[[Iterable[bytes], Callable[[list[bytes] | Exception], None], str], None]
 
 
 def _at_once(done: Callable[[], None]) -> None:

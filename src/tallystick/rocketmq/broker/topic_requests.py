@@ -96,7 +96,7 @@ class TopicRequests:
         if changed:
             topics.put(*changed)
         self._tell(changed, peer)
-        return Later(command.answer(OK, NOT_SET), lambda send, _: self._parts.announced(send))
+        return Later(command.answer(OK, NOT_SET), lambda send, *_: self._parts.announced(send))
 
     def _tell(self, changed: Sequence[TopicConfig], peer: str) -> None:
         if len(changed) > MAX_TOLD:

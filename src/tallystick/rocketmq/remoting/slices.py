@@ -6,7 +6,8 @@ A thread is no cure: whatever makes or reads a text holds the interpreter as lon
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TypeVar
 
 from tallystick.errors import BrokerError
@@ -34,42 +35,67 @@ async def in_slices(parts: Iterable[T], clock: Clock) -> list[T]:
 class Slices:
     """``in_slices`` for whoever cannot wait: one after another, so that many cost a turn no more than one does.
 
-    ``close`` it: what is not made by then is not made any more.
+    Hosts have their turns one after the other, and a quarter of the places is never one host's. ``close`` it: what is
+    not made by then is not made any more.
     """
 
     def __init__(self, clock: Clock, *, most: int = MAX_WAITING) -> None:
         """``most``: works that wait or are under way."""
         self._clock, self._most = clock, most
-        self._turn = asyncio.Lock()
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._waiting: OrderedDict[str | None, deque[Coroutine[None, None, None]]] = OrderedDict()
+        self._of_host: Counter[str | None] = Counter()
+        self._task: asyncio.Task[None] | None = None
 
-    def make(self, parts: Iterable[T], done: Callable[[list[T] | Exception], None]) -> None:
-        """``done`` gets all parts, or what making them raised: BrokerError where too many wait already."""
-        if len(self._tasks) >= self._most:
-            remark = f"{self._most} long answers wait to be made: ask again later"
+    def make(
+        self, parts: Iterable[T], done: Callable[[list[T] | Exception], None], host: str | None = None
+    ) -> None:  # fmt: skip
+        """``done`` gets all parts, or what making them raised: BrokerError where too many wait already. ``host``: who
+        asks; None: whoever, without a bound of his own."""
+        most_of_host = self._most if host is None else max(1, self._most * 3 // 4)
+        if self._of_host.total() >= self._most or self._of_host[host] >= most_of_host:
+            remark = f"{self._of_host.total()} long answers wait to be made: ask again later"
             done(BrokerError(remark, response_code=ResponseCode.SYSTEM_BUSY))
             return
-        task = asyncio.get_running_loop().create_task(self._make(parts, done))
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
+        self._of_host[host] += 1
+        self._waiting.setdefault(host, deque()).append(self._make(parts, done, host))
+        if self._task is None:
+            self._next()
 
     async def close(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for works in self._waiting.values():
+            for work in works:
+                work.close()
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _make(self, parts: Iterable[T], done: Callable[[list[T] | Exception], None]) -> None:
+    def _next(self, _: asyncio.Task[None] | None = None) -> None:
+        self._task = None
+        if self._waiting:
+            host, works = self._waiting.popitem(last=False)
+            self._task = asyncio.get_running_loop().create_task(works.popleft())
+            self._task.add_done_callback(self._next)
+            if works:
+                self._waiting[host] = works
+
+    async def _make(
+        self, parts: Iterable[T], done: Callable[[list[T] | Exception], None], host: str | None
+    ) -> None:  # fmt: skip
         made: list[T] | Exception
-        async with self._turn:
-            try:
-                made = await in_slices(parts, self._clock)
-            except Exception as error:
-                made = error
+        try:
+            made = await in_slices(parts, self._clock)
+        except Exception as error:
+            made = error
+        self._of_host[host] -= 1
+        if not self._of_host[host]:
+            del self._of_host[host]
         done(made)
 
 
-def at_once(parts: Iterable[T], done: Callable[[list[T] | Exception], None]) -> None:
+def at_once(
+    parts: Iterable[T], done: Callable[[list[T] | Exception], None], host: str | None = None
+) -> None:  # fmt: skip
     """As ``Slices.make`` where nobody has to have a turn."""
     try:
         made: list[T] | Exception = list(parts)

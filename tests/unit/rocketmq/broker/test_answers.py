@@ -34,10 +34,10 @@ def test_an_answer_that_nobody_waits_for_any_more_is_not_made() -> None:
 
     answer = request(1, {}).answer(0)
     later = answer_in_slices(parts, answer, pieces(), "too long", refused.append)
-    later.when(lambda: sent.append(bytes(answer.body)), lambda: asker.alive)
+    later.when(lambda: sent.append(bytes(answer.body)), lambda: asker.alive, "127.0.0.1")
     assert (made, sent, refused) == ([0, 1, 2, 3, 4, 5, 6], [], [])
     asker.alive, later = True, answer_in_slices(parts, answer, [b"a", b"b"], "too long")
-    later.when(lambda: sent.append(bytes(answer.body)), lambda: asker.alive)
+    later.when(lambda: sent.append(bytes(answer.body)), lambda: asker.alive, "127.0.0.1")
     assert sent == [b"ab"]
 
 
@@ -46,7 +46,7 @@ def test_an_answer_may_fill_a_frame_and_not_more(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(answers, "MAX_BODY_BYTES", 3)
     parts, sent, refused = cast("Parts", SimpleNamespace(sliced=at_once)), list[bytes](), list[str]()
     later = answer_in_slices(parts, answer := request(1, {}).answer(0), [b"a", last], "too long", refused.append)
-    later.when(lambda: sent.append(bytes(answer.body)), lambda: True)
+    later.when(lambda: sent.append(bytes(answer.body)), lambda: True, "127.0.0.1")
     assert (sent, answer.code, len(refused)) == ([b"" if code else b"abc"], code, code)
 
 

@@ -189,7 +189,7 @@ async def test_a_registration_of_who_is_gone_is_not_gone_on_with(bench: Bench, m
     await until(lambda: bench.server.routes.topic_count > 0, pause=0)
     await client.close()
     await asyncio.gather(work, return_exceptions=True)
-    await until(lambda: bench.server.routes.topic_count == 0 and not bench.server._slices._tasks)
+    await until(lambda: bench.server.routes.topic_count == 0 and not bench.server._slices._task)
     assert (bench.server.routes.broker_sets(), bench.server.kept_bytes) == ({}, 0)
 
 

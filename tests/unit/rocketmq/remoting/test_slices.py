@@ -81,3 +81,28 @@ async def test_only_so_many_texts_wait_to_be_made() -> None:
     await until(lambda: len(outcomes) == 4)
     assert outcomes[1:] == [["a0", "a1"], ["b0", "b1"], ["0"]]
     await made.close()
+
+
+async def test_hosts_have_turns_and_none_takes_all_places() -> None:
+    works, log = Slices(SystemClock(), most=4), list[str]()
+    outcomes: list[list[str] | Exception] = []
+    for name in ("a", "b", "c", "d"):
+        works.make(parts(1, name, log), outcomes.append, "greedy")
+    (refused,) = outcomes
+    assert isinstance(refused, BrokerError), "the fourth: a quarter is for others"
+    works.make(parts(1, "guest", log), outcomes.append, "another")
+    await until(lambda: len(outcomes) == 5)
+    assert log == ["a0", "b0", "guest0", "c0"]
+
+
+async def test_a_receiver_that_raises_ends_its_own_work_alone() -> None:
+    works, outcomes = Slices(SystemClock()), list[list[str] | Exception]()
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+
+    def bug(made: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    works.make(parts(1, "a"), bug)
+    works.make(parts(1, "b"), outcomes.append)
+    await until(lambda: outcomes == [["b0"]])
+    await works.close()
