@@ -40,6 +40,8 @@ OWN_REMARKS = {
     "send_empty_body": "the message has no body",
     "send_missing_field": "the custom field <b> is null",
 }
+# The original sends a reader beyond the end to the end; ours to where its group stands or the queue begins.
+OWN_FIELDS = {"pull_offset_too_big": {"nextBeginOffset": "0"}}
 
 
 def recorded(name: str) -> tuple[Command, Command]:
@@ -89,6 +91,7 @@ async def test_the_recorded_answers_in_their_order_are_ours_too(tmp_path: Path) 
             if name in OWN_REMARKS:
                 assert (ours.code, ours.remark) == (answer.code, OWN_REMARKS[name])
             else:
+                answer.ext = answer.fields | OWN_FIELDS.get(name, {})
                 assert told(ours, broker) == told(answer), name
             if name in OTHERS:
                 first, end = OTHERS[name]

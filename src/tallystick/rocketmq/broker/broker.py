@@ -315,6 +315,7 @@ class Broker:
     def _topics_changed(self) -> None:
         if self._registrar is not None:
             self._registrar.changed()
+            self._pulls.topics_changed()
 
     def _announced(self, done: Callable[[], None]) -> None:
         if self._registrar is None:

@@ -37,7 +37,7 @@ class ConfigTable(Generic[C]):
     ) -> None:  # fmt: skip
         self._clock, self._changed, self.system, self.most, self.slave = clock, changed, system, most, slave
         self.version = version or DataVersion(0, clock.wall_ms(), 0)
-        self.changes = 0  # of this process
+        self.changes = self.removals = 0  # of this process; how many of them took entries away
         self.fresh: dict[str, int] = {}  # what was put and is not saved yet, and after how many changes
         self._taken = 0  # the changes that the text has which is being saved
         self._table: dict[str, C] = {**system, **saved}
@@ -62,6 +62,7 @@ class ConfigTable(Generic[C]):
         """Returns False if there is none."""
         if self._table.pop(name, None) is None:
             return False
+        self.removals += 1
         self._step(self.version.next(self._clock.wall_ms()))
         return True
 
@@ -74,6 +75,7 @@ class ConfigTable(Generic[C]):
         """A slave's table is its master's, version and all. Its own system entries stay."""
         table = {**self.system, **entries}
         if version != self.version or self._table != table:
+            self.removals += not self._table.keys() <= table.keys()
             self._table = table
             self._step(version)
 

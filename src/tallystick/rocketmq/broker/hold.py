@@ -1,7 +1,7 @@
 """Pulls that found nothing and wait for a message (long polling; ``PullRequestHoldService``).
 
-A held pull is woken by the first message of its queue that its tags let through, or by its own deadline; the original
-looks for ended ones every 5 s. Whoever is told to run one again does not hold it a second time.
+A held pull is woken by the first message of its queue that its tags let through, by the end of its topic, or by its own
+deadline; the original looks for ended ones every 5 s. Whoever is told to run one again does not hold it a second time.
 
 A client pulls again as soon as it is answered, so none is answered before it has waited: beyond ``MAX_HELD``, or
 ``MAX_LINK_HELD`` of one connection, a pull waits for ``BRIEF_S`` at most. Beyond ``MAX_QUEUE_HELD`` of one queue no
@@ -11,7 +11,7 @@ message wakes it before. What it keeps counts as ever; whoever makes a broker ke
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterable
+from collections.abc import Container, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -83,6 +83,11 @@ class HoldCore(Generic[Pull]):
                 if held.offset < next_offset and (held.tags is None or not held.tags.isdisjoint(codes))
             ]
         )
+
+    def gone(self, topics: Container[str]) -> list[Pull]:
+        """Only these topics are left."""
+        lost = [waiting for (topic, _), waiting in self._queues.items() if topic not in topics]
+        return self._end([held for waiting in lost for held in waiting])
 
     def closed(self, link: Hashable) -> None:
         """Nobody waits there any more."""

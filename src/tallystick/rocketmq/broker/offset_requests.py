@@ -72,6 +72,9 @@ class OffsetRequests:
         if not 0 <= header.queue_id < max(config.read_queues, config.write_queues) or header.commit_offset < 0:
             remark = f"No queue {header.queue_id} or no offset {header.commit_offset}, topic is {topic}"
             raise refusal(ResponseCode.INVALID_PARAMETER, remark)
+        if parts.offsets.is_beyond(topic, header.queue_id, header.commit_offset):
+            remark = f"Offset {header.commit_offset} is beyond the end of queue {header.queue_id}, topic is {topic}"
+            raise refusal(ResponseCode.INVALID_PARAMETER, remark)
         if header.resets is not None:
             return self._take(command, Commit(topic, group, header.queue_id, header.commit_offset, header.resets))
         reset_to = parts.pending_resets.hear((topic, group, header.queue_id), header.commit_offset)

@@ -8,7 +8,8 @@ An operator may have set a group elsewhere meanwhile: see ``resets``.
 
 A log that loses its tail gives the same queue offsets to other messages, and a group whose offset is beyond the new
 end would never see those. So no offset outlives the messages before it: a master cuts its table when it has recovered
-its log (``cut``), and a slave tells of nothing beyond what it has itself: that was consumed at the master, who knows.
+its log (``cut``) and takes none beyond a queue's end (``is_beyond``), and a slave tells of nothing beyond what it has
+itself: that was consumed at the master, who knows.
 """
 
 from __future__ import annotations
@@ -104,6 +105,11 @@ class Offsets:
         if self._commits % COMMITS_PER_VERSION == 0:
             self.version = self.version.next(self._clock.wall_ms())
         return True
+
+    def is_beyond(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether the offset is behind messages that this master never had: of a topic that was made anew, or of a log
+        that lost its tail. A slave may lag."""
+        return not self.slave and offset > self._end_of(topic, queue_id)
 
     def reset(self, topic: str, group: str, queue_id: int, offset: int) -> bool:
         """Set an offset on purpose, whatever it was: what was committed at a slave before counts no more.

@@ -62,7 +62,8 @@ class Pulls:
     def __init__(self, parts: Parts, counts: Counts) -> None:
         self._parts, self._counts, self._refused = parts, counts, Refused(parts.events)
         self._hold: HoldCore[_Pull] = HoldCore()
-        self._told_brief = Once()  # hosts
+        self._told_brief, self._told_beyond = Once(), Once()  # hosts; topics and groups
+        self._removals = parts.topics.removals
         self._alarm = Alarm(parts.clock, self._tick)
         self._loop = asyncio.get_running_loop()
         self._late: deque[tuple[_Pull, bool]] = deque()  # put off to a later turn; whether for the first time here
@@ -93,9 +94,14 @@ class Pulls:
             self._serve(pull, allowed, first=True)
 
     def _commit(self, header: PullHeader) -> None:
-        """What a pull commits."""
+        """What a pull commits; its client hears nothing of how that ends."""
         topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.commit_offset
-        if self._parts.pending_resets.hear((topic, group, queue_id), offset) is None:
+        if self._parts.offsets.is_beyond(topic, queue_id, offset):
+            if self._told_beyond.is_new((topic, group, "commit")):
+                self._parts.events.emit(
+                    "commit beyond the end", topic=topic, group=group, queue=queue_id, offset=offset
+                )
+        elif self._parts.pending_resets.hear((topic, group, queue_id), offset) is None:
             self._parts.offsets.commit(topic, group, queue_id, offset)
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
@@ -112,6 +118,14 @@ class Pulls:
         """Messages of a lost queue can be read again: who waited for one of them gets it."""
         for arrival in arrivals:
             for pull in self._hold.arrived(arrival.topic, arrival.queue_id, arrival.next_offset, arrival.tags):
+                self._wake(pull)
+
+    def topics_changed(self) -> None:
+        """Whoever waits at a topic that is deleted hears of it: it may be made anew, and its messages count from 0."""
+        topics = self._parts.topics
+        if topics.removals != self._removals:
+            self._removals = topics.removals
+            for pull in self._hold.gone(topics.all):
                 self._wake(pull)
 
     def closed(self, link: Link) -> None:
@@ -224,6 +238,8 @@ class Pulls:
             found = parts.store.get(topic, queue_id, header.queue_offset, header.max_msg_nums, max_bytes, tags)
         else:
             found = Found(GetStatus.OFFSET_RESET, reset_to, *parts.store.queue_range(topic, queue_id))
+        if found.status is GetStatus.OFFSET_OVERFLOW_BADLY and found.next_offset != header.queue_offset:
+            found.next_offset = self._back(header, found)
         parts.offsets.pulled(topic, group, queue_id, found.next_offset)
         self._turn_bytes += found.size
         code, said = outcome(found, header, allowed, parts.settings)
@@ -242,6 +258,20 @@ class Pulls:
             return None
         place = (header.topic, header.consumer_group, header.queue_id)
         return self._parts.pending_resets.hear(place, header.queue_offset)
+
+    def _back(self, header: PullHeader, found: Found) -> int:
+        """Where a reader beyond the end goes on. The messages up to its offset are not those of this queue, which was
+        made anew or lost its tail: it has seen those before the group's offset, or none."""
+        topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
+        known = self._parts.offsets.get(topic, group, queue_id)
+        first, end = found.min_offset, found.max_offset
+        to = known if known is not None and first <= known <= end else first
+        if self._told_beyond.is_new((topic, group, "pull")):
+            self._parts.events.emit(
+                "reader beyond the end", topic=topic, group=group, queue=queue_id, offset=header.queue_offset, end=end,
+                to=to,
+            )  # fmt: skip
+        return to
 
     def _held(self, pull: _Pull, tags: frozenset[int] | None) -> bool:
         """Whether it waits now."""

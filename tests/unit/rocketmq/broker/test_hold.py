@@ -47,6 +47,14 @@ def test_time_wakes_each_at_its_own_deadline() -> None:
     assert waiting.wake_at() is None
 
 
+def test_a_topic_that_is_gone_wakes_all_who_wait_there() -> None:
+    waiting = core(held("a"), held("b"), Held("U", 0, 5, None, 10.0, "l", "other"))
+    assert waiting.gone({"T", "U"}) == []
+    assert waiting.gone({"U"}) == ["a", "b"]
+    assert waiting.gone({"U"}) == []
+    assert len(waiting) == 1
+
+
 def test_a_closed_link_waits_no_more() -> None:
     waiting = core(held("a", link="gone"), held("b", link="here"))
     waiting.closed("gone")

@@ -57,9 +57,12 @@ def test_an_offset_is_kept(desk: Desk) -> None:
         ({"queueId": 2}, 29, "No queue 2 or no offset 1, topic is Topic"),
         ({"queueId": -1}, 29, "No queue -1 or no offset 1, topic is Topic"),
         ({"commitOffset": -1}, 29, "No queue 0 or no offset -1, topic is Topic"),
+        ({"commitOffset": 4}, 29, "Offset 4 is beyond the end of queue 0, topic is Topic"),
+        ({"commitOffset": 4, "tallyResets": 0}, 29, "Offset 4 is beyond the end of queue 0, topic is Topic"),
     ],
 )
 def test_commits_that_are_refused(desk: Desk, changes: dict[str, Any], code: int, remark: str) -> None:
+    desk.ends["Topic", 0] = 3
     answer = commit(desk, 1, **changes)
     assert (answer.code, answer.remark) == (code, remark)
     assert not desk.tables.offsets.dirty

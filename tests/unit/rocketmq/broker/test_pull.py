@@ -13,7 +13,7 @@ from tallystick.rocketmq.broker import hold, pull, pull_rules
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.headers import UpdateOffsetHeader
 from tallystick.rocketmq.wire.remoting import request
-from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, PullFlag, RequestCode, Subscription
+from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, PullFlag, RequestCode, ResponseCode, Subscription
 
 WAITING = PullFlag.SUBSCRIPTION | PullFlag.SUSPEND
 
@@ -194,3 +194,41 @@ async def test_a_pull_commits_once_and_only_when_it_says_so(tmp_path: Path) -> N
 
 
 # Replication
+
+
+async def test_a_pull_that_waits_hears_that_its_topic_is_deleted(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        await fill(peer, 1)
+        waiting = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
+        await until(lambda: broker._pulls.held == 1)
+        await peer.code(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": TOPIC})
+        assert (await peer.answer(waiting)).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_a_reader_beyond_the_end_goes_on_where_its_group_stands_or_at_the_first(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        await fill(peer, 10)
+        for _ in range(2):
+            moved = await peer.ask(pull_command(offset=100))
+            assert (moved.code, moved.remark, moved.fields["nextBeginOffset"]) == (21, "OFFSET_OVERFLOW_BADLY", "0")
+        broker.parts.offsets.commit(TOPIC, "G", 0, 4)
+        assert (await peer.ask(pull_command(offset=100))).fields["nextBeginOffset"] == "4"
+        broker.parts.offsets.commit(TOPIC, "G", 0, 99)
+        assert (await peer.ask(pull_command(offset=100))).fields["nextBeginOffset"] == "0"
+        [event] = [event for event in bench.told if event.kind == "reader beyond the end"]
+        assert event.fields == {"topic": TOPIC, "group": "G", "queue": 0, "offset": 100, "end": 10, "to": 0}
+
+
+async def test_a_pull_commits_nothing_beyond_the_end(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        await fill(peer, 2)
+        committing = PullFlag.SUBSCRIPTION | PullFlag.COMMIT_OFFSET
+        await peer.ask(pull_command(offset=0, commit_offset=3, flags=committing))
+        assert broker.parts.offsets.get(TOPIC, "G", 0) is None
+        assert [event.fields["offset"] for event in bench.told if event.kind == "commit beyond the end"] == [3]
