@@ -91,6 +91,7 @@ class Assignment:
         assigned = self._assigned[queue]
         if assigned.is_leaving:  # nobody would end its reader
             return
+        assigned.is_lost = False
         if assigned.task is not None:
             assigned.task.cancel()  # its pull may be held by the broker
         self._begin(assigned)
@@ -120,7 +121,7 @@ class Assignment:
         async with assigned.committing:
             offset = assigned.core.committable
             # A commit that waited here while the queue was given up would pass over all that was not done.
-            if assigned.committed != offset and not assigned.core.is_revoked:
+            if assigned.committed != offset and not (assigned.core.is_revoked or assigned.is_lost):
                 reset_to = await offsets.commit(self._context, self._group, assigned.core.queue, offset)
                 assigned.committed = offset
                 if reset_to is not None:
@@ -180,6 +181,21 @@ class Assignment:
         assigned.task = asyncio.create_task(reader.run())
         watch([assigned.task], self._fail)
 
+    async def find_again(self, assigned: _AssignedQueue) -> None:
+        """Its topic is back: where the group stands there its reader goes on, else at the first message.
+
+        A topic that was made anew counts its messages from 0, and no group has an offset in it. Raises BrokerError,
+        Unavailable.
+        """
+        queue, before = assigned.core.queue, assigned.committed
+        committed = await offsets.committed(self._context, self._group, queue)
+        if not committed or committed != before:
+            first = committed if committed is not None else await offsets.offset_of(self._context, queue, "first")
+            at = assigned.core.pull.next_offset
+            self._context.events.emit("queue made anew", group=self._group, queue=queue, offset=at, to=first)
+            self._core.seek(assigned.core, first)
+        assigned.committed, assigned.is_lost = committed, False
+
     def has_room(self, queue: QueueCore) -> bool:
         return self._core.may_pull(queue)
 
@@ -204,13 +220,19 @@ class _AssignedQueue:
         self.core, self.committed = core, committed  # the broker's; None: it has none
         self.is_leaving = False  # it is read no more, and soon another member's
         self.committing = asyncio.Lock()  # a later offset is never overtaken by an earlier one
+        self.is_lost = False  # its topic was gone: its offsets may be those of another queue now
         self.task: asyncio.Task[None] | None = None
         self._assignment = assignment
 
     async def next_pull(self) -> Pull:
+        if self.is_lost:
+            await self._assignment.find_again(self)
         if not self._assignment.has_room(self.core):
             await self._assignment.await_room(self.core)
         return self.core.pull
 
     def answered(self, pull: Pull, answer: Command) -> bool:
         return self._assignment.answered(pull, answer)
+
+    def topic_gone(self) -> None:
+        self.is_lost = True

@@ -73,11 +73,15 @@ class Receiver(Protocol):
     """Whom a reader pulls for; it knows where to go on."""
 
     def next_pull(self) -> Awaitable[Pull]:
-        """Returns the next pull, when there is room for its messages."""
+        """Returns the next pull, when there is room for its messages. Raises BrokerError, Unavailable."""
         ...
 
     def answered(self, pull: Pull, answer: Command) -> bool:
         """Take an answer. Returns whether it had messages. Raises BrokerError, RemoteProtocolError."""
+        ...
+
+    def topic_gone(self) -> None:
+        """The queue's topic is not there: when it is again it may be another one, made anew."""
         ...
 
 
@@ -92,9 +96,9 @@ class QueueReader:
         """Raises BrokerError, NoSuchTopic, RemoteProtocolError when waiting would not help."""
         context = self._context
         while True:
-            pull = await self._receiver.next_pull()
-            asked, before = context.clock.now(), pull.next_offset
             try:
+                pull = await self._receiver.next_pull()
+                asked, before = context.clock.now(), pull.next_offset
                 has_messages = self._receiver.answered(pull, await ask(context, self._group, pull))
             except Unavailable as error:
                 self._tell("pull failed", error)
@@ -113,6 +117,7 @@ class QueueReader:
             raise error
         self._tell("pull refused", error)
         if isinstance(error, NoSuchTopic):
+            self._receiver.topic_gone()
             with contextlib.suppress(Unavailable):
                 await self._context.routes.await_known(self.queue.topic)  # gone everywhere? That is raised.
         await asyncio.sleep(REFUSED_PAUSE_S)

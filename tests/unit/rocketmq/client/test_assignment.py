@@ -11,11 +11,12 @@ from support.consuming import fill, take
 from support.fake_brokers import FakeCluster
 from support.waiting import until
 from tallystick.errors import UsageError
+from tallystick.rocketmq.client import pulling
 from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command
-from tallystick.rocketmq.wire.values import MessageQueue, RequestCode
+from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode
 from tallystick.runtime.events import Event, Events
 
 QUEUE = MessageQueue("T", "b", 0)
@@ -272,3 +273,41 @@ async def test_a_queue_that_is_sought_while_it_goes_gets_no_reader(cluster: Fake
     assert fake.offsets[COMMITTED] == 2
     await mq.queue_limits(QUEUE)
     assert not [task for task in asyncio.all_tasks() if "QueueReader" in repr(task.get_coro())]
+
+
+@pytest.mark.parametrize("stands", [None, 0, 3])
+async def test_a_topic_that_was_made_anew_is_read_from_where_the_group_stands_there(
+    cluster: FakeCluster, mq: RocketMQ, monkeypatch: pytest.MonkeyPatch, stands: int | None
+) -> None:
+    monkeypatch.setattr(pulling, "REFUSED_PAUSE_S", 0.01)
+    fake = await cluster.add(queues=1)
+    fill(fake, 5)
+    async with mq.consumer("g", "T", start="last", auto_ack=False) as consumer:
+        await consumer.commit()
+        await until(lambda: fake._held)
+        [(link, command)] = fake._held
+        fill(fake, 10)
+        fake.offsets.clear()
+        if stands is not None:
+            fake.offsets[COMMITTED] = stands
+        link.send(command.answer(ResponseCode.TOPIC_NOT_EXIST, "deleted"))
+        await until(lambda: consumer._assignment._assigned[QUEUE].is_lost)
+        await consumer.commit()
+        assert fake.offsets.get(COMMITTED) in (stands, stands or 0), "an offset of the old topic is none of the new one"
+        first = stands or 0
+        assert [message.offset for message in await take(consumer, 10 - first)] == list(range(first, 10))
+
+
+async def test_a_reader_whose_broker_did_not_know_the_topic_for_a_moment_goes_on(
+    cluster: FakeCluster, mq: RocketMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulling, "REFUSED_PAUSE_S", 0.01)
+    fake = await cluster.add(queues=1)
+    fill(fake, 5)
+    async with mq.consumer("g", "T", start="last") as consumer:
+        await consumer.commit()
+        await until(lambda: fake._held)
+        [(link, command)] = fake._held
+        fill(fake, 7)
+        link.send(command.answer(ResponseCode.TOPIC_NOT_EXIST, "not copied yet"))
+        assert [message.offset for message in await take(consumer, 2)] == [5, 6]
