@@ -169,6 +169,8 @@ _BROKER = {
         {
             "cannot register with a name server": "Clients that ask it do not find this broker; it is tried again.",
             "disk above its limit": "Messages are refused until old files could be deleted.",
+            "commit beyond the end": "A client commits an offset that its queue does not have: it is not taken.",
+            "reader beyond the end": "A pull asks beyond its queue, which was made anew or cut: it is sent back.",
             "consumer offset cut": "A group's offset was beyond the end of its queue, after a crash.",
             "log cut": "What a crash left unfinished at the end of the log was cut off.",
             "table not saved": "A table could not be saved: what depends on it is refused, and it is tried again.",
@@ -242,6 +244,7 @@ _BROKER_CLIENT = {
         {
             "queues shared out": "The group's members have shared the queues out; these are ours.",
             "offset moved": "The messages at an offset are gone: the consumer goes on at the next ones.",
+            "queue made anew": "Its topic was gone for a while: the consumer goes on where its group stands there.",
             "waits for acknowledgements": "All that may be unacknowledged is: no more is pulled before some are.",
         },
     ),
