@@ -259,6 +259,7 @@ _BROKER_CLIENT = {
             "queues not shared out": "The members of the group could not be found out; the old share stays.",
             "broker did not take part": "A broker did not take the heartbeat.",
             "not committed": "Offsets were not taken: messages may be delivered again.",
+            "sent back, not yet everywhere": "It is stored once more, but its broker's disk or slaves were late.",
             "not sent back": "A broker did not take a message that was given back: it is delivered here again.",
             "acknowledgement ignored": "Its queue was taken away or sought, or the message is done with already.",
             "route not found": "No name server answered where a topic is; what was known stays.",

@@ -35,7 +35,8 @@ PUT_BYTES = 4 * 1024 * 1024  # of messages, or one message or batch that is long
 PUT_MESSAGES = 2_000  # in one append, or one batch that has more: some 3 us each
 MAX_WAITING = 100_000  # answers that wait for disk or slaves; more sends are refused until they are fewer
 _Asked = tuple[Link, Command, Drafted]
-_Waiting = tuple[Link, Command, bool]  # an answer; whether its topic is not saved yet
+# An answer; whether its topic is not saved yet; whether it is of a message that was given back.
+_Waiting = tuple[Link, Command, bool, bool]
 
 # An attribute of an enum costs ten times a name, and these are looked at for each message.
 _SEND_BACK, _ONE_WAY = int(RequestCode.CONSUMER_SEND_MSG_BACK), int(Flag.ONE_WAY)
@@ -124,7 +125,7 @@ class Sends:
                 continue
             answer, is_fresh = self._answer_of(command, drafted, put), drafted.draft.topic in fresh
             if may_wait and drafted.wait and put.status is _OK:
-                waiting.append((link, answer, is_fresh))
+                waiting.append((link, answer, is_fresh, command.code == _SEND_BACK))
                 end = put.end
             elif is_fresh:
                 self._send_saved(link, answer)
@@ -142,8 +143,12 @@ class Sends:
             if settle.status is not _OK:
                 self._counts.late[settle.status] = self._counts.late.get(settle.status, 0) + len(answers)
             code = settle.status.response_code
-            for link, answer, is_fresh in answers:
-                answer.code = code
+            for link, answer, is_fresh, is_send_back in answers:
+                if not is_send_back:
+                    answer.code = code
+                elif settle.status is not _OK:
+                    # It is stored: who hears of a failure stores it once more, and so does each of its deliveries.
+                    answer.remark = settle.status.name
                 if is_fresh:
                     self._send_saved(link, answer)
                 else:

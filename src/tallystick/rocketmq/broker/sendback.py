@@ -1,6 +1,7 @@
 """A consumer gives a message back: it goes to the retry topic of its group, or, after too many times, is put aside.
 
-The original delivers it again after a delay that grows; this broker has no delays and delivers it again at once.
+The original delivers it again after a delay that grows; this broker has no delays and delivers it again at once. It is
+answered when disk and slaves have the copy, as a send is: the group's offset passes over the message then.
 Source: ``AbstractSendMessageProcessor.consumerSendMsgBack``.
 """
 
@@ -88,4 +89,4 @@ def _again(message: StoredMessage, topic: str, queue_id: int) -> Drafted:
         topic, queue_id, (content,), message.born_timestamp, message.born_host, message.sys_flag & _KEPT_FLAGS,
         message.reconsume_times + 1,
     )  # fmt: skip
-    return Drafted(draft, False, None)
+    return Drafted(draft, True, None)

@@ -43,4 +43,7 @@ async def send_back(context: BrokerContext, group: str, message: ReceivedMessage
         broker=queue.broker,
     )
     command = request(RequestCode.CONSUMER_SEND_MSG_BACK, header.to_fields())
-    checked(await context.remoting.ask(address, command, context.settings.request_timeout_s), queue=queue)
+    # Answered as a send is: when disk and slaves have it.
+    answer = checked(await context.remoting.ask(address, command, context.settings.send_timeout_s), queue=queue)
+    if answer.remark:
+        context.events.emit("sent back, not yet everywhere", queue=queue, offset=message.offset, reason=answer.remark)

@@ -83,7 +83,7 @@ class FakeSendBack:
     """Each message that is given back is as long as one append may be."""
 
     def draft(self, command: Command) -> Drafted:
-        return Drafted(Draft("T", 2, ((0, bytes(PUT_BYTES), b""),), 0, bytes(8)), False, None)
+        return Drafted(Draft("T", 2, ((0, bytes(PUT_BYTES), b""),), 0, bytes(8)), True, None)
 
 
 class FakeSaves:
@@ -198,6 +198,22 @@ def test_h9_what_is_stored_but_not_safe_says_so_and_has_its_ids(status: PutStatu
         assert desk.link.codes == [code]
         assert desk.link.sent[0].fields["queueOffset"] == "0"
         assert desk.counts.late == {status: 1}
+
+
+@pytest.mark.rule("H9", "H10")
+@pytest.mark.parametrize("status", [PutStatus.PUT_OK, PutStatus.SLAVE_NOT_AVAILABLE, PutStatus.FLUSH_SLAVE_TIMEOUT])
+def test_h9_a_message_given_back_is_answered_when_disk_and_slaves_have_it(status: PutStatus) -> None:
+    later, at_once = Desk(), Desk()
+    at_once.log.at_once = status
+    for desk in (later, at_once):
+        desk.sends.take(cast("Link", desk.link), request(RequestCode.CONSUMER_SEND_MSG_BACK, {}))
+        desk.sends.put()
+        assert desk.log.ends == [100]
+    assert later.link.sent == []
+    later.sends.settled([Settle(1, status)])
+    for desk in (later, at_once):
+        [answer] = desk.link.sent
+        assert (answer.code, answer.remark) == (0, None if status is PutStatus.PUT_OK else status.name)
 
 
 def test_one_that_fails_leaves_the_others_of_its_tick_alone() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.brokers import TOPIC, Bench, Peer, benched, pull_command, send_command
+from tallystick.rocketmq.broker.settings import Role
 from tallystick.rocketmq.wire.headers import SendBackHeader
 from tallystick.rocketmq.wire.message_ids import decode_message_id
 from tallystick.rocketmq.wire.record import StoredMessage, decode_messages
@@ -44,6 +47,18 @@ async def test_it_comes_again_in_the_retry_topic_of_the_group(tmp_path: Path) ->
         assert (message.reconsume_times, message.properties["RETRY_TOPIC"]) == (1, TOPIC)
         assert message.properties["ORIGIN_MESSAGE_ID"] == (await pulled(peer, TOPIC))[0].offset_id
         assert message.properties["WAIT"] == "false"
+
+
+@pytest.mark.rule("H10")
+async def test_h10_its_answer_waits_for_slaves_as_that_of_a_send(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker(bench.settings(role=Role.SYNC_MASTER))
+        broker.parts.groups.put(GroupConfig("G"))
+        peer = await bench.peer(broker)
+        stored = await peer.ask(send_command())
+        answer = await give_back(peer, decode_message_id(stored.fields["msgId"])[2])
+        assert (answer.code, answer.remark) == (0, "SLAVE_NOT_AVAILABLE")
+        assert len(await pulled(peer, "%RETRY%G")) == 1
 
 
 async def test_what_failed_too_often_or_is_given_up_is_put_aside(tmp_path: Path) -> None:
