@@ -134,5 +134,7 @@ async def test_a_java_consumer_may_give_a_message_back(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         _, peer = await original(bench)
         question = decode(bytes.fromhex(REQUESTS["client-broker_36"]))
-        question.ext = {**question.fields, "offset": str(0x24A)}
+        message = decode_message(LOG[0x24A:])  # the recorded one was another: its id and topic are told, too
+        names = {"originMsgId": str(message.unique_key), "originTopic": message.topic}
+        question.ext = {**question.fields, "offset": str(0x24A), **names}
         assert told(await peer.ask(question)) == (0, None, {}, b"")

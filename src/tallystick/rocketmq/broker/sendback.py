@@ -55,7 +55,7 @@ class SendBack:
         if not retry.perm & Perm.WRITE:
             remark = f"the topic[{retry.name}] sending message is forbidden"
             return Refusal(ResponseCode.NO_PERMISSION, remark, checked=False)
-        message = self._message(header.offset)
+        message = self._message(header)
         if message is None:
             remark = f"look message by offset failed, {header.offset}"
             return Refusal(ResponseCode.SYSTEM_ERROR, remark, checked=False)
@@ -64,12 +64,27 @@ class SendBack:
         self._turn += 1
         return _again(message, retry.name, self._turn % max(1, min(group.retry_queues, retry.write_queues)))
 
-    def _message(self, offset: int) -> StoredMessage | None:
-        record = self._store.record(offset)
+    def _message(self, header: SendBackHeader) -> StoredMessage | None:
+        """None: there is none at the offset, or it is not the one that the consumer has."""
+        record = self._store.record(header.offset)
         try:
-            return decode_message(record) if record is not None else None
+            message = decode_message(record) if record is not None else None
         except RemoteProtocolError:
             return None
+        return message if message is not None and _is_meant(message, header) else None
+
+
+def _is_meant(message: StoredMessage, header: SendBackHeader) -> bool:
+    """Offsets of a log that was lost in part, or wholly, are those of other messages later.
+
+    Clients name the producer's id or that of the place, and the topic where it stands or where it was sent, without
+    their namespace.
+    """
+    identifier, topic = header.origin_msg_id, header.origin_topic
+    topics = message.topic, message.properties.get(RETRY_TOPIC, message.topic)
+    return (not identifier or identifier in (message.unique_key, message.offset_id)) and (
+        not topic or any(name == topic or name.endswith(f"%{topic}") for name in topics)
+    )
 
 
 def _most(group: GroupConfig, header: SendBackHeader, version: int) -> int:

@@ -77,6 +77,21 @@ async def test_what_failed_too_often_or_is_given_up_is_put_aside(tmp_path: Path)
         assert [message.properties["RETRY_TOPIC"] for message in dead] == [TOPIC, TOPIC]
 
 
+async def test_another_message_than_the_consumer_has_is_not_given_back(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        peer, offset = await sent(bench, topic="space%T", properties="UNIQ_KEY\x01u\x02")
+        place = (await pulled(peer, "space%T"))[0].offset_id
+        for named in ({"origin_msg_id": "v"}, {"origin_topic": "U"}, {"origin_msg_id": place, "origin_topic": "U"}):
+            answer = await give_back(peer, offset, **named)
+            assert (answer.code, answer.remark) == (1, f"look message by offset failed, {offset}")
+        assert await pulled(peer, "%RETRY%G") == []
+        for named in ({"origin_msg_id": "u"}, {"origin_msg_id": place, "origin_topic": "T"}):
+            assert (await give_back(peer, offset, **named)).code == 0
+        again = (await pulled(peer, "%RETRY%G"))[0]
+        for topic in ("%RETRY%G", "space%T", "T"):
+            assert (await give_back(peer, again.physical_offset, origin_msg_id="u", origin_topic=topic)).code == 0
+
+
 async def test_what_cannot_be_given_back(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         peer, offset = await sent(bench)
