@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 
 from tallystick.errors import TallyError, UsageError
@@ -50,7 +50,7 @@ class Assignment:
         return self._assigned[queue].core
 
     async def take_on(self, queue: MessageQueue, tags: TagFilter, start: str | int, *, gives_back: bool) -> None:
-        """Begin to pull where the group stands, or at ``start``: see ``offsets.offset_of``.
+        """Stand where the group stands, or at ``start``: see ``offsets.offset_of``. Then ``begin``.
 
         Where a group begins is committed though nothing was consumed: else its next member would begin somewhere else,
         behind messages that came meanwhile. Raises BrokerError, Unavailable.
@@ -59,7 +59,11 @@ class Assignment:
         first = committed if committed is not None else await offsets.offset_of(self._context, queue, start)
         core = self._core.assigned(Pull(queue, tags, first), gives_back=gives_back)
         self._assigned[queue] = _AssignedQueue(self, core, committed)
-        self._begin(self._assigned[queue])
+
+    def begin(self, queues: Iterable[MessageQueue]) -> None:
+        """Pull these, which were taken on."""
+        for queue in queues:
+            self._begin(self._assigned[queue])
 
     async def stop(self, queues: Collection[MessageQueue]) -> None:
         """Pull and hand out no more of these; what was handed out can still be acknowledged. Then ``give_up``."""
@@ -94,7 +98,7 @@ class Assignment:
         assigned.is_lost = False
         if assigned.task is not None:
             assigned.task.cancel()  # its pull may be held by the broker
-        self._begin(assigned)
+            self._begin(assigned)
         self.let_readers_go_on()
 
     def let_readers_go_on(self) -> None:

@@ -1,7 +1,7 @@
 """A consumer's queues follow its share: those that it lost are given up first, those that it gained are taken on then.
 
 Listeners hear of both while they can still do something: of lost queues before their last commit, of gained ones before
-anything more of them than their offsets is known to the loop.
+anything more of them than their offsets is known to the loop, for they are pulled when the listener has returned.
 """
 
 from __future__ import annotations
@@ -90,19 +90,18 @@ class Rebalancing:
         if wanted is None:
             return
         gained = [queue for queue in mine if queue not in self._assignment]
-        failure: Unavailable | None = None
-        for queue in gained:
-            try:
-                await self._take_on(queue)
-            except Unavailable as error:  # the rest can be read; this one is tried again
-                failure = error
+        failure = await self._take_on_all(gained)
         queues = list(self._assignment)
         if lost or gained:
             self._context.events.emit("queues shared out", group=self._group, queues=len(queues))
-        await self._tell(self._on_assigned, [queue for queue in gained if queue in self._assignment])
+        come = [queue for queue in gained if queue in self._assignment]
+        try:
+            await self._tell(self._on_assigned, come)
+        finally:
+            self._assignment.begin(come)
         self._sharing.end(all_reached=failure is None and len(mine) == len(wanted))
         if failure is not None:
-            if not queues:
+            if not queues or isinstance(failure, BrokerError):
                 raise failure
             self._context.events.emit("queue not reached", group=self._group, reason=str(failure))
 
@@ -117,6 +116,19 @@ class Rebalancing:
     async def _locked(self, queues: Collection[MessageQueue]) -> Collection[MessageQueue]:
         """Those of them that nobody else of the group reads."""
         return queues if self._locks is None else await self._locks.lock(queues, list(self._assignment))
+
+    async def _take_on_all(self, gained: Collection[MessageQueue]) -> BrokerError | Unavailable | None:
+        """Returns why one of them could not be taken on, a refusal before all: the rest can be read, it is tried
+        again."""
+        failure: BrokerError | Unavailable | None = None
+        for queue in gained:
+            try:
+                await self._take_on(queue)
+            except BrokerError as error:
+                failure = error
+            except Unavailable as error:
+                failure = failure or error
+        return failure
 
     async def _take_on(self, queue: MessageQueue) -> None:
         tags = self._filters.get(queue.topic, ALL_TAGS)

@@ -15,7 +15,7 @@ from tallystick.rocketmq.client.consumer import Consumer
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command
-from tallystick.rocketmq.wire.values import MessageQueue, RequestCode
+from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode
 from tallystick.runtime.events import Event, Events
 
 QUEUES = [MessageQueue("T", "b", number) for number in range(2)]
@@ -57,6 +57,57 @@ async def test_a_listener_hears_of_queues_when_they_are_there_and_before_they_go
         ("assigned", QUEUES[1:], QUEUES),
         ("revoked", QUEUES, QUEUES),
     ]
+
+
+async def test_a_listener_hears_of_queues_that_came_though_another_one_was_refused(
+    cluster: FakeCluster, mq: RocketMQ
+) -> None:
+    fake = await cluster.add(queues=2)
+    heard: list[list[MessageQueue]] = []
+    refused: list[Command] = []
+
+    def refuse_once(link: Link, command: Command) -> Command:
+        if command.fields["queueId"] == "1" and not refused:
+            refused.append(command)
+            return command.answer(ResponseCode.SYSTEM_ERROR, "not now")
+        return fake._query_offset(link, command)
+
+    consumer = mq.consumer("g", "T", start="first", on_assigned=heard.append)
+    await consumer.start()
+    for name in ("!a", "!b"):
+        joins(fake, name)
+    await until(lambda: not consumer.queues)
+    heard.clear()
+    fake.react[RequestCode.QUERY_CONSUMER_OFFSET] = refuse_once
+    for name in ("!a", "!b"):
+        del fake.members["g"][name]
+    fake._notify("g")
+    await until(lambda: refused)
+    consumer._rebalancing.changed.set()
+    await until(lambda: len(heard) == 2)
+    assert heard == [QUEUES[:1], QUEUES[1:]]
+    await consumer.close()
+
+
+async def test_nothing_of_a_queue_comes_before_its_listener_has_returned(cluster: FakeCluster, mq: RocketMQ) -> None:
+    fake = await cluster.add(queues=1)
+    fill(fake, 10)
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def assigned(queues: list[MessageQueue]) -> None:
+        begun.set()
+        await may_end.wait()
+        consumer.seek(queues[0], 8)
+        assert fake.count(RequestCode.PULL_MESSAGE) == 0
+
+    consumer = mq.consumer("g", "T", start="first", on_assigned=assigned)
+    messages = asyncio.create_task(take(consumer, 2))
+    async with asyncio.timeout(20):
+        await begun.wait()
+    await mq.queue_limits(QUEUES[0])  # as long as a pull takes
+    may_end.set()
+    assert [message.offset for message in await messages] == [8, 9]
+    await consumer.close()
 
 
 async def test_what_is_acknowledged_while_a_queue_goes_is_committed_and_later_it_is_ignored(
