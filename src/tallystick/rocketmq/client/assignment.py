@@ -65,6 +65,20 @@ class Assignment:
         for queue in queues:
             self._begin(self._assigned[queue])
 
+    def kept(self, wanted: Collection[MessageQueue]) -> list[MessageQueue]:
+        """Those that others are to have, while messages of them are worked on here: see ``DeliveryCore.leaves``."""
+        now, kept = self._context.clock.now(), []
+        for queue, assigned in self._assigned.items():
+            if queue in wanted:
+                self._core.stays(assigned.core)
+            elif not self._core.leaves(assigned.core, now):
+                kept.append(queue)
+        if self._core.ready:
+            self.arrived.set()
+        if self._core.room_made:
+            self.let_readers_go_on()
+        return kept
+
     async def stop(self, queues: Collection[MessageQueue]) -> None:
         """Pull and hand out no more of these; what was handed out can still be acknowledged. Then ``give_up``."""
         leaving = [self._assigned[queue] for queue in queues]

@@ -8,7 +8,8 @@ held, handed out (``take``), and then acknowledged (``ack``; ``finish`` for what
                        │                └ it did not ──▶ not_given_back ─┐
                        └ of a queue that gives nothing back ─────────────┴▶ ready again, before all others
 
-An ordered consumer has one message of a queue under way: the next is ready when that one is acknowledged.
+An ordered consumer has one message of a queue under way: the next is ready when that one is acknowledged. It keeps a
+queue that another member is to have while it is at a message of it (``leaves``), as the next one would get that, too.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.unacked import QueueCore, UnackedBounds
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue
+
+KEPT_S = 120.0  # that a queue is kept for the message at hand (the original keeps it until that is consumed)
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class DeliveryCore:
         self.ready = deque(pair for pair in self.ready if pair[0] not in queues)
         for queue in queues:
             queue.held.clear()
-            queue.is_paused = True
+            queue.pause_asked = True
 
     def revoked(self, queues: Collection[QueueCore]) -> None:
         """Forget these; acknowledgements from now on are ignored."""
@@ -76,16 +79,30 @@ class DeliveryCore:
 
     def pause(self, queue: QueueCore) -> None:
         """Pull and hand out nothing more of it."""
-        if not queue.is_paused:
-            queue.is_paused = True
-            queue.held.extendleft(message for owner, message in reversed(self.ready) if owner is queue)
-            self.ready = deque(pair for pair in self.ready if pair[0] is not queue)
+        queue.pause_asked = True
+        self._take_back(queue)
 
     def resume(self, queue: QueueCore) -> None:
-        queue.is_paused = False
-        held, queue.held = queue.held, deque()
-        self._make_ready(queue, held)
-        self.room_made = True
+        queue.pause_asked = False
+        self._go_on(queue)
+
+    def leaves(self, queue: QueueCore, now: float) -> bool:
+        """Another member is to have it: nothing more of it is handed out. Whether it is free to go.
+
+        It is not while a message of it is handed out and neither acknowledged nor given back, for ``KEPT_S`` at most.
+        """
+        if queue.leaves_since is None:
+            queue.leaves_since = now
+        self._take_back(queue)
+        waiting = sum(owner is queue and queue.has(message) for _, _, owner, message in self._waiting)
+        is_at_work = len(queue.unacked) > len(queue.held) + waiting
+        return not is_at_work or now - queue.leaves_since >= KEPT_S
+
+    def stays(self, queue: QueueCore) -> None:
+        """It did not go, and is this member's again."""
+        if queue.leaves_since is not None:
+            queue.leaves_since = None
+            self._go_on(queue)
 
     def position(self, queue: QueueCore) -> int:
         """The offset of the next message that will be handed out, as far as is known."""
@@ -247,6 +264,17 @@ class DeliveryCore:
         queue.held.extend(messages)
         if not queue.is_paused and not queue.is_busy and queue.held:
             self.ready.append((queue, queue.held.popleft()))
+
+    def _take_back(self, queue: QueueCore) -> None:
+        """It is paused: what is ready is held."""
+        queue.held.extendleft(message for owner, message in reversed(self.ready) if owner is queue)
+        self.ready = deque(pair for pair in self.ready if pair[0] is not queue)
+
+    def _go_on(self, queue: QueueCore) -> None:
+        if not queue.is_paused:
+            held, queue.held = queue.held, deque()
+            self._make_ready(queue, held)
+            self.room_made = True
 
     def _repeat(self, queue: QueueCore, message: ReceivedMessage) -> None:
         """Before all others."""

@@ -2,6 +2,9 @@
 
 Listeners hear of both while they can still do something: of lost queues before their last commit, of gained ones before
 anything more of them than their offsets is known to the loop, for they are pulled when the listener has returned.
+
+In order a lost queue stays, with its lock, until the loop is done with its message at hand
+(``RebalancePushImpl.removeUnnecessaryMessageQueue``).
 """
 
 from __future__ import annotations
@@ -84,7 +87,8 @@ class Rebalancing:
         """Raises NoSuchTopic, BrokerError, Unavailable, and what a listener raises."""
         self._sharing.begin()
         wanted = await self._sharing.my_queues()
-        mine = await self._locked(list(self._assignment) if wanted is None else wanted)
+        kept = [] if wanted is None or self._locks is None else self._assignment.kept(set(wanted))
+        mine = await self._locked(list(self._assignment) if wanted is None else [*wanted, *kept])
         lost = [queue for queue in self._assignment if queue not in mine]
         await self._give_up(lost)
         if wanted is None:
@@ -99,7 +103,7 @@ class Rebalancing:
             await self._tell(self._on_assigned, come)
         finally:
             self._assignment.begin(come)
-        self._sharing.end(all_reached=failure is None and len(mine) == len(wanted))
+        self._sharing.end(all_reached=failure is None and not kept and len(mine) == len(wanted))
         if failure is not None:
             if not queues or isinstance(failure, BrokerError):
                 raise failure

@@ -40,13 +40,19 @@ class QueueCore:
         self.pull, self.gives_back = pull, gives_back
         self.unacked: dict[int, ReceivedMessage] = {}
         self.held: deque[ReceivedMessage] = deque()  # pulled and not to be handed out now
-        self.is_paused = False
+        self.pause_asked = False
+        self.leaves_since: float | None = None  # another member is to have it, and this one is at a message of it
         self.is_stalled = False  # its reader waits for room
         self.is_revoked = False  # it is somebody else's: nothing is known of it any more, and nothing to be committed
 
     @property
     def queue(self) -> MessageQueue:
         return self.pull.queue
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing more of it is pulled and handed out."""
+        return self.pause_asked or self.leaves_since is not None
 
     @property
     def committable(self) -> int:

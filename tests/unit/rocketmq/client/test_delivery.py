@@ -5,53 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tallystick.codec.records import encode_records, topic_field
+from support.deliveries import QUEUES, assign, core, found, moved, offsets, take
 from tallystick.errors import BrokerError, UsageError
-from tallystick.rocketmq.client.delivery import DeliveryCore, GiveBack
+from tallystick.rocketmq.client.delivery import GiveBack
 from tallystick.rocketmq.client.pulling import Pull
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.subscription import ALL_TAGS
-from tallystick.rocketmq.client.unacked import QueueCore, UnackedBounds
-from tallystick.rocketmq.wire.headers import PullAnswer
-from tallystick.rocketmq.wire.message_ids import encode_host
-from tallystick.rocketmq.wire.remoting import Command, request
-from tallystick.rocketmq.wire.values import MessageQueue, ResponseCode
-
-HOST = encode_host("127.0.0.1", 1)
-QUEUES = [MessageQueue("T", "b", number) for number in range(2)]
-DELAYS_S = (1.0, 5.0, 10.0)
-
-
-def found(queue: MessageQueue, first: int, end: int) -> Command:
-    header = PullAnswer(suggest_which_broker_id=0, next_begin_offset=end, max_offset=end, min_offset=0)
-    rows = [(topic_field("T"), queue.queue_id, n, 0, 1, HOST, 0, [(0, b"%d" % n, b"")]) for n in range(first, end)]
-    return request(11).answer(0, None, header.to_fields(), encode_records(rows, 0, 1, HOST))
-
-
-def moved(to: int) -> Command:
-    header = PullAnswer(suggest_which_broker_id=0, next_begin_offset=to, max_offset=to, min_offset=0)
-    return request(11).answer(ResponseCode.PULL_OFFSET_MOVED, None, header.to_fields())
-
-
-def core(
-    count: int = 1000, span: int = 2000, size: int = 1 << 20, *, auto_ack: bool = True, ordered: bool = False
-) -> DeliveryCore:
-    return DeliveryCore(UnackedBounds(count, span, size), DELAYS_S, auto_ack=auto_ack, ordered=ordered)
-
-
-def assign(to: DeliveryCore, number: int = 0, *, messages: int = 0, gives_back: bool = True) -> QueueCore:
-    queue = to.assigned(Pull(QUEUES[number], ALL_TAGS, 0), gives_back=gives_back)
-    if messages:
-        assert to.answered(queue.pull, found(queue.queue, 0, messages))
-    return queue
-
-
-def take(of: DeliveryCore, count: int) -> list[ReceivedMessage]:
-    return [of.take() for _ in range(count)]
-
-
-def offsets(of: DeliveryCore) -> list[int]:
-    return [message.offset for _, message in of.ready]
+from tallystick.rocketmq.wire.remoting import request
+from tallystick.rocketmq.wire.values import ResponseCode
 
 
 def test_the_lowest_unacknowledged_message_is_committed_whatever_is_done_behind_it() -> None:
@@ -237,6 +198,30 @@ def test_what_waits_of_a_queue_that_goes_is_given_back_at_once() -> None:
     for action in actions:
         one.given_back(action)
     assert (queue.committable, other.committable) == (2, 0)
+
+
+def test_an_ordered_queue_leaves_when_its_message_at_hand_is_done_or_after_a_while() -> None:
+    one = core(auto_ack=False, ordered=True)
+    idle, queue = assign(one, 0, messages=3), assign(one, 1, messages=3, gives_back=False)
+    at_hand = [one.take() for _ in range(2)][1]
+    one.ack(one.queues[QUEUES[0]].unacked[0])
+    assert one.leaves(idle, 0.0)
+    for now in (0.0, 1.0, 119.9):
+        assert not one.leaves(queue, now) and not one.may_pull(queue)
+    assert one.leaves(queue, 120.0)
+    one.stays(queue)
+    assert not one.leaves(queue, 120.0) and one.ack(at_hand) and one.leaves(queue, 120.0)
+    assert offsets(one) == []
+    one.stays(queue)
+    assert offsets(one) == [1] and one.may_pull(queue) and one.room_made
+    one.pause(queue)
+    one.stays(queue)
+    one.resume(idle)
+    assert offsets(one) == [], "what the program paused is not resumed by a member that leaves"
+    one.resume(queue)
+    at_hand = one.take()
+    one.nack(at_hand, 0.0)
+    assert one.leaves(queue, 0.0), "what waits to be repeated is worked on by nobody"
 
 
 def test_what_is_paused_is_neither_pulled_nor_handed_out() -> None:

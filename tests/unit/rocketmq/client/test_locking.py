@@ -15,6 +15,8 @@ from tallystick.errors import BrokerError
 from tallystick.rocketmq.client import sharing
 from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.settings import BrokerClientSettings
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import LockRequest
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode
 from tallystick.runtime.events import Event
 
@@ -50,6 +52,27 @@ async def test_a_queue_is_never_with_two_members(tmp_path: Path, monkeypatch: py
         assert not set(first.queues) & set(second.queues)
         await first.close()
         await until(lambda: len(second.queues) == 4)
+
+
+async def test_a_queue_goes_to_another_member_when_the_message_at_hand_is_done(
+    cluster: FakeCluster, mq: RocketMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharing, "UNSHARED_S", 0.02)
+    fake = await cluster.add(queues=2)
+    fill(fake, 3, 1)
+    async with mq.consumer("g", "T", start="first", ordered=True, auto_ack=False) as consumer:
+        [message] = await take(consumer, 1)
+        fake.members["g"]["~somebody"] = next(iter(fake.members["g"].values()))
+        fake._notify("g")
+        await until(lambda: consumer._assignment[message.queue].is_paused)
+        locks = fake.count(LOCK)
+        await until(lambda: fake.count(LOCK) > locks + 2)
+        assert message.queue in consumer.queues and fake.count(UNLOCK) == 0
+        asked = [command for command in fake.asked if command.code == LOCK][-1]
+        assert message.queue in dialect.read_as(bytes(asked.body), LockRequest).queues
+        consumer.ack(message)
+        await until(lambda: fake.count(UNLOCK) == 1)
+        assert fake.offsets["g", "T", 1] == 1 and len(consumer.queues) == 1
 
 
 async def test_a_lock_that_is_lost_takes_the_queue_and_a_master_that_is_silent_does_not(
