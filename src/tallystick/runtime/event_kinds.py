@@ -255,7 +255,7 @@ _BROKER_CLIENT = {
             "pull failed": "A broker did not answer a pull; another one, or it again, is asked.",
             "pull refused": "A broker refused a pull; it is asked again.",
             "queue not reached": "No broker has this queue now; it is tried again.",
-            "queues not locked": "A master gave an ordered consumer no locks: it keeps the queues that it has.",
+            "queues not locked": "A master gave an ordered consumer no locks: it keeps what it has for 30 s at most.",
             "queues not shared out": "The members of the group could not be found out; the old share stays.",
             "broker did not take part": "A broker did not take the heartbeat.",
             "not committed": "Offsets were not taken: messages may be delivered again.",

@@ -1,7 +1,8 @@
 """Locks of queues at their masters, for consumption in order: no two members of a group have one queue.
 
 Members share queues out each by itself, so for a moment two may think that a queue is theirs. A master gives a lock to
-one of them, for 60 s from when it was last asked for (``ConsumerManageProcessor``, ``RebalanceLockManager``).
+one of them, for 60 s from when it was last asked for (``ConsumerManageProcessor``, ``RebalanceLockManager``). Who gets
+no answer for half of that time has it no more: another member may reach the master (``ProcessQueue.isLockExpired``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode
 
 RENEW_S = 20.0  # how often a lock is asked for again
+LIVE_S = 30.0  # without an answer a lock counts as lost: well before its master gives it to another member
 
 
 class QueueLocks:
@@ -26,16 +28,22 @@ class QueueLocks:
     def __init__(self, context: BrokerContext, group: str) -> None:
         self._context, self._group = context, group
         self._taken: set[MessageQueue] = set()  # asked for and not unlocked
+        self._asked: dict[MessageQueue, float] = {}  # when those were asked for that this member has
 
     async def lock(self, queues: Iterable[MessageQueue], held: Collection[MessageQueue]) -> list[MessageQueue]:
         """Take or keep these; returns those that this member has now.
 
-        Of a master that does not answer it has those that it ``held``: nobody else can get them there.
+        Of a master that does not answer it has those that it ``held``, for ``LIVE_S``.
         """
         by_broker = _by_broker(queues)
         self._taken.update(queue for some in by_broker.values() for queue in some)
         asks = [self._lock(broker, some, held) for broker, some in by_broker.items()]
         return [queue for locked in await asyncio.gather(*asks) for queue in locked]
+
+    def live(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        """Those of them whose locks this member can still have, whatever became of their masters."""
+        now = self._context.clock.now()
+        return [queue for queue in queues if now - self._asked.get(queue, -LIVE_S) < LIVE_S]
 
     async def unlock_all(self) -> None:
         """As ``unlock``: also what was cut off between lock and unlock."""
@@ -48,16 +56,20 @@ class QueueLocks:
             if isinstance(result, BaseException) and not isinstance(result, TallyError):
                 raise result
         self._taken.difference_update(queues)
+        for queue in queues:
+            self._asked.pop(queue, None)
 
     async def _lock(
         self, broker: str, queues: list[MessageQueue], held: Collection[MessageQueue]
     ) -> list[MessageQueue]:
+        asked = self._context.clock.now()
         try:
             answer = await self._ask(broker, RequestCode.LOCK_BATCH_MQ, queues)
             locked = set(dialect.read_as(bytes(answer.body), LockAnswer).queues)
         except TallyError as error:
             self._context.events.emit("queues not locked", group=self._group, broker=broker, reason=str(error))
-            return [queue for queue in queues if queue in held]
+            return self.live(queue for queue in queues if queue in held)
+        self._asked.update((queue, asked) for queue in queues if queue in locked)
         return [queue for queue in queues if queue in locked]
 
     async def _ask(self, broker: str, code: RequestCode, queues: list[MessageQueue]) -> Command:

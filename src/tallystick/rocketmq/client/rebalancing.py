@@ -86,7 +86,11 @@ class Rebalancing:
     async def share_out(self) -> None:
         """Raises NoSuchTopic, BrokerError, Unavailable, and what a listener raises."""
         self._sharing.begin()
-        wanted = await self._sharing.my_queues()
+        try:
+            wanted = await self._sharing.my_queues()
+        except TallyError:  # no master was asked for locks
+            await self._give_up(self._expired())
+            raise
         kept = [] if wanted is None or self._locks is None else self._assignment.kept(set(wanted))
         mine = await self._locked(list(self._assignment) if wanted is None else [*wanted, *kept])
         lost = [queue for queue in self._assignment if queue not in mine]
@@ -120,6 +124,11 @@ class Rebalancing:
     async def _locked(self, queues: Collection[MessageQueue]) -> Collection[MessageQueue]:
         """Those of them that nobody else of the group reads."""
         return queues if self._locks is None else await self._locks.lock(queues, list(self._assignment))
+
+    def _expired(self) -> list[MessageQueue]:
+        """Those whose locks another member may have by now."""
+        here = list(self._assignment)
+        return [] if self._locks is None else sorted(set(here).difference(self._locks.live(here)))
 
     async def _take_on_all(self, gained: Collection[MessageQueue]) -> BrokerError | Unavailable | None:
         """Returns why one of them could not be taken on, a refusal before all: the rest can be read, it is tried

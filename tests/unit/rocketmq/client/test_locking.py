@@ -12,7 +12,7 @@ from support.fake_brokers import FakeCluster
 from support.live_brokers import live_cluster
 from support.waiting import until
 from tallystick.errors import BrokerError
-from tallystick.rocketmq.client import sharing
+from tallystick.rocketmq.client import locking, sharing
 from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.wire import dialect
@@ -98,6 +98,25 @@ async def test_a_lock_that_is_lost_takes_the_queue_and_a_master_that_is_silent_d
         await until(lambda: len(consumer.queues) == 2)
         assert (await take(consumer, 1))[0].offset == 1
     assert fake.count(UNLOCK) == 2
+
+
+@pytest.mark.parametrize("silent", [(LOCK,), (LOCK, RequestCode.GET_CONSUMER_LIST_BY_GROUP)])
+async def test_a_lock_that_cannot_be_renewed_ends_here_before_it_ends_there(
+    cluster: FakeCluster, mq: RocketMQ, monkeypatch: pytest.MonkeyPatch, silent: tuple[RequestCode, ...]
+) -> None:
+    monkeypatch.setattr(sharing, "UNSHARED_S", 0.02)
+    fake = await cluster.add(queues=1)
+    fill(fake, 3)
+    async with mq.consumer("g", "T", start="first", ordered=True) as consumer:
+        await take(consumer, 1)
+        for code in silent:
+            fake.react[code] = lambda link, command: None
+        monkeypatch.setattr(locking, "LIVE_S", 0.0)
+        consumer._rebalancing.changed.set()
+        await until(lambda: not consumer.queues)
+        fake.react.clear()
+        monkeypatch.undo()
+        assert (await take(consumer, 1))[0].offset == 0
 
 
 async def test_a_consumer_that_cannot_take_on_what_it_locked_unlocks_it(cluster: FakeCluster, mq: RocketMQ) -> None:
