@@ -80,7 +80,8 @@ class OffsetRequests:
         reset_to = parts.pending_resets.hear((topic, group, header.queue_id), header.commit_offset)
         if reset_to is not None:
             return command.answer(OK, "Offset has been previously reset", CommitAnswer(reset_to).to_fields())
-        if not parts.offsets.commit(topic, group, header.queue_id, header.commit_offset):
+        went_back = header.went_back is True
+        if not parts.offsets.commit(topic, group, header.queue_id, header.commit_offset, went_back=went_back):
             raise self._no_room()
         return command.answer(OK, None, {})
 

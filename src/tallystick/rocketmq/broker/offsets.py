@@ -85,8 +85,9 @@ class Offsets:
         self.removals = 0  # how often keys went, so that those behind them have other places
         self.dirty = False
 
-    def commit(self, topic: str, group: str, queue_id: int, offset: int) -> bool:
-        """Remember an offset, also a lower one than before: a group may go back on purpose.
+    def commit(self, topic: str, group: str, queue_id: int, offset: int, *, went_back: bool = False) -> bool:
+        """Remember an offset, also a lower one than before: a group may go back on purpose. ``went_back``: its consumer
+        says so, for the one before may be known to a slave alone.
 
         Returns False if there is no room for another group in a queue.
         """
@@ -94,7 +95,7 @@ class Offsets:
         before = self._offsets.get(key, {}).get(queue_id)
         if before is None and self._count >= self.most:
             return False
-        if before is not None and offset < before and not self.slave:
+        if not self.slave and (went_back or (before is not None and offset < before)):
             self.resets.went_back(key, queue_id)
         self._set(key, queue_id, offset)
         self._touched(key)

@@ -5,7 +5,8 @@ group back, or on, in between: then those commits are of the time before, and ar
 so each reset at the master steps a counter of the group's queue, which slaves copy with the offsets. A commit at a
 slave remembers the counter that it knew; the master takes it unless its own is higher.
 
-A commit that goes back counts as well, for who goes back means it. There the counter is saved with the offset, seconds
+A commit that goes back counts as well, for who goes back means it; a consumer of ours says so itself, as the higher one
+may be known to a slave alone. There the counter is saved with the offset, seconds
 later, so a master may lose a step that its slave has copied; what was committed at the slave after that is taken all
 the same, as its counter is the higher one. An operator's reset steps to the next multiple of ``STRIDE``: it is beyond
 any number of steps that were lost.

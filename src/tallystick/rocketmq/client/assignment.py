@@ -140,7 +140,9 @@ class Assignment:
             offset = assigned.core.committable
             # A commit that waited here while the queue was given up would pass over all that was not done.
             if assigned.committed != offset and not (assigned.core.is_revoked or assigned.is_lost):
-                reset_to = await offsets.commit(self._context, self._group, assigned.core.queue, offset)
+                went_back = assigned.committed is not None and offset < assigned.committed
+                queue = assigned.core.queue
+                reset_to = await offsets.commit(self._context, self._group, queue, offset, went_back=went_back)
                 assigned.committed = offset
                 if reset_to is not None:
                     await self._follow_reset(assigned, offset, reset_to)

@@ -58,8 +58,10 @@ async def committed(context: BrokerContext, group: str, queue: MessageQueue) -> 
     return OffsetAnswer.of(checked(answer, queue=queue)).offset
 
 
-async def commit(context: BrokerContext, group: str, queue: MessageQueue, offset: int) -> int | None:
-    """``offset`` is that of the next message to be consumed.
+async def commit(
+    context: BrokerContext, group: str, queue: MessageQueue, offset: int, *, went_back: bool = False
+) -> int | None:
+    """``offset`` is that of the next message to be consumed; ``went_back``: it was higher, and this is on purpose.
 
     Returns another one when an operator set the group to that since its last pull: then nothing was committed.
     """
@@ -69,6 +71,7 @@ async def commit(context: BrokerContext, group: str, queue: MessageQueue, offset
         queue_id=queue.queue_id,
         commit_offset=offset,
         broker=queue.broker,
+        went_back=went_back or None,
     )
     answer = await ask_broker(context, queue, RequestCode.UPDATE_CONSUMER_OFFSET, header)
     return CommitAnswer.of(checked(answer, queue=queue)).reset_to

@@ -218,11 +218,13 @@ class QueryOffsetHeader(QueueHeader, frozen=True, kw_only=True):
 
 
 class UpdateOffsetHeader(QueueHeader, frozen=True, kw_only=True):
-    """Of UPDATE_CONSUMER_OFFSET. ``resets`` is ours: a slave tells of a commit made there, and what counter it knew."""
+    """Of UPDATE_CONSUMER_OFFSET. Ours are ``resets``: a slave tells of a commit made there, and what counter it knew;
+    and ``went_back``: the client committed a higher offset before, perhaps at a slave."""
 
     consumer_group: str
     commit_offset: Int64
     resets: Int64 | None = field(default=None, name="tallyResets")
+    went_back: bool | None = field(default=None, name="tallyWentBack")
 
 
 class ViewMessageHeader(Header, frozen=True, kw_only=True):

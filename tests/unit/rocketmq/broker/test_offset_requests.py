@@ -69,6 +69,16 @@ def test_commits_that_are_refused(desk: Desk, changes: dict[str, Any], code: int
 
 
 @pytest.mark.rule("H13")
+def test_h13_who_goes_back_from_what_a_slave_alone_knows_is_not_sent_on_again(desk: Desk) -> None:
+    for went_back, stands in (({}, 3), ({"tallyWentBack": "true"}, 2)):
+        commit(desk, 1)
+        known = desk.tables.offsets.resets.get("Topic@g", 0)  # when 3 was committed at the slave
+        commit(desk, 2, **went_back)
+        commit(desk, 3, tallyResets=known)
+        assert query(desk).fields == {"offset": str(stands)}
+
+
+@pytest.mark.rule("H13")
 def test_h13_a_slave_takes_the_commits_of_a_group_that_it_has_not_heard_of() -> None:
     desk = Desk(SLAVE)
     desk.tables.topics.put(TopicConfig("Topic", 1, 1))

@@ -243,6 +243,20 @@ async def test_a_group_goes_on_where_it_began_though_it_did_nothing_there(cluste
         assert [message.offset for message in await take(consumer, 5)] == list(range(40, 45))
 
 
+async def test_a_commit_that_goes_back_says_so(cluster: FakeCluster, mq: RocketMQ) -> None:
+    """The broker that gets it may not know how far the group was: that was another one."""
+    fake = await cluster.add(queues=1)
+    fill(fake, 10)
+    async with mq.consumer("g", "T", start="first", auto_ack=False) as consumer:
+        for offset in (8, 2, 5):
+            consumer.seek(QUEUE, offset)
+            await consumer.commit()
+    said = [
+        (each.fields["commitOffset"], each.fields.get("tallyWentBack")) for each in fake.asked if each.code == COMMIT
+    ]
+    assert said == [("8", None), ("2", "true"), ("5", None)]
+
+
 async def test_a_reset_is_heard_with_a_commit_where_no_pull_tells_of_it(cluster: FakeCluster, mq: RocketMQ) -> None:
     """A pull from a slave, or one that the broker holds, tells nothing."""
     fake = await cluster.add(queues=1)
