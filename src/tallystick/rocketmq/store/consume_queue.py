@@ -148,8 +148,9 @@ class ConsumeQueue:
 
     def hole_physical(self) -> int:
         """No record of a lost unit is before this physical offset."""
-        at = self.hole_next * UNIT.size
-        is_behind_a_file = at > self._files.first and not at % self._files.file_bytes
+        at, files = self.hole_next * UNIT.size, self._files
+        before = files.find(at - 1) if at > files.first and not at % files.file_bytes else None
+        is_behind_a_file = before is not None and before not in files.absent  # of which all messages may have expired
         return self.unit(self.hole_next - 1)[0] if is_behind_a_file else 0
 
     def row(self) -> QueueRow:

@@ -82,6 +82,31 @@ def test_a_queue_that_lost_files_is_built_again_where_no_batch_tells_of_it(crash
     consistent(shelf)
 
 
+def test_a_lost_queue_whose_file_of_expired_messages_is_lost_too_is_built_again() -> None:
+    """Its first message is the first of a file, and the last file before it stays, as long as nobody deletes it."""
+    shelf = Shelf()
+    shelf.send(*[b"%02d" % number for number in range(16)])
+    shelf.settle()
+    shelf.send(*[b"x" * 300 for _ in range(60)], topic="Other")
+    shelf.settle()
+    shelf.clock.ms += 80 * 3_600_000
+    for _ in range(4):
+        shelf.store.delete_expired()
+        shelf.settle()
+    assert shelf.store.queue_range("Topic", 0) == (16, 16)
+    shelf.send(b"one more")
+    shelf.settle()
+    shelf.store.close()
+    folder = f"{ROOT}/consumequeue/Topic/0"
+    for name in list(shelf.disk.sizes(folder)):
+        shelf.disk.unlink(f"{folder}/{name}")
+    shelf.open()
+    while shelf.store.rebuilding:
+        shelf.store.rebuild()
+    assert shelf.bodies() == [b"one more"]
+    consistent(shelf)
+
+
 def test_a_store_that_another_program_wrote_meanwhile_is_dispatched_again() -> None:
     """An older version of ours knows nothing of the file, and its own notes are newer."""
     shelf, path = Shelf(), f"{ROOT}/tally-queues"
