@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable
 from typing import Protocol
 
 from tallystick.runtime.ports import ReservedPort
+
+BACKLOG = 1024  # connections that the kernel keeps until they are accepted
+ACCEPTS = 32  # of them that one turn of asyncio's loop accepts: the bound of a server closes them only in the next one
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
@@ -64,6 +68,13 @@ class _TcpListener:
 
     async def serve(self) -> None:
         await self._server.start_serving()
+        self.keep_waiting()
+
+    def keep_waiting(self) -> None:
+        """asyncio takes one number for both: have the kernel keep ``BACKLOG``."""
+        for sock in self._server.sockets:
+            with socket.socket(fileno=os.dup(sock.fileno())) as same:
+                same.listen(BACKLOG)
 
     async def close(self) -> None:
         self._server.close()
@@ -81,7 +92,11 @@ class TcpNetwork:
 
     async def listen(self, host: str, port: int, factory: ProtocolFactory, *, serving: bool = True) -> Listener:
         loop = asyncio.get_running_loop()
-        return _TcpListener(await loop.create_server(factory, host, port, backlog=1024, start_serving=serving))
+        server = await loop.create_server(factory, host, port, backlog=ACCEPTS, start_serving=serving)
+        listener = _TcpListener(server)
+        if serving:
+            listener.keep_waiting()
+        return listener
 
     def reserve(self, host: str, *offsets: int, port: int = 0, purpose: str = "") -> ReservedPort:
         return ReservedPort(host, *offsets, port=port, purpose=purpose)

@@ -58,7 +58,8 @@ from tallystick.runtime.tasks import watch
 Address = tuple[str, int]
 
 STORE_SHARE = 4  # this part of the process's open files is the store's, at most
-OTHER_FILES = 512  # of the process's open files: the log, queues, slaves; a broker that cannot open those stops
+OTHER_FILES = 512  # of the process's open files: slaves, HTTP, connections that are closed again, what is saved
+LEAST_FILES = 1024  # with fewer a crowd would take those of the store, and a broker that cannot open these stops
 
 
 async def start_broker(settings: BrokerSettings, outside: Outside) -> Broker:
@@ -113,6 +114,9 @@ class Broker:
 
     async def _start(self) -> None:
         settings, outside = self.settings, self._outside
+        if outside.open_files < LEAST_FILES:
+            remark = f"a broker must be allowed {LEAST_FILES} open files (ulimit -Hn)"
+            raise UsageError(remark, open_files=outside.open_files)
         self._look_for_ha_port()
         make_folder(outside.disk, settings.store_dir)
         lock = outside.disk.lock_file(os.path.join(settings.store_dir, LOCK), LOCK_CONTENT)
@@ -215,7 +219,8 @@ class Broker:
 
     async def _listen(self) -> None:
         settings, outside = self.settings, self._outside
-        room = max(outside.open_files - OTHER_FILES, outside.open_files // 4) // 2  # for each of two ports
+        store = outside.open_files // STORE_SHARE
+        room = (outside.open_files - store - OTHER_FILES) // 2  # for each of two ports
         remoting = replace(settings.remoting, max_connections=min(settings.remoting.max_connections, room))
         self._server = BrokerServer(outside, self._requests, remoting, self._questions)
         self._stack.push_async_callback(self._server.close)

@@ -13,7 +13,8 @@ import pytest
 from support.brokers import TOPIC, Bench, Peer, benched, pull_command, send_command
 from support.clocks import ManualClock
 from support.waiting import until
-from tallystick.rocketmq.broker.broker import Broker
+from tallystick.errors import UsageError
+from tallystick.rocketmq.broker.broker import LEAST_FILES, Broker, start_broker
 from tallystick.rocketmq.broker.send import Sends
 from tallystick.rocketmq.broker.server import Requests
 from tallystick.rocketmq.remoting import slices
@@ -23,8 +24,11 @@ from tallystick.rocketmq.store.queue_state import read_queue_state
 from tallystick.rocketmq.wire.headers import QueueHeader
 from tallystick.rocketmq.wire.remoting import Command, encode, request
 from tallystick.rocketmq.wire.values import RequestCode, Serialization, TopicConfig
+from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
 from tallystick.runtime.events import Events
+from tallystick.runtime.network import TcpNetwork
+from tallystick.runtime.outside import Outside
 
 
 async def healthy(broker: Broker, bench: Bench) -> None:
@@ -61,6 +65,13 @@ async def test_garbage_ends_its_connection_and_nothing_else(tmp_path: Path, name
         peer.writer.write(GARBAGE[name])
         assert await peer.ended()
         await healthy(broker, bench)
+
+
+async def test_a_broker_that_may_open_few_files_does_not_start(tmp_path: Path) -> None:
+    outside = Outside(TcpNetwork(), OsDisk(), SystemClock(), Events(), open_files=LEAST_FILES - 1)
+    async with benched(tmp_path) as bench:
+        with pytest.raises(UsageError, match="1024 open files"):
+            await start_broker(bench.settings(), outside)
 
 
 class SlowSends:
