@@ -205,8 +205,8 @@ MUTANTS = (
     Mutant(
         "a fence does not survive a checkpoint (Q11)",
         BOOKIE + "ledgers.py",
-        "_FENCED if self.fenced else 0",
-        "0",
+        "_FENCED * self.fenced | _UNMADE",
+        "_UNMADE",
         killer="tests/unit/bookkeeper/bookie/test_ledgers.py",
     ),
     Mutant(
