@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -77,7 +78,7 @@ class _HostDisk(RecordDisk):
         raise Crashed(f"operation {self.operations}")
 
 
-class Host:
+class Host(ABC):
     """A machine with a disk on which one server lives, dies and lives again."""
 
     def __init__(self, world: World, id: str, address: str) -> None:
@@ -132,20 +133,20 @@ class Host:
     # What a server is.
 
     @property
-    def answers(self) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def answers(self) -> bool: ...
 
-    async def _run(self, process: Process) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _run(self, process: Process) -> None: ...
 
-    async def _stop(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _stop(self) -> None: ...
 
     def _forget(self) -> None:
         """The process dies."""
         self.process = None
 
-    def _lost_power(self) -> None:
+    def _lost_power(self) -> None:  # noqa: B027  # of most servers there is nothing to do
         """Its machine did not keep what was not synced."""
 
 

@@ -230,7 +230,12 @@ async def test_a_cancelled_connect_leaves_no_thread() -> None:
     task = begun(connecting())
     await until(lambda: len(set(threading.enumerate()) - threads) >= 2)
     await give_up(task)
-    await until(lambda: not {one for one in set(threading.enumerate()) - threads if "asyncio" not in one.name})
+
+    def left() -> list[str]:
+        return [one.name for one in set(threading.enumerate()) - threads if "asyncio" not in one.name]
+
+    await until(lambda: not left())
+    assert left() == []
 
 
 class Suspended:

@@ -166,6 +166,7 @@ async def test_the_brokers_of_an_unknown_topic_may_move(cluster: FakeCluster, mq
         return moved.count(SEND) > 0
 
     await until(is_sent)
+    assert moved.count(SEND) > 0
 
 
 async def test_an_unknown_topic_that_cannot_be_created(cluster: FakeCluster, mq: RocketMQ) -> None:

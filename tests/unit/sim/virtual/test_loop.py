@@ -61,6 +61,7 @@ def test_whoever_waits_for_the_rest_of_a_time_comes_to_its_end(loop: VirtualLoop
                 await asyncio.wait_for(asyncio.Event().wait(), 1e-10 - loop.time())
 
     loop.run_until_complete(main())
+    assert 1e-10 <= loop.time() < 1.0
 
 
 def test_what_a_callback_raises_is_kept(loop: VirtualLoop) -> None:
