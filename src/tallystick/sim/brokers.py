@@ -81,6 +81,7 @@ class Life:
         await self._turn()
         await self._calm()
         await self._check()
+        await self._begin_anew()
         self._over = True
         await watching
         for reading in self._reading:  # it goes on for ever, or failed
@@ -210,3 +211,15 @@ class Life:
             host.lose_power()
             host.boot()
         await self._settled()
+
+    async def _begin_anew(self) -> None:
+        """Slaves whose logs do not fit get empty directories, as docs/ha.md has it; then they follow."""
+        refused = [host for host in self._brokers[1:] if not self._judge.may_follow(host)]
+        for host in refused:
+            self._trace.note("slave begins anew", host.id)
+            self._judge.expected.begins_anew(host)
+            host.kill()
+            host.new_disk()
+            host.boot()
+        if refused:
+            await self._settled()

@@ -165,6 +165,11 @@ class Expected:
         self.acks = [replace(ack, is_synced=ack.at < durable, holders=()) for ack in self.acks if ack.at >= store.first]
         self.deleted = {topic: at for topic, at in self.deleted.items() if store.deleted.get(topic, 0) >= at}
 
+    def begins_anew(self, node: Node) -> None:
+        """This slave, whose log does not fit, is about to get an empty directory."""
+        self.acks = [replace(ack, holders=tuple(id for id in ack.holders if id != node.id)) for ack in self.acks]
+        self.kept = [kept for kept in self.kept if kept.node is not node]
+
     def emptied(self) -> None:
         """The master is about to lose all that it has."""
         for node in self.nodes[1:]:

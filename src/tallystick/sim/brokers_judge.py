@@ -18,6 +18,7 @@ from typing import NoReturn
 from tallystick.rocketmq.broker.settings import Role
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.sending import SendResult, SendStatus
+from tallystick.rocketmq.ha.proof import WIPE
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.wire.message_ids import decode_message_id
 from tallystick.rocketmq.wire.record import StoredMessage
@@ -30,6 +31,7 @@ from tallystick.sim.brokers_views import (
     body_at,
     broker_of,
     excess,
+    fits,
     is_part,
     log_bytes,
     queue_messages,
@@ -254,7 +256,8 @@ class Judge:
             if store.reput_offset < store.end or store.rebuilding:
                 return f"{node.id} has dispatched {store.reput_offset} of {store.end}"
         for node in self.nodes[1:]:
-            if self._may_follow(node) and (why := self._lag(node)) is not None:
+            why = self._lag(node) if self.may_follow(node) else self._silence(node)
+            if why is not None:
                 return why
         for group, reader in self.expected.readers.items():
             if reader.owed and self.expected.is_whole:
@@ -271,13 +274,18 @@ class Judge:
                 return f"{group} has not received offset {awaited} of {queue}"
         return None
 
-    def _may_follow(self, node: Node) -> bool:
-        """What a master lost may keep a slave from it for good."""
-        if is_part(node, self.nodes[0]):
+    def may_follow(self, node: Node) -> bool:
+        """What a master lost may keep a slave from it, until an operator gives the slave an empty directory."""
+        if fits(node, self.nodes[0]):
             return True
         if not self.expected.losses:
-            self.fail("B3", f"{node.id} has other bytes than its master, which lost nothing")
+            self.fail("B3", f"{node.id} does not fit its master, which lost nothing")
         return False
+
+    def _silence(self, node: Node) -> str | None:
+        """A slave that must not follow tells its operator what to do."""
+        why = broker_of(node).log.followed().why
+        return None if WIPE in why else f"{node.id} does not fit its master, and says: {why or 'nothing'}"
 
     def _lag(self, node: Node) -> str | None:
         """What a slave that may follow does not have yet."""

@@ -97,6 +97,12 @@ def is_part(slave: Node, master: Node) -> bool:
     return mine.end <= theirs.end and log_bytes(slave, start, mine.end) == log_bytes(master, start, mine.end)
 
 
+def fits(slave: Node, master: Node) -> bool:
+    """Whether a slave can go on with its master's log: it is empty, or ends in that log as a part of it."""
+    end = store_of(slave).end
+    return not end or (end > store_of(master).first and is_part(slave, master))
+
+
 # Queues.
 
 
