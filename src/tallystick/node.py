@@ -67,30 +67,30 @@ def real_world(*listeners: Callable[[Event], None]) -> Outside:
 
 def bookie_main(config: str | None, overrides: Mapping[str, str], out: TextIO | None = None) -> int:
     def load() -> tuple[Start, Sequence[str]]:
-        from tallystick import settings as files
+        from tallystick.bookkeeper.bookie.keys import SCHEMA
 
-        loaded = files.load(config, overrides)
-        return partial(_bookie, loaded.bookie), loaded.ignored
+        loaded = SCHEMA.load(config, overrides)
+        return partial(_bookie, loaded.settings), loaded.ignored
 
     return _main("bookie", load, out)
 
 
 def name_server_main(config: str | None, overrides: Mapping[str, str], out: TextIO | None = None) -> int:
     def load() -> tuple[Start, Sequence[str]]:
-        from tallystick.rocketmq.nameserver import keys
+        from tallystick.rocketmq.nameserver.keys import SCHEMA
 
-        loaded = keys.load(config, overrides)
-        return partial(_name_server, loaded.name_server), loaded.ignored
+        loaded = SCHEMA.load(config, overrides)
+        return partial(_name_server, loaded.settings), loaded.ignored
 
     return _main("nameserver", load, out)
 
 
 def broker_main(config: str | None, overrides: Mapping[str, str], out: TextIO | None = None) -> int:
     def load() -> tuple[Start, Sequence[str]]:
-        from tallystick.rocketmq.broker import keys
+        from tallystick.rocketmq.broker.keys import SCHEMA
 
-        loaded = keys.load(config, overrides)
-        return partial(_broker, loaded.broker), loaded.ignored
+        loaded = SCHEMA.load(config, overrides)
+        return partial(_broker, loaded.settings), loaded.ignored
 
     return _main("broker", load, out)
 

@@ -11,7 +11,7 @@ from support.waiting import until
 from tallystick.admin import brokers
 from tallystick.admin.brokers import Operator
 from tallystick.rocketmq.broker.broker import Broker, start_broker
-from tallystick.rocketmq.broker.keys import broker_settings
+from tallystick.rocketmq.broker.keys import SCHEMA
 from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.runtime.clock import SystemClock
@@ -39,7 +39,7 @@ class LiveCluster:
         settings |= {"storePathRootDir": str(self.store(node)), **SMALL}
         settings["brokerRole"] = "SLAVE" if slave else role
         outside = Outside(TcpNetwork(), OsDisk(), SystemClock(), Events())
-        broker = self.brokers[node] = await start_broker(broker_settings(settings).broker, outside)
+        broker = self.brokers[node] = await start_broker(SCHEMA.read(settings).settings, outside)
         await until(lambda: self.registered(node))
         return broker
 

@@ -8,12 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from tallystick.errors import NotFound, UsageError
-from tallystick.rocketmq.broker.keys import STORE_KEYS
 from tallystick.rocketmq.store.check import Report, check_store
 from tallystick.rocketmq.store.consume_queue import UNIT
 from tallystick.rocketmq.store.consume_queues import list_queues
 from tallystick.rocketmq.store.index_file import ENTRY, HEADER_BYTES, SLOT_BYTES
-from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.rocketmq.store.settings import KEYS, StoreSettings
 from tallystick.runtime.disk import Disk, OsDisk
 
 SIZE_KEYS = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
@@ -50,7 +49,7 @@ def settings_of(disk: Disk, directory: str, overrides: Mapping[str, str]) -> Sto
     if (size := _first_size(disk, os.path.join(directory, "index"))) and not (size - HEADER_BYTES) % _SLOT_SHARE:
         slots = (size - HEADER_BYTES) // _SLOT_SHARE
         found["index_slots"], found["index_entries"] = slots, slots * _ENTRIES_PER_SLOT
-    given = {STORE_KEYS[name].field: STORE_KEYS[name].parse(name, text) for name, text in overrides.items()}
+    given = dict(KEYS.parse(name, text) for name, text in overrides.items())
     return replace(StoreSettings(), **{**found, **given})
 
 

@@ -129,10 +129,10 @@ def collect(
 
     Example: `tally bookie collect --config bookie.toml --now`
     """
-    from tallystick import settings
     from tallystick.admin.bookies import order_collection
+    from tallystick.bookkeeper.bookie.keys import SCHEMA
 
-    folder = settings.load(config.config, config.overrides()).bookie.ledger_dir
+    folder = SCHEMA.load(config.config, config.overrides()).settings.ledger_dir
     order_collection(folder, now=now)
     print(
         f"ordered: the bookie on {folder} begins within seconds, or when it is started within the hour; "

@@ -1,33 +1,19 @@
 """Files of keys and values: a table of a TOML file of ours, or Java properties as the originals have them.
 
-Both become text by key; ``Key`` says which field of a settings class a key sets and how its text is read. Whoever reads
-a file names its unknown keys; none is passed over in silence.
+Both become text by key; here are also the readers of one value. Which keys a server knows, and what they set, is in its
+schema (``schema.py``).
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 from tallystick.errors import UsageError
 
 _LINE = re.compile(r"([^=:\s]+)\s*[=:\s]\s*(.*)")
-
-
-Settings = TypeVar("Settings")
-
-
-@dataclass(frozen=True)
-class Key:
-    """A key of the file: the field it sets, and how its text is read."""
-
-    field: str
-    parse: Callable[[str, str], Any]
-
 
 # Readers of one value; each takes the key too, to name it. They raise UsageError.
 
@@ -68,18 +54,6 @@ def flag(key: str, value: str) -> bool:
     return value.lower() == "true"
 
 
-def build(made: Callable[..., Settings], keys: Mapping[str, Key], fields: Mapping[str, Any]) -> Settings:
-    """The settings of these fields. Raises UsageError, which begins with the key of a field and not with its name."""
-    try:
-        return made(**fields)
-    except UsageError as error:
-        subject, _, rest = error.message.partition(" ")
-        for name, key in keys.items():
-            if key.field == subject:
-                raise UsageError(f"{name} {rest}", **error.fields) from error
-        raise
-
-
 # Files
 
 
@@ -96,28 +70,6 @@ def read_keys(path: str, table: str) -> dict[str, str]:
 def given(values: Mapping[str, str]) -> dict[str, str]:
     """Without the keys that have no value: they count as absent."""
     return {key: value.strip() for key, value in values.items() if value.strip()}
-
-
-def unknown(given: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
-    """The keys that are none of ``known``, each with the one it is perhaps a misspelling of."""
-    return tuple(_suggest(name, known) for name in sorted(given) if name not in known)
-
-
-def require(needed: Iterable[str], given: Collection[str], known: Collection[str]) -> None:
-    """Raises UsageError for the first of ``needed`` that is not given, and names what may be a misspelling of it."""
-    for name in needed:
-        if name not in given:
-            near = difflib.get_close_matches(name.lower(), {key.lower() for key in given if key not in known}, n=1)
-            spelled = next((f" (there is {key}: is it that?)" for key in given if key.lower() in near), "")
-            raise UsageError(
-                f"{name} is missing{spelled}: set it in the file that --config names, or with --set {name}=..."
-            )
-
-
-def _suggest(name: str, known: Collection[str]) -> str:
-    folded = {key.lower(): key for key in known}
-    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.85)
-    return f"{name} (did you mean {folded[near[0]]}?)" if near else name
 
 
 def _is_toml(path: str, content: str, table: str) -> bool:

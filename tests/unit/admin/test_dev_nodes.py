@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from support.processes import running
-from tallystick import settings
 from tallystick.admin.dev_nodes import DevNode, DevState, Kind, bookie_ids, broker_ids, configuration, kind_of, waves
 from tallystick.admin.process import ProcessId
+from tallystick.bookkeeper.bookie import keys as bookie_keys
 from tallystick.errors import UsageError
 from tallystick.rocketmq.broker import keys as broker_keys
 from tallystick.rocketmq.broker.settings import Role
@@ -93,13 +93,12 @@ def test_every_text_is_taken_by_the_node_that_gets_it() -> None:
     for node in ALL:
         text = configuration(state, node, ALL, f'/dev/"quoted" ü/{node}')
         values = keyfile.parse_toml("node.toml", text, kind_of(node).value)
-        ignored: tuple[str, ...]
         if kind_of(node) is Kind.BOOKIE:
-            ignored = settings.bookie_settings(values).ignored
+            ignored = bookie_keys.SCHEMA.read(values).ignored
         elif kind_of(node) is Kind.NAME_SERVER:
-            ignored = name_server_keys.name_server_settings(values).ignored
+            ignored = name_server_keys.SCHEMA.read(values).ignored
         else:
-            loaded = broker_keys.broker_settings(values)
+            loaded = broker_keys.SCHEMA.read(values)
             ignored = loaded.ignored
-            assert (loaded.broker.role is Role.SLAVE) == (node not in ("broker-a", "broker-b"))
+            assert (loaded.settings.role is Role.SLAVE) == (node not in ("broker-a", "broker-b"))
         assert ignored == ()

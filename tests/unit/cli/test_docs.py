@@ -12,12 +12,13 @@ import pytest
 from cyclopts import App
 from rich.console import Console
 
-from tallystick import settings as bookie_settings
+from tallystick.bookkeeper.bookie import keys as bookie_keys
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.cli.app import app
 from tallystick.rocketmq.broker import keys as broker_keys
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.nameserver import keys as name_server_keys
+from tallystick.runtime.schema import Schema
 
 DOCS = Path(__file__).parents[3] / "docs"
 TEXT = (DOCS / "cli.md").read_text(encoding="utf-8")
@@ -64,9 +65,9 @@ def test_no_command_is_documented_that_is_not_there() -> None:
 
 
 LOADERS: dict[str, Callable[[str, dict[str, str]], Any]] = {
-    "bookie": bookie_settings.load,
-    "broker": broker_keys.load,
-    "nameserver": name_server_keys.load,
+    "bookie": bookie_keys.SCHEMA.load,
+    "broker": broker_keys.SCHEMA.load,
+    "nameserver": name_server_keys.SCHEMA.load,
 }
 
 
@@ -101,23 +102,14 @@ def test_every_setting_of_a_client_is_documented_with_its_default(client: str, s
     assert rows == {field.name: shown(field.default) for field in dataclasses.fields(settings)}
 
 
-SETTINGS = {
-    "a broker": [
-        broker_keys.KEYS,
-        broker_keys.STORE_KEYS,
-        broker_keys.HA_KEYS,
-        broker_keys.REMOTING_KEYS,
-        broker_keys.MUST_BE_FALSE,
-    ],
-    "a name server": [name_server_keys.KEYS, name_server_keys.MUST_BE_FALSE],
-}
+SCHEMAS: dict[str, Schema[Any]] = {"a broker": broker_keys.SCHEMA, "a name server": name_server_keys.SCHEMA}
 
 
-@pytest.mark.parametrize("server", SETTINGS)
+@pytest.mark.parametrize("server", SCHEMAS)
 def test_every_setting_is_documented_and_no_other(server: str) -> None:
     text = (DOCS / "configuration.md").read_text(encoding="utf-8")
     section = text.partition(f"## Keys of {server}\n")[2].partition("\n## ")[0]
-    keys = {key for table in SETTINGS[server] for key in table}
+    keys = {*SCHEMAS[server].keys, *SCHEMAS[server].fixed}
     assert not {key for key in keys if f"`{key}`" not in section}
     rows = set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
     assert rows <= keys

@@ -50,21 +50,3 @@ def test_a_bad_value_names_its_key(read: object, good: str, value: object, bad: 
 
 def test_keys_without_a_value_are_absent() -> None:
     assert keyfile.given({"a": " 1 ", "b": "", "c": "  "}) == {"a": "1"}
-
-
-def test_a_key_that_is_missing_is_named_with_what_may_be_a_misspelling_of_it() -> None:
-    keyfile.require(["uri"], {"uri"}, {"uri"})
-    with pytest.raises(UsageError, match=r"storeDirectory is missing: .*--config .* --set storeDirectory="):
-        keyfile.require(["uri", "storeDirectory"], {"uri", "port"}, {"uri", "port", "storeDirectory"})
-    with pytest.raises(UsageError, match=r"storeDirectory is missing \(there is storeDirectry: is it that\?\)"):
-        keyfile.require(["storeDirectory"], {"storeDirectry", "port"}, {"port", "storeDirectory"})
-
-
-def test_a_key_that_is_not_known_is_shown_with_the_one_it_is_near() -> None:
-    known = ("bookiePort", "journalDirectory")
-    given = {"bookiePort": "1", "bookiePrt": "2", "journaldirectory": "3", "somethingElse": "4"}
-    assert keyfile.unknown(given, known) == (
-        "bookiePrt (did you mean bookiePort?)",
-        "journaldirectory (did you mean journalDirectory?)",
-        "somethingElse",
-    )

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tallystick.rocketmq.broker import keys
 from tallystick.rocketmq.broker.answers import OK, Answer, refusal
+from tallystick.rocketmq.broker.keys import SCHEMA
 from tallystick.rocketmq.broker.parts import Parts
-from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.traffic import MINUTE_MS, SLOT_MS, SLOTS, Rate
-from tallystick.rocketmq.store.consume_queue import UNIT
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import KvTable, TimerCheckpoint, TimerMetrics
 from tallystick.rocketmq.wire.remoting import Command
@@ -41,7 +39,7 @@ class BrokerRequests:
 
     def _config(self, peer: str, command: Command) -> Command:
         port = self._parts.identity.address.rpartition(":")[2]
-        settings = _keys_of(self._parts.settings) | {"listenPort": port}
+        settings = SCHEMA.texts(self._parts.settings) | {"listenPort": port}
         text = "".join(f"{name}={settings[name]}\n" for name in sorted(settings))
         fields = headers.ConfigAnswer(dialect.write(self._version).decode()).to_fields()
         return command.answer(OK, None, fields, text.encode())
@@ -114,25 +112,6 @@ class BrokerRequests:
             table[f"msg{name}TotalTodayMorning"] = count.today
             table[f"msg{name}TotalYesterdayMorning"] = count.yesterday
         return table
-
-
-def _keys_of(settings: BrokerSettings) -> dict[str, str]:
-    """The keys of a file that would give these settings."""
-    tables = (
-        (keys.KEYS, settings), (keys.STORE_KEYS, settings.store), (keys.HA_KEYS, settings.ha),
-        (keys.REMOTING_KEYS, settings.remoting),
-    )  # fmt: skip
-    values = {name: getattr(owner, key.field) for table, owner in tables for name, key in table.items()}
-    values["flushDiskType"] = "SYNC_FLUSH" if settings.store.sync_flush else "ASYNC_FLUSH"
-    values["mappedFileSizeConsumeQueue"] = settings.store.consume_queue_file_units * UNIT.size
-    values["metricsExporterType"] = "PROM" if settings.http_enabled else "DISABLE"
-    values["brokerRole"] = settings.role.value
-    values["namesrvAddr"] = ";".join(settings.name_servers)
-    return {name: _text(value) for name, value in values.items() if value is not None}
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _speeds(rate: Rate, now_ms: int) -> str:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields
 
 from tallystick.errors import UsageError
 from tallystick.rocketmq.wire.ha import MAX_BODY_BYTES
+from tallystick.runtime import keyfile
+from tallystick.runtime.schema import Key, Part
 
 MIB = 1024 * 1024
 
@@ -50,3 +52,19 @@ class HaSettings:
     def slaves_needed(self) -> int:
         """How many slaves a synchronous send waits for (H9: at least one, whatever ``inSyncReplicas`` says)."""
         return max(1, self.in_sync_replicas - 1)
+
+
+KEYS = Part(
+    HaSettings,
+    {
+        "haSendHeartbeatInterval": Key("heartbeat_ms", keyfile.integer),
+        "haHousekeepingInterval": Key("housekeeping_ms", keyfile.integer),
+        "haTransferBatchSize": Key("batch_bytes", keyfile.integer),
+        "haMaxGapNotInSync": Key("max_gap_bytes", keyfile.integer),
+        "slaveTimeout": Key("slave_timeout_ms", keyfile.integer),
+        "syncFlushTimeout": Key("sync_flush_timeout_ms", keyfile.integer),
+        "inSyncReplicas": Key("in_sync_replicas", keyfile.integer),
+        "slaveOutOfSyncWhenLate": Key("out_of_sync_when_late", keyfile.flag),  # ours only
+        "copyWholeLog": Key("copy_whole_log", keyfile.flag),  # ours only
+    },
+)

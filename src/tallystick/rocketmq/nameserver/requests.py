@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 import msgspec
 
 from tallystick.errors import RemoteProtocolError, UsageError
-from tallystick.rocketmq.nameserver import keys
+from tallystick.rocketmq.nameserver.keys import KEYS, SCHEMA
 from tallystick.rocketmq.nameserver.kv import ORDER_TOPICS, KvConfig
 from tallystick.rocketmq.nameserver.registrations import Answer, Registrations
 from tallystick.rocketmq.nameserver.routes import Routes
@@ -101,7 +101,7 @@ class NameRequests:
     # Itself
 
     def _settings_of(self, link: Hashable, command: Command) -> Command:
-        return command.answer(OK, body=keys.text_of(self._settings).encode())
+        return command.answer(OK, body=SCHEMA.text(self._settings).encode())
 
     def _update_settings(self, link: Hashable, command: Command) -> Command:
         """What a running name server can change it changes; all of it or, if something is refused, nothing."""
@@ -114,7 +114,7 @@ class NameRequests:
             if fixed:
                 remark = f"{', '.join(fixed)}: read when it starts; change its file and start it again."
                 return command.answer(ResponseCode.NO_PERMISSION, remark)
-            self._settings = keys.changed(self._settings, asked)
+            self._settings = KEYS.change(self._settings, asked)
         except (UnicodeDecodeError, UsageError) as error:
             return command.answer(ResponseCode.INVALID_PARAMETER, str(error))
         self._events.emit("settings changed until the next start", **asked)

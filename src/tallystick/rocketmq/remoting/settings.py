@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from tallystick.errors import UsageError
+from tallystick.runtime import keyfile
+from tallystick.runtime.schema import Key, Part
 
 
 @dataclass(frozen=True)
@@ -22,3 +24,11 @@ class RemotingSettings:
         for field in fields(self):
             if getattr(self, field.name) <= 0:
                 raise UsageError(f"{field.name} must be above 0", value=getattr(self, field.name))
+
+
+KEYS = Part(
+    RemotingSettings,
+    {
+        "maxHeldBytes": Key("held_limit_bytes", keyfile.integer),  # ours only
+    },
+)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Any
 
 from tallystick.errors import UsageError
+from tallystick.rocketmq.store.consume_queue import UNIT
+from tallystick.runtime import keyfile
+from tallystick.runtime.schema import Key, Part
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -72,3 +77,77 @@ class StoreSettings:
         """The newest part of the log that counts as in memory."""
         memory = self.memory_bytes or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return memory * self.memory_percent // 100
+
+
+# The keys
+
+
+def _sync_flush(key: str, value: str) -> bool:
+    if value.upper() not in ("SYNC_FLUSH", "ASYNC_FLUSH"):
+        raise UsageError(f"{key} is SYNC_FLUSH or ASYNC_FLUSH", value=value)
+    return value.upper() == "SYNC_FLUSH"
+
+
+def _units(key: str, value: str) -> int:
+    file_bytes = keyfile.integer(key, value)
+    if file_bytes < UNIT.size:
+        raise UsageError(f"{key} must be at least {UNIT.size}: a unit of a queue", value=value)
+    return file_bytes // UNIT.size
+
+
+def _hour(key: str, value: str) -> int:
+    hours = [part for part in value.split(";") if part]
+    if len(hours) != 1:
+        raise UsageError(f"{key} is one hour of the day", value=value)
+    return keyfile.integer(key, hours[0])
+
+
+def _percent_used(at_least: int) -> Callable[[str, str], int]:
+    """A share of the disk, not below what the original takes; above 95 it is 95, as there."""
+
+    def parse(key: str, value: str) -> int:
+        percent = keyfile.integer(key, value)
+        if not at_least <= percent <= 100:
+            raise UsageError(f"{key} is {at_least} to 95 per cent", value=value)
+        return min(percent, 95)
+
+    return parse
+
+
+def _make_room(store: dict[str, Any]) -> None:
+    """Disk ratios that are not given make way for those that are: they must rise (delete, clean, refuse)."""
+    usual = StoreSettings()
+    highest = store.get("disk_refuse_ratio", 100)
+    lowest = min(store.get("disk_clean_ratio", highest), highest)
+    delete = store.setdefault("disk_delete_ratio", min(usual.disk_delete_ratio, lowest))
+    clean = store.setdefault("disk_clean_ratio", min(max(usual.disk_clean_ratio, delete), highest))
+    store.setdefault("disk_refuse_ratio", max(usual.disk_refuse_ratio, clean))
+
+
+KEYS = Part(
+    StoreSettings,
+    {
+        "flushDiskType": Key("sync_flush", _sync_flush, lambda sync: "SYNC_FLUSH" if sync else "ASYNC_FLUSH"),
+        "mappedFileSizeCommitLog": Key("commit_log_file_bytes", keyfile.integer),
+        "mappedFileSizeConsumeQueue": Key("consume_queue_file_units", _units, lambda units: str(units * UNIT.size)),
+        "maxHashSlotNum": Key("index_slots", keyfile.integer),
+        "maxIndexNum": Key("index_entries", keyfile.integer),
+        "messageIndexEnable": Key("index", keyfile.flag),
+        "flushIntervalCommitLog": Key("flush_interval_ms", keyfile.integer),
+        "maxMessageSize": Key("max_message_bytes", keyfile.integer),
+        "fileReservedTime": Key("file_reserved_hours", keyfile.integer),
+        "deleteWhen": Key("delete_hour", _hour),
+        "diskMaxUsedSpaceRatio": Key("disk_delete_ratio", _percent_used(10)),
+        "diskSpaceCleanForciblyRatio": Key("disk_clean_ratio", _percent_used(30)),
+        "diskSpaceWarningLevelRatio": Key("disk_refuse_ratio", _percent_used(35)),
+        "maxTransferBytesOnMessageInMemory": Key("max_bytes_in_memory", keyfile.integer),
+        "maxTransferCountOnMessageInMemory": Key("max_count_in_memory", keyfile.integer),
+        "maxTransferBytesOnMessageInDisk": Key("max_bytes_on_disk", keyfile.integer),
+        "maxTransferCountOnMessageInDisk": Key("max_count_on_disk", keyfile.integer),
+        "accessMessageInMemoryMaxRatio": Key("memory_percent", keyfile.integer),
+        "maxMsgsNumBatch": Key("max_query_count", keyfile.integer),
+        "offsetCheckInSlave": Key("offset_check_in_slave", keyfile.flag),
+        "queueEndsMayBeUnknown": Key("ends_may_be_unknown", keyfile.flag),
+    },
+    _make_room,
+)

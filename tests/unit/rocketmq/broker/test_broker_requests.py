@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from support.admin_desk import MASTER, SLAVE, Desk
-from tallystick.rocketmq.broker import keys
+from tallystick.rocketmq.broker.keys import SCHEMA
 from tallystick.rocketmq.wire.bodies import TimerCheckpoint
 from tallystick.rocketmq.wire.values import RequestCode
 from tallystick.runtime import keyfile
@@ -16,8 +16,8 @@ def test_the_settings_are_those_that_would_give_this_broker() -> None:
     assert "flushDiskType=ASYNC_FLUSH\n" in text
     assert "namesrvAddr=127.0.0.1:9876;127.0.0.1:9877\n" in text
     assert text.split("\n") == [*sorted(text.split("\n"))[1:], ""]
-    loaded = keys.broker_settings(keyfile.parse_properties(text))
-    assert (loaded.broker, loaded.ignored) == (settings, ())
+    loaded = SCHEMA.read(keyfile.parse_properties(text))
+    assert (loaded.settings, loaded.ignored) == (settings, ())
 
 
 def test_the_settings_do_not_change_while_it_runs() -> None:

@@ -7,15 +7,7 @@ from pathlib import Path
 import pytest
 
 from tallystick.errors import UsageError
-from tallystick.rocketmq.broker.keys import (
-    HA_KEYS,
-    KEYS,
-    MUST_BE_FALSE,
-    REMOTING_KEYS,
-    STORE_KEYS,
-    broker_settings,
-    load,
-)
+from tallystick.rocketmq.broker.keys import SCHEMA
 from tallystick.rocketmq.broker.settings import Role
 
 NEEDED = {"storePathRootDir": "/srv/store", "brokerName": "b0"}
@@ -61,16 +53,16 @@ sendMessageThreadPoolNums = 4
 @pytest.mark.parametrize("perm", ["0", "1", "3", "5", "7", "8", "9", "-2"])
 def test_a_permission_that_is_none_is_refused(perm: str) -> None:
     with pytest.raises(UsageError, match=r"brokerPermission is 2 \(write\), 4 \(read\) or 6 \(both\)"):
-        broker_settings({**NEEDED, "brokerPermission": perm})
+        SCHEMA.read({**NEEDED, "brokerPermission": perm})
 
 
 def test_the_originals_file_and_ours_say_the_same(tmp_path: Path) -> None:
     (tmp_path / "broker.conf").write_text(CONF)
     (tmp_path / "broker.toml").write_text(TOML)
-    theirs, ours = load(str(tmp_path / "broker.conf"), {}), load(str(tmp_path / "broker.toml"), {})
+    theirs, ours = SCHEMA.load(str(tmp_path / "broker.conf"), {}), SCHEMA.load(str(tmp_path / "broker.toml"), {})
     assert theirs == ours
     assert theirs.ignored == ("sendMessageThreadPoolNums",)
-    settings = theirs.broker
+    settings = theirs.settings
     assert (settings.role, settings.broker_id, settings.port, settings.listen_ha_port) == (Role.SLAVE, 1, 12911, 12912)
     assert settings.name_servers == ("127.0.0.1:9876", "127.0.0.2:9876")
     assert (settings.store.sync_flush, settings.store.consume_queue_file_units) == (True, 3000)
@@ -93,18 +85,18 @@ def test_the_originals_file_and_ours_say_the_same(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_disk_ratios_that_are_not_given_make_way(given: dict[str, str], expected: tuple[int, int, int]) -> None:
-    store = broker_settings({**NEEDED, **given}).broker.store
+    store = SCHEMA.read({**NEEDED, **given}).settings.store
     assert (store.disk_delete_ratio, store.disk_clean_ratio, store.disk_refuse_ratio) == expected
 
 
 def test_disk_ratios_that_do_not_rise_are_refused_by_their_names() -> None:
     with pytest.raises(UsageError, match="diskSpaceCleanForciblyRatio"):
-        broker_settings({**NEEDED, "diskMaxUsedSpaceRatio": "80", "diskSpaceCleanForciblyRatio": "60"})
+        SCHEMA.read({**NEEDED, "diskMaxUsedSpaceRatio": "80", "diskSpaceCleanForciblyRatio": "60"})
 
 
 def test_overrides_win(tmp_path: Path) -> None:
     (tmp_path / "broker.conf").write_text(CONF)
-    assert load(str(tmp_path / "broker.conf"), {"listenPort": "0"}).broker.listen_ha_port == 0
+    assert SCHEMA.load(str(tmp_path / "broker.conf"), {"listenPort": "0"}).settings.listen_ha_port == 0
 
 
 @pytest.mark.parametrize(
@@ -119,12 +111,12 @@ def test_overrides_win(tmp_path: Path) -> None:
         ("haTransferBatchSize", "99999999"), ("namesrvAddr", "foo"), ("namesrvAddr", "h:9876;h"),
         ("mappedFileSizeCommitLog", "100"), ("mappedFileSizeConsumeQueue", "19"), ("diskMaxUsedSpaceRatio", "5"),
         ("diskSpaceCleanForciblyRatio", "29"), ("diskSpaceWarningLevelRatio", "34"), ("deleteWhen", "25"),
-        *((name, "true") for name in MUST_BE_FALSE),
+        *((name, "true") for name in SCHEMA.fixed),
     ],
 )  # fmt: skip
 def test_a_bad_or_unsupported_value_is_refused_by_its_name(key: str, value: str) -> None:
     with pytest.raises(UsageError) as raised:
-        broker_settings({**NEEDED, key: value})
+        SCHEMA.read({**NEEDED, key: value})
     assert key in str(raised.value)
 
 
@@ -133,40 +125,38 @@ def test_nobody_is_told_that_a_broker_is_at_every_interface(every: str) -> None:
     """It is the address of whoever is told: clients and slaves on other machines connected to themselves."""
     for given in ({}, {"brokerIP1": every}, {"brokerIP2": "10.0.0.1"}):
         with pytest.raises(UsageError, match="brokerIP1 must be set") as raised:
-            broker_settings({**NEEDED, "bindAddress": every, **given})
+            SCHEMA.read({**NEEDED, "bindAddress": every, **given})
         assert every in str(raised.value)
     with pytest.raises(UsageError, match="brokerIP2 must be set"):
-        broker_settings({**NEEDED, "brokerIP2": every})
-    told = broker_settings({**NEEDED, "bindAddress": every, "brokerIP1": "10.0.0.1"}).broker
+        SCHEMA.read({**NEEDED, "brokerIP2": every})
+    told = SCHEMA.read({**NEEDED, "bindAddress": every, "brokerIP1": "10.0.0.1"}).settings
     assert (told.host, told.client_host, told.slave_host) == (every, "10.0.0.1", "10.0.0.1")
 
 
-_ALL = {**KEYS, **STORE_KEYS, **HA_KEYS, **REMOTING_KEYS}
-
-
-@pytest.mark.parametrize("key", sorted(_ALL))
+@pytest.mark.parametrize("key", sorted(SCHEMA.keys))
 def test_a_number_below_all_is_refused_by_its_key(key: str) -> None:
     try:
-        number = isinstance(_ALL[key].parse(key, "50"), int) and _ALL[key].parse(key, "50") not in (True, False)
+        number = isinstance(value := SCHEMA.keys[key].parse(key, "50"), int) and value not in (True, False)
     except UsageError:
         number = key == "deleteWhen"
     if number:
         with pytest.raises(UsageError, match=f"^{key} "):
-            broker_settings({**NEEDED, key: "-1"})
+            SCHEMA.read({**NEEDED, key: "-1"})
 
 
 @pytest.mark.parametrize("missing", sorted(NEEDED))
 def test_what_is_needed_is_asked_for(missing: str) -> None:
     with pytest.raises(UsageError, match=missing):
-        broker_settings({key: value for key, value in NEEDED.items() if key != missing})
+        SCHEMA.read({key: value for key, value in NEEDED.items() if key != missing})
 
 
 def test_no_key_is_in_two_tables() -> None:
-    names = [*KEYS, *STORE_KEYS, *HA_KEYS, *REMOTING_KEYS, *MUST_BE_FALSE]
+    parts = (SCHEMA.whole, *SCHEMA.parts.values())
+    names = [*(name for part in parts for name in part.keys), *SCHEMA.fixed]
     assert len(set(names)) == len(names)
 
 
 def test_a_slave_needs_an_id_and_a_master_has_none() -> None:
     with pytest.raises(UsageError, match="brokerId"):
-        broker_settings({**NEEDED, "brokerRole": "SLAVE"})
-    assert broker_settings({**NEEDED, "brokerRole": "slave", "brokerId": "2"}).broker.is_slave
+        SCHEMA.read({**NEEDED, "brokerRole": "SLAVE"})
+    assert SCHEMA.read({**NEEDED, "brokerRole": "slave", "brokerId": "2"}).settings.is_slave

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tallystick.errors import UsageError
-from tallystick.rocketmq.nameserver.keys import KEYS, MUST_BE_FALSE, changed, load, name_server_settings, text_of
+from tallystick.rocketmq.nameserver.keys import KEYS, SCHEMA
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.runtime.keyfile import parse_properties
 
@@ -39,36 +39,36 @@ MEANT = NameServerSettings(
 @pytest.mark.parametrize(("name", "text"), [("namesrv.conf", CONF), ("n.toml", TOML), ("n.txt", TOML)])
 def test_both_kinds_of_files_say_the_same(name: str, text: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
-    loaded = load(str(tmp_path / name), {})
-    assert loaded.name_server == MEANT
+    loaded = SCHEMA.load(str(tmp_path / name), {})
+    assert loaded.settings == MEANT
     assert loaded.ignored == ("serverWorkerThreads",)
-    assert load(str(tmp_path / name), {"listenPort": "0"}).name_server.port == 0
+    assert SCHEMA.load(str(tmp_path / name), {"listenPort": "0"}).settings.port == 0
 
 
 def test_without_a_file_everything_has_its_default() -> None:
-    assert load(None, {}).name_server == NameServerSettings()
-    assert name_server_settings({"kvConfigPath": " "}).name_server == NameServerSettings()
+    assert SCHEMA.load(None, {}).settings == NameServerSettings()
+    assert SCHEMA.read({"kvConfigPath": " "}).settings == NameServerSettings()
 
 
-@pytest.mark.parametrize("key", ["tlsEnable", *MUST_BE_FALSE])
+@pytest.mark.parametrize("key", ["tlsEnable", *SCHEMA.fixed])
 def test_what_it_lacks_is_refused_by_name(key: str) -> None:
     with pytest.raises(UsageError, match=key):
-        name_server_settings({key: "true"})
-    assert name_server_settings({key: "false"}).ignored == ()
+        SCHEMA.read({key: "true"})
+    assert SCHEMA.read({key: "false"}).ignored == ()
 
 
 def test_a_value_that_is_none_is_named() -> None:
-    for key in KEYS:
+    for key in SCHEMA.keys:
         if key not in ("bindAddress", "metricsPromExporterHost"):
             with pytest.raises(UsageError, match=key):
-                name_server_settings({key: "x"})
+                SCHEMA.read({key: "x"})
 
 
 def test_settings_as_the_text_of_a_file() -> None:
-    text = text_of(MEANT)
+    text = SCHEMA.text(MEANT)
     assert "listenPort=9877\n" in text
     assert "needWaitForService=true\n" in text
-    assert name_server_settings(parse_properties(text)).name_server == MEANT
+    assert SCHEMA.read(parse_properties(text)).settings == MEANT
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,6 @@ def test_settings_as_the_text_of_a_file() -> None:
 )  # fmt: skip
 def test_a_bad_value_is_refused_by_its_key(key: str, value: str) -> None:
     with pytest.raises(UsageError, match=f"^{key} must"):
-        name_server_settings({key: value})
+        SCHEMA.read({key: value})
     with pytest.raises(UsageError, match=f"^{key} must"):
-        changed(NameServerSettings(), {key: value})
+        KEYS.change(NameServerSettings(), {key: value})

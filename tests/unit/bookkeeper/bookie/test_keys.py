@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tallystick.bookkeeper.bookie.keys import SCHEMA
 from tallystick.errors import UsageError
 from tallystick.runtime.keyfile import parse_properties
-from tallystick.settings import KEYS, MUST_BE_TRUE, bookie_settings, load
 
-DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
+DOCS = Path(__file__).parents[4] / "docs" / "configuration.md"
 NEEDED = {"metadataServiceUri": "sqlite:///m.db", "journalDirectory": "/j", "ledgerDirectories": "/l"}
 
 BK_SERVER_CONF = r"""
@@ -29,7 +29,7 @@ bookieId=\
   b-7
 journalSyncData=true
 journalMaxSizeMB=2048
-ledgerStorageClass=org.apache.bookkeeper.bookie.SortedLedgerStorage
+ledgerStorageClass=org.apache.bookkeeper.settings.SortedLedgerStorage
 """
 TOML = """
 [bookie]
@@ -48,14 +48,14 @@ journalMaxSizeMB = 2048
 def test_the_originals_file_and_ours_say_the_same(tmp_path: Path) -> None:
     (tmp_path / "bk_server.conf").write_text(BK_SERVER_CONF)
     (tmp_path / "bookie.toml").write_text(TOML)
-    theirs = load(str(tmp_path / "bk_server.conf"), {})
-    ours = load(str(tmp_path / "bookie.toml"), {})
-    assert theirs.bookie == ours.bookie
-    assert theirs.bookie.port == 4181
-    assert theirs.bookie.metadata_uri == "zk+hierarchical://h1:2181;h2:2181/ledgers"
-    assert (theirs.bookie.journal_dir, theirs.bookie.ledger_dir) == ("/srv/journal", "/srv/ledgers")
-    assert theirs.bookie.gc_wait_s == 900.0
-    assert theirs.bookie.bookie_id == "b-7"
+    theirs = SCHEMA.load(str(tmp_path / "bk_server.conf"), {})
+    ours = SCHEMA.load(str(tmp_path / "bookie.toml"), {})
+    assert theirs.settings == ours.settings
+    assert theirs.settings.port == 4181
+    assert theirs.settings.metadata_uri == "zk+hierarchical://h1:2181;h2:2181/ledgers"
+    assert (theirs.settings.journal_dir, theirs.settings.ledger_dir) == ("/srv/journal", "/srv/ledgers")
+    assert theirs.settings.gc_wait_s == 900.0
+    assert theirs.settings.bookie_id == "b-7"
     assert theirs.ignored == ("journalMaxSizeMB", "ledgerStorageClass")
     assert ours.ignored == ("journalMaxSizeMB",)
 
@@ -63,13 +63,13 @@ def test_the_originals_file_and_ours_say_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [BK_SERVER_CONF, TOML], ids=["properties", "toml"])
 def test_a_file_of_any_name_is_told_by_its_content(tmp_path: Path, text: str) -> None:
     (tmp_path / "settings").write_text(text)
-    assert load(str(tmp_path / "settings"), {}).bookie.port == 4181
+    assert SCHEMA.load(str(tmp_path / "settings"), {}).settings.port == 4181
 
 
 def test_set_wins_over_the_file(tmp_path: Path) -> None:
     (tmp_path / "bk_server.conf").write_text(BK_SERVER_CONF)
-    loaded = load(str(tmp_path / "bk_server.conf"), {"bookiePort": "5000", "noSuchKey": "1"})
-    assert loaded.bookie.port == 5000
+    loaded = SCHEMA.load(str(tmp_path / "bk_server.conf"), {"bookiePort": "5000", "noSuchKey": "1"})
+    assert loaded.settings.port == 5000
     assert "noSuchKey" in loaded.ignored
 
 
@@ -83,12 +83,12 @@ def test_set_wins_over_the_file(tmp_path: Path) -> None:
 )
 def test_a_bookie_needs_metadata_that_others_see(uri: str, reason: str) -> None:
     with pytest.raises(UsageError, match=f"^metadataServiceUri: .*{reason}") as caught:
-        bookie_settings({**NEEDED, "metadataServiceUri": uri})
+        SCHEMA.read({**NEEDED, "metadataServiceUri": uri})
     assert caught.value.fields["uri"] == uri
 
 
 def test_journal_directories_win_over_journal_directory() -> None:
-    assert bookie_settings({**NEEDED, "journalDirectories": "/other"}).bookie.journal_dir == "/other"
+    assert SCHEMA.read({**NEEDED, "journalDirectories": "/other"}).settings.journal_dir == "/other"
 
 
 @pytest.mark.parametrize(
@@ -112,30 +112,30 @@ def test_journal_directories_win_over_journal_directory() -> None:
 )
 def test_what_would_be_a_weaker_bookie_is_refused_by_name(key: str, value: str) -> None:
     with pytest.raises(UsageError, match=re.escape(key)):
-        bookie_settings({**NEEDED, key: value})
+        SCHEMA.read({**NEEDED, key: value})
 
 
 def test_security_that_is_switched_off_is_no_complaint() -> None:
     values = {**NEEDED, "zkEnableSecurity": "false", "tlsKeyStore": "", "tlsClientAuthentication": "false"}
-    assert bookie_settings(values).ignored == ()
+    assert SCHEMA.read(values).ignored == ()
 
 
 @pytest.mark.parametrize("key", NEEDED)
 def test_what_is_needed_is_asked_for_by_name(key: str) -> None:
     with pytest.raises(UsageError, match=key):
-        bookie_settings({name: value for name, value in NEEDED.items() if name != key})
+        SCHEMA.read({name: value for name, value in NEEDED.items() if name != key})
 
 
 @pytest.mark.parametrize("text", ["bookiePort = 1\n", "[bookie\n", "[bookie]\nx = 1\n[broker]\n", "[client]\n"])
 def test_toml_that_is_not_ours_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.toml").write_text(text)
     with pytest.raises(UsageError):
-        load(str(tmp_path / "x.toml"), {})
+        SCHEMA.load(str(tmp_path / "x.toml"), {})
 
 
 def test_a_file_that_is_not_there() -> None:
     with pytest.raises(UsageError, match="cannot read"):
-        load("/no/such/file", {})
+        SCHEMA.load("/no/such/file", {})
 
 
 def test_properties_with_values_that_hold_separators() -> None:
@@ -144,5 +144,5 @@ def test_properties_with_values_that_hold_separators() -> None:
 
 def test_every_setting_is_documented() -> None:
     text = DOCS.read_text()
-    for key in (*KEYS, *MUST_BE_TRUE):
+    for key in (*SCHEMA.keys, *SCHEMA.fixed):
         assert f"`{key}`" in text, f"{key} is missing in docs/configuration.md"
