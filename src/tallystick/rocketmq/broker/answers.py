@@ -91,6 +91,21 @@ def answer_after(parts: Parts, deletion: Deletion, answer: Command) -> Later:
     return Later(answer, when)
 
 
+def answer_behind(parts: Parts, answer: Command, steps: Iterable[None]) -> Later:
+    """The answer when these steps, which change something, are done; others have their turns in between. It says so if
+    they are not: then the same can be asked again."""
+
+    def when(send: Callable[[], None], wanted: Callable[[], bool], host: str) -> None:
+        def done(made: list[None] | Exception) -> None:
+            if isinstance(made, Exception):
+                _failed(answer, made)
+            send()
+
+        parts.sliced(steps, done, host)
+
+    return Later(answer, when)
+
+
 def answer_in_slices(
     parts: Parts,
     answer: Command,
@@ -108,19 +123,23 @@ def answer_in_slices(
         def made(pieces: list[bytes] | Exception) -> None:
             if not wanted():
                 return
-            if isinstance(pieces, BrokerError):
-                answer.code, answer.remark = pieces.response_code, pieces.message
-            elif isinstance(pieces, Exception):
-                answer.code, answer.remark = ResponseCode.SYSTEM_ERROR, repr(pieces)
+            if isinstance(pieces, Exception):
+                _failed(answer, pieces)
+                failed(answer.remark or "")
             else:
                 answer.body = b"".join(pieces)
-            if isinstance(pieces, Exception):
-                failed(answer.remark or "")
             send()
 
         parts.sliced(_bounded(pieces, too_long, wanted), made, host)
 
     return Later(answer, when)
+
+
+def _failed(answer: Command, error: Exception) -> None:
+    if isinstance(error, BrokerError):
+        answer.code, answer.remark = error.response_code, error.message
+    else:
+        answer.code, answer.remark = ResponseCode.SYSTEM_ERROR, repr(error)
 
 
 def _bounded(pieces: Iterable[bytes], too_long: str, wanted: Callable[[], bool]) -> Iterator[bytes]:

@@ -98,7 +98,8 @@ class DashboardCollector:
         behind, ages = list[Series](), list[Series]()
         left = MAX_SERIES  # messages looked at for their age
         left_queues = MAX_LAG_QUEUES
-        for key, offsets in _first(parts.offsets.committed.items()):
+        for key in parts.offsets.first_committed(MAX_SERIES):
+            offsets = parts.offsets.committed[key]
             left_queues -= len(offsets)
             if left_queues < 0:
                 break

@@ -12,6 +12,8 @@ from tallystick.rocketmq.broker.answers import (
     MAX_TOLD,
     OK,
     Answer,
+    Later,
+    answer_behind,
     check_is_master,
     check_list,
     left_to_master,
@@ -78,18 +80,19 @@ class GroupRequests:
         after = attributes.changed(attributes.GROUP, current.attributes if current else None, asked.attributes)
         return msgspec.structs.replace(asked, attributes=after)
 
-    def _delete(self, peer: str, command: Command) -> Command:
+    def _delete(self, peer: str, command: Command) -> Command | Later:
         header = headers.DeleteGroupHeader.of(command)
         if self._parts.settings.is_slave:
             return left_to_master(command)
         was_there = self._parts.groups.delete(header.group)
         if was_there:
             self._parts.events.emit("group deleted", group=header.group, peer=peer)
-        if header.clean_offset:
-            self._parts.offsets.forget_group(header.group, was_there=was_there)
         self._parts.pending_resets.forget_group(header.group)
         self._parts.traffic.forget_group(header.group)
-        return command.answer(OK)
+        if not header.clean_offset:
+            return command.answer(OK)
+        steps = self._parts.offsets.forgetting_group(header.group, was_there=was_there)
+        return answer_behind(self._parts, command.answer(OK), steps)
 
     def _all(self, peer: str, command: Command) -> Command:
         table = self._parts.groups.table()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from heapq import nsmallest
 
 STEP_KEYS = 1000  # added within a millisecond
 
@@ -40,29 +41,36 @@ class OffsetKeys:
     def groups_of(self, topic: str) -> Iterable[str]:
         return self._by_topic.get(topic, {}).keys()
 
-    def group_topics(self) -> dict[str, list[str]]:
-        """The topics of each group, for a file or an answer."""
-        return {group: list(topics) for group, topics in self._by_group.items()}
+    def group_topics(self) -> dict[str, Collection[str]]:
+        """The topics of each group, for a file or an answer, without a copy: there may be a million."""
+        return {group: topics.keys() for group, topics in self._by_group.items()}
+
+    def first(self, most: int) -> list[str]:
+        """So many keys in the order of topics, then of groups."""
+        found: list[str] = []
+        for topic in nsmallest(most, self._by_topic):
+            groups = self._by_topic[topic]
+            found += [groups[group] for group in nsmallest(most - len(found), groups)]
+            if len(found) == most:
+                break
+        return found
+
+    def of_topic(self, topic: str) -> list[str]:
+        return list(self._by_topic.get(topic, {}).values())
+
+    def of_group(self, group: str) -> list[str]:
+        return list(self._by_group.get(group, {}).values())
+
+    def discard(self, key: str) -> None:
+        """Forget it, if it is there."""
+        topic, group = split(key)
+        for table, name, other in ((self._by_topic, topic, group), (self._by_group, group, topic)):
+            keys = table.get(name, {})
+            keys.pop(other, None)
+            if not keys:
+                table.pop(name, None)
 
     @property
     def tables(self) -> tuple[dict[str, dict[str, str]], ...]:
         """All it has, for who frees it."""
         return self._by_topic, self._by_group
-
-    def pop_topic(self, topic: str) -> Iterable[str]:
-        """Forget it; its keys."""
-        return _pop(self._by_topic, self._by_group, topic)
-
-    def pop_group(self, group: str) -> Iterable[str]:
-        """Forget it; its keys."""
-        return _pop(self._by_group, self._by_topic, group)
-
-
-def _pop(table: dict[str, dict[str, str]], other: dict[str, dict[str, str]], name: str) -> Iterable[str]:
-    keys = table.pop(name, {})
-    for each in keys:
-        entries = other[each]
-        del entries[name]
-        if not entries:
-            del other[each]
-    return keys.values()

@@ -14,13 +14,13 @@ itself: that was consumed at the master, who knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from msgspec import field
 
-from tallystick.rocketmq.broker.offset_keys import OffsetKeys, split
+from tallystick.rocketmq.broker.offset_keys import STEP_KEYS, OffsetKeys, split
 from tallystick.rocketmq.broker.offset_merge import OffsetMerge, Table, freeing, lacking_of
 from tallystick.rocketmq.broker.resets import Resets, ResetTable
 from tallystick.rocketmq.wire.bodies import OffsetTable
@@ -184,25 +184,33 @@ class Offsets:
     def groups_of(self, topic: str) -> list[str]:
         return sorted(self._committed.groups_of(topic))
 
+    def first_committed(self, most: int) -> list[str]:
+        """So many of their keys in the order of topics, then of groups."""
+        return self._committed.first(most)
+
     def forget_topic(self, topic: str, *, was_there: bool = True) -> None:
         """It is deleted. A slave may have commits to it of which nothing is known here: those count no more, too,
         unless the topic was not even there, as a stranger may invent it."""
-        keys = self._forget([*self._committed.pop_topic(topic), *self._others.pop_topic(topic)])
+        keys = [*self._committed.of_topic(topic), *self._others.of_topic(topic)]
+        self._forget(keys)
         if keys or was_there:
             self.resets.forget_topic(topic, keys)
             self._reset_done()
 
-    def forget_group(self, group: str, *, was_there: bool = True) -> None:
-        """As ``forget_topic``."""
-        keys = self._forget([*self._committed.pop_group(group), *self._others.pop_group(group)])
+    def forgetting_group(self, group: str, *, was_there: bool = True) -> Iterator[None]:
+        """As ``forget_topic``, in steps: a group may have all topics. What is committed meanwhile may go too."""
+        keys = [*self._committed.of_group(group), *self._others.of_group(group)]
+        for start in range(0, len(keys), STEP_KEYS):
+            self._forget(keys[start : start + STEP_KEYS])
+            yield
         if keys or was_there:
             self.resets.forget_group(group, keys)
             self._reset_done()
 
-    def _forget(self, twice: Iterable[str]) -> tuple[str, ...]:
-        """What there was of these keys, which are in no ``OffsetKeys`` any more."""
-        keys = tuple(dict.fromkeys(twice))
+    def _forget(self, keys: Sequence[str]) -> None:
         for key in keys:
+            self._committed.discard(key)
+            self._others.discard(key)
             self._count -= len(self._offsets.pop(key, ()))
             self._pulled_count -= len(self._pulled.pop(key, ()))
             self._own.pop(key, None)
@@ -211,7 +219,6 @@ class Offsets:
         if keys:
             self.removals += 1
             self.dirty = True
-        return keys
 
     def cut(self) -> list[Commit]:
         """When the log is recovered: no offset (of a slave: none of its own) is beyond its queue. What they were."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tallystick.rocketmq.broker.clients import Clients
 from tallystick.rocketmq.broker.delays import Delays
@@ -29,9 +30,9 @@ from tallystick.runtime.events import Events
 # Calls what it is given when the name servers know the topics as they are now, or cannot be told in time.
 Announced = Callable[[Callable[[], None]], None]
 
-# Makes the parts of a long text some milliseconds at a time, and gives all of them, or what it raised, to what follows;
-# last the host that asks.
-Sliced = Callable[[Iterable[bytes], Callable[[list[bytes] | Exception], None], str], None]
+# Does long work, such as the parts of a text, some milliseconds at a time, and gives all of it, or what it raised, to
+# what follows; last the host that asks.
+Sliced = Callable[[Iterable[Any], Callable[[list[Any] | Exception], None], str], None]
 
 
 def _at_once(done: Callable[[], None]) -> None:

@@ -8,6 +8,7 @@ table holds besides comes back out as it was; unknown members are passed over. S
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -64,7 +65,7 @@ class OffsetTable(msgspec.Struct, frozen=True):
     version: DataVersion = field(name="dataVersion")
     offsets: dict[str, dict[Int32, Int64]] = field(name="offsetTable")
     pull_offsets: dict[str, dict[Int32, Int64]] = field(default_factory=dict, name="pullOffsetTable")
-    group_topics: dict[str, list[str]] = field(default_factory=dict, name="groupTopicMap")
+    group_topics: dict[str, Collection[str]] = field(default_factory=dict, name="groupTopicMap")
 
 
 class OffsetTablePart(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Never, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -81,3 +81,25 @@ def test_the_number_of_queues_looked_at_is_bounded(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(desk.parts.store, "queue_range", counted)
     shown = page(desk)
     assert sum(line.startswith("rocketmq_consumer_lag_messages{") for line in shown) == 2 and len(looked) == 20
+
+
+def test_of_very_many_offsets_only_those_that_are_shown_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million of them were a turn of the loop of 350 ms."""
+    monkeypatch.setattr(dashboard_metrics, "MAX_SERIES", 3)
+    desk, looked = Desk(), list[str]()
+
+    class Counted(dict[str, dict[int, int]]):
+        def __getitem__(self, key: str) -> dict[int, int]:
+            looked.append(key)
+            return super().__getitem__(key)
+
+        def __iter__(self) -> Never:
+            raise AssertionError("all of them")
+
+        items = __iter__
+
+    for number in range(10):
+        desk.tables.offsets.commit(f"T{number}", "g", 0, 0)
+    monkeypatch.setattr(type(desk.tables.offsets), "committed", Counted(desk.tables.offsets.committed))
+    page(desk)
+    assert looked == ["T0@g", "T1@g", "T2@g"]

@@ -249,7 +249,7 @@ async def test_the_loop_has_turns_while_a_long_table_becomes_a_text(
     monkeypatch.setattr(slices, "SLICE_S", 0.0)
     async with benched(tmp_path) as bench:
         broker = await bench.broker()
-        for number in range(20 * dialect.LINES):
+        for number in range(10 * dialect.PIECE_VALUES):
             broker.parts.offsets.commit("T", f"g{number}", 0, 1)
         turns = 0
 

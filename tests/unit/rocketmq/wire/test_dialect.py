@@ -242,21 +242,33 @@ def test_files_have_a_line_for_each_entry() -> None:
 
 
 def test_a_long_table_comes_in_pieces() -> None:
-    table = OffsetTable(DataVersion(), {f"t{number}@g": {0: number} for number in range(3 * dialect.LINES)})
+    table = OffsetTable(DataVersion(), {f"t{number}@g": {0: number} for number in range(3 * dialect.PIECE_VALUES)})
     pieces = list(dialect.write_lines(table))
-    assert max(piece.count(b"\n") for piece in pieces) <= dialect.LINES + 1
+    assert max(piece.count(b"\n") for piece in pieces) <= dialect.PIECE_VALUES // 2 + 1
     assert dialect.read_as(b"".join(pieces), OffsetTable) == table
 
 
+def test_entries_with_very_many_values_come_in_pieces_of_their_own() -> None:
+    """The topics of all groups were one piece, whatever they were: with a million 50 ms, every five seconds."""
+    many = dialect.PIECE_VALUES
+    names = dict.fromkeys(f"t{number}" for number in range(many))
+    offsets = {f"t{number}@g": dict.fromkeys(range(many // 2), 1) for number in range(10)}
+    table = OffsetTable(DataVersion(), offsets, group_topics={f"g{number}": names.keys() for number in range(10)})
+    pieces = list(dialect.write_lines(table))
+    assert max(piece.count(b",") for piece in pieces) <= many + 3
+    assert dialect.read_as(b"".join(pieces), OffsetTable).group_topics["g9"] == list(names)
+
+
 def test_an_entry_that_goes_while_a_table_is_written_is_left_out() -> None:
-    offsets = {f"t{number}@g": {0: number} for number in range(3 * dialect.LINES)}
+    lines = dialect.PIECE_VALUES // 2
+    offsets = {f"t{number}@g": {0: number} for number in range(3 * lines)}
     pieces = []
     for piece in dialect.write_lines(OffsetTable(DataVersion(), offsets)):
         pieces.append(piece)
         if b'"t0@g"' in piece:
-            for number in range(1, 2 * dialect.LINES + 1):
+            for number in range(1, 2 * lines + 1):
                 offsets.pop(f"t{number}@g", None)
-    names = [f"t{number}@g" for number in (*range(dialect.LINES), *range(2 * dialect.LINES + 1, 3 * dialect.LINES))]
+    names = [f"t{number}@g" for number in (*range(lines), *range(2 * lines + 1, 3 * lines))]
     assert list(dialect.read_as(b"".join(pieces), OffsetTable).offsets) == names
 
 
