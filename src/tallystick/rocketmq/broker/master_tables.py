@@ -1,40 +1,39 @@
 """What a slave asks its master for: tables whole or in pages, where its log ends; and what it tells it (H12).
 
-Tables are not parsed as a stranger's text: a frame bounds each page, and there is a bound for all pages of a table. A
-name server may have told a slave of a master that is none.
+Tables are not parsed as a stranger's text: a frame bounds each page, which is read in steps (``table_parts``), and all
+pages of a table have a bound. A name server may have told a slave of a master that is none.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-import msgspec
 
 from tallystick.errors import BrokerError, RemoteProtocolError, RequestTimeout
-from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPage
+from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPagePart
 from tallystick.rocketmq.broker.offsets import Commit
 from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueueEndsPage
 from tallystick.rocketmq.broker.resets import ResetTable
+from tallystick.rocketmq.broker.table_parts import ConfigsRead, OffsetsRead, check_count
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.slices import in_slices
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import (
     DelayTable,
     GroupTable,
+    GroupTablePart,
     KvTable,
     OffsetTable,
     OffsetTablePart,
     TopicStats,
-    TopicTableAnswer,
+    TopicTable,
+    TopicTablePart,
     read_stats,
 )
 from tallystick.rocketmq.wire.headers import Header
 from tallystick.rocketmq.wire.numbers import number_of
 from tallystick.rocketmq.wire.remoting import Command, request
-from tallystick.rocketmq.wire.split import split
-from tallystick.rocketmq.wire.values import DataVersion, Int32, Int64, PullFlag, RequestCode, ResponseCode
+from tallystick.rocketmq.wire.values import DataVersion, PullFlag, RequestCode, ResponseCode
 from tallystick.runtime.clock import Clock
 
 ANSWER_S = 3.0
@@ -42,7 +41,7 @@ PAGES_S = 60.0  # for all pages of one table
 PAGE_ENTRIES = 2000
 MAX_NAMES = 1_000_000  # topics, or groups
 MAX_ENDS = 4_000_000  # queues and deletions
-PART_BYTES = 64 * 1024  # of a text that is read in slices
+MAX_PAGE_VALUES = 100_000  # of a page of ends, which is read at once: ten milliseconds
 INSTANCE = "tallyInstance"  # the field that names the process whose log was proven; an original passes over it
 TOTALS = {
     RequestCode.GET_ALL_TOPIC_CONFIG: "totalTopicNum",
@@ -50,7 +49,6 @@ TOTALS = {
 }
 
 Body = bytes | bytearray | memoryview
-Table = TypeVar("Table", TopicTableAnswer, GroupTable)
 
 
 @dataclass(frozen=True)
@@ -69,14 +67,14 @@ class MasterTables:
     def __init__(self, client: RemotingClient, clock: Clock, address: str, instance: str) -> None:
         self._client, self._clock, self._address, self._instance = client, clock, address, instance
 
-    async def topics(self, known: DataVersion) -> TopicTableAnswer | None:
+    async def topics(self, known: DataVersion) -> TopicTable | None:
         """Returns None if the version is ``known``."""
 
         def wanted(start: int, version: str) -> Header:
             return headers.TopicPageHeader(topic_seq=start, data_version=version, max_topic_num=PAGE_ENTRIES)
 
-        code = RequestCode.GET_ALL_TOPIC_CONFIG
-        return await self._table(code, TopicTableAnswer, wanted, lambda page: page.topics, known)
+        found = await self._table(RequestCode.GET_ALL_TOPIC_CONFIG, TopicTablePart, wanted, known)
+        return TopicTable(found.version, found.topics) if found is not None else None
 
     async def groups(self, known: DataVersion) -> GroupTable | None:
         """Returns None if the version is ``known``."""
@@ -84,47 +82,31 @@ class MasterTables:
         def wanted(start: int, version: str) -> Header:
             return headers.GroupPageHeader(group_seq=start, data_version=version, max_group_num=PAGE_ENTRIES)
 
-        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-        return await self._table(code, GroupTable, wanted, lambda page: page.groups, known)
+        found = await self._table(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GroupTablePart, wanted, known)
+        return GroupTable(found.version, found.groups, found.forbidden) if found is not None else None
 
     async def offsets(self, most: int) -> tuple[OffsetTable, ResetTable | None]:
-        """All of them, and their counters of resets; an original has none. Pages may have ``most`` committed and
-        pulled offsets, and keys without any, together."""
+        """All of them, and their counters of resets; an original has none. There may be ``most``, committed, pulled and
+        counted ones and keys without any together."""
+        found = OffsetsRead(most)
         try:
-            whole, resets, count = OffsetTable(DataVersion(), {}), ResetTable(), 0
             async for is_first, body in self.pages(OFFSETS):
-                page = dialect.read_as(bytes(body), OffsetPage, bounded=False)
                 if is_first:
-                    whole = OffsetTable(page.version, {})
-                    resets, count = msgspec.structs.replace(page.resets, counts={}), 0
-                for table in (page.offsets, page.pull_offsets):
-                    count += sum([len(queues) or 1 for queues in table.values()])
-                _check_count(count, most, "consumer offsets: maxOffsets here allows")
-                whole.offsets.update(page.offsets)
-                whole.pull_offsets.update(page.pull_offsets)
-                resets.counts.update(page.resets.counts)
-            return whole, resets
+                    found = OffsetsRead(most)
+                await in_slices(found.reading(body, OffsetPagePart), self._clock)
+            return self._complete(found), found.resets
         except BrokerError as error:
             if error.response_code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
         answer = await self._good(request(RequestCode.GET_ALL_CONSUMER_OFFSET))
-        return await self._read_offsets(bytes(answer.body)), None
+        found = OffsetsRead(most)
+        await in_slices(found.reading(answer.body, OffsetTablePart), self._clock)
+        return self._complete(found), None
 
-    async def _read_offsets(self, text: bytes) -> OffsetTable:
-        """All in one text, which may take a second to read: some milliseconds at a time."""
-        parts = (dialect.read_as(part, OffsetTablePart, bounded=False) for part in split(text, PART_BYTES))
-        version: DataVersion | None = None
-        offsets: dict[str, dict[Int32, Int64]] | None = None
-        pulled: dict[str, dict[Int32, Int64]] = {}
-        for part in await in_slices(parts, self._clock):
-            version = part.version or version
-            if part.offsets is not None:
-                offsets = {} if offsets is None else offsets
-                offsets.update(part.offsets)
-            pulled.update(part.pull_offsets or {})
-        if version is None or offsets is None:
+    def _complete(self, found: OffsetsRead) -> OffsetTable:
+        if found.version is None or found.offsets is None:
             raise RemoteProtocolError("the master's table of consumer offsets has none", address=self._address)
-        return OffsetTable(version, offsets, pulled)
+        return OffsetTable(found.version, found.offsets, found.pulled)
 
     async def delays(self) -> tuple[bytes, DelayTable]:
         """As the master wrote it, and what that says."""
@@ -136,10 +118,11 @@ class MasterTables:
         told = QueueEnds(-1, {}, {})
         try:
             async for is_first, body in self.pages(QUEUE_ENDS):
-                page = dialect.read_as(bytes(body), QueueEndsPage, bounded=False)
+                dialect.check_bounds(bytes(body), MAX_PAGE_VALUES)
+                page = dialect.read_as(bytes(body), QueueEndsPage, max_values=dialect.MAX_LOOSE_SHORT)
                 if is_first:
                     told = QueueEnds(page.at, {}, {})
-                _check_count(len(told.ends) + len(told.deleted), MAX_ENDS, "ends of queues: one may have")
+                check_count(len(told.ends) + len(told.deleted), MAX_ENDS, "ends of queues: one may have")
                 told.deleted.update(page.deleted)
                 told.ends.update({(topic, queue_id): end for topic, queue_id, end in page.ends})
             return told
@@ -213,31 +196,33 @@ class MasterTables:
             start = told.next
 
     async def _table(
-        self, code: RequestCode, kind: type[Table], wanted: Callable[[int, str], Header],
-        entries: Callable[[Table], dict[str, Any]], known: DataVersion,
-    ) -> Table | None:  # fmt: skip
+        self, code: RequestCode, kind: type[TopicTablePart] | type[GroupTablePart],
+        wanted: Callable[[int, str], Header], known: DataVersion,
+    ) -> ConfigsRead | None:  # fmt: skip
         """The whole table; None: its version is ``known``. When it changes between two pages, from the start again."""
         ends_at = self._clock.now() + PAGES_S
-        whole: Table | None = None
+        whole, count = ConfigsRead(), 0
         while self._clock.now() < ends_at:
-            start = len(entries(whole)) if whole is not None else 0
-            version = dialect.write(whole.version).decode() if whole is not None else ""
-            answer = await self._good(request(code, wanted(start, version).to_fields()))
-            page = dialect.read_as(bytes(answer.body), kind, bounded=False)
+            version = dialect.write(whole.version).decode() if count else ""
+            answer = await self._good(request(code, wanted(count, version).to_fields()))
+            page = ConfigsRead()
+            await in_slices(page.reading(answer.body, kind), self._clock)
             if page.version == known:
                 return None
-            if whole is None:
+            if not count:
                 whole = page
             elif page.version != whole.version:
-                whole = None
+                count = 0
                 continue
             else:
-                entries(whole).update(entries(page))
-            _check_count(len(entries(whole)), MAX_NAMES, f"entries of {code.name}: one may have")
+                for table, more in zip(whole.tables, page.tables, strict=True):
+                    table.update(more)
+            before, count = count, len(whole.topics) + len(whole.groups)
+            check_count(count, MAX_NAMES, f"entries of {code.name}: one may have")
             total = number_of(answer.fields.get(TOTALS[code], ""))  # none: an old master, which sends all at once
-            if total is None or len(entries(whole)) >= total:
+            if total is None or count >= total:
                 return whole
-            if not entries(page):
+            if count == before:
                 raise RemoteProtocolError("the master's table ends early", request=code.name, total=total)
         raise RequestTimeout("the master's table kept changing", request=code.name)
 
@@ -251,12 +236,6 @@ class MasterTables:
         if self._instance:
             command.ext = {**command.fields, INSTANCE: self._instance}
         return await self._client.ask(self._address, command, ANSWER_S)
-
-
-def _check_count(count: int, most: int, what: str) -> None:
-    """Raises RemoteProtocolError."""
-    if count > most:
-        raise RemoteProtocolError(f"the master has more {what} {most}", count=count)
 
 
 def pull_at(commit: Commit) -> headers.PullHeader:

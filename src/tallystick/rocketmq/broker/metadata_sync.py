@@ -30,7 +30,7 @@ from tallystick.rocketmq.ha.status import FollowStatus
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.slices import SLICE_S, in_slices
 from tallystick.rocketmq.store.deletion import Deletion
-from tallystick.rocketmq.wire.bodies import OffsetTable, TopicTable
+from tallystick.rocketmq.wire.bodies import OffsetTable
 from tallystick.rocketmq.wire.values import ResponseCode
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
@@ -215,7 +215,7 @@ class _Round:
         table = await self._master.topics(tables.topics.version)
         await self._check()
         if table is not None:
-            tables.topics.replace(TopicTable(table.version, table.topics))
+            tables.topics.replace(table)
 
     async def groups(self, tables: Tables) -> None:
         table = await self._master.groups(tables.groups.version)
@@ -225,7 +225,7 @@ class _Round:
 
     async def offsets(self, tables: Tables) -> None:
         offsets = tables.offsets
-        most = 2 * offsets.most  # so many are committed, and so many pulled
+        most = 3 * offsets.most  # so many are committed, so many pulled, and so many have counters
         table, resets = await self._offsets(most)
         self._untaken.began(self._clock.now())
         is_told, left = await self._tell(offsets, offsets.lacking(table, resets))

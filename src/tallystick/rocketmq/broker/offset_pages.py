@@ -28,6 +28,15 @@ class OffsetPage(msgspec.Struct, frozen=True):
     resets: ResetTable = ResetTable()  # of these offsets
 
 
+class OffsetPagePart(msgspec.Struct, frozen=True):
+    """Some of an ``OffsetPage``: what is None is in another part."""
+
+    version: DataVersion | None = None
+    offsets: dict[str, dict[Int32, Int64]] | None = None
+    pull_offsets: dict[str, dict[Int32, Int64]] | None = None
+    resets: ResetTable = ResetTable()
+
+
 class OffsetPages:
     """First the groups that committed, by topic, then those that pulled: each in the order in which it came."""
 

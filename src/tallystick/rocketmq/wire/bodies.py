@@ -68,8 +68,23 @@ class OffsetTable(msgspec.Struct, frozen=True):
     group_topics: dict[str, Collection[str]] = field(default_factory=dict, name="groupTopicMap")
 
 
+class TopicTablePart(msgspec.Struct, frozen=True):
+    """Some of a ``TopicTable``: what is None is in another part."""
+
+    version: DataVersion | None = field(default=None, name="dataVersion")
+    topics: dict[str, TopicConfig] | None = field(default=None, name="topicConfigTable")
+
+
+class GroupTablePart(msgspec.Struct, frozen=True):
+    """As ``TopicTablePart``, of a ``GroupTable``."""
+
+    version: DataVersion | None = field(default=None, name="dataVersion")
+    groups: dict[str, GroupConfig] | None = field(default=None, name="subscriptionGroupTable")
+    forbidden: dict[str, dict[str, Int32]] = field(default_factory=dict, name="forbiddenTable")
+
+
 class OffsetTablePart(msgspec.Struct, frozen=True):
-    """Some of an ``OffsetTable``: what is None is in another part."""
+    """As ``TopicTablePart``, of an ``OffsetTable``."""
 
     version: DataVersion | None = field(default=None, name="dataVersion")
     offsets: dict[str, dict[Int32, Int64]] | None = field(default=None, name="offsetTable")

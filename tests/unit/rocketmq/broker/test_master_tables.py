@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from support.table_peers import PROVEN, Master, Slave
-from tallystick.rocketmq.broker import master_tables, offset_pages
+from tallystick.rocketmq.broker import master_tables, offset_pages, table_parts
+from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.remoting import slices
-from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.bodies import OffsetTable, OffsetTablePart, TopicTableAnswer
+from tallystick.rocketmq.wire import bodies, dialect
+from tallystick.rocketmq.wire.bodies import GroupTable, OffsetTable, OffsetTablePart, TopicTableAnswer
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, RequestCode, ResponseCode, TopicConfig
 
@@ -151,7 +152,7 @@ async def test_pages_without_end_are_refused_when_they_have_more_than_a_table_ca
 
     master.react[31001], master.react[RequestCode.GET_ALL_TOPIC_CONFIG] = endless, many
     failures = await slave.copy(master)
-    assert "maxOffsets here allows 200" in failures["consumer offsets"]
+    assert "maxOffsets here allows 300" in failures["consumer offsets"]
     assert "one may have 100" in failures["topics"]
 
 
@@ -171,7 +172,7 @@ async def test_the_loop_has_turns_while_all_offsets_are_read(
     without_pages(master)
     master.react[RequestCode.GET_ALL_CONSUMER_OFFSET] = lambda command: command.answer(0, body=text)
     monkeypatch.setattr(slices, "SLICE_S", 0.0)
-    monkeypatch.setattr(master_tables, "PART_BYTES", 10_000)
+    monkeypatch.setattr(table_parts, "PART_BYTES", 10_000)
     turns = 0
     read = dialect.read_as
 
@@ -191,6 +192,56 @@ async def test_the_loop_has_turns_while_all_offsets_are_read(
     assert slave.tables.offsets.committed == offsets
     assert slave.tables.offsets.pulled_to == {"topic0@group": {0: 9}}
     assert slave.tables.offsets.version == DataVersion(3, 4, 5)
+
+
+async def test_the_loop_has_turns_while_a_page_of_whoever_is_called_a_master_is_read(
+    master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page has 16 MiB at most, which was a turn of 400 ms."""
+    topics = {f"T{number}": TopicConfig(f"T{number}") for number in range(2000)}
+    groups = GroupTable(DataVersion(8), {f"g{number}": GroupConfig(f"g{number}") for number in range(2000)}, {"g1": {}})
+    offsets = {f"T{number}@g": {0: 1, 1: 2} for number in range(1000)}
+    resets = ResetTable(7, {"T0@g": {0: 5}}, {"U": 6}, {f"g{number}": 7 for number in range(30)})
+    page = offset_pages.OffsetPage(DataVersion(9), offsets, {"T1@g": {0: 3}}, resets)
+    master.react[21] = lambda command: command.answer(
+        0, body=dialect.write_strict(TopicTableAnswer(DataVersion(9), topics))
+    )
+    master.react[201] = lambda command: command.answer(0, body=dialect.write_strict(groups))
+    master.react[31001] = lambda command: (
+        command.answer(0, fields={"snapshot": "s"}, body=dialect.write_strict(page))
+        if command.fields["table"] == offset_pages.OFFSETS
+        else None
+    )
+    monkeypatch.setattr(table_parts, "PART_BYTES", 5000)
+    read, longest, kinds = dialect.read_as, 0, set[Any]()
+
+    def counted(data: Any, kind: Any, **how: Any) -> Any:
+        nonlocal longest
+        longest = max(longest, len(data))
+        kinds.add(kind)
+        return read(data, kind, **how)
+
+    monkeypatch.setattr(dialect, "read_as", counted)
+    assert await slave.copy(master) == {}
+    assert longest < 5500
+    assert kinds >= {bodies.TopicTablePart, bodies.GroupTablePart, offset_pages.OffsetPagePart}
+    assert topics.items() <= slave.tables.topics.all.items()
+    assert slave.tables.groups.table().groups.items() >= groups.groups.items()
+    assert slave.tables.groups.table().forbidden == {"g1": {}}
+    assert (slave.tables.offsets.committed, slave.tables.offsets.pulled_to) == (offsets, {"T1@g": {0: 3}})
+    assert slave.tables.offsets.resets.table() == resets
+
+
+async def test_a_page_of_ends_of_queues_has_a_bound(master: Master, slave: Slave) -> None:
+    """It is read at once."""
+    slave.copy_queues()
+    body = b'{"at":1,"ends":[%s]}' % b",".join([b'["T",0,1]'] * 30_000)
+    master.react[31001] = lambda command: (
+        command.answer(0, fields={"snapshot": "s"}, body=body)
+        if command.fields["table"] != offset_pages.OFFSETS
+        else None
+    )
+    assert "too large" in (await slave.copy(master))["queue ends"]
 
 
 @pytest.mark.parametrize("text", [b"{}", b'{"offsetTable":{}}', b'{"dataVersion":{}}', b'{"offsetTable":{"T@g":{'])
