@@ -8,7 +8,7 @@ from itertools import islice
 
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker.answers import Later, answer_in_slices
-from tallystick.rocketmq.broker.clients import MAX_GROUPS, Changed
+from tallystick.rocketmq.broker.clients import MAX_GROUPS
 from tallystick.rocketmq.broker.member_lists import all_producer_pieces, consumer_pieces, producer_pieces
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.remoting.backlog import FULL_S
@@ -35,6 +35,7 @@ SCAN_S = 10.0  # how often silent clients are looked for
 CALL_S = 10.0  # for a client to answer what an operator wants to know of it
 MAX_ASKED_BYTES = 4096  # of the fields of such a question: they go on as they came
 TELL_EACH_TURN = 500  # members of changed groups, that is some milliseconds
+FIND_EACH_TURN = 5_000  # who they are: a millisecond, or one group of very many more
 MAX_BEAT_BYTES = 256 * 1024  # of a heartbeat: some thousand groups, read within a turn of the loop
 MAX_NAME_CHARS = 1024  # of a client's id, or of a group of which queues are locked: thousands are kept, and listed
 _BEAT_BYTES = 8  # that a byte of a heartbeat takes when it is a table
@@ -48,6 +49,7 @@ class ClientRequests:
         self._parts, self._clients, self._questions = parts, parts.clients, questions
         self._beats: dict[Link, int] = {}  # what is kept of each link's heartbeats, in bytes
         self._said_full = False  # that no locks are left
+        self._changed: dict[str, None] = {}  # groups of whose members none is in ``_to_tell`` yet
         self._to_tell: dict[Link, dict[str, None]] = {}  # groups that changed, by member
         self._teller: asyncio.Handle | None = None
         self._scanner: asyncio.TimerHandle | None = None
@@ -106,29 +108,30 @@ class ClientRequests:
         self._notify(self._clients.left(link, header.producer_group, header.consumer_group))
         return command.answer(ResponseCode.SUCCESS)
 
-    def _notify(self, changes: Iterable[Changed[Link]]) -> None:
+    def _notify(self, changed: Iterable[str]) -> None:
         if not self._parts.settings.notify_ids_changed:
             return
-        for change in changes:
-            config = self._parts.groups.get(change.group)
-            if config is None or config.notify_ids_changed:
-                for link in change.links:
-                    self._to_tell.setdefault(link, {})[change.group] = None
-        if self._to_tell and self._teller is None:
+        self._changed.update(dict.fromkeys(changed))
+        if self._changed and self._teller is None:
             self._teller = asyncio.get_running_loop().call_soon(self._tell_some)
 
     def _tell_some(self) -> None:
         """A group that changed again before its members were told is told once. Who does not take it waits."""
         self._teller = None
-        left, waiting = TELL_EACH_TURN, 0
-        while self._to_tell and left and waiting < len(self._to_tell):
+        left, find = TELL_EACH_TURN, FIND_EACH_TURN
+        waiting: dict[Link, dict[str, None]] = {}
+        while left:
+            if not self._to_tell:
+                if not self._changed or find <= 0:
+                    break
+                find -= self._find_members(next(iter(self._changed)))
+                continue
             link, groups = next(iter(self._to_tell.items()))
             del self._to_tell[link]
             if not link.alive:
                 continue
             if link.full:
-                self._to_tell[link] = groups
-                waiting += 1
+                waiting.setdefault(link, {}).update(groups)
                 continue
             for group in list(islice(groups, left)):
                 del groups[group]
@@ -137,9 +140,22 @@ class ClientRequests:
                 self._questions.tell(link, request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields, one_way=True))
             if groups:
                 self._to_tell[link] = groups
-        if self._to_tell:
+        is_more = self._changed or self._to_tell
+        for link, groups in waiting.items():
+            self._to_tell.setdefault(link, {}).update(groups)
+        if is_more or waiting:
             loop = asyncio.get_running_loop()
-            self._teller = loop.call_later(FULL_S, self._tell_some) if waiting else loop.call_soon(self._tell_some)
+            self._teller = loop.call_soon(self._tell_some) if is_more else loop.call_later(FULL_S, self._tell_some)
+
+    def _find_members(self, group: str) -> int:
+        """Of a group that changed; how many they are, and one more."""
+        del self._changed[group]
+        known, config = self._clients.consumers(group), self._parts.groups.all.get(group)
+        if known is None or (config is not None and not config.notify_ids_changed):
+            return 1
+        for link in known.members:
+            self._to_tell.setdefault(link, {})[group] = None
+        return 1 + len(known.members)
 
     # Groups
 

@@ -5,7 +5,7 @@ group for 120 s; a connection without any heartbeat for so long is closed. One c
 at most, whatever it says: each event costs what that connection has, not what the broker has.
 
 When the members or the topics of a consumer group change, its members are told, so that they share its queues anew:
-every event returns whom to tell, before whatever answer it gets (a client may hear it first).
+every event returns of which groups they are to be told, before whatever answer it gets (a client may hear it first).
 """
 
 from __future__ import annotations
@@ -44,14 +44,6 @@ class Consumers(Generic[Link]):
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Changed(Generic[Link]):
-    """The members of a consumer group are to be told that it changed."""
-
-    group: str
-    links: tuple[Link, ...]
-
-
 class Clients(Generic[Link]):
     """Plain core; ``now`` is an argument."""
 
@@ -80,7 +72,7 @@ class Clients(Generic[Link]):
 
     def heard(
         self, link: Link, beat: Heartbeat, groups: Iterable[ConsumerGroup], language: Language, version: int, now: float
-    ) -> list[Changed[Link]]:
+    ) -> list[str]:
         """A heartbeat; ``groups`` are those of its consumer groups that may consume."""
         changes = []
         self._heard[link] = now
@@ -114,7 +106,7 @@ class Clients(Generic[Link]):
         """Of how many groups it is a member."""
         return len(self._groups.get(link, ())) + len(self._produced.get(link, ()))
 
-    def _drop_unnamed(self, link: Link, since: float) -> list[Changed[Link]]:
+    def _drop_unnamed(self, link: Link, since: float) -> list[str]:
         """Take a link out of the groups that its heartbeats have named no more ``since`` then."""
         for group in [name for name in self._produced[link] if self._producers[name][link].heard < since]:
             self._stop_producing(link, group)
@@ -131,7 +123,7 @@ class Clients(Generic[Link]):
             wanted |= lacking or self._fingerprints.get(group.name, beat.fingerprint) != beat.fingerprint
         return wanted
 
-    def left(self, link: Link, producer_group: str | None, consumer_group: str | None) -> list[Changed[Link]]:
+    def left(self, link: Link, producer_group: str | None, consumer_group: str | None) -> list[str]:
         """A client said that it leaves."""
         if producer_group is not None:
             self._stop_producing(link, producer_group)
@@ -141,7 +133,7 @@ class Clients(Generic[Link]):
         self._forget_idle(link)
         return changes
 
-    def closed(self, link: Link) -> list[Changed[Link]]:
+    def closed(self, link: Link) -> list[str]:
         """Its connection ended."""
         for group in list(self._produced.get(link, ())):
             self._stop_producing(link, group)
@@ -167,7 +159,7 @@ class Clients(Generic[Link]):
         if not members:
             self._producers.pop(group, None)
 
-    def _stop_consuming(self, link: Link, group: str) -> list[Changed[Link]]:
+    def _stop_consuming(self, link: Link, group: str) -> list[str]:
         known = self._consumers[group]
         known.members.pop(link, None)
         self._groups.get(link, {}).pop(group, None)
@@ -177,9 +169,9 @@ class Clients(Generic[Link]):
             return []
         return self._tell(group)
 
-    def _tell(self, group: str) -> list[Changed[Link]]:
+    def _tell(self, group: str) -> list[str]:
         known = self._consumers[group]
-        return [] if known.message_model == BROADCASTING else [Changed(group, tuple(known.members))]
+        return [] if known.message_model == BROADCASTING else [group]
 
 
 def _subscribe(known: Consumers[Link], subscriptions: Iterable[Subscription]) -> bool:

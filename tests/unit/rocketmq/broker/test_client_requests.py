@@ -322,3 +322,38 @@ async def test_members_are_told_of_many_groups_over_many_turns_and_once_of_each(
         await until(lambda: len(told) == 2 * len(names))
         assert all(after - before <= 10 for before, after in pairwise([0, *turns])) and len(turns) >= 7
         assert sorted(told) == sorted(names * 2)
+
+
+async def test_a_heartbeat_does_not_cost_what_others_are_members_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 90 clients in the same 2,000 groups each heartbeat was a turn of 100 ms, and each end of a connection."""
+    monkeypatch.setattr(client_requests, "TELL_EACH_TURN", 10**6)
+    monkeypatch.setattr(client_requests, "FIND_EACH_TURN", 10)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peers = [await bench.peer(broker) for _ in range(4)]
+        names = [f"group-{number}" for number in range(35)]
+        requests, found = broker._requests._clients, list[int]()
+        tell, told = requests._tell_some, list[str]()
+        find = requests._find_members
+
+        def counted() -> None:
+            found.append(0)
+            tell()
+
+        def counted_find(group: str) -> int:
+            known = requests._clients.consumers(group)
+            found[-1] += len(known.members) if known is not None else 0
+            return find(group)
+
+        monkeypatch.setattr(requests._questions, "tell", lambda link, command: told.append(command.body))
+        monkeypatch.setattr(requests, "_tell_some", counted)
+        monkeypatch.setattr(requests, "_find_members", counted_find)
+        for number, peer in enumerate(peers):
+            groups = tuple(map(ConsumerGroup, names))
+            await peer.ask(
+                request(RequestCode.HEART_BEAT, {}, dialect.write(Heartbeat(f"c{number}", consumers=groups)))
+            )
+            await until(lambda: not requests._changed and not requests._to_tell)
+        assert max(found) <= 10 + len(peers) and len(found) > 35
