@@ -88,8 +88,8 @@ MUTANTS = (
     Mutant(
         "entries are confirmed during an ensemble change (Q8)",
         LEDGER + "add.py",
-        "        if self._changing:\n            return []\n        end = ",
-        "        end = ",
+        "if self._changing or not self._has_quorum(self.lac + 1):",
+        "if not self._has_quorum(self.lac + 1):",
         killer="tests/unit/bookkeeper/ledger/test_add.py",
     ),
     Mutant(
@@ -156,8 +156,8 @@ MUTANTS = (
     Mutant(
         "the stripe is one bookie off (Q4)",
         LEDGER + "striping.py",
-        "return tuple((entry + i) % self.ensemble_size for i in range(self.write_quorum))",
-        "return tuple((entry + i + 1) % self.ensemble_size for i in range(self.write_quorum))",
+        "return tuple((first + i) % ensemble_size for i in range(write_quorum))",
+        "return tuple((first + i + 1) % ensemble_size for i in range(write_quorum))",
         killer="tests/unit/bookkeeper/ledger/test_striping.py",
     ),
     Mutant(

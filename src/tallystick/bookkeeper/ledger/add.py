@@ -222,13 +222,12 @@ class AddCore:
 
     def _confirm(self) -> list[Action]:
         # Nothing is confirmed during a change: the new fragment starts at this LAC + 1 (Q8).
-        if self._changing:
+        if self._changing or not self._has_quorum(self.lac + 1):
             return []
-        end = self._first_unconfirmed()
+        # One entry alone, as an idle ledger gets, is all there is.
+        end = self._first_unconfirmed() if self._next > self.lac + 2 else self._next
         while self._early and end < self._next and self._has_quorum(end):
             end += 1
-        if end == self.lac + 1:
-            return []
         if self._early:
             above = {slot: {entry for entry in early if entry >= end} for slot, early in self._early.items()}
             self._early = {slot: early for slot, early in above.items() if early}

@@ -119,12 +119,14 @@ class AddSession:
         self._stop()
         self._wake_all()
 
-    def end_quiet(self) -> None:
-        """As ``end``, at once; keep for the next session what this one has seen. Only while it is quiet."""
-        assert self.is_quiet
+    def end_if_quiet(self) -> bool:
+        """As ``end``, at once, if it is quiet: keep for the next session what this one has seen."""
+        if not self.is_quiet:
+            return False
         self.state.meet(self._core.ensemble, self._replicas.identities)
         self.state.failed = self._core.failed_bookies
         self._stop()
+        return True
 
     def _stop(self) -> None:
         self._replicas.close()
@@ -143,7 +145,9 @@ class AddSession:
     # What the core is told
 
     def acked(self, slot: Slot, first: EntryId, last: EntryId) -> None:
-        self._perform(self._core.acked(slot, first, last))
+        actions = self._core.acked(slot, first, last)
+        if actions or self._shortage is not None or not self._pending:
+            self._perform(actions)
 
     def add_failed(self, slot: Slot, entries: list[EntryId], code: int | None) -> None:
         for entry in entries:

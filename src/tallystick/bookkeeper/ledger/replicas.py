@@ -75,19 +75,22 @@ class Replicas:
         self._lagging = 0  # how many those are
         self.lagging_bytes = 0  # of their payloads
         self._listening = False
-        self._ensemble = ensemble
-        self._beliefs = [_belief(bookie, identities) for bookie in ensemble]  # for as long as a place keeps its bookie
-        self._channels: list[AddChannel | None] = [self._open(slot) for slot in range(len(ensemble))]
+        self._ensemble, self._chosen = ensemble, identities
+        self._beliefs: dict[Slot, Belief] = {}  # once they are needed, for as long as a place keeps its bookie
+        self._channels: dict[Slot, AddChannel] = {}  # once there is something to send: an entry may be all that is
+        self._suspended: set[Slot] = set()
 
     def send(self, first: EntryId, frames: AddFrames, size: int) -> None:
         """Each frame to its write set; frame i is entry ``first`` + i. ``size``: of their payloads, in bytes."""
         last, queued = first + len(frames) - 1, []
-        if self._striping.striped:
-            for slot in range(len(self._channels)):
+        if last > first and self._striping.striped:
+            for slot in range(len(self._ensemble)):
                 queued += self._send(slot, first, frames, first, last)
-        else:
+        else:  # all places that store one of them get all of them
             entries, pieces = range(first, last + 1), cut(frames.parts)
-            queued = [channel.send(entries, pieces) for channel in self._channels if channel is not None]
+            for slot in self._striping.slots(first):
+                if slot not in self._suspended:
+                    queued.append(self._channel(slot).send(entries, pieces))
         self._kept.append(_Kept(first, frames, size, queued))
 
     def resend(self, slot: Slot, first: EntryId, last: EntryId) -> None:
@@ -101,37 +104,49 @@ class Replicas:
         """New attempts for the places that changed."""
         for slot, bookie in enumerate(ensemble):
             if bookie != self._ensemble[slot]:
-                self._beliefs[slot] = _belief(bookie, identities)
+                self._beliefs[slot] = _believed(bookie, identities)
                 self._ensemble = (*self._ensemble[:slot], bookie, *self._ensemble[slot + 1 :])
                 self.resume(slot)
 
     def suspend(self, slot: Slot) -> None:
         """Nothing is sent to this place, and its late answers are not heard, until ``resume``."""
-        channel, self._channels[slot] = self._channels[slot], None
+        self._suspended.add(slot)
+        self._drop(slot)
+
+    def _drop(self, slot: Slot) -> None:
+        channel = self._channels.pop(slot, None)
         if channel is not None:
             channel.close()
             self._trim()
 
     def resume(self, slot: Slot) -> None:
         """A new attempt. An empty bookie at the old address is not believed: the place has kept its bookie."""
-        self.suspend(slot)
-        self._channels[slot] = self._open(slot)
+        self._drop(slot)
+        self._suspended.discard(slot)
 
     def believes(self, bookie: BookieId, identity: Creation | None) -> bool:
         """Whether this is who the bookie of the ensemble was when it was chosen, or met first."""
-        places = zip(self._ensemble, self._beliefs, strict=True)
-        return all(belief.expects(identity) for name, belief in places if name == bookie)
+        places = [slot for slot, name in enumerate(self._ensemble) if name == bookie]
+        return all(self._belief_of(slot).expects(identity) for slot in places)
 
     @property
     def identities(self) -> Identities:
         """Of the bookies of the ensemble, of which they are known."""
-        places = zip(self._ensemble, self._beliefs, strict=True)
-        return {bookie: belief.expected[0] for bookie, belief in places if belief.expected is not None}
+        known: dict[BookieId, Creation | None] = {}
+        for slot, bookie in enumerate(self._ensemble):
+            if (belief := self._beliefs.get(slot)) is None:
+                if bookie in self._chosen:
+                    known[bookie] = self._chosen[bookie]
+            elif (expected := belief.expected) is not None:
+                known[bookie] = expected[0]
+        return known
 
     @property
     def is_quiet(self) -> bool:
         """Every place has answered everything and was believed, and nothing is held."""
-        return not self._kept and all(channel is not None and channel.is_quiet for channel in self._channels)
+        if self._kept or self._suspended:
+            return False
+        return all([channel.is_quiet for channel in self._channels.values()])
 
     def confirmed(self, lac: EntryId) -> None:
         """Frames up to ``lac`` are needed no more; those sent together are dropped together, once no queue has them."""
@@ -162,19 +177,33 @@ class Replicas:
         self._owner.moved()
 
     def close(self) -> None:
-        for slot in range(len(self._channels)):
-            self.suspend(slot)
+        self._suspended.update(range(len(self._ensemble)))
+        for slot in tuple(self._channels):
+            self._drop(slot)
 
     def _send(self, slot: Slot, start: EntryId, frames: AddFrames, first: EntryId, last: EntryId) -> list[Queued]:
         """Of the frames from entry ``start`` on, those of the slot's stripe from ``first`` to ``last``."""
-        channel, entries = self._channels[slot], self._striping.stripe(slot, first, last)
-        if channel is None or not entries:
+        entries = self._striping.stripe(slot, first, last)
+        if slot in self._suspended or not entries:
             return []
+        channel = self._channel(slot)
         parts = frames.parts_of(entry - start for entry in entries)
         return [channel.send(entries, cut(parts, join=not channel.blocked))]
 
-    def _open(self, slot: Slot) -> AddChannel:
-        return self._bookies.adds(self._ensemble[slot], self._ledger, self, slot, self._beliefs[slot])
+    def _channel(self, slot: Slot) -> AddChannel:
+        """Of a place that is not suspended."""
+        channel = self._channels.get(slot)
+        if channel is None:
+            bookie = self._ensemble[slot]
+            channel = self._bookies.adds(bookie, self._ledger, self, slot, self._belief_of(slot))
+            self._channels[slot] = channel
+        return channel
+
+    def _belief_of(self, slot: Slot) -> Belief:
+        belief = self._beliefs.get(slot)
+        if belief is None:
+            belief = self._beliefs[slot] = _believed(self._ensemble[slot], self._chosen)
+        return belief
 
     def on_acked(self, slot: Slot, entries: list[EntryId]) -> None:
         """For the channels: the slot's bookie has stored these."""
@@ -190,5 +219,5 @@ class Replicas:
         self._owner.add_failed(slot, entries, code)
 
 
-def _belief(bookie: BookieId, identities: Identities) -> Belief:
+def _believed(bookie: BookieId, identities: Identities) -> Belief:
     return Belief((identities[bookie],) if bookie in identities else None)

@@ -46,7 +46,7 @@ class Striping:
 
     def slots(self, entry: EntryId) -> tuple[Slot, ...]:
         """The write set of an entry as places in the ensemble."""
-        return tuple((entry + i) % self.ensemble_size for i in range(self.write_quorum))
+        return _write_set(self.ensemble_size, self.write_quorum, entry % self.ensemble_size)
 
     def stores(self, slot: Slot, entry: EntryId) -> bool:
         return (slot - entry) % self.ensemble_size < self.write_quorum
@@ -94,3 +94,8 @@ class Striping:
 @lru_cache(maxsize=64)
 def _striping(ensemble_size: int, write_quorum: int, ack_quorum: int) -> Striping:
     return Striping(ensemble_size, write_quorum, ack_quorum)
+
+
+@lru_cache(maxsize=1024)
+def _write_set(ensemble_size: int, write_quorum: int, first: Slot) -> tuple[Slot, ...]:
+    return tuple((first + i) % ensemble_size for i in range(write_quorum))

@@ -161,8 +161,7 @@ class LedgerWriter:
 
     def drop_session(self) -> None:
         """For the other writers of this client, of which many have something under way."""
-        if self._session is not None and self._session.is_quiet:
-            self._session.end_quiet()
+        if self._session is not None and self._session.end_if_quiet():
             self._drop_session()
 
     def _drop_session(self) -> None:

@@ -103,8 +103,9 @@ class WriterState:
 
     def meet(self, ensemble: Ensemble, identities: Identities) -> None:
         """These bookies get the next entries, and this is who they are."""
-        met = tuple((bookie, identities[bookie]) for bookie in ensemble if bookie in identities)
-        self._shape = _shared((*self._shape[:2], ensemble, met))
+        met = tuple([(bookie, identities[bookie]) for bookie in ensemble if bookie in identities])
+        if (ensemble, met) != self._shape[2:]:
+            self._shape = _shared((*self._shape[:2], ensemble, met))
 
 
 @lru_cache(maxsize=1024)
