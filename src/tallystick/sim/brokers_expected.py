@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.sim.brokers_plan import BrokersPlan
-from tallystick.sim.brokers_views import Node, Queue, broker_of, log_bytes, records, store_of
+from tallystick.sim.brokers_views import Node, Queue, broker_of, log_bytes, messages_end, records, store_of
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Kept:
     node: Node
     broker: Broker  # the process that had it
     first: int  # of the log
-    durable: int  # where what it had synced of it ended
+    durable: int  # where the whole messages that it had synced of it ended
     log: bytes
     topics: set[str]
     groups: set[str]
@@ -174,14 +174,15 @@ class Expected:
         """The master is about to lose all that it has."""
         for node in self.nodes[1:]:
             if node.broker is not None and store_of(node).end:
-                self.kept.append(_kept(node))
+                self.kept.append(_kept(node, self._plan.file_bytes))
         self.changed_at = self._now()
         self._lose(0)
         self.deleted = {}
         self._tear_all()
 
 
-def _kept(node: Node) -> Kept:
+def _kept(node: Node, file_bytes: int) -> Kept:
     broker, store = broker_of(node), store_of(node)
+    durable = min(store.flushed, messages_end(node, file_bytes))
     topics, groups = set(broker.tables.topics.all), set(broker.tables.offsets.committed)
-    return Kept(node, broker, store.first, store.flushed, log_bytes(node, store.first, store.end), topics, groups)
+    return Kept(node, broker, store.first, durable, log_bytes(node, store.first, store.end), topics, groups)

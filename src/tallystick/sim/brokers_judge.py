@@ -34,6 +34,7 @@ from tallystick.sim.brokers_views import (
     fits,
     is_part,
     log_bytes,
+    messages_end,
     queue_messages,
     store_of,
 )
@@ -253,7 +254,7 @@ class Judge:
             if node.broker is None:
                 return f"{node.id} does not answer"
             store = store_of(node)
-            if store.reput_offset < store.end or store.rebuilding:
+            if store.reput_offset < self._dispatchable(node) or store.rebuilding:
                 return f"{node.id} has dispatched {store.reput_offset} of {store.end}"
         for node in self.nodes[1:]:
             why = self._lag(node) if self.may_follow(node) else self._silence(node)
@@ -273,6 +274,12 @@ class Judge:
             if queue[0] in reader.topics and awaited < end and not self.expected.is_torn(queue):
                 return f"{group} has not received offset {awaited} of {queue}"
         return None
+
+    def _dispatchable(self, node: Node) -> int:
+        """Where its messages end: a log that does not fit may end in the middle of one, whose rest never comes."""
+        if not node.is_slave or self.may_follow(node):
+            return store_of(node).end
+        return messages_end(node, self._plan.file_bytes)
 
     def may_follow(self, node: Node) -> bool:
         """What a master lost may keep a slave from it, until an operator gives the slave an empty directory."""

@@ -82,6 +82,13 @@ def records(node: Node, store: MessageStore, start: int, file_bytes: int) -> Ite
             at += size
 
 
+def messages_end(node: Node, file_bytes: int) -> int:
+    """Where the last whole record of its log ends."""
+    store = store_of(node)
+    found = records(node, store, store.first, file_bytes)
+    return max((stored.physical_offset + stored.size for stored in found), default=store.first)
+
+
 def body_at(node: Node, at: int) -> bytes | None:
     """Of the record at a physical offset; None: there is none."""
     store = store_of(node)
