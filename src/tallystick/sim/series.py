@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import time
 from collections.abc import Callable, Iterable
@@ -53,6 +54,7 @@ def run_many(
         except BaseException as error:  # a bug of the simulator itself
             error.add_note(f"in the life of seed {seed}")
             raise
+        gc.collect(1)  # a life leaves cycles, which grew too old while it ran to be collected soon
         lives, promised = lives + 1, promised + outcome.promised
         if outcome.violation:
             failed.append(outcome)
