@@ -15,15 +15,21 @@ from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import DataVersion, RequestCode, TopicConfig
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
-from tallystick.runtime.events import Events
+from tallystick.runtime.events import Event, Events
 
 
-def server(settings: NameServerSettings | None = None) -> NameRequests:
+def server(settings: NameServerSettings | None = None, told: list[Event] | None = None) -> NameRequests:
     routes = Routes()
     finished(routes.register(announcement(0), "master", 0))
     finished(routes.register(announcement(1), "slave", 0))
     config = KvConfig(OsDisk(), "")
-    return NameRequests(routes, config, settings or NameServerSettings(), SystemClock(), Events())
+    return NameRequests(
+        routes,
+        config,
+        settings or NameServerSettings(),
+        SystemClock(),
+        Events(*([told.append] if told is not None else [])),
+    )
 
 
 def ask(requests: NameRequests, code: int, body: bytes = b"", /, **fields: str) -> Command:

@@ -13,6 +13,7 @@ import queue
 import select
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TextIO
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 from tallystick.errors import UsageError
 from tallystick.runtime.event_kinds import level_of
 from tallystick.runtime.events import Event
+from tallystick.runtime.sparing import Sparing
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict
@@ -71,7 +73,8 @@ class Log:
     """All that is logged under ``tallystick``, as lines with their time (UTC), by a thread: ``close`` it.
 
     Whoever reads the lines may stop doing so. No event waits for that: lines beyond ``MAX_WAITING`` are lost, and
-    counted.
+    counted. Of a kind and a host there are so many a minute (``Sparing``); the next one has the number of those that
+    were left out, ``unsaid``.
     """
 
     def __init__(self, write: Callable[[bytes], object], settings: LogSettings, *, colors: bool = False) -> None:
@@ -79,6 +82,7 @@ class Log:
         self._write = write
         self._formatter = _Rendered(settings.style, colors)
         self._waiting: queue.Queue[logging.LogRecord | None] = queue.Queue(MAX_WAITING)
+        self._sparing, self._one = Sparing(), threading.Lock()
         self._lost = 0
         self._ending = False
         self._handler = _Handing(self._take)
@@ -98,6 +102,14 @@ class Log:
         self._thread.join(within_s)
 
     def _take(self, record: logging.LogRecord) -> None:
+        event = getattr(record, "event", None)
+        if isinstance(event, Event):
+            with self._one:
+                unsaid = self._sparing.unsaid(event.kind, str(event.fields.get("peer", "")), time.monotonic())
+            if unsaid is None:
+                return
+            if unsaid:
+                record.event = Event(event.kind, {**event.fields, "unsaid": unsaid})
         try:
             self._waiting.put_nowait(record)
         except queue.Full:

@@ -16,6 +16,7 @@ from tallystick.runtime import log as log_module
 from tallystick.runtime.event_kinds import KINDS, level_of
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.log import MAX_WAITING, Log, LogSettings, log_listener, log_to_stderr
+from tallystick.runtime.sparing import MAX_OF_HOST
 
 pytestmark = pytest.mark.usefixtures("house_logger")
 
@@ -105,15 +106,28 @@ def test_nobody_waits_for_a_reader_and_what_was_not_read_is_counted() -> None:
     listen(FAILED)
     assert reader.asked.wait(30)
     for _ in range(MAX_WAITING + 7):
-        listen(CLOSED)
+        logging.getLogger("tallystick").info("said")
     log.close(within_s=0)  # as at the end of a process whose lines nobody reads: it does not wait
     assert reader.lines == []
     reader.go_on.set()
     log.close(within_s=30)
     kinds = [json.loads(line)["event"] for line in reader.lines]
-    assert kinds.count("ledger closed") == MAX_WAITING
+    assert kinds.count("said") == MAX_WAITING
     lost = [json.loads(line) for line in reader.lines if "log lines lost" in line]
     assert [line["count"] for line in lost] == [7]
+
+
+def test_what_a_stranger_can_make_happen_without_end_is_some_lines_with_a_count() -> None:
+    """2,000 sends of 300 bytes were 341 KB of log."""
+    lines = io.BytesIO()
+    log = Log(lines.write, LogSettings(style="json"))
+    for number in range(2000):
+        log_listener("broker")(Event("request failed", {"peer": f"127.0.0.1:{number}", "code": 10}))
+    log_listener("broker")(Event("request failed", {"peer": "127.0.0.2:1", "code": 10}))
+    log.close(within_s=30)
+    written = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert len(written) == MAX_OF_HOST + 1
+    assert [line.get("unsaid") for line in written] == [None] * MAX_OF_HOST + [2000 - MAX_OF_HOST]
 
 
 def test_a_line_that_cannot_be_written_stops_no_later_one() -> None:

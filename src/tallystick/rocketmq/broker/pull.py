@@ -202,7 +202,8 @@ class Pulls:
             else:
                 self._serve(pull, allowed, first=first)
         except Exception as error:  # a bug of ours: whoever woke it, a send for example, is not to blame
-            self._parts.events.emit("request failed", code=pull.command.code, reason=repr(error))
+            peer, code = pull.link.peer, pull.command.code
+            self._parts.events.emit("request failed", peer=peer, code=code, reason=repr(error))
             pull.link.send(pull.command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
 
     # One pull

@@ -179,7 +179,7 @@ class Sends:
         except RemoteProtocolError as error:
             return Refusal(ResponseCode.SYSTEM_ERROR, error.message, checked=False)
         except Exception as error:  # a bug of ours: this one send fails, not those of its tick
-            self._events.emit("request failed", code=command.code, reason=repr(error))
+            self._events.emit("request failed", peer=link.peer, code=command.code, reason=repr(error))
             return Refusal(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}", checked=False)
 
     def _wait(self, end: int, waiting: list[_Waiting]) -> None:

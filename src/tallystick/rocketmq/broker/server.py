@@ -72,7 +72,7 @@ class Requests:
         except (RemoteProtocolError, QueueRebuilding) as error:
             answer = command.answer(ResponseCode.SYSTEM_ERROR, error.message)
         except Exception as error:  # a bug of ours: this request fails, not those of its tick
-            self._events.emit("request failed", code=command.code, reason=repr(error))
+            self._events.emit("request failed", peer=link.peer, code=command.code, reason=repr(error))
             answer = command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         if isinstance(answer, Later):
             send = partial(self._saves.send, link, answer.command, before)

@@ -111,8 +111,11 @@ class Registrations:
 
     def _unregister(self, link: Hashable, command: Command) -> Command:
         header = headers.BrokerHeader.of(command)
+        was_there = self._routes.data_version(header.cluster_name, header.broker_addr) is not None
         self._routes.unregister(header.cluster_name, header.broker_name, header.broker_addr)
-        self._events.emit("broker unregistered", broker=header.broker_name, at=header.broker_addr, reason="it said so")
+        if was_there:
+            reason = "it said so"
+            self._events.emit("broker unregistered", broker=header.broker_name, at=header.broker_addr, reason=reason)
         return command.answer(OK)
 
     def _heartbeat(self, link: Hashable, command: Command) -> Command:

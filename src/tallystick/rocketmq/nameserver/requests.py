@@ -196,8 +196,8 @@ class NameRequests:
 
     def _delete_topic(self, link: Hashable, command: Command) -> Command:
         topic, cluster = headers.TopicHeader.of(command).topic, command.fields.get("clusterName")
-        self._routes.delete_topic(topic, cluster or None)
-        self._events.emit("topic removed from routes", topic=topic, cluster=cluster or "all")
+        if self._routes.delete_topic(topic, cluster or None):
+            self._events.emit("topic removed from routes", topic=topic, cluster=cluster or "all")
         return command.answer(OK)
 
     # Configuration

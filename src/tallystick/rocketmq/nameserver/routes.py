@@ -318,11 +318,13 @@ class Routes:
         brokers = self._sets.get(name)
         return (yield from self._queues.set_writeable(brokers, writeable)) if brokers is not None else 0
 
-    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """From all clusters or one. A broker that still has it brings it back with its next change."""
-        for brokers in self._queues.of(topic):
-            if cluster in (None, brokers.cluster):
-                self._queues.drop(topic, brokers)
+    def delete_topic(self, topic: str, cluster: str | None = None) -> bool:
+        """From all clusters or one. A broker that still has it brings it back with its next change. False: nobody had
+        it."""
+        having = [brokers for brokers in self._queues.of(topic) if cluster in (None, brokers.cluster)]
+        for brokers in having:
+            self._queues.drop(topic, brokers)
+        return bool(having)
 
     # Questions
 

@@ -69,6 +69,19 @@ def test_lists_of_topics() -> None:
     assert names(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).topics == []
 
 
+def test_what_was_not_there_does_not_go() -> None:
+    """Whatever name a stranger thought of was a line of the log."""
+    told: list[Event] = []
+    requests = server(told=told)
+    for _ in range(2):
+        ask(requests, RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="T1", clusterName="never")
+        ask(requests, RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="T1")
+        fields = {"brokerName": "b", "brokerAddr": "b-0:10911", "clusterName": "c", "brokerId": "0"}
+        ask(requests, RequestCode.UNREGISTER_BROKER, **fields)
+        ask(requests, RequestCode.UNREGISTER_BROKER, **fields | {"brokerAddr": "never:1"})
+    assert [event.kind for event in told] == ["topic removed from routes", "broker unregistered"]
+
+
 def test_lists_can_be_disabled() -> None:
     requests = server(NameServerSettings(list_topics=False, list_all_topics=False))
     for code in (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, RequestCode.GET_TOPICS_BY_CLUSTER):
