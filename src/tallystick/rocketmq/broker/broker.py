@@ -25,6 +25,7 @@ from tallystick.rocketmq.broker.config_files import ConfigFiles
 from tallystick.rocketmq.broker.dashboard_metrics import DashboardCollector
 from tallystick.rocketmq.broker.deletions import Deletions
 from tallystick.rocketmq.broker.drafts import Drafting
+from tallystick.rocketmq.broker.idle_groups import make_room_for_groups
 from tallystick.rocketmq.broker.locks import QueueLocks
 from tallystick.rocketmq.broker.log import BrokerLog, Listeners
 from tallystick.rocketmq.broker.metadata_sync import MetadataSync
@@ -195,6 +196,7 @@ class Broker:
 
     def _build_requests(self) -> None:
         parts, settings, store = self.parts, self.settings, self.parts.store
+        make_room_for_groups(parts)
         host = encode_host(settings.client_host, self.address[1])
         chance = self._outside.random
         keys = UniqueKeys(host[:-4], chance.getrandbits(16), chance.getrandbits(32))  # for messages without an id

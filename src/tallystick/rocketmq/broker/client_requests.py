@@ -89,7 +89,7 @@ class ClientRequests:
         beat = dialect.read_short(command.body, Heartbeat, most_bytes=MAX_BEAT_BYTES)
         _check_name("a client's id", beat.client_id)
         wanted = beat.fingerprint == 0 or self._clients.wants_subscriptions(beat)
-        groups = self._may_consume(beat.consumers[:MAX_GROUPS])
+        groups = self._may_consume(link, beat.consumers[:MAX_GROUPS])
         now = self._parts.clock.now()
         self._notify(self._clients.heard(link, beat, groups, command.language, command.version, now))
         kept = _BEAT_BYTES * len(command.body) + _MEMBER_BYTES * self._clients.held(link)
@@ -97,9 +97,9 @@ class ClientRequests:
         self._beats[link] = kept
         return command.answer(ResponseCode.SUCCESS, None, headers.HeartbeatAnswer(True, wanted).to_fields())
 
-    def _may_consume(self, groups: Sequence[ConsumerGroup]) -> list[ConsumerGroup]:
+    def _may_consume(self, link: Link, groups: Sequence[ConsumerGroup]) -> list[ConsumerGroup]:
         """Those that may have retry topics from now on; what is new is made in one step, which bounds how many."""
-        known = self._parts.groups.get_all(group.name for group in groups)
+        known = self._parts.groups.get_all((group.name for group in groups), link.peer)
         self._parts.topics.create_retries({RETRY_PREFIX + name: one.retry_queues for name, one in known.items()})
         return [group for group in groups if group.name in known]
 

@@ -6,6 +6,7 @@ table (the original's slaves had empty tables meanwhile).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Generic, Protocol, TypeVar
 
@@ -28,7 +29,8 @@ class ConfigTable(Generic[C]):
 
     ``system`` has what every broker has. ``slave`` (settable): the table is the master's; what somebody changes here
     steps the version like any change, so the next copy makes it good. ``most``: strangers and operators make no more
-    entries than that; a table that has more already is served as it is.
+    entries than that; a table that has more already is served as it is. What strangers make by using it is remembered
+    with their host: a quarter of what others left is never one host's.
     """
 
     def __init__(
@@ -41,30 +43,49 @@ class ConfigTable(Generic[C]):
         self.fresh: dict[str, int] = {}  # what was put and is not saved yet, and after how many changes
         self._taken = 0  # the changes that the text has which is being saved
         self._table: dict[str, C] = {**system, **saved}
+        self._makers: dict[str, str] = {}  # entries that a host's use made, in this process
+        self._of_host: Counter[str] = Counter()
 
     @property
     def all(self) -> Mapping[str, C]:
         """The table as it stands now; it changes under whoever waits."""
         return self._table
 
-    def room(self) -> int:
-        """How many more entries may be made."""
-        return max(0, self.most - len(self._table))
+    def room(self, peer: str | None = None) -> int:
+        """How many more entries may be made; by the use of whoever is at ``peer`` (host:port)."""
+        room = max(0, self.most - len(self._table))
+        if peer is None or not room:
+            return room
+        made = self._of_host[_host(peer)]
+        return max(0, min(room, -(-(room + made) * 3 // 4) - made))
 
-    def put(self, *configs: C) -> None:
-        """Make or change entries, all in one step."""
+    def put(self, *configs: C, peer: str | None = None) -> None:
+        """Make or change entries, all in one step. ``peer``: whose use makes them; None: they were asked for."""
         for config in configs:
             self.fresh[config.name] = self.changes
+            self._forget_maker(config.name)
+            if peer is not None:
+                self._makers[config.name] = _host(peer)
+                self._of_host[_host(peer)] += 1
             self._table[config.name] = config
         self._step(self.version.next(self._clock.wall_ms()))
 
-    def delete(self, name: str) -> bool:
-        """Returns False if there is none."""
-        if self._table.pop(name, None) is None:
-            return False
-        self.removals += 1
-        self._step(self.version.next(self._clock.wall_ms()))
-        return True
+    def delete(self, *names: str) -> bool:
+        """All in one step. Returns False if there is none of them."""
+        there = [name for name in names if self._table.pop(name, None) is not None]
+        for name in there:
+            self._forget_maker(name)
+        if there:
+            self.removals += 1
+            self._step(self.version.next(self._clock.wall_ms()))
+        return bool(there)
+
+    def _forget_maker(self, name: str) -> None:
+        host = self._makers.pop(name, None)
+        if host is not None:
+            self._of_host[host] -= 1
+            if not self._of_host[host]:
+                del self._of_host[host]
 
     def saved(self) -> None:
         """The table is on the disk as it was when its text was taken."""
@@ -83,3 +104,7 @@ class ConfigTable(Generic[C]):
         self.version = version
         self.changes += 1
         self._changed()
+
+
+def _host(peer: str) -> str:
+    return peer.rpartition(":")[0]

@@ -92,7 +92,7 @@ class Drafting:
         topic = header.topic
         good = self._good.get(topic) if self._topics.changes == self._changes else None
         if good is None:
-            found = self._check_topic(header)
+            found = self._check_topic(header, peer)
             if isinstance(found, Refusal):
                 return found
             good = found
@@ -110,7 +110,7 @@ class Drafting:
         if header.batch:
             return self._batch(draft, header, command)
         if good.is_retry:
-            refusal = self._retry(draft, header, command.version)
+            refusal = self._retry(draft, header, command.version, peer)
             if refusal is not None:
                 return refusal
         return self._single(draft, header, command, is_retry=good.is_retry)
@@ -131,8 +131,8 @@ class Drafting:
         draft.messages = ((header.flag, command.body, (properties + self._added).encode()),)
         return Drafted(draft, _waits(properties), unique_key)
 
-    def _check_topic(self, header: SendHeader) -> _Good | Refusal:
-        config = self._look_up(header)
+    def _check_topic(self, header: SendHeader, peer: str) -> _Good | Refusal:
+        config = self._look_up(header, peer)
         if isinstance(config, Refusal):
             return config
         if self._topics.changes != self._changes:
@@ -142,7 +142,7 @@ class Drafting:
         good = self._good[header.topic] = _Good(config, most, flags, header.topic.startswith(RETRY_PREFIX))
         return good
 
-    def _look_up(self, header: SendHeader) -> TopicConfig | Refusal:
+    def _look_up(self, header: SendHeader, peer: str) -> TopicConfig | Refusal:
         topic = header.topic
         config = self._topics.get(topic)
         if not self._settings.perm & Perm.WRITE and config is not None and config.order:
@@ -153,19 +153,21 @@ class Drafting:
             return Refusal(ResponseCode.INVALID_PARAMETER, refusal)
         if topic in NOT_FOR_CLIENTS:
             return Refusal(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
-        return config or self._create(header)
+        return config or self._create(header, peer)
 
-    def _create(self, header: SendHeader) -> TopicConfig | Refusal:
+    def _create(self, header: SendHeader, peer: str) -> TopicConfig | Refusal:
         topic = header.topic
         if topic.startswith(RETRY_PREFIX):
             group = topic.removeprefix(RETRY_PREFIX)
-            return self._topics.create_retry(topic) if self._groups.get(group) else _no_group(group)
-        made = self._topics.create_on_send(topic, header.default_topic, header.default_topic_queue_nums)
+            return self._topics.create_retry(topic) if self._groups.get(group, peer) else _no_group(group)
+        made = self._topics.create_on_send(topic, header.default_topic, header.default_topic_queue_nums, peer)
         if made is not None:
             return made
         remark = f"topic[{topic}] not exist, apply first please!{FAQ}"
-        if not self._topics.room():
+        if not self._topics.room(peer):
             remark = f"topic[{topic}] not exist, and this broker has all the topics that it may (maxTopics)"
+            if self._topics.room():
+                remark = f"topic[{topic}] not exist, and sends from one host made as many as they may (maxTopics)"
         return Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
 
     def _next_of(self, count: int) -> int:
@@ -189,10 +191,10 @@ class Drafting:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
         return Drafted(draft, _waits(properties), value_of(properties, _UNIQ_KEY))
 
-    def _retry(self, draft: Draft, header: SendHeader, version: int) -> Refusal | None:
+    def _retry(self, draft: Draft, header: SendHeader, version: int, peer: str) -> Refusal | None:
         """A consumer sends a message of its group again itself; one that failed too often is put aside."""
         group = header.topic.removeprefix(RETRY_PREFIX)
-        config = self._groups.get(group)
+        config = self._groups.get(group, peer)
         if config is None:
             return _no_group(group)
         most = config.retry_max_times

@@ -105,7 +105,7 @@ class GroupRequests:
         return command.answer(OK, None, fields, dialect.write_strict(GroupTable(table.version, groups, forbidden)))
 
     def _one(self, peer: str, command: Command) -> Command:
-        config = self._parts.groups.get(headers.GroupHeader.of(command).group)
+        config = self._parts.groups.get(headers.GroupHeader.of(command).group, peer)
         if config is None:
             raise refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
         return command.answer(OK, body=dialect.write(config))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
+from itertools import islice
 
 from tallystick.rocketmq.broker.config_table import ConfigTable
 from tallystick.rocketmq.broker.topics import is_group_name
@@ -22,6 +23,7 @@ SYSTEM_GROUPS = (
 )
 
 MAX_GROUPS = 10_000
+LOOKED_AT = 100  # groups, where there is no room for one
 MAX_AUTO_GROUP_CHARS = 255  # of a group that makes itself; those made by hand are shorter
 
 
@@ -30,6 +32,9 @@ class Groups(ConfigTable[GroupConfig]):
 
     A group that a slave lacks is served as if it had the defaults, but not entered: the next copy would take it out
     again, and the one after that, for as long as somebody uses it.
+
+    ``is_idle`` (settable) says of a group that made itself whether nothing is known of it: where there is no room, such
+    groups go; ``went`` hears of them.
     """
 
     def __init__(
@@ -46,35 +51,48 @@ class Groups(ConfigTable[GroupConfig]):
         groups, version = (saved.groups, saved.version) if saved else ({}, None)
         super().__init__(clock, changed, system, groups, version, most=most, slave=slave)
         self._auto_create = auto_create
+        self.is_idle: Callable[[str], bool] = lambda name: False
+        self.went: Callable[[list[str]], None] = lambda names: None
         self._forbidden = saved.forbidden if saved else {}
 
-    def get(self, name: str) -> GroupConfig | None:
-        """The group; where groups make themselves, it is made now.
+    def get(self, name: str, peer: str) -> GroupConfig | None:
+        """The group; where groups make themselves, it is made now, for whoever is at ``peer`` (host:port).
 
         Returns None if its name is no good, or if there is no room for another group.
         """
-        return self._table.get(name) or self.get_all([name]).get(name)
+        return self._table.get(name) or self.get_all([name], peer).get(name)
 
-    def get_all(self, names: Iterable[str]) -> dict[str, GroupConfig]:
+    def get_all(self, names: Iterable[str], peer: str) -> dict[str, GroupConfig]:
         """As ``get``, in one step; those that it would return None for are left out."""
-        found: dict[str, GroupConfig] = {}
-        made: list[GroupConfig] = []
-        room = self.room() if self._auto_create else 0
-        for name in dict.fromkeys(names):
-            config = self._table.get(name)
-            if config is None and len(made) < room and _makes_itself(name):
-                config = GroupConfig(name)
-                made.append(config)
-            if config is not None:
-                found[name] = config
+        wanted = dict.fromkeys(names)
+        new = [name for name in wanted if name not in self._table and _makes_itself(name)] if self._auto_create else []
+        if len(new) > self.room(peer) and not self.slave:
+            self._make_room(len(new) - self.room(peer), wanted)
+        made = {name: GroupConfig(name) for name in new[: self.room(peer)]}
         if made and not self.slave:
-            self.put(*made)
-        return found
+            self.put(*made.values(), peer=peer)
+        return {name: config for name in wanted if (config := self._table.get(name) or made.get(name)) is not None}
 
-    def lacks_room(self, name: str) -> bool:
-        """Whether the group would make itself if there were room for another one."""
+    def _make_room(self, count: int, wanted: Container[str]) -> None:
+        """Groups that made themselves and are idle go, as far as some are found soon: those made first come first."""
+        idle: list[str] = []
+        for name in list(islice(self._makers, 2 * count + LOOKED_AT)):
+            if len(idle) == count:
+                break
+            if name not in wanted and self.is_idle(name):
+                idle.append(name)
+            else:
+                self._makers[name] = self._makers.pop(name)  # another one is looked at next time
+        if idle:
+            self.delete(*idle)
+            self.went(idle)
+
+    def lacks_room(self, name: str, peer: str) -> bool:
+        """Whether the group would make itself if there were room for another one, and none can be made."""
         would = self._auto_create and not self.slave and name not in self._table and _makes_itself(name)
-        return would and not self.room()
+        if would and not self.room(peer):
+            self._make_room(1, (name,))
+        return would and not self.room(peer)
 
     def to_save(self) -> GroupTable:
         """As ``table``; ``saved`` is called when the file has it."""

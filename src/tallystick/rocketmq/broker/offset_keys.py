@@ -35,7 +35,7 @@ class OffsetKeys:
         self._by_topic.setdefault(topic, {})[group] = key
         self._by_group.setdefault(group, {})[topic] = key
 
-    def topics_of(self, group: str) -> Iterable[str]:
+    def topics_of(self, group: str) -> Collection[str]:
         return self._by_group.get(group, {}).keys()
 
     def groups_of(self, topic: str) -> Iterable[str]:

@@ -59,8 +59,8 @@ class OffsetRequests:
         header, parts = headers.UpdateOffsetHeader.of(command), self._parts
         topic, group = header.topic, header.consumer_group
         # A slave may not have heard of the group yet, and serves it all the same.
-        known = parts.groups.get(group) if parts.settings.is_slave else parts.groups.all.get(group)
-        if known is None and header.resets is not None and parts.groups.lacks_room(group):
+        known = parts.groups.get(group, peer) if parts.settings.is_slave else parts.groups.all.get(group)
+        if known is None and header.resets is not None and parts.groups.lacks_room(group, peer):
             # A slave's: 26 would tell it that the group is none for ever, and it would forget the commit.
             remark = f"This broker has {len(parts.groups.all)} groups: it has no room for {group} (maxGroups)."
             raise refusal(ResponseCode.SYSTEM_ERROR, remark)

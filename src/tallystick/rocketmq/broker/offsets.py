@@ -184,6 +184,10 @@ class Offsets:
     def groups_of(self, topic: str) -> list[str]:
         return sorted(self._committed.groups_of(topic))
 
+    def knows_group(self, group: str) -> bool:
+        """Whether it has committed, or asked for, anything."""
+        return bool(self._committed.topics_of(group) or self._others.topics_of(group))
+
     def first_committed(self, most: int) -> list[str]:
         """So many of their keys in the order of topics, then of groups."""
         return self._committed.first(most)

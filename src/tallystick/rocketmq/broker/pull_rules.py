@@ -69,7 +69,7 @@ def check(
         return Refusal(ResponseCode.NO_PERMISSION, f"the broker[{here}] pulling message is forbidden")
     if code == RequestCode.LITE_PULL_MESSAGE and not settings.lite_pull:
         return Refusal(ResponseCode.NO_PERMISSION, f"the broker[{here}] for lite pull consumer is forbidden")
-    group = groups.get(header.consumer_group)
+    group = groups.get(header.consumer_group, peer)
     if group is None:
         remark = f"subscription group [{header.consumer_group}] does not exist, {FAQ}"
         return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)

@@ -168,7 +168,7 @@ class Sends:
             return OVERLOADED
         try:
             if command.code == _SEND_BACK:
-                return self._send_back.draft(command)
+                return self._send_back.draft(command, link.peer)
             host = self._hosts.get(link)
             if host is None:
                 address, _, port = link.peer.rpartition(":")

@@ -39,10 +39,10 @@ class SendBack:
         self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
         self._turn = 0
 
-    def draft(self, command: Command) -> Drafted | Refusal | None:
+    def draft(self, command: Command, peer: str) -> Drafted | Refusal | None:
         """None: the group wants nothing again. Raises RemoteProtocolError."""
         header = SendBackHeader.of(command)
-        group = self._groups.get(header.group)
+        group = self._groups.get(header.group, peer)
         if group is None:
             remark = f"subscription group not exist, {header.group} {FAQ}"
             return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark, checked=False)

@@ -141,18 +141,18 @@ class Topics(ConfigTable[TopicConfig]):
         """Whether it is the broker's own, not for clients to change."""
         return name in self.system or name in _SYSTEM or name.startswith(_SYSTEM_PREFIX)
 
-    def create_on_send(self, name: str, template: str, queues: int) -> TopicConfig | None:
-        """The topic that a message asked for and nobody made.
+    def create_on_send(self, name: str, template: str, queues: int, peer: str) -> TopicConfig | None:
+        """The topic that a message of ``peer`` (host:port) asked for and nobody made.
 
         Returns None if the template does not exist or is not inherited, or if there is no room for another topic.
         ``name`` is one that ``refusal_of_topic`` does not refuse, and no retry topic.
         """
         model = self._table.get(template)
-        if model is None or not model.perm & Perm.INHERIT or not self.room():
+        if model is None or not model.perm & Perm.INHERIT or not self.room(peer):
             return None
         count = max(0, min(queues, model.write_queues))
         made = TopicConfig(name, count, count, model.perm & ~Perm.INHERIT, model.filter_type, model.sys_flag)
-        self.put(made)
+        self.put(made, peer=peer)
         return made
 
     def create_retry(self, name: str, queues: int = 1) -> TopicConfig:

@@ -276,7 +276,7 @@ async def test_what_is_not_saved_when_it_stops_is_saved_then(tmp_path: Path) -> 
     async with benched(tmp_path) as bench:
         broker = await bench.broker(bench.settings(broker_id=0))
         broker.parts.offsets.commit("T", "G", 0, 7)
-        broker.tables.groups.get("made")
+        broker.tables.groups.get("made", "127.0.0.1:4711")
         await broker.stop()
         assert "made" in on_disk(tmp_path, GROUPS)["subscriptionGroupTable"]
         assert on_disk(tmp_path, CONSUMER_OFFSETS)["offsetTable"] == {"T@G": {"0": 7}}

@@ -82,7 +82,7 @@ class FakeDrafting:
 class FakeSendBack:
     """Each message that is given back is as long as one append may be."""
 
-    def draft(self, command: Command) -> Drafted:
+    def draft(self, command: Command, peer: str) -> Drafted:
         return Drafted(Draft("T", 2, ((0, bytes(PUT_BYTES), b""),), 0, bytes(8)), True, None)
 
 

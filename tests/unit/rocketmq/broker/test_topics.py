@@ -9,6 +9,8 @@ from tallystick.rocketmq.wire.values import Perm, TopicConfig
 
 DEFAULTS = TopicDefaults("b0", "c0")
 
+PEER = "127.0.0.1:4711"
+
 
 class Table(Topics):
     """Counts its changes."""
@@ -69,19 +71,19 @@ def test_the_topics_of_the_start() -> None:
 
 def test_a_send_makes_a_topic_after_its_template() -> None:
     topics = Table()
-    made = topics.create_on_send("T", "TBW102", 4)
+    made = topics.create_on_send("T", "TBW102", 4, PEER)
     assert made == TopicConfig("T", 4, 4, int(Perm.READ | Perm.WRITE))
-    assert topics.create_on_send("U", "TBW102", 100) == TopicConfig("U", 8, 8, int(Perm.READ | Perm.WRITE))
-    assert topics.create_on_send("V", "nope", 4) is None
-    assert topics.create_on_send("V", "T", 4) is None  # it has no perm to be inherited
+    assert topics.create_on_send("U", "TBW102", 100, PEER) == TopicConfig("U", 8, 8, int(Perm.READ | Perm.WRITE))
+    assert topics.create_on_send("V", "nope", 4, PEER) is None
+    assert topics.create_on_send("V", "T", 4, PEER) is None  # it has no perm to be inherited
     assert topics.create_retry("%RETRY%g") == topics.get("%RETRY%g") == TopicConfig("%RETRY%g", 1, 1)
 
 
 def test_a_full_table_takes_retry_topics_alone() -> None:
     topics = Table(most=17)
-    assert topics.create_on_send("T", "TBW102", 4) is not None
-    assert topics.create_on_send("U", "TBW102", 4) is not None
-    assert (topics.room(), topics.create_on_send("V", "TBW102", 4)) == (0, None)
+    assert topics.create_on_send("T", "TBW102", 4, PEER) is not None
+    assert topics.create_on_send("U", "TBW102", 4, PEER) is not None
+    assert (topics.room(), topics.create_on_send("V", "TBW102", 4, PEER)) == (0, None)
     before = topics.version.counter
     topics.create_retries({"%RETRY%g": 1, "%RETRY%h": 2})
     assert (topics.get("%RETRY%h"), topics.version.counter) == (TopicConfig("%RETRY%h", 2, 2), before + 1)
@@ -92,3 +94,10 @@ def test_a_slave_makes_no_topics_of_its_own() -> None:
     assert topics.create_retry("%RETRY%g") == TopicConfig("%RETRY%g", 1, 1)
     assert topics.get("%RETRY%g") is None
     assert (topics.told, topics.version.counter) == (0, 0)
+
+
+def test_sends_of_one_host_leave_a_quarter_of_the_room_to_others() -> None:
+    topics = Table(most=115)
+    made = [topics.create_on_send(f"T{number}", "TBW102", 1, f"h:{number}") for number in range(100)]
+    assert sum(one is not None for one in made) == 75
+    assert topics.create_on_send("U", "TBW102", 1, PEER) is not None

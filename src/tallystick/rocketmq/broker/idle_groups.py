@@ -1,0 +1,21 @@
+"""Groups that made themselves and of which nothing is known: where there is no room, they go, and new ones come."""
+
+from __future__ import annotations
+
+from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.wire.values import DLQ_PREFIX, RETRY_PREFIX
+
+
+def make_room_for_groups(parts: Parts) -> None:
+    """From now on: without members, offsets, and messages that wait for a retry or are put aside."""
+
+    def is_idle(group: str) -> bool:
+        known = parts.clients.consumers(group) is not None or parts.offsets.knows_group(group)
+        return not known and not any(parts.store.may_hold(prefix + group) for prefix in (RETRY_PREFIX, DLQ_PREFIX))
+
+    def went(groups: list[str]) -> None:
+        parts.topics.delete(*[prefix + group for group in groups for prefix in (RETRY_PREFIX, DLQ_PREFIX)])
+        reason = "without members and offsets, they made room for others"
+        parts.events.emit("idle groups forgotten", groups=len(groups), first=groups[0], reason=reason)
+
+    parts.groups.is_idle, parts.groups.went = is_idle, went
