@@ -141,6 +141,7 @@ class Bookie:
                 outside.disk, journal, ledgers, self._storage_settings, clock=outside.clock, random=outside.random
             )
         )
+        self.storage.bound_unmade(settings.max_ledgers_without_metadata)
         self._stack.push_async_callback(self._close_storage)
         if (replayed := self.storage.replayed).commits:
             outside.events.emit(

@@ -37,6 +37,7 @@ class BookieSettings:
     gc_large_share: float = 0.25  # more deletions at once (and more than 100) are not believed at once
     gc_large_wait_s: float = 24 * 3600.0  # but when the same ledgers were gone for so long
     max_fences_without_entries: int = 20_000  # beyond it only ledgers that the metadata has are fenced (``fences.py``)
+    max_ledgers_without_metadata: int = 20_000  # beyond it the first add of an unknown one waits for a look
     disk_usage_threshold: float = 0.95  # a fuller disk makes the bookie read-only
     high_priority_spare_bytes: int | None = None  # recovery writes while so much is free; else a share of the disk
     http_enabled: bool = False
@@ -67,6 +68,7 @@ class BookieSettings:
             ("gcLargeDeletionWaitTime", self.gc_large_wait_s),
             ("maxBatchReadSize", self.max_batch_read_bytes),
             ("maxFencesWithoutEntries", self.max_fences_without_entries),
+            ("maxLedgersWithoutMetadata", self.max_ledgers_without_metadata),
         ):  # fmt: skip
             if number <= 0:
                 raise UsageError(f"{name} must be above 0", value=number)

@@ -52,6 +52,7 @@ KEYS = Part(
         "gcLargeDeletionShare": Key("gc_large_share", keyfile.number),
         "gcLargeDeletionWaitTime": milliseconds("gc_large_wait_s"),
         "maxFencesWithoutEntries": Key("max_fences_without_entries", keyfile.integer),
+        "maxLedgersWithoutMetadata": Key("max_ledgers_without_metadata", keyfile.integer),
         "diskUsageThreshold": Key("disk_usage_threshold", keyfile.number),
         "minUsableSizeForHighPriorityWrites": Key("high_priority_spare_bytes", keyfile.integer),
         "httpServerEnabled": Key("http_enabled", keyfile.flag),

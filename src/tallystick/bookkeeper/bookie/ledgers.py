@@ -18,13 +18,16 @@ creations of everything, also of the cookie: then those that are kept say nothin
 
 ``unmade``: the look behind the ledger's first add found no metadata of it, and nothing was added since. Its client
 never made it, as honest ones do first: anybody can invent such ids (``garbage.py``). Only the look behind what has just
-come says that: later, in metadata that was restored from an older copy, honest ledgers are not found either.
+come says that: later, in metadata that was restored from an older copy, honest ledgers are not found either. There are
+so many of them, and of those whose look is not yet done: beyond that a ledger that is unknown here is looked at before
+its first add, also entry 0 and recovery's.
 """
 
 from __future__ import annotations
 
 import hmac
 import struct
+import sys
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -165,6 +168,8 @@ class Ledgers:
         records = ((ledger, LedgerRecord.of(packed)) for ledger, packed in self._records.items())
         self.alive = {ledger: Ledger(r.key, r.born, r.fenced, r.creation, r.unmade) for ledger, r in records}
         self.without_entries = len(self.alive)  # those of which no entry is stored: fenced, and no more
+        self.most_unmade = sys.maxsize  # settable
+        self._unmade = sum(found.unmade for found in self.alive.values())
         self.deleted = dict(state.deleted)
         self.ahead: set[LedgerId] = set()  # newer than the metadata
         self._new: set[LedgerId] = set()  # added to in this life, and in no metadata yet: looks are behind them
@@ -214,10 +219,15 @@ class Ledgers:
         """
         found = self.alive.get(ledger)
         if found is None:
-            return ledger in self.deleted or (entry > 0 and ledger >= 0)
+            return ledger in self.deleted or (ledger >= 0 and (entry > 0 or self.is_one_too_many(ledger)))
         if entry == 0 and found.last >= 0 and found.creation != UNKNOWN:
             found.looked = found.compared = False
         return not found.looked and (not found.fenced or self.needs_comparison(ledger))
+
+    def is_one_too_many(self, ledger: LedgerId) -> bool:
+        """Whether it is unknown here, and so many are that the metadata does not have, as far as anybody looked."""
+        is_full = self._unmade + len(self._new) >= self.most_unmade
+        return is_full and ledger not in self.alive and ledger not in self.deleted
 
     def needs_comparison(self, ledger: LedgerId) -> bool:
         """Whether fences, recovery's adds, and reads that ask how far a ledger goes must wait until it is known that
@@ -244,16 +254,18 @@ class Ledgers:
     def lacks(self, ledger: LedgerId) -> None:
         """A look found no metadata of a ledger that is here."""
         if ledger in self._new:
-            found = self.alive[ledger]
-            found.unmade = True
-            self._pack(ledger, found)
+            self._mark(ledger, self.alive[ledger], unmade=True)
             self._new.remove(ledger)
 
     def added_to(self, ledger: LedgerId, found: Ledger) -> None:
         """Who knows whether it is ``unmade`` still?"""
         if found.unmade:
-            found.unmade = False
-            self._pack(ledger, found)
+            self._mark(ledger, found, unmade=False)
+
+    def _mark(self, ledger: LedgerId, found: Ledger, *, unmade: bool) -> None:
+        self._unmade += unmade - found.unmade
+        found.unmade = unmade
+        self._pack(ledger, found)
 
     def missed_looks(self) -> None:
         """What has come till now is not ``unmade`` if a later look finds no metadata of it."""
@@ -292,9 +304,9 @@ class Ledgers:
     def set_creation(self, ledger: LedgerId, creation: Creation) -> None:
         """Of a ledger that is here."""
         found = self.alive[ledger]
-        found.creation, found.unmade = creation, False
+        found.creation = creation
         self._new.discard(ledger)
-        self._pack(ledger, found)
+        self._mark(ledger, found, unmade=False)
 
     def _pack(self, ledger: LedgerId, found: Ledger) -> None:
         self._records[ledger] = LedgerRecord(found.key, found.born, found.fenced, found.creation, found.unmade).packed(
@@ -308,6 +320,7 @@ class Ledgers:
         """
         found = self.alive.pop(ledger)
         self.without_entries -= found.last < 0
+        self._unmade -= found.unmade
         self._new.discard(ledger)
         del self._records[ledger]
         self.deleted[ledger] = Deletion(now_ms, UNKNOWN if ledger in self.ahead else found.creation)

@@ -141,6 +141,8 @@ class Requests:
             self._refuse(request, Code.IO_ERROR, served)
         elif said in NOT_WRITTEN and ordinary:  # as if it were fenced here
             self._refuse(request, Code.FENCED, served)
+        elif said is Verdict.GONE and isinstance(request, v2.Add) and self._storage.is_one_too_many(request.ledger):
+            self._refuse(request, Code.TOO_MANY_REQUESTS, served)
         else:
             self._serve_one(request, served, exists=said in (Verdict.ADMIT, Verdict.REFUSE))
 
@@ -301,6 +303,8 @@ class Requests:
         fences = not isinstance(request, v2.Add) and request.master_key is not None
         if fences and self._fences.must_look(request.ledger, waiting):
             return True
+        if isinstance(request, v2.Add) and self._storage.is_one_too_many(request.ledger):
+            return self.looks()
         return _is_of_the_ledger(request) and self._storage.needs_comparison(request.ledger) and self.looks()
 
     def _is_in_doubt(self, request: v2.Add | v2.Read | v2.BatchRead) -> bool:

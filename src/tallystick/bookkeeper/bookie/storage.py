@@ -136,6 +136,14 @@ class Storage:
         """Whether fences, recovery's adds, and reads of how far it goes must wait for a look, too."""
         return self._ledgers.needs_comparison(ledger)
 
+    def is_one_too_many(self, ledger: LedgerId) -> bool:
+        """Whether it is unknown here, and there are as many ledgers that the metadata does not have as there may be."""
+        return self._ledgers.is_one_too_many(ledger)
+
+    def bound_unmade(self, most: int) -> None:
+        """So many ledgers that the metadata does not have are taken without a look."""
+        self._ledgers.most_unmade = most
+
     def is_in_doubt(self, ledger: LedgerId) -> bool:
         """Whether nobody knows in this life of the process that what is stored here is the ledger of that id."""
         return self._ledgers.is_in_doubt(ledger)

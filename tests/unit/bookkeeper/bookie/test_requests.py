@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.bookies import KEY, OTHER_KEY, SMALL, adds, codes, read
 from tallystick.bookkeeper.bookie.fences import Fences
 from tallystick.bookkeeper.bookie.limits import DiskGuard
+from tallystick.bookkeeper.bookie.looks import Verdict
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.requests import ANSWER_BYTES, RUN_LEDGERS, SHORT_BYTES, Requests, Served, SpeaksV3
@@ -314,3 +315,19 @@ def test_fences_of_one_buffer_that_wait_for_looks_are_counted(tmp_path: Path) ->
     assert len(served.to_look) == LOOKS
     assert [code for _, code, _, _ in codes(b"".join(served.when_durable))] == [Code.TOO_MANY_REQUESTS] * (10 - LOOKS)
     room.storage.close(clean=False)
+
+
+def test_beyond_the_bound_of_ledgers_without_metadata_a_first_add_waits_for_a_look(room: Room) -> None:
+    room.requests.looks = lambda: True
+    room.storage.bound_unmade(2)
+    recovery = adds(9, [0], flags=Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY)
+    assert room.codes(adds(1, [0]) + adds(2, [0])) == [Code.OK, Code.OK]
+    served = room.ask(adds(3, [0]) + recovery + adds(1, [1]))
+    assert served.to_look.keys() == {3, 9, 1} and not served.when_durable
+    for ledger, said, code in (
+        (3, Verdict.GONE, Code.FENCED), (9, Verdict.GONE, Code.TOO_MANY_REQUESTS), (9, Verdict.ADMIT, Code.OK),
+        (3, Verdict.ADMIT, Code.OK),
+    ):  # fmt: skip
+        settled = room.requests.settle(b"".join(served.to_look[ledger]), said)
+        assert [code for _, code, _, _ in codes(b"".join([*settled.at_once, *settled.when_durable]))] == [code]
+    assert set(room.storage.ledger_ids()) == {1, 2, 3, 9}
