@@ -15,11 +15,7 @@ from tallystick.rocketmq.remoting.backlog import FULL_S
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.questions import Questions
 from tallystick.rocketmq.wire import dialect, headers
-from tallystick.rocketmq.wire.bodies import (
-    ConsumerIds,
-    LockAnswer,
-    LockRequest,
-)
+from tallystick.rocketmq.wire.bodies import ConsumerIds, LockRequest
 from tallystick.rocketmq.wire.operator_headers import RunningInfoHeader
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import (
@@ -37,6 +33,7 @@ MAX_ASKED_BYTES = 4096  # of the fields of such a question: they go on as they c
 TELL_EACH_TURN = 500  # members of changed groups, that is some milliseconds
 FIND_EACH_TURN = 5_000  # who they are: a millisecond, or one group of very many more
 MAX_BEAT_BYTES = 256 * 1024  # of a heartbeat: some thousand groups, read within a turn of the loop
+LOCK_AT_ONCE = 1000  # queues: some milliseconds
 MAX_NAME_CHARS = 1024  # of a client's id, or of a group of which queues are locked: thousands are kept, and listed
 _BEAT_BYTES = 8  # that a byte of a heartbeat takes when it is a table
 _MEMBER_BYTES = 512  # that a group of an earlier heartbeat takes
@@ -221,21 +218,39 @@ class ClientRequests:
 
     # Locks
 
-    def _lock(self, link: Link, command: Command) -> Command:
+    def _lock(self, link: Link, command: Command) -> Command | Later:
         """Of queues that are here; the original locks any."""
-        asked, locks = dialect.read_short(command.body, LockRequest), self._parts.locks
+        asked = dialect.read_short(command.body, LockRequest)
         _check_name("a client's id", asked.client_id)
         _check_name("a group's name", asked.group)
+        if len(asked.queues) > LOCK_AT_ONCE:
+            return self._in_slices(command, self._locking(link, asked), "the queues that are locked")
+        return command.answer(ResponseCode.SUCCESS, body=b"".join(self._locking(link, asked)))
+
+    def _locking(self, link: Link, asked: LockRequest) -> Iterator[bytes]:
+        """In steps; what they yield is a ``LockAnswer``."""
+        locks, between = self._parts.locks, b'{"lockOKMQSet":['
+        for start in range(0, len(asked.queues), LOCK_AT_ONCE):
+            if taken := self._lock_some(link, asked, asked.queues[start : start + LOCK_AT_ONCE]):
+                yield between + dialect.write_strict(taken, by_name=True)[1:-1]
+                between = b","
+            else:
+                yield b""
+        host = link.peer.rpartition(":")[0]
+        self._said_full = self._said_full and not locks.has_room(host, is_member=False)
+        yield b"]}" if between == b"," else between + b"]}"
+
+    def _lock_some(self, link: Link, asked: LockRequest, some: Sequence[MessageQueue]) -> list[MessageQueue]:
+        locks = self._parts.locks
         group = self._clients.consumers(asked.group)
         is_member = group is not None and link in group.members
-        queues = [queue for queue in asked.queues if self._is_here(queue)]
+        queues = [queue for queue in some if self._is_here(queue)]
         host, now, before = link.peer.rpartition(":")[0], self._parts.clock.now(), locks.left_out
         taken = locks.lock(asked.group, asked.client_id, host, queues, now, is_member=is_member)
-        is_full = locks.left_out > before
-        if is_full and not self._said_full:
+        if locks.left_out > before and not self._said_full:
+            self._said_full = True
             self._parts.events.emit("no locks left", peer=link.peer, group=asked.group, is_member=is_member)
-        self._said_full = is_full or (self._said_full and not locks.has_room(host, is_member=False))
-        return command.answer(ResponseCode.SUCCESS, body=dialect.write_strict(LockAnswer(taken), by_name=True))
+        return taken
 
     def _is_here(self, queue: MessageQueue) -> bool:
         config = self._parts.topics.get(queue.topic) if queue.broker == self._parts.identity.name else None

@@ -180,6 +180,23 @@ async def test_long_requests_of_clients_are_refused(tmp_path: Path) -> None:
             assert answer.code == 1 and "bytes" in str(answer.remark)
 
 
+async def test_very_many_queues_are_locked_over_some_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """8,000 of them were a turn of 50 to 70 ms."""
+    monkeypatch.setattr(client_requests, "LOCK_AT_ONCE", 3)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer, at_once, lock = await bench.peer(broker), list[int](), broker.parts.locks.lock
+
+        def counted(group: str, client_id: str, host: str, queues: list[MessageQueue], *rest: Any, **named: Any) -> Any:
+            at_once.append(len(queues))
+            return lock(group, client_id, host, queues, *rest, **named)
+
+        monkeypatch.setattr(broker.parts.locks, "lock", counted)
+        assert await _lock(peer, "a", 2000, 2001, 2002, 0, 1, 3000, 2, 3) == [0, 1, 2, 3]
+        assert await _lock(peer, "b", *range(2000, 2004)) == []
+        assert at_once == [0, 2, 2, 0, 0]
+
+
 async def test_strangers_leave_room_for_the_locks_of_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "MAX_LOCKS", 8)
     async with benched(tmp_path) as bench:
