@@ -28,6 +28,7 @@ from tallystick.runtime.events import Events
 TRANSACTION = 12  # of the system flag
 COMMITTED = (0, 8)  # no transaction, or its commit: these have units
 ROLLBACK = 12  # all others are in the index
+RECORD_COST_BYTES = 512  # so many records are a slice, however short: of a megabyte 2,000
 KEY_COST_BYTES = 200  # a key takes as much time as so many bytes of usual records
 QUEUE_COST_BYTES = 64 * 1024  # and a queue that is made: a folder and a file
 FILL_UNITS = 64 * 1024  # fillers that are written in one turn
@@ -68,18 +69,19 @@ class Reput:
         self._gap_at = -1  # the record behind fillers that take several calls
 
     def run(self, limit: int, max_bytes: int, now_ms: int) -> list[Arrival]:
-        """Dispatch records that end at ``limit`` or before, about ``max_bytes`` of them; keys and new queues count as
-        more."""
+        """Dispatch records that end at ``limit`` or before, about ``max_bytes`` of them, or so many short ones;
+        keys and new queues count as more."""
         with self.lock:
             return self._run(limit, max_bytes, now_ms)
 
     def _run(self, limit: int, max_bytes: int, now_ms: int) -> list[Arrival]:
         arrivals: list[Arrival] = []
         want, start, budget = max_bytes if self.hold else min(max_bytes, self._look_bytes), self.offset, max_bytes
+        left = max(1, max_bytes // RECORD_COST_BYTES)  # records
         self.filling = False
-        while self.offset < min(limit, start + budget):
+        while left > 0 and self.offset < min(limit, start + budget):
             data = bytes(self._log.slice(self.offset, min(limit - self.offset, want)))
-            run = scan_uniform_records(data, self.offset) or scan_records(data, self.offset)
+            run = _scan(data, self.offset)
             if len(run):
                 seen = len(run)
                 run, cost = _affordable(run, data, self.offset, start + budget - self.offset)
@@ -87,6 +89,8 @@ class Reput:
                 if not self.hold:  # nobody has a turn in between
                     run, cost = self._with_few_new_queues(run, data, start + budget - self.offset)
                     budget -= cost
+                    run = _scan(data[: run.positions[left]], self.offset) if len(run) > left else run
+                    left -= len(run)
                     self._look_bytes = self._look_bytes * 2 if len(run) == seen else self._look_bytes // 4
                     self._look_bytes = max(_LEAST_LOOK_BYTES, min(self._look_bytes, _LOOK_BYTES))
                 try:
@@ -266,6 +270,10 @@ class Reput:
         group.tags += [tags_code for _, _, tags_code in group.units]
         group.units = []
         return Arrival(queue.topic, queue.queue_id, group.next, group.tags)
+
+
+def _scan(data: bytes, base: int) -> RecordRun:
+    return scan_uniform_records(data, base) or scan_records(data, base)
 
 
 def _affordable(run: RecordRun, data: bytes, base: int, budget: int) -> tuple[RecordRun, int]:

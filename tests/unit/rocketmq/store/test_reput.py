@@ -64,6 +64,19 @@ def test_keys_end_a_slice_as_bytes_do(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(shelf.store.query("Topic", "k10", 64, 0, 1 << 60)) == 40
 
 
+def test_very_many_short_records_are_several_slices() -> None:
+    """A megabyte of messages of one byte was a turn of 60 ms."""
+    shelf = Shelf()
+    for _ in range(100):
+        shelf.send(b"x")
+    slices = []
+    while shelf.store.reput_offset < shelf.store.end:
+        slices.append(sum(len(arrival.tags) for arrival in shelf.store.reput(20 * reput.RECORD_COST_BYTES)))
+    assert 18 <= max(slices) <= 21 and sum(slices) == len(shelf.bodies()) == 100
+    shelf.send(bytes(2 * reput.RECORD_COST_BYTES))
+    assert shelf.store.reput(1), "one at least"
+
+
 def test_new_queues_end_a_slice_as_bytes_do() -> None:
     """512 at a time were a turn of 70 ms: each is a folder and a file."""
     shelf = Shelf()
