@@ -83,16 +83,25 @@ async def queue_limits(context: BrokerContext, queue: MessageQueue) -> tuple[int
     Raises BrokerError, Unavailable, and BrokerUnavailable when only a slave answers that began in the middle of its
     master's log: what it has first is not what there is first.
     """
-    header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id, broker=queue.broker)
-    answer = await ask_broker(context, queue, RequestCode.GET_MIN_OFFSET, header)
-    first = MinOffsetAnswer.of(checked(answer, queue=queue))
+    _, first = await _first(context, queue)
     if first.lacking:
-        raise BrokerUnavailable(
-            "the master of this queue is away, and its slave never had the first messages: wait for the master",
-            queue=queue,
-            slave_has_from=first.offset,
-        )
+        raise _without_beginning(queue, first)
     return first.offset, await end_offset(context, queue)
+
+
+async def _first(context: BrokerContext, queue: MessageQueue) -> tuple[bool, MinOffsetAnswer]:
+    """Where the queue begins for whoever answers, and whether that is its master."""
+    header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id, broker=queue.broker)
+    is_master, answer = await _ask(context, queue, RequestCode.GET_MIN_OFFSET, header)
+    return is_master, MinOffsetAnswer.of(checked(answer, queue=queue))
+
+
+def _without_beginning(queue: MessageQueue, first: MinOffsetAnswer) -> BrokerUnavailable:
+    return BrokerUnavailable(
+        "the master of this queue is away, and its slave never had the first messages: wait for the master",
+        queue=queue,
+        slave_has_from=first.offset,
+    )
 
 
 async def end_offset(context: BrokerContext, queue: MessageQueue) -> int:
@@ -103,12 +112,24 @@ async def end_offset(context: BrokerContext, queue: MessageQueue) -> int:
 
 
 async def offset_at(context: BrokerContext, queue: MessageQueue, timestamp_ms: int) -> int:
-    """Of the first message stored at this time or later."""
+    """Of the first message stored at this time or later.
+
+    Raises BrokerError, Unavailable, and BrokerUnavailable when a slave answers with the first message that it has and
+    never had those before: one of them may be meant.
+    """
     header = SearchOffsetHeader(
         topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms, boundary_type="LOWER", broker=queue.broker
     )
-    answer = await ask_broker(context, queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-    return OffsetAnswer.of(checked(answer, queue=queue)).offset
+    is_master, answer = await _ask(context, queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+    offset = OffsetAnswer.of(checked(answer, queue=queue)).offset
+    if is_master:
+        return offset
+    is_master, first = await _first(context, queue)
+    if is_master:  # it has come back between the two questions
+        return await offset_at(context, queue, timestamp_ms)
+    if first.lacking and offset <= first.offset:
+        raise _without_beginning(queue, first)
+    return offset
 
 
 async def offset_of(context: BrokerContext, queue: MessageQueue, where: str | int) -> int:
@@ -124,7 +145,5 @@ async def _beginning(context: BrokerContext, queue: MessageQueue) -> int:
     A slave may have begun in the middle of the master's log. Who goes on at the first message of such a one, and
     commits that, passes over all that is before it; at 0 it waits for the master, which moves it to its first.
     """
-    header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id, broker=queue.broker)
-    is_master, answer = await _ask(context, queue, RequestCode.GET_MIN_OFFSET, header)
-    first = OffsetAnswer.of(checked(answer, queue=queue)).offset
-    return first if is_master else 0
+    is_master, first = await _first(context, queue)
+    return first.offset if is_master else 0

@@ -78,3 +78,20 @@ async def test_a_slave_without_a_queues_beginning_does_not_answer_for_it(cluster
     fake.react[RequestCode.GET_MIN_OFFSET] = lambda link, command: command.answer(0, None, fields)
     with pytest.raises(BrokerUnavailable, match="its slave never had the first messages"):
         await mq.queue_limits(MessageQueue("T", "b", 0))
+
+
+async def test_a_time_is_not_looked_up_by_who_may_lack_what_is_meant(cluster: FakeCluster, mq: RocketMQ) -> None:
+    """A group that begins at this time would pass over what the slave never had, for ever."""
+    master, slave = await cluster.add(queues=1), await cluster.add(broker_id=1)
+    queue, found = (await mq.topic("T")).readable[0], {"offset": "51"}
+    for fake in (master, slave):
+        fake.react[RequestCode.SEARCH_OFFSET_BY_TIMESTAMP] = lambda link, command: command.answer(0, None, found)
+        fake.react[RequestCode.GET_MIN_OFFSET] = lambda link, command: command.answer(
+            0, None, {"offset": "51", "tallyLacksBeginning": "true"}
+        )
+    assert await mq.offset_at(queue, 0) == 51, "the master knows"
+    await master.stop()
+    with pytest.raises(BrokerUnavailable, match="its slave never had the first messages"):
+        await mq.offset_at(queue, 0)
+    found["offset"] = "52"
+    assert await mq.offset_at(queue, 0) == 52, "a message that the slave has is earlier"
