@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from tallystick.bookkeeper.metadata.sqlite_leases import Lease
 from tallystick.bookkeeper.metadata.sqlite_thread import SqliteThread
-from tallystick.bookkeeper.metadata.store import Change, Create, Point, Watch, Znode
+from tallystick.bookkeeper.metadata.store import Change, Create, Point, Update, Watch, Znode
 from tallystick.bookkeeper.metadata.watch import KeyWatch, children_key
 from tallystick.errors import MetadataError
 
@@ -63,7 +63,9 @@ class SqliteStore:
     async def change(self, *changes: Change) -> None:
         if any(isinstance(change, Create) and change.ephemeral for change in changes):
             await self._begin_session()
-        await self._write(partial(self._tree.change, changes, self._lease.owner))
+        update = changes[0] if len(changes) == 1 and isinstance(changes[0], Update) else None
+        job = partial(self._tree.change, changes, self._lease.owner)
+        await self._open_thread().call(job, writes=True, update=update)
 
     async def create_next(
         self, counter: str, create: Callable[[int], Create | None], *, unless: str | None = None

@@ -20,11 +20,13 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from typing import Any, TypeVar
 
 from tallystick.bookkeeper.metadata.sqlite_file import GATE, file_id_of, lock_holder
 from tallystick.bookkeeper.metadata.sqlite_leases import Lease, LeaseKeeper, boot_now
 from tallystick.bookkeeper.metadata.sqlite_tree import SqliteTree
+from tallystick.bookkeeper.metadata.store import Update
 from tallystick.bookkeeper.metadata.watch import Watchers
 from tallystick.errors import MetadataError, MetadataUnavailable, UsageError
 from tallystick.runtime.fork import ProcessLock
@@ -51,6 +53,7 @@ class _Call:
     future: asyncio.Future[Any] | None = None
     result: Any = None
     error: BaseException | None = None
+    update: Update | None = None  # what the job does, if it is that alone
     ends: bool = False
 
 
@@ -90,15 +93,16 @@ class SqliteThread:
 
     # -- from event loops ---------------------------------------------------------------------------------------------
 
-    async def call(self, job: Callable[[], T], *, writes: bool = False) -> T:
+    async def call(self, job: Callable[[], T], *, writes: bool = False, update: Update | None = None) -> T:
         """Run ``job`` on the thread. With ``writes``: after all changes before it, and what it changed is durable.
+        ``update``: what it does, if it does nothing else: those that wait together may be one statement.
 
         Raises what it raises; MetadataUnavailable when another process kept the lock for ``BUSY_TIMEOUT_S``.
         """
         self._check_usable()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._queue.put(_Call(job, writes, time.monotonic() + BUSY_TIMEOUT_S, loop, future))
+        self._queue.put(_Call(job, writes, time.monotonic() + BUSY_TIMEOUT_S, loop, future, update=update))
         return await future
 
     def post(self, job: Callable[[], object], *, writes: bool = False) -> None:
@@ -175,10 +179,8 @@ class SqliteThread:
         calls = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_TOGETHER))]
         try:
             with GATE, self.tree.transaction():
-                for call in calls:
-                    _attempt(call)
-                    if call.error is not None and not self.tree.file.in_transaction:
-                        raise call.error  # SQLite has undone all of it, as it does when the disk is full
+                for _, run in groupby(calls, lambda call: call.update is not None):
+                    self._write_run(list(run))
         except BaseException as error:
             if _is_locked(error):
                 self._wait_for_lock(calls, error)
@@ -194,6 +196,25 @@ class SqliteThread:
             self._look([key for key in changed if key in self.watchers])
         except MetadataError:
             self._data_version = (0, 0)  # the next poll looks at everything
+
+    def _write_run(self, calls: list[_Call]) -> None:
+        """In order. A run of updates is one statement; where one of them fails, each is tried and told by itself."""
+        updates = [call.update for call in calls if call.update is not None]
+        if len(updates) > 1 and len({update.path for update in updates}) == len(updates):
+            together = _Call(partial(self.tree.update_all, updates), True, 0.0)
+            self._attempt(together)
+            if together.result:
+                for call in calls:
+                    call.result = call.error = None
+                return
+        for call in calls:
+            self._attempt(call)
+
+    def _attempt(self, call: _Call) -> None:
+        """A part of the transaction."""
+        _attempt(call)
+        if call.error is not None and not self.tree.file.in_transaction:
+            raise call.error  # SQLite has undone all of it, as it does when the disk is full
 
     def _wait_for_lock(self, calls: list[_Call], error: BaseException) -> None:
         now = time.monotonic()

@@ -17,7 +17,7 @@ from tallystick.bookkeeper.metadata.changes import apply, take_number
 from tallystick.bookkeeper.metadata.sqlite_file import SqliteFile
 from tallystick.bookkeeper.metadata.sqlite_leases import LeaseFiles, boot_now
 from tallystick.bookkeeper.metadata.sqlite_nodes import NODE, SqliteZnodes
-from tallystick.bookkeeper.metadata.store import Change, Create, Owner, Point, Znode
+from tallystick.bookkeeper.metadata.store import Change, Create, Owner, Point, Update, Znode
 from tallystick.errors import ZnodeExists
 
 
@@ -26,6 +26,10 @@ class Sight(NamedTuple):
 
     state: object
     end: float | None = None
+
+
+class _OneFailed(Exception):
+    """Undoes a part of a transaction."""
 
 
 class SqliteTree:
@@ -125,6 +129,14 @@ class SqliteTree:
     def change(self, changes: Sequence[Change], owner: Owner) -> None:
         with self.transaction() as nodes:
             apply(nodes, changes, owner)
+
+    def update_all(self, updates: Sequence[Update]) -> bool:
+        """Make updates of different nodes together. Returns False, and changes nothing, if one of them would fail."""
+        with contextlib.suppress(_OneFailed), self.transaction() as nodes:
+            if not nodes.write_all(updates):
+                raise _OneFailed
+            return True
+        return False
 
     def create_next(
         self, counter: str, create: Callable[[int], Create | None], unless: str | None, owner: Owner

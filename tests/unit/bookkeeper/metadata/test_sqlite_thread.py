@@ -164,6 +164,40 @@ async def test_a_change_that_fails_leaves_the_others_of_its_commit_alone(driver:
     assert [(await driver.read_ledger(ledger)).version for ledger in ledgers] == [1, 1]
 
 
+async def test_updates_that_wait_together_are_few_statements(driver: ClusterMetadata, path: str) -> None:
+    """Beside a loop that is busy the interpreter comes back to the thread 5 ms after each statement."""
+    ledgers = [(await driver.create_ledger(METADATA)).value for _ in range(300)]
+    statements: list[str] = []
+    with stopped_writer(path):
+        changes = [asyncio.ensure_future(driver.write_ledger(ledger, METADATA, 0)) for ledger in ledgers]
+        await driver.bookies()
+        connection = store_of(driver)._tree.file.connection
+        assert connection is not None
+        connection.set_trace_callback(statements.append)
+    assert await asyncio.gather(*changes) == [1] * 300
+    connection.set_trace_callback(None)
+    assert sum(statement.startswith("UPDATE nodes") for statement in statements) == 1
+    assert {(await driver.read_ledger(ledger)).version for ledger in ledgers} == {1}
+
+
+async def test_an_update_of_a_node_that_has_an_owner_is_made_beside_the_others(
+    driver: ClusterMetadata, path: str
+) -> None:
+    """A node with an owner is no part of the statement for those that last."""
+    ledgers = [(await driver.create_ledger(METADATA)).value for _ in range(2)]
+    store, owned = store_of(driver), "/owned"
+    await store.change(Create(owned, b"", ephemeral=True))
+    with stopped_writer(path):
+        work = [driver.write_ledger(ledgers[0], METADATA, 0), store.change(Update(owned, b"1", 0))]
+        changes = [asyncio.ensure_future(each) for each in (*work, driver.write_ledger(ledgers[1], METADATA, 7))]
+        await driver.bookies()
+    first, second, third = await asyncio.gather(*changes, return_exceptions=True)
+    assert (first, second, type(third)) == (1, None, MetadataConflict)
+    found = await store.get(owned)
+    assert found is not None
+    assert (found.data, found.version) == (b"1", 1)
+
+
 @pytest.mark.parametrize(
     ("at", "rolled_back", "kind"),
     [
