@@ -58,6 +58,9 @@ class BookieDirectory:
 
         Whoever takes the place of one later has another identity. Raises MetadataError.
         """
+        known = self._identities
+        if all([bookie in known for bookie in bookies]):
+            return {bookie: known[bookie] for bookie in bookies}
         changes = self._changes
         unknown = [bookie for bookie in dict.fromkeys(bookies) if bookie not in self._identities]
         read = await asyncio.gather(*map(self._driver.bookie_creation, unknown))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 
 from tallystick.bookkeeper.ledger.changes import Stored
 from tallystick.bookkeeper.ledger.replicas import Identities
@@ -16,21 +17,29 @@ from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.metadata.store import Creation, Version
 from tallystick.bookkeeper.wire.digest import Digest, master_key
-from tallystick.bookkeeper.wire.metadata import decode, encode
 from tallystick.bookkeeper.wire.values import (
+    NO_CUSTOM,
     NO_ENTRY,
     BookieId,
     DigestType,
     Ensemble,
     EntryId,
+    Fragment,
     LedgerId,
     LedgerMetadata,
+    LedgerState,
 )
 from tallystick.errors import TallyError
 
 # Sizes, number of the digest type, ensemble, and those of its bookies whose identity is known.
 Shape = tuple[tuple[int, int, int], int, Ensemble, tuple[tuple[BookieId, Creation | None], ...]]
-Packed = tuple[LedgerId, EntryId, int, bytes, Version, Shape, bytes, tuple[BookieId, ...], TallyError | None]
+# What most ledgers of a client have alike: state, last entry, length, custom metadata, and how the metadata are kept.
+Common = tuple[int, EntryId, int, tuple[tuple[str, bytes], ...], int, bool, bool]
+Metadata = tuple[tuple[tuple[EntryId, Ensemble], ...], int | None, int, Common]  # fragments, ctime, ctoken
+Packed = tuple[LedgerId, EntryId, int, Metadata, Version, Shape, bytes, tuple[BookieId, ...], TallyError | None]
+
+_STATES = {state.value: state for state in LedgerState}  # the enumerations' own look-up takes ten times as long
+_DIGEST_TYPES = {digest.value: digest for digest in DigestType}
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +52,7 @@ class WriterState:
     id: LedgerId
     lac: EntryId
     length: int  # payload bytes up to the LAC
-    _metadata: bytes
+    _metadata: Metadata
     _version: Version
     _shape: Shape
     _password: bytes
@@ -56,8 +65,7 @@ class WriterState:
         metadata = stored.value
         sizes = metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum
         shape: Shape = (sizes, metadata.digest_type.value, metadata.ensemble, ())
-        state = cls(ledger, NO_ENTRY, 0, b"", 0, shape, metadata.password, (), None)
-        state.store(stored)
+        state = cls(ledger, NO_ENTRY, 0, _packed(metadata), stored.version, shape, metadata.password, (), None)
         state.meet(metadata.ensemble, identities)
         return state
 
@@ -72,7 +80,7 @@ class WriterState:
         return Striping(*self._shape[0])
 
     def digest(self) -> Digest:
-        return Digest.of(DigestType(self._shape[1]), self._password)
+        return Digest.of(_DIGEST_TYPES[self._shape[1]], self._password)
 
     def key(self) -> bytes:
         """What bookies compare before they take an entry."""
@@ -85,11 +93,18 @@ class WriterState:
 
     @property
     def metadata(self) -> LedgerMetadata:
-        return decode(self._metadata)
+        fragments, ctime_ms, ctoken, common = self._metadata
+        state, last_entry, length, custom, format_version, ctime_stored, has_password = common
+        return LedgerMetadata(
+            *self._shape[0], tuple([Fragment(first, bookies) for first, bookies in fragments]),
+            _DIGEST_TYPES[self._shape[1]], self._password, _STATES[state], last_entry, length,
+            MappingProxyType(dict(custom)) if custom else NO_CUSTOM, format_version, ctime_ms, ctime_stored, ctoken,
+            has_password,
+        )  # fmt: skip
 
     def store(self, stored: Stored) -> None:
         """This is in the metadata service now."""
-        self._metadata, self._version = encode(stored.value), stored.version
+        self._metadata, self._version = _packed(stored.value), stored.version
 
     @property
     def ensemble(self) -> Ensemble:
@@ -108,7 +123,29 @@ class WriterState:
             self._shape = _shared((*self._shape[:2], ensemble, met))
 
 
+def _packed(metadata: LedgerMetadata) -> Metadata:
+    """Without what the shape has, and the password."""
+    common = _common(
+        metadata.state.value, metadata.last_entry, metadata.length, tuple(metadata.custom.items()),
+        metadata.format_version, metadata.ctime_stored, metadata.has_password,
+    )  # fmt: skip
+    fragments = tuple([(fragment.first, fragment.bookies) for fragment in metadata.fragments])
+    if len(fragments) == 1:  # as of most
+        fragments = _only(fragments[0])
+    return fragments, metadata.ctime_ms, metadata.ctoken, common
+
+
 @lru_cache(maxsize=1024)
 def _shared(shape: Shape) -> Shape:
     """The same object for all ledgers that are equal in this."""
     return shape
+
+
+@lru_cache(maxsize=64)
+def _common(*common: *Common) -> Common:
+    return common
+
+
+@lru_cache(maxsize=1024)
+def _only(fragment: tuple[EntryId, Ensemble]) -> tuple[tuple[EntryId, Ensemble]]:
+    return (fragment,)

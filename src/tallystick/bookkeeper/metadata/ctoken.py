@@ -22,7 +22,7 @@ def stamped(metadata: LedgerMetadata) -> LedgerMetadata:
 
 def rewritten(metadata: LedgerMetadata) -> bytes:
     """The bytes that replace a ledger's metadata."""
-    return wire.encode(replace(metadata, ctoken=0))
+    return wire.encode(metadata, ctoken=0)
 
 
 def is_own(stored: bytes, mine: LedgerMetadata) -> bool:

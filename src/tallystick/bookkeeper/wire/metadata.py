@@ -33,16 +33,19 @@ _STATES = {state.value: state for state in LedgerState}  # the enumerations' own
 _DIGEST_TYPES = {digest.value: digest for digest in DigestType}
 
 
-def encode(metadata: LedgerMetadata) -> bytes:
-    """The bytes to store, in the ledger's own format. Raises UsageError for what that format cannot hold."""
+def encode(metadata: LedgerMetadata, *, ctoken: int | None = None) -> bytes:
+    """The bytes to store, in the ledger's own format; ``ctoken``: in place of its own.
+
+    Raises UsageError for what that format cannot hold.
+    """
     header = HEADER + b"%d\n" % metadata.format_version
     try:
         if metadata.format_version == 1:
             return header + _encode_lines(metadata)
         if metadata.format_version == 2:
-            return header + text_format.MessageToString(_to_message(metadata)).encode()
+            return header + text_format.MessageToString(_to_message(metadata, ctoken)).encode()
         if metadata.format_version == 3:
-            body = _to_message(metadata).SerializeToString()
+            body = _to_message(metadata, ctoken).SerializeToString()
             return header + _varint(len(body)) + body
     except (ValueError, TypeError) as error:
         raise UsageError(f"the ledger metadata cannot be stored: {error}") from error
@@ -115,7 +118,7 @@ def _decode_lines(body: bytes, ctime_ms: int | None) -> LedgerMetadata:
     )  # fmt: skip
 
 
-def _to_message(metadata: LedgerMetadata) -> LedgerMetadataFormat:
+def _to_message(metadata: LedgerMetadata, ctoken: int | None) -> LedgerMetadataFormat:
     message = LedgerMetadataFormat(
         quorumSize=metadata.write_quorum,
         ensembleSize=metadata.ensemble_size,
@@ -133,7 +136,7 @@ def _to_message(metadata: LedgerMetadata) -> LedgerMetadataFormat:
     for key, value in metadata.custom.items():
         message.customMetadata.add(key=key, value=value)
     if metadata.format_version == 3:
-        message.cToken = metadata.ctoken
+        message.cToken = metadata.ctoken if ctoken is None else ctoken
     return message
 
 
