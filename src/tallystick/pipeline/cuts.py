@@ -44,9 +44,13 @@ def cut(stretches: Sequence[Stretch], limits: Limits) -> list[list[tuple[int, St
     partitions: dict[int, list[tuple[int, Stretch]]] = {}
     start = 0
     for number, stretch in enumerate(stretches):
-        for index, piece in _pieces(stretch, start, share):
-            partitions.setdefault(index, []).append((number, piece))
-        start += stretch.count * stretch.item_bytes
+        index, end = start // share, start + stretch.count * stretch.item_bytes
+        if start < end and (end - stretch.item_bytes) // share == index:  # whole, as most of very many are
+            partitions.setdefault(index, []).append((number, stretch))
+        else:
+            for index, piece in _pieces(stretch, start, share):
+                partitions.setdefault(index, []).append((number, piece))
+        start = end
     return list(partitions.values())
 
 

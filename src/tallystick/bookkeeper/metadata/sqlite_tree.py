@@ -113,8 +113,8 @@ class SqliteTree:
         query = f"SELECT name, {columns} FROM nodes WHERE parent = ? AND name IN (SELECT value FROM json_each(?))"
         with self.file.reading() as connection:
             for folder, asked in names.items():
-                for name, *row in connection.execute(query, (folder, json.dumps(asked))):
-                    yield f"{folder}/{name}", tuple(row)
+                for row in connection.execute(query, (folder, json.dumps(asked))):
+                    yield f"{folder}/{row[0]}", row[1:]
 
     def _children(self, path: str, columns: str) -> list[tuple[Any, ...]]:
         with self.file.reading() as connection:

@@ -16,6 +16,7 @@ entry and length mean anything: an open one's are written as -1 and 0 and not re
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 
 from google.protobuf import text_format
@@ -27,8 +28,10 @@ from tallystick.bookkeeper.wire.values import NO_CUSTOM, NO_ENTRY, DigestType, F
 from tallystick.errors import MetadataError, UsageError
 
 HEADER = b"BookieMetadataFormatVersion\t"
+_HEADER_3 = HEADER + b"3\n"
 IN_RECOVERY_MARK = -102  # format 1's "last entry" of a ledger in recovery
 _LONGEST_VERSION = 10  # digits
+_SHORT = 1024  # bytes of a message: longer ones are not kept
 _STATES = {state.value: state for state in LedgerState}  # the enumerations' own look-up takes ten times as long
 _DIGEST_TYPES = {digest.value: digest for digest in DigestType}
 
@@ -56,13 +59,16 @@ def decode(data: bytes, *, where: str = "", ctime_ms: int | None = None) -> Ledg
     """The metadata in ``data``. ``where`` names the place for errors; ``ctime_ms`` is the creation time that the
     coordination service knows, for the usual case that the ledger stores none. Raises MetadataError.
     """
-    version, body = _split_header(data, where)
+    if data.startswith(_HEADER_3):
+        version, body = 3, data[len(_HEADER_3) :]
+    else:
+        version, body = _split_header(data, where)
     try:
         if version == 1:
             return _decode_lines(body, ctime_ms)
         elif version == 2:
             return _from_message(text_format.Parse(body.decode(), LedgerMetadataFormat()), version, ctime_ms)
-        return _from_message(LedgerMetadataFormat.FromString(_delimited(body)), version, ctime_ms)
+        return _from_binary(_delimited(body), ctime_ms)
     except (UsageError, DecodeError, text_format.ParseError, ValueError) as error:
         raise MetadataError(f"the ledger metadata is damaged: {error}", where=where, format=version) from error
 
@@ -140,6 +146,30 @@ def _to_message(metadata: LedgerMetadata, ctoken: int | None) -> LedgerMetadataF
     return message
 
 
+def _from_binary(body: bytes, ctime_ms: int | None) -> LedgerMetadata:
+    """Many ledgers differ in their end, time and token alone: what they have alike is made of a message once."""
+    message = LedgerMetadataFormat.FromString(body)
+    ctime_stored = message.HasField("ctime")
+    if len(body) > _SHORT or not (message.HasField("length") and message.HasField("lastEntryId")):
+        return _from_message(message, 3, ctime_ms)
+    last_entry, length, ctoken = message.lastEntryId, message.length, message.cToken
+    message.lastEntryId = message.length = message.cToken = 0
+    if ctime_stored:
+        ctime_ms, message.ctime = message.ctime, 0
+    alike = _alike(message.SerializePartialToString())
+    closed = alike.state is LedgerState.CLOSED
+    return LedgerMetadata(
+        alike.ensemble_size, alike.write_quorum, alike.ack_quorum, alike.fragments, alike.digest_type, alike.password,
+        alike.state, last_entry if closed else NO_ENTRY, length if closed else 0, alike.custom, 3, ctime_ms,
+        ctime_stored or ctime_ms is None, ctoken, alike.has_password,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def _alike(body: bytes) -> LedgerMetadata:
+    return _from_message(LedgerMetadataFormat.FromString(body), 3, None)
+
+
 def _from_message(message: LedgerMetadataFormat, version: int, ctime_ms: int | None) -> LedgerMetadata:
     if not message.IsInitialized():
         raise ValueError("fields are missing")
@@ -198,6 +228,8 @@ def _varint(number: int) -> bytes:
 
 def _delimited(body: bytes) -> bytes:
     """The message behind its varint length; what follows it would be lost when rewritten, so it is refused."""
+    if body and body[0] < 0x80 and len(body) == body[0] + 1:
+        return body[1:]
     size = 0
     for at, byte in enumerate(body[:5]):
         size |= (byte & 0x7F) << 7 * at

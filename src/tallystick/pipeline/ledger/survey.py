@@ -110,9 +110,7 @@ async def _look(context: LedgerContext, options: LedgerOptions, ledgers: Sequenc
         raise NoSuchLedger(ledger=missing[0])
     extents: dict[LedgerId, Extent] = {}
     still_open: dict[LedgerId, Versioned[LedgerMetadata]] = {}
-    for ledger in ledgers:
-        if (stored := found.get(ledger)) is None:
-            continue
+    for ledger, stored in found.items():
         metadata = with_password(ledger, stored.value, options.password_of(ledger))
         if metadata.is_closed:
             extents[ledger] = Extent(ledger, metadata, metadata.last_entry, metadata.length)

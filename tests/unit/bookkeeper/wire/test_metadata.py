@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.bookkeeper.wire.metadata import HEADER, decode, encode
+from tallystick.bookkeeper.wire.formats_pb2 import LedgerMetadataFormat
+from tallystick.bookkeeper.wire.metadata import HEADER, _delimited, _from_message, decode, encode
 from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata, LedgerState
 from tallystick.errors import MetadataError, UsageError
 
@@ -56,6 +57,37 @@ def test_q3_what_was_written_is_read(metadata: LedgerMetadata) -> None:
     assert found == metadata
     assert (found.ctoken, found.ctime_ms) == (metadata.ctoken, metadata.ctime_ms)
     assert encode(found) == data
+
+
+@given(ledgers(), st.lists(st.tuples(ID, ID, ID, st.none() | ID, st.booleans()), min_size=1, max_size=4))
+def test_what_ledgers_have_alike_is_decoded_once_and_nothing_else_is_shared(
+    metadata: LedgerMetadata, others: list[tuple[int, int, int, int | None, bool]]
+) -> None:
+    metadata = replace(metadata, format_version=3)
+    for last_entry, length, ctoken, ctime_ms, stored in others:
+        one = replace(metadata, ctoken=ctoken, ctime_ms=ctime_ms, ctime_stored=stored and ctime_ms is not None)
+        if one.is_closed:
+            one = one.closed(last_entry, length)
+        found, data = decode(encode(one), ctime_ms=5), encode(one)
+        dumb = _from_message(LedgerMetadataFormat.FromString(_delimited(data[len(HEADER) + 2 :])), 3, 5)
+        for field in fields(LedgerMetadata):
+            assert getattr(found, field.name) == getattr(dumb, field.name), field.name
+
+
+@pytest.mark.parametrize("missing", ["length", "lastEntryId", "state", "quorumSize", "segment"])
+def test_a_field_that_lacks_is_not_filled_from_another_ledger(missing: str) -> None:
+    closed = LedgerMetadata(1, 1, 1, (Fragment(0, ("b1",)),)).closed(7, 70)
+    whole = encode(closed)
+    message = LedgerMetadataFormat.FromString(_delimited(whole[len(HEADER) + 2 :]))
+    assert decode(whole) == closed
+    message.ClearField(missing)
+    body = message.SerializePartialToString()
+    damaged = HEADER + b"3\n" + bytes([len(body)]) + body
+    if missing == "lastEntryId":  # the only one that may
+        assert decode(damaged).last_entry == -1
+        return
+    with pytest.raises(MetadataError):
+        decode(damaged)
 
 
 def test_format_1_is_lines() -> None:
