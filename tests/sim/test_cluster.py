@@ -33,6 +33,12 @@ def test_promises_hold_in_fresh_schedules() -> None:
     assert met == set(MET), "the schedules miss what they are for"
 
 
+@pytest.mark.rule("P9")
+def test_a_ledger_whose_id_a_sleeping_bookie_knows_is_recovered() -> None:
+    """The bookie woke in the new ledger's ensemble and refused its password for ever."""
+    assert cluster.run(2044016821).violation is None
+
+
 def test_a_budget_that_is_passed_ends_a_life(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cluster_budgets.BUDGETS, "open files of a bookie", 0)
     assert "budget: open files of a bookie" in (cluster.run(1).violation or "")

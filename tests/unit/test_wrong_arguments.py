@@ -62,6 +62,9 @@ CALLS: dict[str, list[Call]] = {
     ],
     "custom_metadata is a dict": [lambda d: d.bk.create_ledger(custom_metadata=[1])],
     "a name in custom_metadata is text": [lambda d: d.bk.create_ledger(custom_metadata={1: b"v"})],
+    "tallystick.avoided in custom_metadata is set by the client itself": [
+        lambda d: d.bk.create_ledger(custom_metadata={"tallystick.avoided": b"b0"})
+    ],
     "a value in custom_metadata is bytes": [lambda d: d.bk.create_ledger(custom_metadata={"k": "v"})],
     "ledger_id is a whole number from 0 to 2^63 - 1": [
         lambda d: d.bk.create_ledger(ledger_id="7"),

@@ -136,14 +136,16 @@ def _book(rng: random.Random, storm_s: float) -> BookPlan:
 
 def _heirs(rng: random.Random, books: list[BookPlan], storm_s: float) -> list[BookPlan]:
     """Ledgers that take over the ids of deleted ones. (Who still wrote the old one would write the new one.)"""
-    return [
-        replace(
-            _book(rng, storm_s), takes_id_of=place, accepts_silent=rng.random() < 0.5,
-            password=rng.choice((book.password, b"another")),
-        )
-        for place, book in enumerate(books)
-        if book.deleted and book.writer_end != "idle" and rng.random() < 0.5
-    ]  # fmt: skip
+    heirs = []
+    for place, book in enumerate(books):
+        if book.deleted and book.writer_end != "idle" and rng.random() < 0.5:
+            heir = replace(
+                _book(rng, storm_s), takes_id_of=place, accepts_silent=rng.random() < 0.5,
+                password=rng.choice((book.password, b"another")),
+            )  # fmt: skip
+            # By another digest alone a client would tell an entry of the old one.
+            heirs.append(replace(heir, digest=book.digest) if heir.password == book.password else heir)
+    return heirs
 
 
 def _damage(rng: random.Random, books: list[BookPlan], spare: int, storm_s: float) -> tuple[float, str] | None:

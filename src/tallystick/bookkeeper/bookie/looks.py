@@ -12,8 +12,9 @@ is kept and was not compared in this life, fences, adds of recovery and reads of
     what is stored here        is this ledger   is taken for it is another's: deleted, durably,    is newer than the
                                                                 then as if nothing had been here   metadata: all refused
 
-So entries of a deleted ledger are never taken for those of a new one, whoever was away when it was deleted. An id that
-is remembered as deleted is looked at in the same way.
+So a bookie that was not running when a ledger was deleted never takes its entries for those of a new one. One that ran,
+but was out of reach and has not collected yet, knows nothing of it: who gives the id to a new ledger keeps that bookie
+out of all its ensembles. An id that is remembered as deleted is looked at in the same way.
 
 A look is a synced read, of many ledgers at once; who waits for very many keeps nobody else waiting for his own. What
 cannot be read decides nothing: the add is taken as if nobody had looked, and is counted; for a while then nobody looks.

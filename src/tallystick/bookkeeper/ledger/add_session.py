@@ -161,7 +161,7 @@ class AddSession:
 
         async def replace(failed: Collection[BookieId], ensemble: Ensemble) -> Ensemble:
             nonlocal identities
-            chosen = await placement.without(failed, ensemble)
+            chosen = await placement.without(failed, ensemble, never=state.metadata.avoided)
             identities = await placement.identities(chosen)
             return chosen
 
@@ -187,6 +187,7 @@ class AddSession:
             self._shortage = Shortage(
                 self.state.id, self._core, self._perform, self._emit, self._writers.placement, self._writers.restorer,
                 self._context.clock, self._context.settings.no_quorum_s, self._replicas.believes,
+                self.state.metadata.avoided,
             )  # fmt: skip
         return self._shortage
 

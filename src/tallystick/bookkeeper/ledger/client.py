@@ -29,6 +29,7 @@ from tallystick.bookkeeper.metadata.driver import Bookies, MetadataDriver, Versi
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.metadata.uri import parse
 from tallystick.bookkeeper.wire.values import (
+    AVOIDED_KEY,
     MAX_ID,
     NO_CUSTOM,
     BookieId,
@@ -90,8 +91,8 @@ class BookKeeper:
 
         Without ``ledger_id`` it gets a new unique id. Raises UsageError, NotEnoughBookies, MetadataError; for a given
         id LedgerExists, also while bookies still hold entries of a deleted ledger with this id, or may hold them
-        because they do not answer. The latter are let pass with ``accept_silent_bookies``: right when this id was never
-        used before, or when those bookies are ours, which tell the old ledger from the new one when they come back.
+        because they do not answer. The latter are let pass with ``accept_silent_bookies``, and this ledger never uses
+        them. An id may be used again once nobody writes or recovers the older ledger any more.
         """
 
         chosen_id = None if ledger_id is None else whole(ledger_id, "ledger_id", most=MAX_ID)
@@ -110,21 +111,22 @@ class BookKeeper:
             self._require_open()
             clock, random = self._context.clock, self._context.random
             metadata = replace(wanted, ctime_ms=clock.wall_ms(), ctoken=random.getrandbits(63))
-            if chosen_id is not None:
-                await self._require_unused(chosen_id, accept_silent_bookies)
+            if chosen_id is not None and (silent := await self._require_unused(chosen_id, accept_silent_bookies)):
+                metadata = metadata.avoiding(silent)
             return await self._create(metadata, chosen_id)
 
         return Opening(create, "bk.create_ledger(…)")
 
     async def _create(self, sizes_checked: LedgerMetadata, ledger_id: LedgerId | None) -> LedgerWriter:
-        chosen = await self._placement.new_ensemble(sizes_checked.ensemble_size)
+        chosen = await self._placement.new_ensemble(sizes_checked.ensemble_size, never=sizes_checked.avoided)
         identities = await self._placement.identities(chosen)  # before anybody can find, recover and close the ledger
         metadata = replace(sizes_checked, fragments=(Fragment(0, chosen),))
         created = await self._context.driver.create_ledger(metadata, ledger_id)
         self._context.events.emit("ledger created", ledger=created.value, ensemble=chosen)
         return LedgerWriter(self._writers, created.value, Versioned(metadata, created.version), identities)
 
-    async def _require_unused(self, ledger: LedgerId, accept_silent: bool) -> None:
+    async def _require_unused(self, ledger: LedgerId, accept_silent: bool) -> tuple[BookieId, ...]:
+        """Return the bookies that may hold an older ledger of this id. Raises LedgerExists, MetadataError."""
         driver = self._context.driver
         if (await driver.look_up([ledger]))[ledger] is not None:
             raise LedgerExists(ledger=ledger)
@@ -144,6 +146,7 @@ class BookKeeper:
                 ledger=ledger,
                 bookies=found.silent,
             )
+        return found.silent
 
     def open_ledger(self, ledger: LedgerId, *, password: bytes = b"", recover: bool = False) -> Opening[LedgerReader]:
         """Open a ledger to read it: ``async with bk.open_ledger(7) as reader``, or ``await`` it.
@@ -247,10 +250,12 @@ class BookKeeper:
 def _custom(given: Mapping[str, bytes] | None) -> Mapping[str, bytes]:
     if not given:
         return NO_CUSTOM
+    if AVOIDED_KEY in mapping(given, "custom_metadata"):
+        raise UsageError(f"{AVOIDED_KEY} in custom_metadata is set by the client itself")
     return MappingProxyType(
         {
             text(name, "a name in custom_metadata"): payload_bytes(value, "a value in custom_metadata")
-            for name, value in mapping(given, "custom_metadata").items()
+            for name, value in given.items()
         }
     )
 

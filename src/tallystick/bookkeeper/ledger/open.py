@@ -67,8 +67,8 @@ class _Recovery:
         self._replicas = Replicas(context.bookies, ledger, self._core.striping, began.value.ensemble, self)
         self._found: dict[EntryId, tuple[EntryHeader, memoryview]] = {}
         # Bookies that failed a write-back: of two that are listed and out of reach each would replace the other, again
-        # and again, in no time.
-        self._given_up: dict[BookieId, None] = {}
+        # and again, in no time. Those that the ledger avoids are given up from the start.
+        self._given_up: dict[BookieId, None] = dict.fromkeys(began.value.avoided)
         self._tasks: set[asyncio.Task[None]] = set()
         self._done: asyncio.Future[changes.Stored] = asyncio.get_running_loop().create_future()
 

@@ -37,9 +37,9 @@ class Placement:
         self.changes = asyncio.Semaphore(CHANGES_AT_ONCE)
         self._directory, self._random = directory, random
 
-    async def new_ensemble(self, size: int) -> Ensemble:
-        """Raises NotEnoughBookies, MetadataError."""
-        writable = sorted((await self._directory.current()).writable)
+    async def new_ensemble(self, size: int, *, never: Collection[BookieId] = ()) -> Ensemble:
+        """Bookies for a new ledger, none of those that are ``never`` taken. Raises NotEnoughBookies, MetadataError."""
+        writable = sorted(set((await self._directory.current()).writable).difference(never))
         return tuple(choose(self._random, writable, size, self.quarantine))
 
     async def without(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from tallystick.bookkeeper.ledger.add import Action, AddCore, Reason
@@ -27,8 +27,10 @@ class Shortage:
     def __init__(
         self, ledger: LedgerId, core: AddCore, perform: Perform, emit: Callable[..., None],
         placement: Placement, restorer: Restorer, clock: Clock, limit_s: float, believes: Believes,
+        avoided: Collection[BookieId],
     ) -> None:  # fmt: skip
-        self.id = ledger
+        """``avoided``: bookies that are never taken for the missing ones."""
+        self.id, self._avoided = ledger, avoided
         self._believes = believes
         self._doubted: dict[BookieId, Creation | None] = {}  # of the missing, who they were when that was told
         self._core, self._perform, self._emit = core, perform, emit
@@ -57,7 +59,7 @@ class Shortage:
         Nothing is sent to one that is another bookie by now: its acks would not count, and the place fail again.
         """
         try:
-            await self._placement.without(self.missing, self._core.ensemble)
+            await self._placement.without(self.missing, self._core.ensemble, never=self._avoided)
         except TallyError:
             for bookie in self.missing:
                 if bookie in answering and self._is_believed(bookie, answering[bookie]):

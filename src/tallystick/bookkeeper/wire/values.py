@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -19,6 +19,7 @@ Ensemble = tuple[BookieId, ...]
 NO_ENTRY: EntryId = -1
 NO_CUSTOM: Mapping[str, bytes] = MappingProxyType({})
 MAX_ID = (1 << 63) - 1
+AVOIDED_KEY = "tallystick.avoided"  # of custom metadata: bookie ids, a space between
 
 
 class DigestType(enum.Enum):
@@ -104,6 +105,15 @@ class LedgerMetadata:
     def is_closed(self) -> bool:
         """The ledger has its end."""
         return self.state is _CLOSED
+
+    @property
+    def avoided(self) -> tuple[BookieId, ...]:
+        """The bookies that never get a place in an ensemble: they may hold an older ledger of the same id (Q2)."""
+        return tuple(self.custom.get(AVOIDED_KEY, b"").decode(errors="replace").split())
+
+    def avoiding(self, bookies: Sequence[BookieId]) -> LedgerMetadata:
+        """With ``avoided`` bookies."""
+        return replace(self, custom=MappingProxyType({**self.custom, AVOIDED_KEY: " ".join(bookies).encode()}))
 
     @property
     def ensemble(self) -> Ensemble:

@@ -11,12 +11,13 @@ import pytest
 import tallystick
 from support.fake_bookie import HANG
 from support.small_cluster import SmallCluster
+from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie, start_bookie
 from tallystick.bookkeeper.bookie.config import BookieSettings
 from tallystick.bookkeeper.ledger import delete
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.memory import MemoryStore
-from tallystick.errors import LedgerExists, LedgerFenced, MetadataUnavailable, NoSuchLedger
+from tallystick.errors import LedgerExists, LedgerFenced, MetadataUnavailable, NoSuchLedger, NotEnoughBookies
 from tallystick.node import real_world
 
 
@@ -112,6 +113,36 @@ async def test_an_id_that_bookies_which_are_away_may_hold_is_not_given_away_unas
         await client.create_ledger(3, write_quorum=3, ack_quorum=2, ledger_id=8, accept_silent_bookies=True)
     await cluster.driver.delete_cookie("b3", 0)
     await client.create_ledger(3, write_quorum=3, ack_quorum=2, ledger_id=9)
+
+
+@pytest.mark.rule("Q2", "Q8", "Q14")
+async def test_a_bookie_that_may_hold_an_older_ledger_of_an_id_never_holds_the_new_one(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It only slept, and answers again: neither the writer nor a recovery takes it, though there is no other."""
+    monkeypatch.setattr(delete, "ANSWER_S", 0.3)
+    sleeper = cluster.bookies["b3"]
+    sleeper.misbehave = lambda request: HANG
+    client = cluster.client()
+    with pytest.raises(NotEnoughBookies, match="available=3"):
+        await client.create_ledger(4, ledger_id=7, accept_silent_bookies=True)
+    writer = await client.create_ledger(3, write_quorum=3, ack_quorum=2, ledger_id=7, accept_silent_bookies=True)
+    sleeper.misbehave = None
+    assert writer.metadata.avoided == ("b3",)
+    await writer.append(b"0")
+    await cluster.down("b0")
+    await writer.append(b"1")
+    await until(lambda: writer.missing == ("b0",))
+    await cluster.up("b0")
+    await until(lambda: writer.missing == ())
+    await writer.append(b"2")
+    writer.abort()
+    await cluster.down("b1")
+    reader = await cluster.client(2).open_ledger(7, recover=True)
+    assert [entry.data async for entry in reader.read(0, reader.last_entry)] == [b"0", b"1", b"2"]
+    assert "recovery goes on degraded" in cluster.kinds()
+    assert all("b3" not in fragment.bookies for fragment in reader.metadata.fragments)
+    assert 7 not in sleeper.storage.ledger_ids()
 
 
 async def test_an_id_that_is_used_again_before_the_collection_shows_no_old_entries(tmp_path: Path) -> None:
