@@ -172,6 +172,7 @@ _BROKER = {
             "disk above its limit": "Messages are refused until old files could be deleted.",
             "commit beyond the end": "A client commits an offset that its queue does not have: it is not taken.",
             "reader beyond the end": "A pull asks beyond its queue, which was made anew or cut: it is sent back.",
+            "reader of another log": "A pull goes on behind a message that is another one here: it is sent back.",
             "consumer offset cut": "A group's offset was beyond the end of its queue, after a crash.",
             "log cut": "What a crash left unfinished at the end of the log was cut off.",
             "table not saved": "A table could not be saved: what depends on it is refused, and it is tried again.",

@@ -12,7 +12,7 @@ from tallystick.rocketmq.broker.statistics import broker_pieces, consumed, group
 from tallystick.rocketmq.store.values import GetStatus
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.operator_headers import BrokerConsumeStatsHeader
-from tallystick.rocketmq.wire.own_headers import CommitAnswer
+from tallystick.rocketmq.wire.own_headers import CommitAnswer, CommittedAnswer
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
 
@@ -46,7 +46,8 @@ class OffsetRequests:
                 remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
                 raise refusal(ResponseCode.QUERY_NOT_FOUND, remark)
             offset = 0
-        return command.answer(OK, None, headers.OffsetAnswer(offset).to_fields())
+        mark = None if header.mark is None else self._parts.store.mark_before(header.topic, header.queue_id, offset)
+        return command.answer(OK, None, CommittedAnswer(offset, mark).to_fields())
 
     def _begins_in_memory(self, topic: str, queue_id: int) -> bool:
         first, end = self._parts.store.queue_range(topic, queue_id)
@@ -74,6 +75,9 @@ class OffsetRequests:
             raise refusal(ResponseCode.INVALID_PARAMETER, remark)
         if parts.offsets.is_beyond(topic, header.queue_id, header.commit_offset):
             remark = f"Offset {header.commit_offset} is beyond the end of queue {header.queue_id}, topic is {topic}"
+            raise refusal(ResponseCode.INVALID_PARAMETER, remark)
+        if header.mark and parts.store.knows_other(topic, header.queue_id, header.mark):
+            remark = f"Queue {header.queue_id} has not the messages that this consumer had of it, topic is {topic}"
             raise refusal(ResponseCode.INVALID_PARAMETER, remark)
         if header.resets is not None:
             return self._take(command, Commit(topic, group, header.queue_id, header.commit_offset, header.resets))

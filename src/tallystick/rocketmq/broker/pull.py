@@ -235,15 +235,23 @@ class Pulls:
         topic, queue_id, group = header.topic, header.queue_id, header.consumer_group
         max_bytes = _ANY_BYTES if header.max_msg_bytes is None else header.max_msg_bytes
         reset_to = self._reset_to(pull) if parts.pending_resets else None
-        if reset_to is None:
-            found = parts.store.get(topic, queue_id, header.queue_offset, header.max_msg_nums, max_bytes, tags)
-        else:
+        has_mark = header.mark is not None
+        if reset_to is not None:
             found = Found(GetStatus.OFFSET_RESET, reset_to, *parts.store.queue_range(topic, queue_id))
+        elif header.mark and parts.store.knows_other(topic, queue_id, header.mark):
+            found = Found(GetStatus.OFFSET_RESET, header.queue_offset, *parts.store.queue_range(topic, queue_id))
+            if parts.settings.is_slave and not parts.settings.store.offset_check_in_slave:
+                has_mark = False  # the reader stays where it is, with what it knows, and asks the master
+            else:
+                found.next_offset = self._back(header, found)
+        else:
+            found = parts.store.get(topic, queue_id, header.queue_offset, header.max_msg_nums, max_bytes, tags)
         if found.status is GetStatus.OFFSET_OVERFLOW_BADLY and found.next_offset != header.queue_offset:
             found.next_offset = self._back(header, found)
         parts.offsets.pulled(topic, group, queue_id, found.next_offset)
         self._turn_bytes += found.size
-        code, said = outcome(found, header, allowed, parts.settings)
+        mark = parts.store.mark_before(topic, queue_id, found.next_offset) if has_mark else None
+        code, said = outcome(found, header, allowed, parts.settings, mark)
         parts.traffic.pulled(found=found.count > 0, now_ms=parts.clock.wall_ms())
         if found.count:
             self._counts.messages_out += found.count
@@ -261,15 +269,16 @@ class Pulls:
         return self._parts.pending_resets.hear(place, header.queue_offset)
 
     def _back(self, header: PullHeader, found: Found) -> int:
-        """Where a reader beyond the end goes on. The messages up to its offset are not those of this queue, which was
-        made anew or lost its tail: it has seen those before the group's offset, or none."""
+        """Where a reader beyond the end, or of another log, goes on. The messages up to its offset are not those of
+        this queue, which was made anew or lost its tail: it has seen those before the group's offset, or none."""
         topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
         known = self._parts.offsets.get(topic, group, queue_id)
         first, end = found.min_offset, found.max_offset
         to = known if known is not None and first <= known <= end else first
         if self._told_beyond.is_new((topic, group, "pull")):
+            kind = "reader beyond the end" if header.queue_offset > end else "reader of another log"
             self._parts.events.emit(
-                "reader beyond the end", topic=topic, group=group, queue=queue_id, offset=header.queue_offset, end=end,
+                kind, topic=topic, group=group, queue=queue_id, offset=header.queue_offset, end=end,
                 to=to,
             )  # fmt: skip
         return to

@@ -151,7 +151,7 @@ def _tags_only(kind: str) -> Refusal:
 
 
 def outcome(
-    found: Found, header: PullHeader, allowed: Allowed, settings: BrokerSettings
+    found: Found, header: PullHeader, allowed: Allowed, settings: BrokerSettings, mark: str | None = None
 ) -> tuple[ResponseCode, PullAnswer]:
     """Code and header of the answer; its remark is the status."""
     code = _CODES.get(found.status)
@@ -165,5 +165,5 @@ def outcome(
         code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, allowed.group.broker_id
     return code, PullAnswer(
         suggest_which_broker_id=suggested, group_sys_flag=allowed.group.sys_flag, next_begin_offset=found.next_offset,
-        max_offset=found.max_offset, min_offset=found.min_offset, topic_sys_flag=allowed.topic.sys_flag,
+        max_offset=found.max_offset, min_offset=found.min_offset, topic_sys_flag=allowed.topic.sys_flag, mark=mark,
     )  # fmt: skip

@@ -56,9 +56,12 @@ class Assignment:
         behind messages that came meanwhile. Raises BrokerError, Unavailable.
         """
         committed = await offsets.committed(self._context, self._group, queue)
-        first = committed if committed is not None else await offsets.offset_of(self._context, queue, start)
-        core = self._core.assigned(Pull(queue, tags, first), gives_back=gives_back)
-        self._assigned[queue] = _AssignedQueue(self, core, committed)
+        if committed is not None:
+            pull = Pull(queue, tags, committed.offset, mark=committed.mark or "")
+        else:
+            pull = Pull(queue, tags, await offsets.offset_of(self._context, queue, start))
+        core = self._core.assigned(pull, gives_back=gives_back)
+        self._assigned[queue] = _AssignedQueue(self, core, None if committed is None else committed.offset)
 
     def begin(self, queues: Iterable[MessageQueue]) -> None:
         """Pull these, which were taken on."""
@@ -141,8 +144,10 @@ class Assignment:
             # A commit that waited here while the queue was given up would pass over all that was not done.
             if assigned.committed != offset and not (assigned.core.is_revoked or assigned.is_lost):
                 went_back = assigned.committed is not None and offset < assigned.committed
-                queue = assigned.core.queue
-                reset_to = await offsets.commit(self._context, self._group, queue, offset, went_back=went_back)
+                queue, mark = assigned.core.queue, assigned.core.pull.mark
+                reset_to = await offsets.commit(
+                    self._context, self._group, queue, offset, mark=mark, went_back=went_back
+                )
                 assigned.committed = offset
                 if reset_to is not None:
                     await self._follow_reset(assigned, offset, reset_to)
@@ -208,7 +213,8 @@ class Assignment:
         Unavailable.
         """
         queue, before = assigned.core.queue, assigned.committed
-        committed = await offsets.committed(self._context, self._group, queue)
+        answer = await offsets.committed(self._context, self._group, queue)
+        committed = None if answer is None else answer.offset
         if not committed or committed != before:
             first = committed if committed is not None else await offsets.offset_of(self._context, queue, "first")
             at = assigned.core.pull.next_offset

@@ -16,7 +16,7 @@ from tallystick.rocketmq.wire.headers import (
     SearchOffsetHeader,
     UpdateOffsetHeader,
 )
-from tallystick.rocketmq.wire.own_headers import CommitAnswer, MinOffsetAnswer
+from tallystick.rocketmq.wire.own_headers import CommitAnswer, CommittedAnswer, MinOffsetAnswer
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MASTER_ID, MessageQueue, RequestCode, ResponseCode
 
@@ -49,19 +49,22 @@ async def _ask(context: BrokerContext, queue: MessageQueue, code: RequestCode, h
     raise BrokerUnavailable("no broker of this queue answers", queue=queue) from failure
 
 
-async def committed(context: BrokerContext, group: str, queue: MessageQueue) -> int | None:
+async def committed(context: BrokerContext, group: str, queue: MessageQueue) -> CommittedAnswer | None:
     """None: the group has not been here. A broker that has all of a queue says 0 for a group new to it."""
-    header = QueryOffsetHeader(consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, broker=queue.broker)
+    header = QueryOffsetHeader(
+        consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, broker=queue.broker, mark=""
+    )
     answer = await ask_broker(context, queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
     if answer.code == ResponseCode.QUERY_NOT_FOUND:
         return None
-    return OffsetAnswer.of(checked(answer, queue=queue)).offset
+    return CommittedAnswer.of(checked(answer, queue=queue))
 
 
 async def commit(
-    context: BrokerContext, group: str, queue: MessageQueue, offset: int, *, went_back: bool = False
+    context: BrokerContext, group: str, queue: MessageQueue, offset: int, *, mark: str = "", went_back: bool = False
 ) -> int | None:
-    """``offset`` is that of the next message to be consumed; ``went_back``: it was higher, and this is on purpose.
+    """``offset`` is that of the next message to be consumed; ``mark`` that of a ``Pull``: a broker that has another
+    message there refuses; ``went_back``: the offset was higher, and this is on purpose.
 
     Returns another one when an operator set the group to that since its last pull: then nothing was committed.
     """
@@ -72,6 +75,7 @@ async def commit(
         commit_offset=offset,
         broker=queue.broker,
         went_back=went_back or None,
+        mark=mark or None,
     )
     answer = await ask_broker(context, queue, RequestCode.UPDATE_CONSUMER_OFFSET, header)
     return CommitAnswer.of(checked(answer, queue=queue)).reset_to

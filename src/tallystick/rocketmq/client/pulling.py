@@ -23,7 +23,7 @@ from tallystick.rocketmq.wire.record import decode_messages
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MASTER_ID, MessageQueue, PullFlag, RequestCode, ResponseCode
 
-QUEUE_OFFSET = "queueOffset"  # the field that differs from pull to pull
+QUEUE_OFFSET, MARK = "queueOffset", "tallyMark"  # the fields that differ from pull to pull
 PULL_FLAGS = int(PullFlag.SUSPEND | PullFlag.SUBSCRIPTION)
 REFUSED_PAUSE_S = 1.0
 EMPTY_PAUSE_S = 0.1  # after an answer that is empty although nothing was waited for
@@ -36,12 +36,17 @@ FATAL = frozenset(
 
 @dataclass(slots=True)
 class Pull:
-    """Where a consumer stands in a queue, and which broker id it was last told to ask."""
+    """Where a consumer stands in a queue, and which broker id it was last told to ask.
+
+    ``mark`` names the last message before that, as far as a broker of ours told it: to one that was promoted meanwhile
+    and has another message there, the offset says nothing.
+    """
 
     queue: MessageQueue
     filter: TagFilter
     next_offset: int
     broker_id: int = MASTER_ID
+    mark: str = ""
     corrected: bool = False  # the last answer moved the offset, as messages were deleted or lost
 
     def answered(self, answer: Command) -> list[ReceivedMessage]:
@@ -56,11 +61,13 @@ class Pull:
         self.broker_id = header.suggest_which_broker_id
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
             self.corrected = header.next_begin_offset != self.next_offset
-            self.next_offset = header.next_begin_offset
+            self.next_offset, self.mark = header.next_begin_offset, header.mark or ""
             return []
         # Decoded first: what cannot be read is not passed over.
         stored = decode_messages(bytes(answer.body)) if answer.code == ResponseCode.SUCCESS else []
         first, self.next_offset = self.next_offset, max(self.next_offset, header.next_begin_offset)
+        if header.mark is not None and header.next_begin_offset == self.next_offset:
+            self.mark = header.mark
         queue, everything, matches = self.queue, not self.filter.tags, self.filter.matches
         return [
             ReceivedMessage(queue, message)
@@ -133,7 +140,8 @@ async def ask(context: BrokerContext, group: str, pull: Pull) -> Command:
     address = context.brokers.choose(topic.addresses.get(queue.broker, {}), pull.broker_id, context.clock.now())
     if address is None:
         raise Unavailable("this queue's broker is gone", queue=queue)
-    fields = _fields(settings, group, queue, pull.filter.expression) | {QUEUE_OFFSET: str(pull.next_offset)}
+    differing = {QUEUE_OFFSET: str(pull.next_offset), MARK: pull.mark}
+    fields = _fields(settings, group, queue, pull.filter.expression) | differing
     command = request(RequestCode.PULL_MESSAGE, fields)
     try:
         answer = await context.remoting.ask(address, command, settings.pull_timeout_s)
@@ -149,7 +157,7 @@ async def ask(context: BrokerContext, group: str, pull: Pull) -> Command:
 
 @functools.lru_cache(maxsize=1024)
 def _fields(settings: BrokerClientSettings, group: str, queue: MessageQueue, expression: str) -> dict[str, str]:
-    """The fields that all pulls of a reader share, and a place for the other one."""
+    """The fields that all pulls of a reader share, and a place for the others."""
     return PullHeader(
         consumer_group=group,
         topic=queue.topic,

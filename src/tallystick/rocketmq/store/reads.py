@@ -6,6 +6,7 @@ Statuses and limits: ``DefaultMessageStore.getMessage``, ``getOffsetInQueueByTim
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from zlib import crc32
 
 from tallystick.codec.records import hash_utf8
 from tallystick.errors import QueueRebuilding
@@ -21,6 +22,8 @@ from tallystick.rocketmq.wire.record import IndexType, StoredMessage, decode_mes
 _SCAN_UNITS = 800  # how many messages a read passes over in search of its tags (maxFilterMessageSize)
 _MAX_READ_BYTES = 128 * 1024 * 1024
 _MIN_READ_BYTES = 100
+_MARKED_BYTES = 84  # of a record: all its numbers, times and hosts, and the checksum of its body
+_MARK_CHARS = 32  # no mark is longer
 _CANDIDATES = 4  # how many times more index entries than messages are looked at: hashes collide
 
 
@@ -90,6 +93,16 @@ class Reads:
         found.count, found.size, found.next_offset = count, total, found.next_offset + passed
         found.far_behind = log.end - physical > self._recent_bytes
 
+    def mark(self, topic: str, queue_id: int, offset: int) -> str | None:
+        """Names the message at a queue offset: no other one has the mark, and a slave's copy has the same. None when it
+        is not there, lost for now, or was never had."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or not queue.first <= offset < queue.end or queue.lacks(offset):
+            return None
+        physical, size, _ = queue.unit(offset)
+        record = None if size == FILLER_SIZE else self._log.record(physical, size)
+        return None if record is None else f"{offset}.{crc32(record[:_MARKED_BYTES]):08x}"
+
     def stored_at(self, topic: str, queue_id: int, offset: int) -> int:
         """The store time of a message in ms; -1 when it is not there. Raises QueueRebuilding."""
         queue = self._queues.find(topic, queue_id)
@@ -145,6 +158,12 @@ class Reads:
                 if message.topic == topic and key in _keys_of(message, index_type):
                     count, found = count + 1, data
             yield found
+
+
+def marked_offset(mark: str) -> int:
+    """The queue offset of the message that a mark names; -1 for what is no mark."""
+    digits = mark.partition(".")[0]
+    return int(digits) if len(mark) <= _MARK_CHARS and digits.isascii() and digits.isdigit() else -1
 
 
 def _refuse_hole(queue: ConsumeQueue, lost: bool) -> None:

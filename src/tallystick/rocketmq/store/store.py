@@ -22,7 +22,7 @@ from tallystick.rocketmq.store.consume_queue import UNIT
 from tallystick.rocketmq.store.deletion import Deletion
 from tallystick.rocketmq.store.folder_names import may_be_folder
 from tallystick.rocketmq.store.opening import Opened, Opening
-from tallystick.rocketmq.store.reads import Reads
+from tallystick.rocketmq.store.reads import Reads, marked_offset
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.upkeep import Upkeep
 from tallystick.rocketmq.store.values import Arrival, Draft, Found, Put, TimeBoundary
@@ -309,6 +309,19 @@ class MessageStore:
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int, boundary: TimeBoundary) -> int:
         """The queue offset that a store time stands for."""
         return self._reads.offset_at(topic, queue_id, timestamp_ms, boundary)
+
+    def mark_before(self, topic: str, queue_id: int, offset: int) -> str | None:
+        """Names the message before this queue offset: see ``Reads.mark``."""
+        return self._reads.mark(topic, queue_id, offset - 1)
+
+    def knows_other(self, topic: str, queue_id: int, mark: str) -> bool:
+        """Whether the message at the mark's place is here and is another one, or the queue of a master ends before it:
+        then whoever has the mark read another log. What is too old to be compared is none."""
+        offset = marked_offset(mark)
+        if offset >= self.queue_range(topic, queue_id)[1]:
+            return not self.slave
+        known = self._reads.mark(topic, queue_id, offset)
+        return known is not None and known != mark
 
     def stored_at(self, topic: str, queue_id: int, offset: int) -> int:
         """The store time of a message in ms; -1 when it is not there."""

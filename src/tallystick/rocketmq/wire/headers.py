@@ -161,7 +161,8 @@ class SendBackHeader(Header, frozen=True, kw_only=True):
 
 
 class PullHeader(Header, frozen=True, kw_only=True):
-    """Of PULL_MESSAGE and LITE_PULL_MESSAGE."""
+    """Of PULL_MESSAGE and LITE_PULL_MESSAGE. Ours is ``mark``: that of the last message before ``queue_offset``, as
+    far as its consumer knows it; empty if not. The answer then has one, too (see ``Reads.mark``)."""
 
     consumer_group: str
     topic: str
@@ -176,10 +177,11 @@ class PullHeader(Header, frozen=True, kw_only=True):
     expression_type: str | None = None
     max_msg_bytes: Int32 | None = None
     broker: str | None = field(default=None, name="bname")
+    mark: str | None = field(default=None, name="tallyMark")
 
 
 class PullAnswer(Header, frozen=True, kw_only=True):
-    """The status (FOUND …) is the remark."""
+    """The status (FOUND …) is the remark. Ours is ``mark``: that of the message before ``next_begin_offset``."""
 
     suggest_which_broker_id: Int64
     group_sys_flag: Int32 = 0
@@ -187,6 +189,7 @@ class PullAnswer(Header, frozen=True, kw_only=True):
     max_offset: Int64
     min_offset: Int64
     topic_sys_flag: Int32 = 0
+    mark: str | None = field(default=None, name="tallyMark")
 
 
 class QueueHeader(Header, frozen=True, kw_only=True):
@@ -211,20 +214,23 @@ class TimestampAnswer(Header, frozen=True):
 
 
 class QueryOffsetHeader(QueueHeader, frozen=True, kw_only=True):
-    """Of QUERY_CONSUMER_OFFSET."""
+    """Of QUERY_CONSUMER_OFFSET. Ours is ``mark``, an empty one: the answer is to have one."""
 
     consumer_group: str
     set_zero_if_not_found: bool | None = None
+    mark: str | None = field(default=None, name="tallyMark")
 
 
 class UpdateOffsetHeader(QueueHeader, frozen=True, kw_only=True):
     """Of UPDATE_CONSUMER_OFFSET. Ours are ``resets``: a slave tells of a commit made there, and what counter it knew;
-    and ``went_back``: the client committed a higher offset before, perhaps at a slave."""
+    ``went_back``: the client committed a higher offset before, perhaps at a slave; and ``mark``: that of the last
+    message which the client pulled."""
 
     consumer_group: str
     commit_offset: Int64
     resets: Int64 | None = field(default=None, name="tallyResets")
     went_back: bool | None = field(default=None, name="tallyWentBack")
+    mark: str | None = field(default=None, name="tallyMark")
 
 
 class ViewMessageHeader(Header, frozen=True, kw_only=True):

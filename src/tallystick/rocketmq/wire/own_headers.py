@@ -14,6 +14,12 @@ class MinOffsetAnswer(OffsetAnswer, frozen=True):
     lacking: bool | None = field(default=None, name="tallyLacksBeginning")
 
 
+class CommittedAnswer(OffsetAnswer, frozen=True):
+    """Of QUERY_CONSUMER_OFFSET. ``mark``: of the message before the offset."""
+
+    mark: str | None = field(default=None, name="tallyMark")
+
+
 class CommitAnswer(Header, frozen=True):
     """Of UPDATE_CONSUMER_OFFSET. ``reset_to``: the commit does not count, as somebody set the group to this offset."""
 

@@ -195,3 +195,17 @@ def test_a_table_that_fits_no_frame_is_refused_aloud(monkeypatch: pytest.MonkeyP
         assert answer.code == 1
         assert "only a slave of ours" in (answer.remark or "")
     assert len(desk.said("offsets not sent")) == 1
+
+
+def test_a_commit_of_who_read_another_log_is_refused(desk: Desk) -> None:
+    mark = query(desk, tallyMark="").fields.get("tallyMark")
+    assert mark is None, "the group stands at the first message"
+    assert commit(desk, 2).code == 0
+    asked = query(desk, tallyMark="")
+    assert asked.fields["offset"] == "2"
+    mark = asked.fields["tallyMark"]
+    assert commit(desk, 1, tallyMark=mark).code == 0
+    for wrong in ("1.00000000", "3.00000000"):
+        answer = commit(desk, 2, tallyMark=wrong)
+        assert (answer.code, (answer.remark or "")[:51]) == (29, "Queue 0 has not the messages that this consumer had")
+    assert query(desk).fields == {"offset": "1"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
@@ -232,3 +233,25 @@ async def test_a_pull_commits_nothing_beyond_the_end(tmp_path: Path) -> None:
         await peer.ask(pull_command(offset=0, commit_offset=3, flags=committing))
         assert broker.parts.offsets.get(TOPIC, "G", 0) is None
         assert [event.fields["offset"] for event in bench.told if event.kind == "commit beyond the end"] == [3]
+
+
+async def test_a_reader_of_messages_that_a_promoted_slave_never_had_goes_back(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        old = await bench.broker()
+        await fill(await bench.peer(old), 3)
+        await old.stop()
+        shutil.copytree(tmp_path / "b0", tmp_path / "promoted")  # as a slave has it that lags
+        peer = await bench.peer(await bench.broker())
+        await fill(peer, 2)
+        at_three = (await peer.ask(pull_command(count=3, mark=""))).fields["tallyMark"]
+        at_five = (await peer.ask(pull_command(offset=3, mark=at_three))).fields["tallyMark"]
+        new = await bench.broker(bench.settings("promoted"))
+        peer = await bench.peer(new)
+        assert (await peer.ask(pull_command(offset=3, mark=at_three))).code == ResponseCode.PULL_NOT_FOUND
+        await fill(peer, 4)  # as long as those that the old master had there
+        new.parts.offsets.commit(TOPIC, "G", 0, 2)
+        moved = await peer.ask(pull_command(offset=5, mark=at_five))
+        assert (moved.code, moved.fields["nextBeginOffset"]) == (21, "2")
+        assert [event.fields["offset"] for event in bench.told if event.kind == "reader of another log"] == [5]
+        assert len(bodies(await peer.ask(pull_command(offset=3, mark=at_three)))) == 4
+        assert "tallyMark" not in (await peer.ask(pull_command(offset=5))).fields

@@ -325,3 +325,35 @@ async def test_a_reader_whose_broker_did_not_know_the_topic_for_a_moment_goes_on
         fill(fake, 7)
         link.send(command.answer(ResponseCode.TOPIC_NOT_EXIST, "not copied yet"))
         assert [message.offset for message in await take(consumer, 2)] == [5, 6]
+
+
+async def test_what_a_broker_says_of_the_last_message_goes_with_pulls_and_commits(
+    cluster: FakeCluster, mq: RocketMQ
+) -> None:
+    fake = await cluster.add(queues=1)
+    fill(fake, 5)
+    fake.offsets[COMMITTED] = 2
+    told: list[tuple[int, str | None]] = []
+
+    def pulled(link: Link, command: Command) -> Command | None:
+        told.append((PULL, command.fields.get("tallyMark")))
+        answer = fake._pull(link, command)
+        return answer and command.answer(answer.code, None, answer.fields | {"tallyMark": "4.e"}, answer.body)
+
+    def committed(link: Link, command: Command) -> Command:
+        told.append((COMMIT, command.fields.get("tallyMark")))
+        return fake._update_offset(link, command)
+
+    fake.react[RequestCode.QUERY_CONSUMER_OFFSET] = lambda link, command: command.answer(
+        0, None, {"offset": "2", "tallyMark": "1.b"}
+    )
+    fake.react |= {PULL: pulled, COMMIT: committed}
+    async with mq.consumer("g", "T", auto_ack=False) as consumer:
+        messages = await take(consumer, 3)
+        await until(lambda: len(told) == 2)
+        consumer.ack(messages[0])
+        await consumer.commit()
+        consumer.seek(QUEUE, 1)
+        await consumer.commit()
+    assert [mark for code, mark in told if code == COMMIT] == ["4.e", None], "where it was sent it knows nothing"
+    assert [mark for code, mark in told if code == PULL][:2] == ["1.b", "4.e"]

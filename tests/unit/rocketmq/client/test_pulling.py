@@ -24,8 +24,12 @@ def pull(tags: str = "*") -> Pull:
     return Pull(MessageQueue("T", "b", 0), TagFilter.parse(tags), 5)
 
 
-def answer(code: int, next_offset: int, offsets: tuple[int, ...] = (), suggested: int = 0) -> Command:
-    header = PullAnswer(suggest_which_broker_id=suggested, next_begin_offset=next_offset, max_offset=100, min_offset=0)
+def answer(
+    code: int, next_offset: int, offsets: tuple[int, ...] = (), suggested: int = 0, mark: str | None = None
+) -> Command:
+    header = PullAnswer(
+        suggest_which_broker_id=suggested, next_begin_offset=next_offset, max_offset=100, min_offset=0, mark=mark
+    )
     rows = [(topic_field("T"), 0, n, 0, 1, HOST, 0, [(0, b"x", b"TAGS\x01A\x02")]) for n in offsets]
     return request(11).answer(code, None, header.to_fields(), encode_records(rows, 0, 1, HOST))
 
@@ -77,3 +81,16 @@ def test_refusals_and_damage_are_raised_and_change_nothing() -> None:
     with pytest.raises(RemoteProtocolError):
         asked.answered(broken)
     assert asked.next_offset == 5
+
+
+def test_the_mark_of_the_last_message_goes_with_the_offset() -> None:
+    asked = pull()
+    for code, next_offset, told, then in (
+        (FOUND, 8, "7.a", "7.a"),
+        (NOT_FOUND, 8, None, "7.a"),  # of an original, or of a slave that lags
+        (RETRY, 3, "2.b", "7.a"),  # not where this one stands
+        (MOVED, 4, None, ""),
+        (NOT_FOUND, 4, "3.c", "3.c"),
+    ):
+        asked.answered(answer(code, next_offset, (5,) if code == FOUND else (), mark=told))
+        assert asked.mark == then

@@ -146,3 +146,21 @@ def test_records_by_physical_offset(shelf: Shelf) -> None:
     assert decode_message(record) == message
     for offset in (message.physical_offset + 1, -1, shelf.store.end, 1 << 40):
         assert shelf.store.record(offset) is None
+
+
+def test_a_mark_names_one_message_and_what_cannot_be_compared_is_no_other(shelf: Shelf) -> None:
+    store = shelf.store
+    mark = store.mark_before("Topic", 0, 20)
+    assert mark is not None
+    assert mark.startswith("19.")
+    assert store.mark_before("Topic", 0, 0) is store.mark_before("Topic", 0, 41) is None
+    other = Shelf()
+    for _ in range(20):
+        other.send(bytes(40))
+    other.store.reput()
+    assert (store.knows_other("Topic", 0, mark), other.store.knows_other("Topic", 0, mark)) == (False, True)
+    for strange in ("", "x.1", "-3.0", "9" * 40 + ".0", "\u0663.0"):
+        assert not store.knows_other("Topic", 0, strange)
+    assert store.knows_other("Topic", 0, "40.00000000"), "a master's queue ends before it"
+    store.slave = True
+    assert not store.knows_other("Topic", 0, "40.00000000"), "a slave lags"
