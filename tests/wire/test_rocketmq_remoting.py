@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from support import frames
-from tallystick.rocketmq.wire import bodies, dialect, headers, remoting
+from tallystick.rocketmq.wire import bodies, dialect, headers, operator_headers, remoting
 from tallystick.rocketmq.wire.bodies import ConsumeStats, TopicStats
 from tallystick.rocketmq.wire.headers import Header
 from tallystick.rocketmq.wire.registration import Registration, body_crc, decoding, encode_registration
@@ -73,7 +73,7 @@ KINDS: dict[int, tuple[Kind, Kind, Kind, Kind]] = {
     RequestCode.GET_TIMER_METRICS: (None, None, None, bodies.TimerMetrics),
     RequestCode.GET_BROKER_HA_STATUS: (None, None, None, bodies.HaStatus),
     RequestCode.GET_TOPIC_STATS_INFO: (headers.TopicHeader, None, None, TopicStats),
-    RequestCode.GET_CONSUME_STATS: (headers.ConsumeStatsHeader, None, None, ConsumeStats),
+    RequestCode.GET_CONSUME_STATS: (operator_headers.ConsumeStatsHeader, None, None, ConsumeStats),
     RequestCode.UPDATE_AND_CREATE_TOPIC: (headers.CreateTopicHeader, None, None, None),
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: (None, None, GroupConfig, None),
     RequestCode.GET_TOPIC_CONFIG: (headers.TopicHeader, None, None, TopicConfig),

@@ -11,7 +11,7 @@ from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.statistics import broker_pieces, consumed, group_pieces
 from tallystick.rocketmq.store.values import GetStatus
 from tallystick.rocketmq.wire import dialect, headers
-from tallystick.rocketmq.wire.operator_headers import BrokerConsumeStatsHeader
+from tallystick.rocketmq.wire.operator_headers import BrokerConsumeStatsHeader, ConsumeStatsHeader
 from tallystick.rocketmq.wire.own_headers import CommitAnswer, CommittedAnswer
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
@@ -120,7 +120,7 @@ class OffsetRequests:
         return command.answer(OK, body=dialect.write(self._parts.delays.table))
 
     def _stats(self, peer: str, command: Command) -> Later:
-        header, parts = headers.ConsumeStatsHeader.of(command), self._parts
+        header, parts = ConsumeStatsHeader.of(command), self._parts
         pieces = group_pieces(parts, header.consumer_group, consumed(parts, header.consumer_group, header.topic))
         too_long = f"the queues of group {header.consumer_group}; ask for one topic"
         return answer_in_slices(parts, command.answer(OK), pieces, too_long)

@@ -14,13 +14,14 @@ from tallystick.rocketmq.broker.drafts import REGION, REGION_NAME, TRACE, Drafte
 from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.broker.refusals import OVERLOADED, REJECTED, Refusal
 from tallystick.rocketmq.broker.saves import NEVER, Saves
-from tallystick.rocketmq.broker.sendback import SendBack
+from tallystick.rocketmq.broker.sendback import Copied, SendBack
 from tallystick.rocketmq.ha.acks import Settle, Settled, Ticket
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.refused import Refused
 from tallystick.rocketmq.store.values import Draft, Put
 from tallystick.rocketmq.wire.headers import SendAnswer
 from tallystick.rocketmq.wire.message_ids import encode_host
+from tallystick.rocketmq.wire.own_headers import LateAnswer
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import Flag, PutStatus, RequestCode, ResponseCode
 from tallystick.runtime.events import Events
@@ -35,8 +36,8 @@ PUT_BYTES = 4 * 1024 * 1024  # of messages, or one message or batch that is long
 PUT_MESSAGES = 2_000  # in one append, or one batch that has more: some 3 us each
 MAX_WAITING = 100_000  # answers that wait for disk or slaves; more sends are refused until they are fewer
 _Asked = tuple[Link, Command, Drafted]
-# An answer; whether its topic is not saved yet; whether it is of a message that was given back.
-_Waiting = tuple[Link, Command, bool, bool]
+# An answer; whether its topic is not saved yet; of a message that was given back the physical offset of the copy.
+_Waiting = tuple[Link, Command, bool, int | None]
 
 # An attribute of an enum costs ten times a name, and these are looked at for each message.
 _SEND_BACK, _ONE_WAY = int(RequestCode.CONSUMER_SEND_MSG_BACK), int(Flag.ONE_WAY)
@@ -48,6 +49,11 @@ class SendLog(Protocol):
     """What sends need of the log."""
 
     waits: bool  # whether the answers of sends wait for something, unless they do not want to
+
+    @property
+    def end(self) -> int:
+        """Of all that was put."""
+        ...
 
     def put(self, drafts: Sequence[Draft]) -> list[Put]:
         """Append them all at once."""
@@ -86,6 +92,9 @@ class Sends:
     def take(self, link: Link, command: Command) -> None:
         """A send; ``put`` is due behind the last one of a turn."""
         drafted = self._draft(link, command)
+        if isinstance(drafted, Copied):
+            self._wait_for(drafted, link, command)
+            return
         if not isinstance(drafted, Drafted):
             self._counts.sends_refused += 1
             self._refuse(link, command, drafted)
@@ -125,7 +134,7 @@ class Sends:
                 continue
             answer, is_fresh = self._answer_of(command, drafted, put), drafted.draft.topic in fresh
             if may_wait and drafted.wait and put.status is _OK:
-                waiting.append((link, answer, is_fresh, command.code == _SEND_BACK))
+                waiting.append((link, answer, is_fresh, put.offsets[0] if command.code == _SEND_BACK else None))
                 end = put.end
             elif is_fresh:
                 self._send_saved(link, answer)
@@ -143,12 +152,12 @@ class Sends:
             if settle.status is not _OK:
                 self._counts.late[settle.status] = self._counts.late.get(settle.status, 0) + len(answers)
             code = settle.status.response_code
-            for link, answer, is_fresh, is_send_back in answers:
-                if not is_send_back:
+            for link, answer, is_fresh, copy in answers:
+                if copy is None:
                     answer.code = code
                 elif settle.status is not _OK:
                     # It is stored: who hears of a failure stores it once more, and so does each of its deliveries.
-                    answer.remark = settle.status.name
+                    answer.remark, answer.ext = settle.status.name, LateAnswer(copy).to_fields()
                 if is_fresh:
                     self._send_saved(link, answer)
                 else:
@@ -161,7 +170,7 @@ class Sends:
     def closed(self, link: Link) -> None:
         self._hosts.pop(link, None)
 
-    def _draft(self, link: Link, command: Command) -> Drafted | Refusal | None:
+    def _draft(self, link: Link, command: Command) -> Drafted | Copied | Refusal | None:
         if self._is_slave:
             return REJECTED
         if self._waiting_count >= MAX_WAITING:
@@ -181,6 +190,19 @@ class Sends:
         except Exception as error:  # a bug of ours: this one send fails, not those of its tick
             self._events.emit("request failed", peer=link.peer, code=command.code, reason=repr(error))
             return Refusal(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}", checked=False)
+
+    def _wait_for(self, copied: Copied, link: Link, command: Command) -> None:
+        """For all that is stored, the copy too: the ends that are waited for never go back."""
+        self.put()
+        answer, is_fresh = command.answer(_SUCCESS), copied.topic in self._fresh
+        if command.is_one_way:
+            return
+        if self._log.waits:
+            self._wait(self._log.end, [(link, answer, is_fresh, copied.offset)])
+        elif is_fresh:
+            self._send_saved(link, answer)
+        else:
+            link.send(answer)
 
     def _wait(self, end: int, waiting: list[_Waiting]) -> None:
         wait = self._log.wait(end)

@@ -1,11 +1,14 @@
 """A consumer gives a message back: it goes to the retry topic of its group, or, after too many times, is put aside.
 
 The original delivers it again after a delay that grows; this broker has no delays and delivers it again at once. It is
-answered when disk and slaves have the copy, as a send is: the group's offset passes over the message then.
+answered when disk and slaves have the copy, as a send is: the group's offset passes over the message then. When they
+are late a consumer of ours asks again, and names the copy: that is waited for, and not made once more.
 Source: ``AbstractSendMessageProcessor.consumerSendMsgBack``.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker.drafts import DELAY, FIRST_MAX_RECONSUME_VERSION, Drafted
@@ -32,6 +35,13 @@ _ORIGIN = "ORIGIN_MESSAGE_ID"
 _KEPT_FLAGS = int(SysFlag.COMPRESSED | SysFlag.MULTI_TAGS) | COMPRESSION_MASK
 
 
+class Copied(NamedTuple):
+    """It is stored already, in this topic, at this physical offset: its answer has to wait, that is all."""
+
+    topic: str
+    offset: int
+
+
 class SendBack:
     """Decides for CONSUMER_SEND_MSG_BACK."""
 
@@ -39,7 +49,7 @@ class SendBack:
         self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
         self._turn = 0
 
-    def draft(self, command: Command, peer: str) -> Drafted | Refusal | None:
+    def draft(self, command: Command, peer: str) -> Drafted | Copied | Refusal | None:
         """None: the group wants nothing again. Raises RemoteProtocolError."""
         header = SendBackHeader.of(command)
         group = self._groups.get(header.group, peer)
@@ -59,6 +69,9 @@ class SendBack:
         if message is None:
             remark = f"look message by offset failed, {header.offset}"
             return Refusal(ResponseCode.SYSTEM_ERROR, remark, checked=False)
+        copy = self._record(header.copy) if header.copy is not None else None
+        if copy is not None and _is_copy(copy, message, group.name):
+            return Copied(copy.topic, copy.physical_offset)
         if message.reconsume_times >= _most(group, header, command.version) or header.delay_level < 0:
             return _again(message, self._topics.create_retry(DLQ_PREFIX + group.name).name, 0)
         self._turn += 1
@@ -66,12 +79,15 @@ class SendBack:
 
     def _message(self, header: SendBackHeader) -> StoredMessage | None:
         """None: there is none at the offset, or it is not the one that the consumer has."""
-        record = self._store.record(header.offset)
+        message = self._record(header.offset)
+        return message if message is not None and _is_meant(message, header) else None
+
+    def _record(self, offset: int) -> StoredMessage | None:
+        record = self._store.record(offset)
         try:
-            message = decode_message(record) if record is not None else None
+            return decode_message(record) if record is not None else None
         except RemoteProtocolError:
             return None
-        return message if message is not None and _is_meant(message, header) else None
 
 
 def _is_meant(message: StoredMessage, header: SendBackHeader) -> bool:
@@ -84,6 +100,16 @@ def _is_meant(message: StoredMessage, header: SendBackHeader) -> bool:
     topics = message.topic, message.properties.get(RETRY_TOPIC, message.topic)
     return (not identifier or identifier in (message.unique_key, message.offset_id)) and (
         not topic or any(name == topic or name.endswith(f"%{topic}") for name in topics)
+    )
+
+
+def _is_copy(copy: StoredMessage, message: StoredMessage, group: str) -> bool:
+    """Whether it was made when the group gave this delivery of the message back."""
+    origin = message.properties.get(_ORIGIN, message.offset_id)
+    return (
+        copy.topic in (RETRY_PREFIX + group, DLQ_PREFIX + group)
+        and copy.properties.get(_ORIGIN) == origin
+        and copy.reconsume_times == message.reconsume_times + 1
     )
 
 

@@ -190,14 +190,17 @@ class Assignment:
 
     async def _send_one_back(self, action: GiveBack) -> None:
         try:
-            await send_back(self._context, self._group, action.message, action.delay_s)
+            late = await send_back(self._context, self._group, action.message, action.delay_s, action.copy)
         except TallyError as error:
             message = action.message
             self._context.events.emit("not sent back", queue=message.queue, offset=message.offset, reason=str(error))
             self._core.not_given_back(action)
             self.arrived.set()
         else:
-            self._core.given_back(action)
+            if late is None:
+                self._core.given_back(action)
+            else:
+                self._core.stored_late(action, late, self._context.clock.now())
 
     # For the readers
 

@@ -5,6 +5,7 @@ held, handed out (``take``), and then acknowledged (``ack``; ``finish`` for what
 (``nack``). What was given back waits here and stays unacknowledged, so that it is never lost:
 
     nack ── waits ──▶ due ──▶ GiveBack ── the broker stored it ──▶ given_back: acknowledged here
+                       │                ├ disk or slaves are late ──▶ stored_late ──▶ waits, for the same copy
                        │                └ it did not ──▶ not_given_back ─┐
                        └ of a queue that gives nothing back ─────────────┴▶ ready again, before all others
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, repeat
 
 from tallystick.rocketmq.client.pulling import Pull
@@ -26,16 +27,18 @@ from tallystick.rocketmq.client.unacked import QueueCore, UnackedBounds
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue
 
+LATE_S = 5.0  # before a broker is asked again whether disk and slaves have a message that was given back
 KEPT_S = 120.0  # that a queue is kept for the message at hand (the original keeps it until that is consumed)
 
 
 @dataclass(frozen=True)
 class GiveBack:
-    """Send the message to its broker, to be delivered again not before ``delay_s``."""
+    """Send the message to its broker, to be delivered again not before ``delay_s``. ``copy``: where it stored it."""
 
     queue: QueueCore
     message: ReceivedMessage
     delay_s: float
+    copy: int | None = None
 
 
 class DeliveryCore:
@@ -48,7 +51,7 @@ class DeliveryCore:
         self.room_made = False
         self._bounds, self._delays_s, self._auto_ack, self._ordered = bounds, nack_delays_s, auto_ack, ordered
         self._at_hand: Sequence[tuple[QueueCore, ReceivedMessage]] = ()  # handed out to a loop's body
-        self._waiting: list[tuple[float, int, QueueCore, ReceivedMessage]] = []  # given back, by when they are due
+        self._waiting: list[tuple[float, int, GiveBack]] = []  # given back, by when they are due
         self._numbers = count()
         self._is_crowded = False  # a reader waits because of the bytes of all queues
 
@@ -94,7 +97,7 @@ class DeliveryCore:
         if queue.leaves_since is None:
             queue.leaves_since = now
         self._take_back(queue)
-        waiting = sum(owner is queue and queue.has(message) for _, _, owner, message in self._waiting)
+        waiting = sum(one.queue is queue and queue.has(one.message) for _, _, one in self._waiting)
         is_at_work = len(queue.unacked) > len(queue.held) + waiting
         return not is_at_work or now - queue.leaves_since >= KEPT_S
 
@@ -195,7 +198,7 @@ class DeliveryCore:
         if delay_s is None:
             delay_s = self._delays_s[min(message.reconsume_times, len(self._delays_s) - 1)]
         again = queue.unacked[message.offset] = message.repeated()
-        heapq.heappush(self._waiting, (now + delay_s, next(self._numbers), queue, again))
+        self._wait(GiveBack(queue, again, 0.0), now + delay_s)
         return True
 
     # What was given back
@@ -208,26 +211,32 @@ class DeliveryCore:
         """What is to be sent to brokers. What is repeated here is ready."""
         actions = []
         while self._waiting and self._waiting[0][0] <= now:
-            _, _, queue, message = heapq.heappop(self._waiting)
-            if not queue.has(message):
+            _, _, action = heapq.heappop(self._waiting)
+            if not action.queue.has(action.message):
                 continue
-            if queue.gives_back:
-                actions.append(GiveBack(queue, message, 0.0))
+            if action.queue.gives_back:
+                actions.append(action)
             else:
-                self._repeat(queue, message)
+                self._repeat(action.queue, action.message)
         return actions
 
     def give_back_now(self, queues: Collection[QueueCore], now: float) -> list[GiveBack]:
         """What waits, of queues that are about to go: left here it would hold their offsets back."""
-        leaving = sorted(one for one in self._waiting if one[2] in queues and one[2].gives_back)
-        self._waiting = sorted(one for one in self._waiting if one[2] not in queues)
+        leaving = sorted(one for one in self._waiting if one[2].queue in queues and one[2].queue.gives_back)
+        self._waiting = sorted(one for one in self._waiting if one[2].queue not in queues)
         return [
-            GiveBack(queue, message, max(0.0, due - now)) for due, _, queue, message in leaving if queue.has(message)
+            replace(action, delay_s=max(0.0, due - now))
+            for due, _, action in leaving
+            if action.queue.has(action.message)
         ]
 
     def given_back(self, action: GiveBack) -> None:
         """The broker has stored it: the offset may pass over it."""
         self._acknowledge(action.queue, action.message)
+
+    def stored_late(self, action: GiveBack, copy: int, now: float) -> None:
+        """The broker has stored it, but not yet as safe as its settings want it: it may be lost with one disk."""
+        self._wait(replace(action, copy=copy), now + LATE_S)
 
     def not_given_back(self, action: GiveBack) -> None:
         """The broker has not, or perhaps not: it is repeated here."""
@@ -235,6 +244,9 @@ class DeliveryCore:
             self._repeat(action.queue, action.message)
 
     # Inside
+
+    def _wait(self, action: GiveBack, due: float) -> None:
+        heapq.heappush(self._waiting, (due, next(self._numbers), action))
 
     def _acknowledge(self, queue: QueueCore, message: ReceivedMessage) -> bool:
         stored = message.stored

@@ -14,6 +14,7 @@ from tallystick.rocketmq.client.answers import checked
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.wire.headers import SendBackHeader
+from tallystick.rocketmq.wire.own_headers import LateAnswer
 from tallystick.rocketmq.wire.remoting import request
 from tallystick.rocketmq.wire.values import RequestCode
 
@@ -26,8 +27,11 @@ def delay_level(delay_s: float) -> int:
     return min(bisect_left(LEVELS_S, delay_s) + 1, len(LEVELS_S))
 
 
-async def send_back(context: BrokerContext, group: str, message: ReceivedMessage, delay_s: float) -> None:
-    """Returns when the broker has stored it. Raises BrokerError, Unavailable (ambiguous), NoSuchTopic."""
+async def send_back(
+    context: BrokerContext, group: str, message: ReceivedMessage, delay_s: float, copy: int | None = None
+) -> int | None:
+    """Returns when the broker has stored it: None, or where, if its disk or slaves are late with it; then call again,
+    with that as ``copy``. An original does not say so. Raises BrokerError, Unavailable (ambiguous), NoSuchTopic."""
     queue = message.queue
     topic = await context.routes.find(queue.topic)
     address = topic.master(queue.broker)
@@ -41,9 +45,12 @@ async def send_back(context: BrokerContext, group: str, message: ReceivedMessage
         origin_msg_id=message.message_id,
         origin_topic=message.topic,
         broker=queue.broker,
+        copy=copy,
     )
     command = request(RequestCode.CONSUMER_SEND_MSG_BACK, header.to_fields())
     # Answered as a send is: when disk and slaves have it.
     answer = checked(await context.remoting.ask(address, command, context.settings.send_timeout_s), queue=queue)
-    if answer.remark:
+    late = LateAnswer.of(answer).copy
+    if late is not None and late != copy:  # told once
         context.events.emit("sent back, not yet everywhere", queue=queue, offset=message.offset, reason=answer.remark)
+    return late

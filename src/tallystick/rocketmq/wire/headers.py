@@ -145,7 +145,7 @@ class SendAnswer(Header, frozen=True, kw_only=True):
 
 
 class SendBackHeader(Header, frozen=True, kw_only=True):
-    """Of CONSUMER_SEND_MSG_BACK."""
+    """Of CONSUMER_SEND_MSG_BACK. Ours is ``copy``: where it is stored since an earlier one (see ``LateAnswer``)."""
 
     offset: Int64
     group: str
@@ -155,14 +155,15 @@ class SendBackHeader(Header, frozen=True, kw_only=True):
     unit_mode: bool = False
     max_reconsume_times: Int32 | None = None
     broker: str | None = field(default=None, name="bname")
+    copy: Int64 | None = field(default=None, name="tallyCopy")
 
 
 # Consumers
 
 
 class PullHeader(Header, frozen=True, kw_only=True):
-    """Of PULL_MESSAGE and LITE_PULL_MESSAGE. Ours is ``mark``: that of the last message before ``queue_offset``, as
-    far as its consumer knows it; empty if not. The answer then has one, too (see ``Reads.mark``)."""
+    """Of PULL_MESSAGE and LITE_PULL_MESSAGE. Ours is ``mark`` (see ``Reads.mark``): that of the last message that the
+    consumer had, or an empty one; the answer has one, too."""
 
     consumer_group: str
     topic: str
@@ -223,8 +224,7 @@ class QueryOffsetHeader(QueueHeader, frozen=True, kw_only=True):
 
 class UpdateOffsetHeader(QueueHeader, frozen=True, kw_only=True):
     """Of UPDATE_CONSUMER_OFFSET. Ours are ``resets``: a slave tells of a commit made there, and what counter it knew;
-    ``went_back``: the client committed a higher offset before, perhaps at a slave; and ``mark``: that of the last
-    message which the client pulled."""
+    ``went_back``: the client committed a higher offset before, perhaps at a slave; ``mark``: as in ``PullHeader``."""
 
     consumer_group: str
     commit_offset: Int64
@@ -263,11 +263,6 @@ class ProducerGroupHeader(Header, frozen=True):
     """Of GET_PRODUCER_CONNECTION_LIST."""
 
     producer_group: str
-
-
-class ConsumeStatsHeader(Header, frozen=True):
-    consumer_group: str
-    topic: str | None = None
 
 
 class UnregisterClientHeader(Header, frozen=True, kw_only=True):

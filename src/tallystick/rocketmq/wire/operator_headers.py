@@ -23,6 +23,11 @@ class RunningInfoHeader(Header, frozen=True):
     client_id: str
 
 
+class ConsumeStatsHeader(Header, frozen=True):
+    consumer_group: str
+    topic: str | None = None
+
+
 class BrokerConsumeStatsHeader(Header, frozen=True):
     """Of GET_BROKER_CONSUME_STATS."""
 

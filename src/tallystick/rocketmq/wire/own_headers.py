@@ -14,6 +14,12 @@ class MinOffsetAnswer(OffsetAnswer, frozen=True):
     lacking: bool | None = field(default=None, name="tallyLacksBeginning")
 
 
+class LateAnswer(Header, frozen=True):
+    """Of CONSUMER_SEND_MSG_BACK. ``copy``: it is stored at this physical offset, but disk or slaves are late."""
+
+    copy: Int64 | None = field(default=None, name="tallyCopy")
+
+
 class CommittedAnswer(OffsetAnswer, frozen=True):
     """Of QUERY_CONSUMER_OFFSET. ``mark``: of the message before the offset."""
 

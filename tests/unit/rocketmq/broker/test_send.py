@@ -15,7 +15,7 @@ from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.broker.saves import Done
 from tallystick.rocketmq.broker.send import PUT_BYTES, PUT_MESSAGES, Sends
-from tallystick.rocketmq.broker.sendback import SendBack
+from tallystick.rocketmq.broker.sendback import Copied, SendBack
 from tallystick.rocketmq.ha.acks import Settle, Settled
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.values import Draft, Put
@@ -47,6 +47,7 @@ class FakeLog:
     """Stores what its statuses say; waits end as the test says."""
 
     waits = True
+    end = 700
 
     def __init__(self) -> None:
         self.puts: list[int] = []  # drafts of each append
@@ -80,9 +81,11 @@ class FakeDrafting:
 
 
 class FakeSendBack:
-    """Each message that is given back is as long as one append may be."""
+    """Each message that is given back is as long as one append may be, and stored already if the request says where."""
 
-    def draft(self, command: Command, peer: str) -> Drafted:
+    def draft(self, command: Command, peer: str) -> Drafted | Copied:
+        if "tallyCopy" in command.fields:
+            return Copied("T", int(command.fields["tallyCopy"]))
         return Drafted(Draft("T", 2, ((0, bytes(PUT_BYTES), b""),), 0, bytes(8)), True, None)
 
 
@@ -213,7 +216,25 @@ def test_h9_a_message_given_back_is_answered_when_disk_and_slaves_have_it(status
     later.sends.settled([Settle(1, status)])
     for desk in (later, at_once):
         [answer] = desk.link.sent
-        assert (answer.code, answer.remark) == (0, None if status is PutStatus.PUT_OK else status.name)
+        is_there = status is PutStatus.PUT_OK
+        assert (answer.code, answer.remark) == (0, None if is_there else status.name)
+        assert answer.fields == ({} if is_there else {"tallyCopy": "0"}), "that it is not asked to store it once more"
+
+
+@pytest.mark.rule("H9", "H10")
+def test_h9_what_was_stored_already_is_waited_for_behind_all_that_is_stored() -> None:
+    desk = Desk()
+    desk.sends.take(cast("Link", desk.link), request(RequestCode.SEND_MESSAGE_V2, {}, b"a"))
+    again = request(RequestCode.CONSUMER_SEND_MSG_BACK, {"tallyCopy": "300"})
+    desk.sends.take(cast("Link", desk.link), again)
+    assert (desk.log.puts, desk.log.ends) == ([1], [100, 700])
+    desk.sends.settled([Settle(2, PutStatus.FLUSH_SLAVE_TIMEOUT)])
+    [answer] = desk.link.sent
+    assert (answer.code, answer.remark, answer.fields) == (0, "FLUSH_SLAVE_TIMEOUT", {"tallyCopy": "300"})
+    desk.log.waits = False
+    desk.fresh.add("T")
+    desk.sends.take(cast("Link", desk.link), again)
+    assert [held.code for _, held, _ in desk.saves.held] == [0], "when its topic is saved"
 
 
 def test_one_that_fails_leaves_the_others_of_its_tick_alone() -> None:

@@ -61,6 +61,23 @@ async def test_h10_its_answer_waits_for_slaves_as_that_of_a_send(tmp_path: Path)
         assert len(await pulled(peer, "%RETRY%G")) == 1
 
 
+@pytest.mark.rule("H10")
+async def test_h10_who_names_the_copy_has_it_waited_for_and_not_made_once_more(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker(bench.settings(role=Role.SYNC_MASTER))
+        broker.parts.groups.put(GroupConfig("G"), GroupConfig("H"))
+        peer = await bench.peer(broker)
+        first, other = [decode_message_id((await peer.ask(send_command())).fields["msgId"])[2] for _ in range(2)]
+        copy = int((await give_back(peer, first)).fields["tallyCopy"])
+        for _ in range(2):
+            answer = await give_back(peer, first, copy=copy)
+            assert (answer.remark, answer.fields["tallyCopy"]) == ("SLAVE_NOT_AVAILABLE", str(copy))
+        assert len(await pulled(peer, "%RETRY%G")) == 1
+        for at, group, named in ((other, "G", copy), (first, "H", copy), (first, "G", other), (first, "G", 10**9)):
+            assert int((await give_back(peer, at, group, copy=named)).fields["tallyCopy"]) > copy
+        assert (len(await pulled(peer, "%RETRY%G")), len(await pulled(peer, "%RETRY%H"))) == (4, 1)
+
+
 async def test_what_failed_too_often_or_is_given_up_is_put_aside(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         peer, offset = await sent(bench)

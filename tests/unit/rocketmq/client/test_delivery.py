@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from support.deliveries import QUEUES, assign, core, found, moved, offsets, take
 from tallystick.errors import BrokerError, UsageError
-from tallystick.rocketmq.client.delivery import GiveBack
+from tallystick.rocketmq.client.delivery import LATE_S, GiveBack
 from tallystick.rocketmq.client.pulling import Pull
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.subscription import ALL_TAGS
@@ -87,6 +87,22 @@ def test_a_message_given_back_holds_the_offset_until_its_broker_has_it() -> None
     assert one.wake_at() is None
     one.given_back(action)
     assert queue.committable == 3
+
+
+def test_a_message_that_disk_or_slaves_are_late_with_holds_the_offset_and_is_asked_for_again() -> None:
+    one = core()
+    queue = assign(one, messages=2)
+    failed, other = take(one, 2)
+    one.nack(failed, 0.0)
+    one.ack(other)
+    one.stored_late(one.due(1.0)[0], 700, 2.0)
+    assert (queue.committable, one.wake_at(), one.leaves(queue, 3.0)) == (0, 2.0 + LATE_S, True)
+    [again] = one.due(2.0 + LATE_S)
+    one.stored_late(again, 700, 8.0)
+    [at_the_end] = one.give_back_now([queue], 9.0)
+    assert (again.message.offset, again.copy, at_the_end.copy) == (0, 700, 700)
+    one.given_back(at_the_end)
+    assert queue.committable == 2
 
 
 def test_what_no_broker_takes_is_delivered_here_again_before_all_others() -> None:
@@ -369,13 +385,15 @@ class Consuming(RuleBasedStateMachine):
         expected = self.queue.has(message)
         assert self.one.nack(message, self.now) is expected
 
-    @rule(pass_s=st.sampled_from([0.5, 1.0, 10.0]), is_taken=st.booleans())
-    def due(self, pass_s: float, is_taken: bool) -> None:
+    @rule(pass_s=st.sampled_from([0.5, 1.0, 10.0]), what=st.sampled_from(["taken", "late", "refused"]))
+    def due(self, pass_s: float, what: str) -> None:
         self.now += pass_s
         for action in self.one.due(self.now):
-            if is_taken:
+            if what == "taken":
                 self.stored.add(action.message.offset)
                 self.one.given_back(action)
+            elif what == "late":
+                self.one.stored_late(action, 700, self.now)
             else:
                 self.one.not_given_back(action)
 
@@ -408,7 +426,7 @@ class Consuming(RuleBasedStateMachine):
         assert self.one.unacked_bytes == sum(message.stored.size for message in self.queue.unacked.values())
         waiting = {id(message) for message in self.queue.unacked.values()}
         assert {id(message) for message in here} <= waiting
-        known = {id(one) for one in [*here, *self.out]} | {id(one[3]) for one in self.one._waiting}
+        known = {id(one) for one in [*here, *self.out]} | {id(one[2].message) for one in self.one._waiting}
         assert waiting <= known
 
     @invariant()

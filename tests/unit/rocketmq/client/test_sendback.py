@@ -12,6 +12,7 @@ import pytest
 from support.fake_brokers import FakeCluster
 from support.live_brokers import LiveCluster, live_cluster
 from support.waiting import until
+from tallystick.rocketmq.client import delivery
 from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.consumer import Consumer
 from tallystick.rocketmq.client.received import ReceivedMessage
@@ -39,7 +40,8 @@ def test_the_level_of_a_delay_is_not_shorter(delay_s: float, level: int) -> None
 
 @pytest.fixture
 async def live(tmp_path: Path) -> AsyncIterator[LiveCluster]:
-    async with live_cluster(tmp_path, "broker-a") as cluster:
+    async with live_cluster(tmp_path) as cluster:
+        await cluster.start("broker-a", role="ASYNC_MASTER")
         yield cluster
 
 
@@ -163,4 +165,28 @@ async def test_a_close_waits_for_what_is_being_given_back(cluster: FakeCluster) 
         [(link, command)] = asked
         link.send(command.answer(0))
         await closing
+    assert fake.offsets["g", "T", 0] == 2
+
+
+async def test_nothing_is_passed_over_while_slaves_lack_what_was_given_back(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "LATE_S", 0.01)
+    told: list[Event] = []
+    fake = await cluster.add(queues=1)
+    fake.queues["T", 0] = [(0, b"0", b""), (0, b"1", b"")]
+    fake.react[SEND_BACK] = lambda link, command: command.answer(0, "FLUSH_SLAVE_TIMEOUT", {"tallyCopy": "700"})
+    async with topics(cluster.address, settings=SOON, events=Events(told.append)) as mq:
+        consumer = mq.consumer("g", "T", start="first")
+        consumer.nack(await next_of(consumer))
+        consumer.ack(await next_of(consumer))
+        await until(lambda: fake.count(SEND_BACK) == 3)
+        await consumer.commit()
+        assert not fake.offsets.get(("g", "T", 0))
+        headers = [SendBackHeader.of(command) for command in fake.asked if command.code == SEND_BACK]
+        assert [header.copy for header in headers[:3]] == [None, 700, 700]
+        assert len([event for event in told if event.kind == "sent back, not yet everywhere"]) == 1
+        del fake.react[SEND_BACK]
+        await until(lambda: not consumer._core.queues[MessageQueue("T", "b", 0)].unacked)
+        await consumer.close()
     assert fake.offsets["g", "T", 0] == 2
