@@ -67,6 +67,7 @@ class SimTransport(asyncio.Transport):
         self._held: deque[bytes | tuple[End]] = deque()  # would have arrived, but for a cut
         self._arrived: deque[bytes] = deque()
         self._arrived_end: tuple[End] | None = None
+        self._is_reset = False  # nothing that comes now arrives
         self._is_reading, self._read_is_due = True, False
         self._is_closing = False
         self.is_over = False  # the protocol has lost it, or will
@@ -174,10 +175,13 @@ class SimTransport(asyncio.Transport):
             if self.is_over or not self.process.alive:
                 if isinstance(data, bytes) and not self.peer.is_over:
                     self._path.send_end(self, ConnectionResetError("nobody is there"))
+            elif self._is_reset:
+                continue
             elif isinstance(data, bytes):
                 self._arrived.append(data)
                 self._read_soon()
             elif data[0] is not None:
+                self._is_reset = True
                 self._path.soon(self, lambda error=data[0]: self._end(error, None, tell=False))  # type: ignore[misc]
             else:
                 self._arrived_end = data

@@ -238,6 +238,20 @@ def test_a_reset_ends_both_ends() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_nothing_arrives_behind_a_lost_piece(seed: int) -> None:
+    async def test(net: Net) -> None:
+        net.echo = False
+        peer, sent = await net.connect(), random.Random(seed).randbytes(2000)
+        for at in range(0, len(sent), 20):
+            peer.transport.write(sent[at : at + 20])
+            await asyncio.sleep(0.0002)
+        await asyncio.sleep(1)
+        assert sent.startswith(net.accepted[0].got)
+
+    run(test, seed, reset=0.1, window_bytes=64)
+
+
 def test_a_port_that_somebody_listens_on_cannot_be_reserved() -> None:
     async def test(net: Net) -> None:
         network = net.fabric.network(net.server)
