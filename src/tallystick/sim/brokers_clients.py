@@ -122,7 +122,9 @@ class Member:
             if self._random.random() < self._group.plan.nacks:
                 self._judge.given_back(self._group.name, message.body)
                 consumer.nack(message)
-            elif not self._left:
-                consumer.ack(message)
+            else:
+                self._judge.finished(self._group.name, message.body)
+                if not self._left:
+                    consumer.ack(message)
             if not self._left:
                 return

@@ -36,6 +36,7 @@ class Reader:
     bodies: set[bytes] = field(default_factory=set)
     next: dict[Queue, int] = field(default_factory=dict)
     owed: dict[bytes, None] = field(default_factory=dict)  # given back, and to be delivered again
+    finished: set[bytes] = field(default_factory=set)  # acknowledged by a member
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,7 @@ class Expected:
         reader.next = {queue: offset for queue, offset in reader.next.items() if queue[0] != topic}
         reader.bodies.clear()
         reader.owed.clear()
+        reader.finished.clear()
 
     def places_are_given_again(self) -> None:
         """An operator accepts that a new master does not know where queues end."""
