@@ -237,7 +237,7 @@ class _Round:
         await in_slices(offsets.become(merge), self._clock)
         if left:
             raise Unavailable("the master is still to be told of what was committed here", commits=left)
-        self._untaken.ended(self._clock.now())
+        await in_slices(self._untaken.ended(self._clock.now()), self._clock)
 
     async def _offsets(self, most: int) -> tuple[OffsetTable, ResetTable | None]:
         found = await self._master.offsets(most)

@@ -35,7 +35,8 @@ class OffsetMerge:
         self.changed = False  # the slave's table, in what was looked at
         self._mine, self._my_pulled, self._my_own, self._my_own_resets = mine, my_pulled, my_own, my_own_resets
         self._theirs = Resets(resets)
-        self._hidden: dict[str, dict[int, int] | None] = {}  # the master's queues of keys where ours are on top
+        # By key where ours are on top the master's queues, and ours with the counters that they knew.
+        self._laid: dict[str, tuple[dict[int, int] | None, dict[int, int], dict[int, int]]] = {}
         self._touched: dict[str, None] = {}
 
     def touched(self, key: str) -> None:
@@ -43,7 +44,7 @@ class OffsetMerge:
         self._touched[key] = None
 
     def steps(self) -> Iterator[None]:
-        """Changes nothing that others see."""
+        """Changes nothing that others see. One table grows at a time: to make room in a long one takes a while."""
         size = 0
         for key in list(self._my_own):
             size += 1 + len(self._my_own.get(key, ()))
@@ -51,6 +52,11 @@ class OffsetMerge:
             if size >= STEP_OFFSETS:
                 size = 0
                 yield
+        for place, table in enumerate((self.own, self.own_resets)):
+            for count, (key, laid) in enumerate(self._laid.items(), 1):
+                table[key] = laid[1:][place]
+                if count % STEP_OFFSETS == 0:
+                    yield
         yield from self.keys.adding(self.offsets)
         yield from self.pulled_keys.adding(self.pulled)
         counts: list[int] = []
@@ -69,29 +75,34 @@ class OffsetMerge:
             self._lay_again(list(islice(self._touched, STEP_TOUCHED)))
             yield
 
-    def end(self) -> None:
-        """The last step."""
+    def end(self) -> dict[str, Any]:
+        """The last step; what it needed, for who frees it."""
         self._lay_again(list(self._touched))
+        laid, self._laid = self._laid, {}
+        return laid
 
     def _lay_again(self, keys: Iterable[str]) -> None:
         for key in keys:
             del self._touched[key]
             self.count -= len(self.offsets.get(key, ()))
             self._lay(key)
+            if (laid := self._laid.get(key)) is not None:
+                self.own[key], self.own_resets[key] = laid[1:]
+            else:
+                self.own.pop(key, None)
+                self.own_resets.pop(key, None)
             if key in self.offsets:
                 self.keys.add(key)
                 self.count += len(self.offsets[key])
 
     def _lay(self, key: str) -> None:
         """On top of the master's queues those of ours that it lacks."""
-        theirs = self._hidden.pop(key) if key in self._hidden else self.offsets.get(key)
+        laid = self._laid.pop(key, None)
+        theirs = laid[0] if laid is not None else self.offsets.get(key)
         lacking, counters = lacking_of(key, theirs, self._theirs, self._my_own, self._my_own_resets)
         self.changed = self.changed or lacking != self._my_own.get(key)
-        self.own.pop(key, None)
-        self.own_resets.pop(key, None)
         if lacking:
-            self._hidden[key] = theirs
-            self.own[key], self.own_resets[key] = lacking, counters
+            self._laid[key] = theirs, lacking, counters
             self.offsets[key] = {**(theirs or {}), **lacking}
         elif theirs is not None:
             self.offsets[key] = theirs
@@ -100,10 +111,15 @@ class OffsetMerge:
 
 
 def freeing(tables: list[dict[str, Any]]) -> Iterator[None]:
-    """Let go of tables, some entries a step, as far as nobody else has them: a million take a tenth of a second."""
+    """Let go of tables, which nobody changes any more, some entries a step, as far as nobody else has them: a million
+    take a tenth of a second."""
     while tables:
         table = tables.pop()
-        entries = [*table, *table.values()]
+        entries: list[Any] = []
+        for count, entry in enumerate(table.items(), 1):
+            entries += entry
+            if count % STEP_OFFSETS == 0:
+                yield
         del table
         while entries:
             del entries[-STEP_OFFSETS:]

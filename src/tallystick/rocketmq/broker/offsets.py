@@ -266,12 +266,12 @@ class Offsets:
     def become(self, merge: OffsetMerge) -> Iterator[None]:
         """All at once. What there was before is freed in the steps that it returns."""
         assert merge is self._merge
-        merge.end()
+        laid = merge.end()
         self._merge = None
         if merge.resets is not None:
             self.resets.replace(merge.resets)
         self.dirty = self.dirty or merge.changed or self.version != merge.version
-        gone: list[dict[str, Any]] = [self._offsets, self._pulled, self._own, self._own_resets]
+        gone: list[dict[str, Any]] = [laid, self._offsets, self._pulled, self._own, self._own_resets]
         gone += [*self._committed.tables, *self._others.tables]
         self._offsets, self._committed, self._count = merge.offsets, merge.keys, merge.count
         self._pulled, self._others, self._pulled_count = merge.pulled, merge.pulled_keys, merge.pulled_count

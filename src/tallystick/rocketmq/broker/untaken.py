@@ -8,12 +8,14 @@ taken, so is perhaps the rest: all are told.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 
 from tallystick.rocketmq.broker.offsets import Commit
 
 PROBES = 100  # of those that were refused, in one round
 FIRST_S, MOST_S = 30.0, 600.0
+STEP_PLACES = 1000  # looked at within a millisecond
 
 _Place = tuple[str, int]  # key and queue id: a later commit to a queue has no better chance
 
@@ -62,14 +64,16 @@ class Untaken:
         self._taken += place in self._probes
         self._refused.pop(place, None)
 
-    def ended(self, now: float) -> None:
-        """The round looked at all that the master lacks."""
-        if any(seen != self._round for seen in self._refused.values()):  # the master has them, or they went
-            self._refused = {place: seen for place, seen in self._refused.items() if seen == self._round}
+    def ended(self, now: float) -> Iterator[None]:
+        """The round looked at all that the master lacks. In steps: there may be a million of them."""
+        is_over = self._taken > 0 and not self._again
+        for count, place in enumerate(list(self._refused), 1):
+            if is_over or self._refused[place] != self._round:  # the master has it, or it went
+                del self._refused[place]
+            if count % STEP_PLACES == 0:
+                yield
         if self._taken:
             self._due = self._gap_s = 0.0
-            if not self._again:
-                self._refused.clear()
         elif self._again:
             self._gap_s = min(max(FIRST_S, 2 * self._gap_s), MOST_S)
             self._due = now + self._gap_s

@@ -102,7 +102,32 @@ def test_a_text_that_is_written_meanwhile_has_what_there_was() -> None:
 
 def test_tables_are_freed_some_entries_a_step() -> None:
     tables: list[dict[str, int]] = [dict.fromkeys(map(str, range(2500)), 1), {}, {"a": 1}]
-    assert len(list(freeing(tables))) == 6
+    assert len(list(freeing(tables))) == 8
+
+
+def test_one_table_grows_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python makes room in a table of a million entries in 40 ms, and three of them did so in the same step."""
+    monkeypatch.setattr(offset_merge, "STEP_OFFSETS", 10)
+    monkeypatch.setattr(offset_keys, "STEP_KEYS", 10)
+    offsets = a_slave()
+    for number in range(100):
+        offsets.commit(f"T{number}", "g", 0, 9)
+    merge = offsets.merge(master(100, 3))
+
+    def sizes() -> list[int]:
+        return [len(merge._laid), len(merge.own), len(merge.own_resets), len(merge.keys.topics_of("g"))]
+
+    before, touched = sizes(), False
+    for _ in merge.steps():
+        now = sizes()
+        grown = [more - less for more, less in zip(now, before, strict=True) if more != less]
+        assert len(grown) <= 2 and max(grown, default=0) <= 10
+        before = now
+        if not touched and merge.own:
+            touched = offsets.commit("T99", "g", 0, 10)
+    offsets.become(merge)
+    assert offsets.get("T99", "g", 0) == 10 and offsets.get("T98", "g", 0) == 9
+    assert len(offsets.to_save().own or {}) == 100
 
 
 @pytest.mark.rule("H13")

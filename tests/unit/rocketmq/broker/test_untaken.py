@@ -22,7 +22,7 @@ def told(untaken: Untaken, lacking: list[Commit], now: float, room: Collection[i
             untaken.taken(commit)
         else:
             untaken.refused(commit, "no room")
-    untaken.ended(now)
+    list(untaken.ended(now))
     return [commit.queue_id for commit in wanted]
 
 
@@ -80,3 +80,16 @@ def test_what_the_master_lacks_no_more_is_no_longer_counted() -> None:
     assert untaken.why.startswith("the master does not take 1 offsets")
     told(untaken, [], 11)
     assert untaken.why == ""
+
+
+def test_a_round_with_very_many_ends_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(untaken_module, "STEP_PLACES", 10)
+    untaken, lacking = Untaken(), commits(35)
+    told(untaken, lacking, 0)
+    untaken.began(1)
+    for commit in lacking[::2]:
+        untaken.wanted(commit)
+    left = [35]
+    for _ in untaken.ended(1):
+        left.append(len(untaken._refused))
+    assert left == [35, 30, 25, 20] and len(untaken._refused) == 18
