@@ -267,6 +267,7 @@ async def test_nothing_was_created_after_the_newest_creation(cluster: Place) -> 
     created = await other.bookie_creation("b9")
     assert created is not None
     assert before < created <= (await other.sync()).newest
+    assert await other.never_made([created, 1 << 62]) == {1 << 62}
 
 
 async def test_looking_up_many_and_none(cluster: Place) -> None:

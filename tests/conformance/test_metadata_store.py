@@ -251,6 +251,9 @@ async def test_what_is_made_again_has_another_creation(store: MetadataStore, oth
         before = (await other.sync()).newest
         assert before >= creations[-1], "what was created and deleted counts"
     assert len(set(creations)) == 3
+    beyond = 1 << 62  # no service ever comes so far
+    assert await other.never_made([*creations, beyond]) == {beyond}
+    assert await other.never_made([]) == set()
 
 
 async def test_between_equal_points_the_connection_was_the_same(store: MetadataStore, root: str) -> None:

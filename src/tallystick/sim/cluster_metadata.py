@@ -214,6 +214,9 @@ class RemoteMetadata:
     async def delete_cookie(self, bookie: BookieId, version: Version) -> None:
         await self._call(lambda: self._inner.delete_cookie(bookie, version), changes=True)
 
+    async def never_made(self, creations: Sequence[Creation]) -> set[Creation]:
+        return await self._call(lambda: self._inner.never_made(creations))
+
     async def bookie_creation(self, bookie: BookieId) -> Creation | None:
         return await self._call(lambda: self._inner.bookie_creation(bookie))
 

@@ -111,7 +111,7 @@ class GarbageCollection:
             stored = []
             with contextlib.suppress(DiskFull):  # what is noted from now on is forgotten by a crash
                 await self._save_state()
-        found = self._core.compare(moment, stored)
+        found = self._core.compare(moment, stored, await self._lost(stored))
         if found:
             self._storage.set_ahead(self._core.waiting.ahead)
             await self._save()
@@ -121,6 +121,12 @@ class GarbageCollection:
                 reason="it was restored from an older copy, which lacks them; they are kept. Put the right metadata "
                 "back, or give them up: tally bookie collect --now",
             )  # fmt: skip
+
+    async def _lost(self, stored: list[tuple[LedgerId, Creation]]) -> set[Creation]:
+        lost = set[Creation]()
+        for start in range(0, len(stored), _PAGE):
+            lost |= await self._driver.never_made([creation for _, creation in stored[start : start + _PAGE]])
+        return lost
 
     def _show(self) -> None:
         waiting, ahead = self._core.waiting.count, len(self._core.waiting.ahead)

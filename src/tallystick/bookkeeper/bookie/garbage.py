@@ -11,9 +11,9 @@ read of its own record found none, both twice, ``gap_s`` apart (a deposed leader
 and all of it under the instance id of the bookie's own cookie. A broken connection begins the run again: the reads
 after it were perhaps made at a server that lags. A ledger that was not stored when the run began is left alone.
 
-Ledgers whose creation (``ledgers.py``) is later than all that the metadata has or had show that it was restored from an
-older copy. They are *ahead*: not deleted, however long they lack, until an operator says so or they are in the metadata
-again, and known as that across restarts, since creations go on. Also when their id is given to another ledger.
+Ledgers whose creation (``ledgers.py``) is later than all that the metadata has or had, or that it never made, show that
+it was restored from an older copy. They are *ahead*: not deleted, however long they lack, until an operator says so or
+they are in the metadata again, and known as that across restarts. Also when their id is given to another ledger.
 
 A run that would delete much at once (``large_count`` ledgers *and* ``large_share`` of all) waits: the same ledgers must
 lack for ``patience_s``, or an operator says so. Ledgers without an entry, and those that were in no metadata when they
@@ -29,7 +29,7 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tallystick.bookkeeper.metadata.driver import Moment, Record
@@ -173,12 +173,19 @@ class GarbageCore:
         self._stored, self._restarts, self._override = array("q", sorted(stored)), 0, override
         return self._start()
 
-    def compare(self, moment: Moment, creations: Iterable[tuple[LedgerId, Creation]]) -> list[LedgerId]:
-        """Those of the ledgers that are stored now which are ahead and were not known as that."""
+    def compare(
+        self, moment: Moment, creations: Iterable[tuple[LedgerId, Creation]], lost: Container[Creation] = ()
+    ) -> list[LedgerId]:
+        """Those of the ledgers that are stored now which are ahead and were not known as that; ``lost``: creations that
+        the metadata never made, though it has made later ones since."""
         if moment.instance != self._instance:
             return []
         newest, known = moment.newest, self.waiting.ahead
-        found = {ledger: creation for ledger, creation in creations if creation > newest and ledger not in known}
+        found = {
+            ledger: creation
+            for ledger, creation in creations
+            if (creation > newest or creation in lost) and ledger not in known
+        }
         known.update(found)
         return list(found)
 

@@ -12,7 +12,7 @@ from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
-from tallystick.errors import DiskFull, MetadataError
+from tallystick.errors import DiskFull, MetadataError, MetadataUnavailable
 from tallystick.runtime.events import Events
 from tallystick.runtime.tasks import watch
 
@@ -31,6 +31,8 @@ class Metadata(Protocol):
 
     async def bookie_creation(self, bookie: BookieId) -> Creation | None: ...
 
+    async def never_made(self, creations: Sequence[Creation]) -> set[Creation]: ...
+
 
 class Ledgers(Protocol):
     """What the bookie stores."""
@@ -40,6 +42,8 @@ class Ledgers(Protocol):
     def looked(self, ledger: LedgerId, creation: Creation, *, written: bool) -> None: ...
 
     def missed_looks(self) -> None: ...
+
+    def look_again(self) -> None: ...
 
     def anchored(self, anchor: Creation) -> bool: ...
 
@@ -60,7 +64,7 @@ class Looks:
         ``flush`` makes durable what ``ledgers`` were told; ``failed`` hears of an error that leaves requests without an
         answer."""
         self._metadata, self._bookie, self._ledgers, self._renew = metadata, bookie, ledgers, renew
-        self._core = LookCore(instance, ledgers.kept)
+        self._core, self._instance = LookCore(instance, ledgers.kept), instance
         self._reserve, self._flush, self._counts, self._events = reserve, flush, counts, events
         self._failed = failed
         self._loop = asyncio.get_running_loop()
@@ -105,12 +109,19 @@ class Looks:
             async with asyncio.timeout(ANSWER_S):
                 began = await self._metadata.sync()
                 records = await self._metadata.look_up(batch)
-                return self._core.read(began, await self._metadata.sync(), records)
+                ended = await self._metadata.sync()
+                if self._instance != began.instance or self._instance != ended.instance:
+                    raise MetadataError("the metadata is of another cluster", instance=ended.instance)
+                return self._core.read(began, ended, records)
         except (MetadataError, TimeoutError) as error:
-            self._pause(str(error) or "the metadata did not answer in time")
+            is_away = isinstance(error, MetadataUnavailable | TimeoutError)
+            self._pause(str(error) or "the metadata did not answer in time", is_away=is_away)
             return self._core.unreadable()
 
-    def _pause(self, reason: str) -> None:
+    def _pause(self, reason: str, *, is_away: bool) -> None:
+        """Not ``is_away``: it is not the metadata that it was, and who uses it may give ids out again."""
+        if self.active and not is_away:
+            self._ledgers.look_again()
         if self.active:
             self._events.emit("ledgers not looked at", seconds=PAUSE_S, reason=reason)
             self.active = False
@@ -123,19 +134,23 @@ class Looks:
 
     async def _certain(self, judgements: dict[LedgerId, Judgement]) -> dict[LedgerId, Judgement]:
         """Another creation tells of another ledger only in the metadata that the kept one is from. If that was copied
-        meanwhile, or nobody can say, these are looked at again, or nothing about them is answered."""
+        meanwhile, or nobody can say, these are looked at again, or nothing about them is answered; nor where it was
+        restored from an older copy: then the id was given out twice, and what is stored here is the first ledger's."""
         others = [ledger for ledger, found in judgements.items() if found.renew or found.verdict is Verdict.AMISS]
         if not others:
             return judgements
         try:
             async with asyncio.timeout(ANSWER_S):
                 anchor = await self._metadata.bookie_creation(self._bookie)
+                kept = {ledger: known.creation for ledger in others if (known := self._ledgers.kept(ledger))}
+                lost = await self._metadata.never_made(list(kept.values()))
         except (MetadataError, TimeoutError):
             anchor = None
         if anchor is None:
             return judgements | dict.fromkeys(others, Judgement(Verdict.AMISS))
         if self._ledgers.anchored(anchor):
-            return judgements
+            amiss = [ledger for ledger in others if kept.get(ledger) in lost]
+            return judgements | dict.fromkeys(amiss, Judgement(Verdict.AMISS))
         self._events.emit("metadata was copied", reason="what is known of ledgers' creations is forgotten")
         for ledger in others:
             self._core.wanted(ledger)

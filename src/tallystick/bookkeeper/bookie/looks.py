@@ -20,7 +20,8 @@ A look is a synced read, of many ledgers at once; who waits for very many keeps 
 cannot be read decides nothing: the add is taken as if nobody had looked, and is counted; for a while then nobody looks.
 But of a ledger whose creation is kept and was never compared in this life nothing is taken, fenced or said until it is
 (101, which every client takes for "unknown"): what is stored may be another ledger's, and go with the next look, the
-new entries too.
+new entries too. Metadata that is there and is not what it was, as its file was replaced or it is another cluster's,
+ends all comparisons: whoever writes by it may have an id of a ledger that is here.
 """
 
 from __future__ import annotations

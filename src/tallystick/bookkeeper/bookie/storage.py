@@ -173,6 +173,10 @@ class Storage:
         elif not written:
             self._ledgers.lacks(ledger)
 
+    def look_again(self) -> None:
+        """What was looked at and compared counts no more."""
+        self._ledgers.look_again()
+
     def missed_looks(self) -> None:
         """For a while nobody looks at what is new here."""
         self._ledgers.missed_looks()

@@ -174,6 +174,9 @@ class ClusterMetadata:
             if point.generation == store.generation:
                 return Moment(instance, point.generation, point.newest)
 
+    async def never_made(self, creations: Sequence[Creation]) -> set[Creation]:
+        return await (await self._cluster()).never_made(creations)
+
     async def look_up(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Record | None]:
         paths = {ledger: self._path(ledger) for ledger in ledgers}
         nodes = await (await self._cluster()).get_many(list(paths.values()))

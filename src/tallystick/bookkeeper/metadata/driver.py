@@ -120,6 +120,11 @@ class MetadataDriver(Protocol):
         """
         ...
 
+    async def never_made(self, creations: Sequence[Creation]) -> set[Creation]:
+        """Those of the creations that the metadata lost, as it was restored from an older copy: see the store's. Name
+        some thousands at once at most."""
+        ...
+
     async def look_up(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Record | None]:
         """Each ledger's record, None where there is none. As new as the connection: call ``sync`` before and after."""
         ...

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from tallystick.bookkeeper.metadata.sqlite_leases import Lease
 from tallystick.bookkeeper.metadata.sqlite_thread import SqliteThread
-from tallystick.bookkeeper.metadata.store import Change, Create, Point, Update, Watch, Znode
+from tallystick.bookkeeper.metadata.store import Change, Create, Creation, Point, Update, Watch, Znode
 from tallystick.bookkeeper.metadata.watch import KeyWatch, children_key
 from tallystick.errors import MetadataError
 
@@ -89,6 +89,9 @@ class SqliteStore:
 
     async def sync(self) -> Point:
         return await self._read(self._tree.point)
+
+    async def never_made(self, creations: Sequence[Creation]) -> set[Creation]:
+        return await self._read(partial(self._tree.never_made, creations))
 
     def watch(self, path: str, changed: Callable[[], None]) -> Watch:
         return self._watch(path, changed)

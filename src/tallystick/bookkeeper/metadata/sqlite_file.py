@@ -63,7 +63,7 @@ class SqliteFile:
         try:
             connection.execute("PRAGMA synchronous = FULL")  # a commit is on the disk when it returns
             version = sqlite_schema.version(connection)
-            if version in (1, 2):
+            if version in (1, 2, 3):
                 version = sqlite_schema.upgrade(connection)
             tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         except sqlite3.Error:

@@ -3,30 +3,34 @@
 ::
 
     tree    one row: the number of the last creation
+    made    the numbers of the creations, the last million or so of them
     nodes   path of the node above, name, version, creation time, data, number of the creation, owner, next number
 
 ``owner`` is NULL, or the session that a node ends with. ``next`` is the counter of a node. Creations grow by random
-steps: a file that was restored from an older copy does not give the same numbers again. Those of znodes with an owner
-are random negative numbers.
+steps: a file that was restored from an older copy does not give the same numbers again, and ``made`` tells a number of
+its own past from one that it lost. Those of znodes with an owner are random negative numbers.
 
-Files of older schemas are brought up to date when they are opened, in one transaction. Schema 2 had a table each for
-ledgers, registrations and cookies, and one row for the cluster; schema 1 had no creations: its rows have creation 0.
+Files of older schemas are brought up to date when they are opened, in one transaction. Schema 3 had no ``made``, which
+begins with its last number. Schema 2 had a table each for ledgers, registrations and cookies, and one row for the
+cluster; schema 1 had no creations: its rows have creation 0.
 """
 
 from __future__ import annotations
 
+import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tallystick.bookkeeper.metadata import layout
 from tallystick.bookkeeper.metadata.store import Creation, Owner, parent_of
 from tallystick.bookkeeper.metadata.uri import DEFAULT_ROOT
 from tallystick.bookkeeper.wire.registration import READ_ONLY_FOLDER
 
-VERSION = 3
+VERSION = 4
 STEP_BITS = 24  # of a creation's distance from the one before: enough for 10^11 of them
+MADE_SPAN = 1 << (20 + STEP_BITS - 1)  # of the numbers that are kept: a million steps on average
 
 _TABLES = """
 CREATE TABLE tree (one INTEGER PRIMARY KEY CHECK (one = 1), creations INTEGER NOT NULL);
@@ -34,6 +38,10 @@ CREATE TABLE nodes (parent TEXT NOT NULL, name TEXT NOT NULL, version INTEGER NO
                     data BLOB NOT NULL, creation INTEGER NOT NULL, owner TEXT, next INTEGER NOT NULL DEFAULT 0,
                     PRIMARY KEY (parent, name)) WITHOUT ROWID;
 CREATE INDEX owned ON nodes (owner) WHERE owner IS NOT NULL;
+"""
+_FROM_SCHEMA_3 = """
+CREATE TABLE made (creation INTEGER PRIMARY KEY);
+INSERT INTO made SELECT creations FROM tree;
 """
 _FROM_SCHEMA_1 = """
 ALTER TABLE cluster ADD COLUMN creations INTEGER NOT NULL DEFAULT 0;
@@ -58,6 +66,11 @@ def create(connection: sqlite3.Connection, creations: Creation = 0) -> None:
     """Make an empty tree, in a transaction of the caller's."""
     _execute(connection, _TABLES)
     connection.execute("INSERT INTO tree VALUES (1, ?)", (creations,))
+    _begin_past(connection)
+
+
+def _begin_past(connection: sqlite3.Connection) -> None:
+    _execute(connection, _FROM_SCHEMA_3)
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
@@ -69,6 +82,8 @@ def upgrade(connection: sqlite3.Connection) -> int:
             _execute(connection, _FROM_SCHEMA_1)
         if version(connection) in (1, 2):
             _from_schema_2(connection)
+        if version(connection) == 3:
+            _begin_past(connection)
     return version(connection)
 
 
@@ -78,6 +93,7 @@ class Creations:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._last: Creation | None = None
+        self._made: list[tuple[Creation]] = []
 
     def next(self, owner: Owner | None) -> Creation:
         """Of a znode that lasts. One with an owner gets any negative number: bookies that register would else bring a
@@ -87,12 +103,23 @@ class Creations:
         if self._last is None:
             self._last = int(self._connection.execute("SELECT creations FROM tree").fetchone()[0])
         self._last += secrets.randbits(STEP_BITS) + 1
+        self._made.append((self._last,))
         return self._last
 
     def store(self) -> None:
         """Call it before the commit."""
         if self._last is not None:
             self._connection.execute("UPDATE tree SET creations = ?", (self._last,))
+            self._connection.executemany("INSERT INTO made VALUES (?)", self._made)
+            self._connection.execute("DELETE FROM made WHERE creation < ?", (self._last - MADE_SPAN,))
+
+
+def never_made(connection: sqlite3.Connection, creations: Sequence[Creation]) -> set[Creation]:
+    """Those of the creations that are not of this file's past. What is older than all that is known of it may be."""
+    newest, oldest = connection.execute("SELECT creations, (SELECT min(creation) FROM made) FROM tree").fetchone()
+    query = "SELECT creation FROM made WHERE creation IN (SELECT value FROM json_each(?))"
+    made = {row[0] for row in connection.execute(query, (json.dumps(creations),))}
+    return {one for one in creations if one > newest or (one >= oldest and one not in made)}
 
 
 def _from_schema_2(connection: sqlite3.Connection) -> None:

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+from tallystick.bookkeeper.metadata import sqlite_schema
 from tallystick.bookkeeper.metadata.changes import apply, take_number
 from tallystick.bookkeeper.metadata.sqlite_file import SqliteFile
 from tallystick.bookkeeper.metadata.sqlite_leases import LeaseFiles, boot_now
 from tallystick.bookkeeper.metadata.sqlite_nodes import NODE, SqliteZnodes
-from tallystick.bookkeeper.metadata.store import Change, Create, Owner, Point, Update, Znode
+from tallystick.bookkeeper.metadata.store import Change, Create, Creation, Owner, Point, Update, Znode
 from tallystick.errors import ZnodeExists
 
 
@@ -76,6 +77,10 @@ class SqliteTree:
             newest = int(connection.execute("SELECT creations FROM tree").fetchone()[0])
         self.file.require_same()
         return Point(0, newest)
+
+    def never_made(self, creations: Sequence[Creation]) -> set[Creation]:
+        with self.file.reading() as connection:
+            return sqlite_schema.never_made(connection, creations)
 
     def get_many(self, paths: Sequence[str]) -> dict[str, Znode]:
         is_living = cache(self.leases.is_living)  # each lease is looked at once

@@ -176,6 +176,11 @@ class MetadataStore(Protocol):
         """
         ...
 
+    async def never_made(self, creations: Sequence[Creation]) -> set[Creation]:
+        """Those of the creations of lasting nodes that are not of this service's past: it was restored from an older
+        copy. SQLite tells also when it made others since, up to a million of them. Name some thousands at most."""
+        ...
+
     def watch(self, path: str, changed: Callable[[], None]) -> Watch:
         """Call ``changed`` after the node was created, written or deleted, or has expired."""
         ...

@@ -28,6 +28,7 @@ from tallystick.bookkeeper.metadata.store import (
     Change,
     Check,
     Create,
+    Creation,
     Delete,
     Point,
     Update,
@@ -153,6 +154,10 @@ class ZooKeeperStore:
     async def sync(self) -> Point:
         generation = await self.session.sync("/")
         return Point(generation, self.session.newest)
+
+    async def never_made(self, creations: Sequence[Creation]) -> set[Creation]:
+        newest = (await self.sync()).newest
+        return {one for one in creations if one > newest}
 
     def watch(self, path: str, changed: Callable[[], None]) -> Watch:
         return self.session.watch_node(path, changed)

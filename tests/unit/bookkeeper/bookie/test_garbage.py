@@ -334,6 +334,7 @@ def test_only_what_was_created_after_all_that_the_metadata_has_is_ahead() -> Non
     core = core_of()
     assert core.compare(OLDER, [(1, 100), (2, 101), (3, -1), (4, 500)]) == [2, 4]
     assert core.compare(OLDER, [(1, 100), (2, 101)]) == [], "it is known"
+    assert core.compare(OLDER, [(5, 60), (6, 61)], {61}) == [6], "others were made since"
     assert core.compare(Moment("theirs", 1, newest=0), [(1, 100)]) == [], "of another cluster"
 
 

@@ -301,6 +301,8 @@ class NoLedgers:
 
     def missed_looks(self) -> None: ...
 
+    def look_again(self) -> None: ...
+
     def anchored(self, anchor: int) -> bool:
         return True
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
 from support.bookies import KEY, Home, Peer, adds, read, talking
@@ -9,10 +12,11 @@ from support.waiting import until
 from support.watched import METADATA, Watched, answers
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
+from tallystick.bookkeeper.metadata.driver import Moment
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.v2 import Code, Flag
 from tallystick.bookkeeper.wire.values import LedgerMetadata
-from tallystick.errors import DiskFull, StorageError
+from tallystick.errors import DiskFull, MetadataError, MetadataUnavailable, StorageError
 
 BATCH = v2.BatchRead(7, -1, 1, 10, 1 << 16).encode()
 
@@ -300,3 +304,43 @@ async def test_an_add_that_nobody_looked_behind_may_be_of_a_ledger_that_was_made
         bookie.looks.active = False
         assert await peer.code(adds(7, [1])) == Code.OK
         assert bookie.storage.is_missed(7)
+
+
+async def test_an_id_that_restored_metadata_gives_out_again_costs_the_first_ledger_nothing(
+    old: None, home: Home, bookie: Bookie, peer: Peer, driver: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new ledger's creation is the later one, as that of a ledger that was made after the first was deleted."""
+    lost = bookie.storage.creations()
+
+    async def never_made(creations: Sequence[int]) -> set[int]:
+        return {creation for _, creation in lost} & set(creations)
+
+    monkeypatch.setattr(driver, "never_made", never_made)
+    for question in (adds(7, [0], b"new"), adds(7, [3], b"new"), read(7, -1, KEY)):
+        assert codes_of(await peer.ask(question)) == Code.IO_ERROR
+    assert await entries(peer) == [*range(10)]
+    assert not home.heard("ledgers replaced") and home.heard("requests refused")
+
+
+@pytest.mark.parametrize("how", ["replaced", "another cluster's", "away"])
+async def test_metadata_that_is_not_what_it_was_gives_nobody_an_id_of_a_ledger_that_is_here(
+    home: Home, bookie: Bookie, peer: Peer, driver: Watched, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    await driver.create_ledger(METADATA, 7)
+    assert {await peer.code(adds(7, [entry], b"old")) for entry in range(10)} == {Code.OK}
+    await until(lambda: not bookie.storage.needs_look(7, 10))
+    sync = driver.sync
+
+    async def other() -> Moment:
+        if how == "another cluster's":
+            return replace(await sync(), instance="theirs")
+        raise MetadataUnavailable("it is away") if how == "away" else MetadataError("the file was replaced")
+
+    monkeypatch.setattr(driver, "sync", other)
+    codes = [await peer.code(adds(7, [entry], b"new")) for entry in (0, 1, 0)]
+    expected = Code.OK if how == "away" else Code.IO_ERROR
+    assert codes == [expected] * 3
+    assert len(home.heard("ledgers not looked at")) == 1
+    monkeypatch.undo()
+    bookie.looks._look_again()
+    assert await peer.code(adds(7, [10], b"old")) == Code.OK, "the right metadata is back"

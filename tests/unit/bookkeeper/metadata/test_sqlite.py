@@ -13,7 +13,7 @@ import pytest
 from support.sqlite_faults import fail_once
 from support.sqlite_stores import store_of
 from support.waiting import until
-from tallystick.bookkeeper.metadata import sqlite_leases, sqlite_tree
+from tallystick.bookkeeper.metadata import sqlite_leases, sqlite_schema, sqlite_tree
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.metadata.sqlite import SqliteStore
@@ -291,3 +291,33 @@ async def test_a_replaced_file_is_another_cluster(driver: ClusterMetadata, path:
     for call in calls:
         with pytest.raises(MetadataError, match="replaced or removed"):
             await call()
+
+
+def test_a_file_that_was_restored_in_its_place_knows_what_it_lost_whatever_it_made_since(
+    tree: SqliteTree, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(name: str) -> int:
+        tree.change([Create(f"/{name}")], "nobody")
+        return tree.get_many([f"/{name}"])[f"/{name}"].creation
+
+    def copied(source: Path, target: Path) -> None:
+        with sqlite3.connect(source) as one, sqlite3.connect(target) as other:
+            one.backup(other)
+        one.close()
+        other.close()
+
+    older = tmp_path / "older.db"
+    before = [made(f"before-{number}") for number in range(3)]
+    copied(path, older)
+    lost = [made(f"lost-{number}") for number in range(3)]
+    assert tree.never_made(before + lost) == set()
+    copied(older, path)
+    assert tree.never_made(before + lost) == set(lost)
+    since = [made(f"since-{number}") for number in range(40)]
+    assert since[-1] > lost[-1], "40 random steps are more than 3, but for one time in 2**100"
+    assert tree.never_made(before + lost + since) == set(lost)
+    tree.change([Delete("/before-1"), Delete("/since-1")], "nobody")
+    assert tree.never_made([before[1], since[1]]) == set(), "what was deleted was made"
+    monkeypatch.setattr(sqlite_schema, "MADE_SPAN", 0)
+    made("last")
+    assert tree.never_made(before + lost + since) == set(), "the past is not kept for ever"

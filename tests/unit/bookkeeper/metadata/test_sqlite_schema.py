@@ -14,6 +14,7 @@ from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.sqlite import SqliteStore
 from tallystick.bookkeeper.metadata.sqlite_leases import Lease
 from tallystick.bookkeeper.metadata.sqlite_tree import SqliteTree
+from tallystick.bookkeeper.metadata.store import Create
 from tallystick.bookkeeper.wire.values import MAX_ID, BookieInfo, DigestType, Fragment, LedgerMetadata, LedgerState
 
 RECORDED = Path(__file__).with_name("schema_2.db")  # written by the code before the tree
@@ -61,7 +62,7 @@ async def test_a_recorded_file_of_schema_2_has_all_that_it_had(recorded: str) ->
     with sqlite3.connect(recorded) as connection:
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     connection.close()
-    assert sorted(tables) == [("nodes",), ("tree",)]
+    assert sorted(tables) == [("made",), ("nodes",), ("tree",)]
     await driver.close()
 
 
@@ -128,3 +129,18 @@ def test_two_processes_that_open_an_older_file_at_once_change_it_once(recorded: 
     SqliteTree(recorded).point()
     assert sqlite_schema.upgrade(connection) == sqlite_schema.VERSION
     connection.close()
+
+
+def test_the_past_of_a_file_of_schema_3_begins_with_what_it_has(recorded: str) -> None:
+    tree = SqliteTree(recorded)
+    newest = tree.point().newest
+    tree.close()
+    with sqlite3.connect(recorded) as connection:
+        connection.execute("DROP TABLE made")
+        connection.execute("PRAGMA user_version = 3")
+    connection.close()
+    assert tree.never_made([1, newest - 1, newest, newest + 1]) == {newest + 1}
+    tree.change([Create("/one"), Create("/two")], "nobody")
+    made = [node.creation for node in tree.get_many(["/one", "/two"]).values()]
+    assert tree.never_made([newest, *made, made[0] - 1]) == ({made[0] - 1} - {newest})
+    tree.close()
