@@ -14,7 +14,6 @@ from tallystick.rocketmq.broker.admin import Admin
 from tallystick.rocketmq.broker.answers import Later
 from tallystick.rocketmq.broker.clients import Clients
 from tallystick.rocketmq.broker.config_files import ConfigFiles
-from tallystick.rocketmq.broker.locks import QueueLocks
 from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPages
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueuePages
@@ -75,7 +74,7 @@ class Desk:
         identity = Identity("c0", "b0", self.settings.broker_id, "127.0.0.1:22500", "127.0.0.1:22501", self.instance)
         self.parts = Parts(
             self.settings, identity, self.clock, self.events, self.shelf.store, tables.topics, tables.groups,
-            tables.offsets, tables.delays, Clients[Link](), QueueLocks(),
+            tables.offsets, tables.delays, Clients[Link](), tables.locks,
             lambda: HaStatus(master=not slave, end=self.shelf.store.end), _Saved(),
             {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(self.shelf.store)},
         )  # fmt: skip

@@ -26,7 +26,6 @@ from tallystick.rocketmq.broker.dashboard_metrics import DashboardCollector
 from tallystick.rocketmq.broker.deletions import Deletions
 from tallystick.rocketmq.broker.drafts import Drafting
 from tallystick.rocketmq.broker.idle_groups import make_room_for_groups
-from tallystick.rocketmq.broker.locks import QueueLocks
 from tallystick.rocketmq.broker.log import BrokerLog, Listeners
 from tallystick.rocketmq.broker.metadata_sync import MetadataSync
 from tallystick.rocketmq.broker.metrics import Counts, View, registry
@@ -158,7 +157,7 @@ class Broker:
         files = ConfigFiles(outside.disk, settings.store_dir)
         self.tables = Tables(
             files, settings, outside.clock, outside.events, self._topics_changed,
-            lambda topic, queue_id: store.queue_range(topic, queue_id)[1],
+            lambda topic, queue_id: store.queue_range(topic, queue_id)[1], is_new=not store.end,
         )  # fmt: skip
         self._saver = Saver(self.tables, files, outside.clock, outside.events, outside.workers("tally-tables"))
         self._stack.push_async_callback(self._saver.close)
@@ -189,7 +188,7 @@ class Broker:
         )  # fmt: skip
         return Parts(
             settings, identity, self._outside.clock, self._outside.events, store, tables.topics, tables.groups,
-            tables.offsets, tables.delays, Clients(), QueueLocks(),
+            tables.offsets, tables.delays, Clients(), tables.locks,
             self._ha_status, self._saver, {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(store)},
             counts=self.counts, announced=self._announced, deletions=self._deletions, sliced=slices.make,
         )  # fmt: skip

@@ -4,7 +4,7 @@
 
     topics.json            written at each change            consumerOffset.json   every 5 s while it changes
     subscriptionGroup.json written at each change            delayOffset.json      a slave's copy, as the master sent it
-                                                            tallyResets.json      ours alone: see ``resets``
+    tallyLocks.json        ours alone: see ``locks``        tallyResets.json      ours alone: see ``resets``
 
 The original indents them; ours have a line for each entry, which is written in a thirtieth of the time.
 
@@ -26,6 +26,7 @@ GROUPS = "subscriptionGroup.json"
 CONSUMER_OFFSETS = "consumerOffset.json"
 DELAY_OFFSETS = "delayOffset.json"
 RESETS = "tallyResets.json"
+LOCKS = "tallyLocks.json"
 
 T = TypeVar("T")
 
@@ -85,3 +86,10 @@ class ConfigFiles:
         if self._disk.exists(path):
             self._disk.rename(path, path + ".bak")
         write_atomic(self._disk, path, *text)
+
+    def remove(self, name: str) -> None:
+        """For good: first what would stand in for it. Raises StorageError."""
+        for path in (os.path.join(self.directory, name + ".bak"), os.path.join(self.directory, name)):
+            if self._disk.exists(path):
+                self._disk.unlink(path)
+                self._disk.sync_dir(self.directory)

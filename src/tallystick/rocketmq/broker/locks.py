@@ -2,20 +2,44 @@
 
 A lock ends 60 s after its owner last asked for it. All of them are bounded; who is no member of the group that it names
 gets none where a quarter is given: strangers take no member's place. Nor does one host: another quarter is for others.
+
+A client goes on for 30 s with a lock of a master that is away. So owners are saved (``tallyLocks.json``) before they
+hear of their locks, and after a restart have them for 60 s from then on. A master that does not know who had locks, as
+it was a slave, gives none for so long.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
+import msgspec
+
+from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.values import MessageQueue
 
 LIVE_S = 60.0
 MAX_LOCKS = 100_000  # of all groups: no more are given until some end
 _PRUNE_ABOVE = 10_000  # locks, before the ended ones are looked for
 _PRUNE_S = 1.0  # between two looks for room
+_LINES = 64  # of the file, in one piece
+
+
+class SavedLock(msgspec.Struct, frozen=True):
+    """One line of the file."""
+
+    group: str
+    queue: MessageQueue
+    client_id: str
+    host: str
+
+
+class LockTable(msgspec.Struct, frozen=True):
+    """tallyLocks.json."""
+
+    locks: list[SavedLock] = []
 
 
 @dataclass
@@ -26,13 +50,21 @@ class _Lock:
 
 
 class QueueLocks:
-    """By group and queue. ``now`` is an argument of all."""
+    """By group and queue. ``now`` is an argument of all. ``dirty``: owners went that are saved."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, saved: LockTable | None = None, now: float = 0.0, *, quiet_s: float = 0.0,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """``quiet_s``: for so long nobody knows who has locks, and none is given. ``changed`` is called when a queue
+        has a new owner: it hears of its lock when that is saved."""
+        self._quiet_until, self._changed, self.dirty = now + quiet_s, changed, False
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}  # the one asked for last is last
         self._hosts: Counter[str] = Counter()  # locks by the host of their owner
         self._count, self._prune_at, self._pruned = 0, _PRUNE_ABOVE, 0.0
         self.left_out = 0  # locks for which there was no room, since the start
+        for lock in saved.locks if saved is not None else ():
+            self._put(self._groups.setdefault(lock.group, {}), lock.queue, _Lock(lock.client_id, lock.host, now))
 
     def __len__(self) -> int:
         return self._count
@@ -57,8 +89,8 @@ class QueueLocks:
         if is_full or self._count >= self._prune_at:
             self._prune(now)
         locks = self._groups.get(group, {})
-        taken = []
-        for queue in queues:
+        taken, is_new = [], False
+        for queue in queues if now >= self._quiet_until else ():
             held = locks.get(queue)
             if held is None and not self.has_room(host, is_member=is_member):
                 self.left_out += 1
@@ -67,12 +99,13 @@ class QueueLocks:
                 if held is not None:
                     del locks[queue]
                     self._removed(held)
-                locks[queue] = _Lock(client_id, host, now)
-                self._count += 1
-                self._hosts[host] += 1
+                self._put(locks, queue, _Lock(client_id, host, now))
+                is_new = is_new or held is None or held.client_id != client_id
                 taken.append(queue)
         if locks:
             self._groups[group] = locks
+        if is_new:
+            self._changed()
         return taken
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
@@ -83,13 +116,31 @@ class QueueLocks:
             if held is not None and held.client_id == client_id:
                 del locks[queue]
                 self._removed(held)
+                self.dirty = True
         if not locks:
             self._groups.pop(group, None)
+
+    def text(self, now: float) -> Iterator[bytes]:
+        """The file, piece by piece: of the locks that live now. Each entry is that of the moment of its piece."""
+        self.dirty, between = False, b'{"locks":[\n'
+        for group in list(self._groups):
+            rows = iter(list(self._groups.get(group, {}).items()))
+            while some := list(islice(rows, _LINES)):
+                lines = [SavedLock(group, queue, one.client_id, one.host) for queue, one in some if _lives(one, now)]
+                if lines:
+                    yield between + b",\n".join(map(dialect.write_strict, lines))
+                    between = b",\n"
+        yield b"\n]}\n" if between == b",\n" else between + b"]}\n"
 
     def in_order(self, group: str, now: float) -> bool:
         """Whether someone of the group has a queue for itself."""
         locks = self._groups.get(group)
         return locks is not None and _lives(next(reversed(locks.values())), now)
+
+    def _put(self, locks: dict[MessageQueue, _Lock], queue: MessageQueue, lock: _Lock) -> None:
+        locks[queue] = lock
+        self._count += 1
+        self._hosts[lock.host] += 1
 
     def _removed(self, lock: _Lock) -> None:
         self._count -= 1

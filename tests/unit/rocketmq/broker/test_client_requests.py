@@ -135,6 +135,17 @@ async def test_locks(tmp_path: Path) -> None:
         assert await _lock(peer, "b", 1) == [1]
 
 
+async def test_a_restarted_master_gives_nobody_a_lock_that_another_client_has(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        first = await bench.broker()
+        peer = await bench.peer(first)
+        assert await _lock(peer, "a", 0, 1) == [0, 1]
+        await first.stop()
+        peer = await bench.peer(await bench.broker())
+        assert await _lock(peer, "b", 0, 1, 2) == [2]
+        assert await _lock(peer, "a", 0, 1) == [0, 1]
+
+
 async def test_only_queues_that_are_here_are_locked(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         broker = await bench.broker()

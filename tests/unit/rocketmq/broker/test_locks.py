@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tallystick.rocketmq.broker import locks
-from tallystick.rocketmq.broker.locks import LIVE_S, QueueLocks
+from tallystick.rocketmq.broker.locks import LIVE_S, LockTable, QueueLocks
+from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.values import MessageQueue
 
 Q0, Q1 = (MessageQueue("T", "b0", number) for number in range(2))
@@ -107,3 +108,47 @@ def test_a_host_leaves_a_quarter_and_what_it_does_not_get_is_counted(monkeypatch
     assert held.lock("g", "a", "there", queues, 2 * LIVE_S) == queues[:3], "the others have ended"
     held.unlock("g", "a", queues)
     assert (len(held), dict(held._hosts)) == (0, {})
+
+
+def text_of(held: QueueLocks, now: float) -> bytes:
+    return b"".join(held.text(now))
+
+
+def reopened(held: QueueLocks, at: float, now: float) -> QueueLocks:
+    return QueueLocks(dialect.read_as(text_of(held, at), LockTable, bounded=False), now)
+
+
+def test_owners_outlive_a_restart_and_each_new_one_is_said() -> None:
+    changes: list[None] = []
+    held = QueueLocks(changed=lambda: changes.append(None))
+    held.lock("g", "a", "host", [Q0, Q1], 0.0)
+    held.lock("g", "a", "host", [Q0, Q1], 20.0)
+    held.lock("g", "b", "host", [Q0], 20.0)
+    assert (len(changes), held.dirty) == (1, False), "a lock that is renewed has the same owner"
+    held.lock("g", "a", "host", [Q0], 70.0)
+    again = reopened(held, 100.0, 5.0)
+    assert len(again) == 1, "the other one has ended"
+    assert again.lock("g", "b", "host", [Q0, Q1], 5.0 + LIVE_S) == [Q1]
+    assert again.lock("g", "a", "host", [Q0], 5.0 + LIVE_S) == [Q0]
+    assert reopened(held, 70.0, 5.0).lock("g", "b", "host", [Q0, Q1], 5.1 + LIVE_S) == [Q0, Q1]
+    held.unlock("g", "a", [Q0])
+    assert held.dirty
+    assert len(reopened(held, 70.0, 0.0)) == 1
+    assert not held.dirty
+    held.lock("g", "b", "host", [Q0], 500.0)
+    assert len(changes) == 2, "what has ended goes to another owner"
+
+
+def test_many_locks_are_written_in_pieces() -> None:
+    held = QueueLocks()
+    queues = [MessageQueue("T", "b0", number) for number in range(1000)]
+    held.lock("g", "a", "host", queues, 0.0)
+    assert len(list(held.text(0.0))) > 10
+    assert reopened(held, 0.0, 0.0).lock("g", "a", "host", queues, 1.0) == queues
+    assert len(reopened(QueueLocks(), 0.0, 0.0)) == 0
+
+
+def test_who_does_not_know_the_owners_gives_no_lock_for_as_long_as_they_may_live() -> None:
+    held = QueueLocks(None, 7.0, quiet_s=LIVE_S)
+    assert held.lock("g", "a", "host", [Q0], 6.9 + LIVE_S) == []
+    assert held.lock("g", "a", "host", [Q0], 7.0 + LIVE_S) == [Q0]

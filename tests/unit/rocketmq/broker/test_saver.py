@@ -17,7 +17,7 @@ from support.waiting import until
 from support.workers import WorkerAtOnce
 from tallystick.errors import DiskFull
 from tallystick.rocketmq.broker import saver as saver_module
-from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, GROUPS, RESETS, TOPICS, ConfigFiles
+from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, GROUPS, LOCKS, RESETS, TOPICS, ConfigFiles
 from tallystick.rocketmq.broker.resets import STRIDE
 from tallystick.rocketmq.broker.saver import Saver
 from tallystick.rocketmq.broker.tables import Tables
@@ -126,7 +126,8 @@ async def test_all_changes_of_a_moment_are_one_save(tmp_path: Path) -> None:
             await answered(peer, 0)
         for opaque in opaques:
             assert (await peer.answer(opaque)).code == 0
-        assert sorted(set(disk.written)) == [GROUPS, TOPICS]
+        assert sorted(set(disk.written)) == [GROUPS, LOCKS, TOPICS]
+        assert disk.written.count(LOCKS) == 1, "at the start"
         assert disk.written.count(TOPICS) <= 3
         assert disk.written.count(GROUPS) == 1
         groups = on_disk(tmp_path, GROUPS)["subscriptionGroupTable"]
