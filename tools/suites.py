@@ -53,12 +53,12 @@ SUITES = (
     Suite("check", ("make", "--no-print-directory", "check")),
     pytest("unit", "tests/unit", "-n", "2"),
     pytest("wire", "tests/wire"),
-    pytest("conformance", "tests/conformance"),
-    pytest("scenarios", "tests/scenarios"),
+    pytest("conformance", "tests/conformance", "-n", "2"),
+    pytest("scenarios", "tests/scenarios", "-n", "2"),
     pytest("sim", "tests/sim", "-n", "2"),
     Suite("sim-minute", ("make", "--no-print-directory", "sim")),
     pytest("spark", "tests/spark"),
-    pytest("interop", "tests/interop", "--ignore", "tests/interop/rocketmq"),
+    pytest("interop", "tests/interop", "--ignore", "tests/interop/rocketmq", "-n", "2", "--dist", "loadscope"),
     pytest("interop-rocketmq", "tests/interop/rocketmq", "-n", "2", "--dist", "loadscope"),  # a JVM a process
 )
 

@@ -31,36 +31,50 @@ TIERS = {
 ALL = (*MUTANTS, *HA_MUTANTS, *QUEUE_MUTANTS, *SHELL_MUTANTS, *BROKER_MUTANTS)
 
 
-def killed(mutant: Mutant, folder: Path) -> bool:
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package with its bytecode, made once: compiling it again would take longer than most killers."""
+    folder = tmp_path_factory.mktemp("compiled")
+    shutil.copytree(SOURCE, folder / "tallystick", ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run([sys.executable, "-m", "compileall", "-q", str(folder)], check=True)
+    where = subprocess.run(
+        [sys.executable, "-c", "import tallystick.errors; print(tallystick.errors.__file__)"],
+        env=environment(folder), capture_output=True, text=True, check=True, cwd=ROOT,
+    ).stdout  # fmt: skip
+    assert where.startswith(str(folder)), f"the copy is not what runs: {where}"
+    return folder / "tallystick"
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Of a process that runs the copy of the package in ``folder``."""
+    return {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def killed(mutant: Mutant, compiled: Path, folder: Path) -> bool:
     """Whether the killer fails on a copy of the package that has the bug."""
     package = folder / "tallystick"
-    shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(compiled, package, copy_function=os.link)
     module = package / mutant.module
     text = module.read_text()
     assert text.count(mutant.old) == 1, (
         f"{mutant.module} has {text.count(mutant.old)} places like this; mend the mutant"
     )
+    module.unlink()  # or the bug would be in all copies: their files are one
     module.write_text(text.replace(mutant.old, mutant.new))
     command = (
         [sys.executable, "-c", SIM.format(TIERS[mutant.killer], mutant.schedules, FOUND)]
         if mutant.killer in TIERS
         else [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *mutant.killer.split()]
     )
-    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    where = subprocess.run(
-        [sys.executable, "-c", "import tallystick.errors; print(tallystick.errors.__file__)"],
-        env=environment, capture_output=True, text=True, check=True, cwd=ROOT,
-    ).stdout  # fmt: skip
-    assert where.startswith(str(folder)), f"the copy is not what runs: {where}"
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(command, env=environment(folder), cwd=ROOT, capture_output=True, text=True, timeout=110)
     found = FOUND if mutant.killer in TIERS else 1
     assert done.returncode in (0, found), done.stdout + done.stderr
     return done.returncode == found
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
-def test_mutant_is_killed(mutant: Mutant, tmp_path: Path) -> None:
-    assert killed(mutant, tmp_path), f"nothing noticed: {mutant.name}"
+def test_mutant_is_killed(mutant: Mutant, compiled: Path, tmp_path: Path) -> None:
+    assert killed(mutant, compiled, tmp_path), f"nothing noticed: {mutant.name}"
 
 
 def test_there_are_enough_mutants() -> None:
