@@ -23,6 +23,7 @@ import struct
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.codec.checksum import crc32c
@@ -50,6 +51,16 @@ class Commit:
     size: int
 
 
+class Reached(NamedTuple):
+    """How far a journal goes: the generation of the newest segment that has a commit, and the number of its last."""
+
+    generation: int
+    number: int
+
+
+NOTHING = Reached(0, 0)
+
+
 @dataclass
 class _Segment:
     path: str
@@ -75,7 +86,7 @@ class Journal:
         self._current: _Segment | None = None
         self._position = FIRST_COMMIT
         self._failed = False
-        self.generation = 0
+        self.reached = NOTHING
         for name in disk.listdir(directory):
             path = os.path.join(directory, name)
             if name.endswith(".new"):
@@ -84,19 +95,18 @@ class Journal:
                 self._used.append(_open_segment(path, disk.open(path, direct=True)))
         self._used.sort(key=lambda segment: segment.generation)
         self._top = max((segment.generation for segment in self._used), default=0)  # the highest in use
-        self.generation = 0  # of the newest segment that has a commit
         self._next_name = 1 + max((int(os.path.basename(s.path)[:8], 16) for s in self._used), default=0)
 
-    def replay(self, mark: int) -> Iterator[tuple[int, memoryview]]:
+    def replay(self, mark: int, reached: Reached = NOTHING) -> Iterator[tuple[int, memoryview]]:
         """Numbers and payloads of the commits after ``mark``; then durable, whatever the last process left undone.
 
-        Raises CorruptRecord when one is missing.
+        ``reached``: how far the journal was once known to go. Raises CorruptRecord when a commit is missing.
         """
         last, newest = mark, None
         for segment in self._used:
             for number, start, data in _commits(segment):
                 segment.last = max(segment.last, number)
-                self.generation = segment.generation
+                self.reached = Reached(segment.generation, segment.last)
                 if number <= mark:
                     continue
                 if number != last + 1:
@@ -105,6 +115,11 @@ class Journal:
                     )
                 last, newest = number, (segment, start, data)
                 yield number, data[COMMIT_BYTES:]
+            if segment.generation == reached.generation and segment.last < reached.number:
+                raise CorruptRecord(
+                    "the journal ends before the state of the ledgers: its end was lost", path=segment.path,
+                    last=segment.last, known=reached.number,
+                )  # fmt: skip
         if newest is not None:
             # The newest may be in the page cache alone, and be called clean after a sync that failed: only writing it
             # again makes the next sync mean it.
@@ -143,7 +158,7 @@ class Journal:
         written = segment.file.write([head, check, *commit.buffers, _padding(room)], self._position)
         self._sync(segment.file)
         segment.last = commit.number
-        self.generation = segment.generation
+        self.reached = Reached(segment.generation, commit.number)
         self._position += written
 
     def _sync(self, file: File) -> None:

@@ -2,16 +2,18 @@
 
 ``state`` file, replaced whole at each checkpoint (temporary file, sync, rename, folder sync); integers big-endian::
 
-    magic "TALLYST2" 8 | mark 8 | journal generation 8 | next log 8 | logs 4 | ledgers 4 | deleted 4 | anchor 8
+    magic "TALLYST3" 8 | mark 8 | journal generation 8 | next log 8 | logs 4 | ledgers 4 | deleted 4 | anchor 8 |
+    journal number 8
     each log: id 8                                         the entry logs that count; other log files are leftovers
     each ledger: ledger 8 | born 8 | flags 1 | key 20 | creation 8      flags: 1 fenced, 2 unmade
     each deleted: ledger 8 | last access, ms since 1970 8 | creation 8
     CRC32C of all before 4
 
-"TALLYST1" is the same without anchor and creations, and is read, too.
+"TALLYST2" is the same without journal number, "TALLYST1" also without anchor and creations; both are read, too.
 
-``mark``: journal commits up to this number are in the entry logs and in this file. ``born``: the first entry log that
-may hold entries of the ledger, so that entries of a deleted ledger do not come back in a new one with the same id.
+``mark``: journal commits up to this number are in the entry logs and in this file. ``journal generation`` and ``journal
+number``: the newest segment that had a commit, and its last one. ``born``: the first entry log that may hold entries of
+the ledger, so that entries of a deleted ledger do not come back in a new one with the same id.
 ``creation``: of the ledger's metadata, as a look found it; UNKNOWN before. It tells the ledger from another one that is
 given the same id later. ``anchor``: the creation of the bookie's cookie. Metadata that was copied node by node has new
 creations of everything, also of the cookie: then those that are kept say nothing, and are forgotten.
@@ -42,11 +44,16 @@ from tallystick.errors import CorruptRecord
 
 UNKNOWN: Creation = -1
 
-_MAGIC, _MAGIC_1 = b"TALLYST2", b"TALLYST1"
-_HEAD, _HEAD_1 = struct.Struct(">8sQQQIIIq"), struct.Struct(">8sQQQIII")
+_MAGIC = b"TALLYST3"
+_HEAD, _HEAD_2, _HEAD_1 = (struct.Struct(">8sQQQIII" + later) for later in ("qQ", "q", ""))
 _LOG = struct.Struct(">Q")
 _LEDGER, _LEDGER_1 = struct.Struct(">qQB20sq"), struct.Struct(">qQB20s")
 _DELETED, _DELETED_1 = struct.Struct(">qQq"), struct.Struct(">qQ")
+_LAYOUTS = {  # of all versions that are read
+    _MAGIC: (_HEAD, _LEDGER, _DELETED),
+    b"TALLYST2": (_HEAD_2, _LEDGER, _DELETED),
+    b"TALLYST1": (_HEAD_1, _LEDGER_1, _DELETED_1),
+}
 _FENCED, _UNMADE = 1, 2
 
 
@@ -111,10 +118,13 @@ class State:
     ledgers: Mapping[LedgerId, bytes] = field(default_factory=dict)  # packed LedgerRecords
     deleted: Mapping[LedgerId, Deletion] = field(default_factory=dict)
     anchor: Creation = UNKNOWN
+    journal_number: int = 0  # of the last commit in that segment: one that ends before it lost its end
 
     def encode(self) -> bytes:
         counts = len(self.logs), len(self.ledgers), len(self.deleted)
-        parts = [_HEAD.pack(_MAGIC, self.mark, self.generation, self.next_log, *counts, self.anchor)]
+        parts = [
+            _HEAD.pack(_MAGIC, self.mark, self.generation, self.next_log, *counts, self.anchor, self.journal_number)
+        ]
         parts += [_LOG.pack(log) for log in self.logs]
         parts += self.ledgers.values()
         parts += [_DELETED.pack(ledger, *deletion) for ledger, deletion in self.deleted.items()]
@@ -127,13 +137,12 @@ class State:
         body = memoryview(data)[:-4]
         if len(data) < _HEAD_1.size + 4 or crc32c(body) != int.from_bytes(data[-4:], "big"):
             raise CorruptRecord("the state file is damaged", bytes=len(data))
-        if data[:8] not in (_MAGIC, _MAGIC_1):
+        if data[:8] not in _LAYOUTS:
             raise CorruptRecord("the state file is damaged, or of a newer version", bytes=len(data))
-        new = data[:8] == _MAGIC
-        head, a_ledger, a_deleted = (_HEAD, _LEDGER, _DELETED) if new else (_HEAD_1, _LEDGER_1, _DELETED_1)
+        head, a_ledger, a_deleted = _LAYOUTS[data[:8]]
         if len(body) < head.size:
             raise CorruptRecord("the state file is damaged", bytes=len(data))
-        _, mark, generation, next_log, logs, ledgers, deleted, *anchor = head.unpack_from(body)
+        _, mark, generation, next_log, logs, ledgers, deleted, *later = head.unpack_from(body)
         first = head.size + logs * _LOG.size
         second = first + ledgers * a_ledger.size
         if second + deleted * a_deleted.size != len(body):
@@ -148,7 +157,7 @@ class State:
                 for ledger, born, flags, key, *creation in a_ledger.iter_unpack(body[first:second])
             },
             {ledger: Deletion(*deletion) for ledger, *deletion in a_deleted.iter_unpack(body[second:])},
-            *anchor,
+            *later,
         )  # fmt: skip
 
 

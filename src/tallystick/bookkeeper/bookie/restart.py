@@ -1,7 +1,8 @@
 """From the files to a running storage: the state, the index of all entry logs, then the journal after the mark.
 
 Whatever is missing or damaged is refused (CorruptRecord), because a bookie that forgot an entry would say "no such
-entry" and be believed (Q15). Only what no complete checkpoint names is deleted, only an incomplete last commit is cut.
+entry" and be believed (Q15). Only what no complete checkpoint names is deleted, and not before all is read: who refuses
+to start has deleted nothing. Only an incomplete last commit is cut.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie import records
 from tallystick.bookkeeper.bookie.entry_log import EntryLogs, index_path, log_of, log_path
-from tallystick.bookkeeper.bookie.journal import Journal
+from tallystick.bookkeeper.bookie.journal import Journal, Reached
 from tallystick.bookkeeper.bookie.ledgers import Ledgers, State
 from tallystick.bookkeeper.bookie.memtable import Tables
 from tallystick.bookkeeper.bookie.settings import StorageSettings
@@ -59,15 +60,16 @@ def restart(disk: Disk, journal_dir: str, ledger_dir: str, settings: StorageSett
     if stored is None and any(name.endswith(".log") for name in disk.listdir(ledger_dir)):
         raise CorruptRecord("the state file is missing beside entry logs", path=path)
     ledgers, logs, tables = Ledgers(state), EntryLogs(disk, ledger_dir, settings), Tables()
-    _delete_leftovers(disk, ledger_dir, state)
     for log in sorted(state.logs):
         ledgers.enter(log, logs.load(log))
-    number, replayed = _replay(journal, state.mark, ledgers, tables)
+    number, replayed = _replay(journal, state, ledgers, tables)
+    if stored is None and number:
+        raise CorruptRecord("the state file is missing beside a journal", path=path)
+    # Only now: a state that is older than its folder does not name the newest logs, and its journal shows that.
+    _delete_leftovers(disk, ledger_dir, state)
     if stored is None:
-        if number:
-            raise CorruptRecord("the state file is missing beside a journal", path=path)
         journal.prepare()
-        state_file.write(State(generation=journal.generation))
+        state_file.write(State(generation=journal.reached.generation))
     state_file.reserve()
     with contextlib.suppress(DiskFull):  # reading works without; the first commit will say so
         journal.prepare()
@@ -87,10 +89,10 @@ def _delete_leftovers(disk: Disk, directory: str, state: State) -> None:
                     raise
 
 
-def _replay(journal: Journal, mark: int, ledgers: Ledgers, tables: Tables) -> tuple[int, Replayed]:
+def _replay(journal: Journal, state: State, ledgers: Ledgers, tables: Tables) -> tuple[int, Replayed]:
     """Take in what the journal has after the mark; the number of its last commit, and how much it was."""
-    last, replayed = mark, Replayed()
-    for number, payload in journal.replay(mark):
+    last, replayed = state.mark, Replayed()
+    for number, payload in journal.replay(state.mark, Reached(state.generation, state.journal_number)):
         for record in records.decode(bytes(payload)):
             if ledgers.skipped(record.ledger, number):
                 continue

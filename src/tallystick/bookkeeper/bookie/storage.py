@@ -343,9 +343,10 @@ class Storage:
         return Checkpoint(None, self._state(self._mark, remembered), gone=gone, deleted=deleted)
 
     def _state(self, mark: int, deleted: Mapping[LedgerId, Deletion]) -> State:
+        generation, number = self._journal.reached
         return State(
-            mark, self._journal.generation, self._ledgers.next_log,
-            tuple(self._logs.logs), self._ledgers.records(), dict(deleted), self._ledgers.anchor,
+            mark, generation, self._ledgers.next_log, tuple(self._logs.logs), self._ledgers.records(), dict(deleted),
+            self._ledgers.anchor, number,
         )  # fmt: skip
 
     def enter(self) -> Iterator[None]:

@@ -16,8 +16,14 @@ KEY, OTHER = master_key(b"mine"), master_key(b"other")
 STATE = State(
     7, 3, 12, (4, 9),
     {1: LedgerRecord(KEY, 2, True).packed(1), 1 << 60: LedgerRecord(OTHER, 11, False, 99).packed(1 << 60)},
-    {5: Deletion(1_700_000_000_000), 6: Deletion(8, 1 << 62)}, 77,
+    {5: Deletion(1_700_000_000_000), 6: Deletion(8, 1 << 62)}, 77, 6,
 )  # fmt: skip
+STATE_2 = (  # of the version without the journal's number
+    "54414c4c5953543200000000000000070000000000000003000000000000000c000000020000000200000002000000000000004d000000"
+    "000000000400000000000000090000000000000001000000000000000201697a1c515ffe19e0abbdca7572ddeeb85705c6dbffffffffff"
+    "ffffff1000000000000000000000000000000b001773c02dbd4bbc2be47e2f59dafba542ef6e4fea000000000000006300000000000000"
+    "050000018bcfe56800ffffffffffffffff000000000000000600000000000000084000000000000000ae65a1c5"
+)
 STATE_1 = (  # of the version without creations; the same but for them
     "54414c4c5953543100000000000000070000000000000003000000000000000c0000000200000002000000010000000000000004000000"
     "00000000090000000000000001000000000000000201697a1c515ffe19e0abbdca7572ddeeb85705c6db10000000000000000000000000"
@@ -43,13 +49,16 @@ def test_a_ledger_survives_its_record() -> None:
     ]  # fmt: skip
 
 
-def test_the_state_of_the_version_before_is_read() -> None:
+def test_the_states_of_the_versions_before_are_read() -> None:
+    assert State.decode(bytes.fromhex(STATE_2)) == replace(STATE, journal_number=0)
     found = State.decode(bytes.fromhex(STATE_1))
     plain = {
         ledger: replace(LedgerRecord.of(packed), creation=UNKNOWN).packed(ledger)
         for ledger, packed in STATE.ledgers.items()
     }
-    assert found == replace(STATE, ledgers=plain, deleted={5: Deletion(1_700_000_000_000)}, anchor=UNKNOWN)
+    assert found == replace(
+        STATE, ledgers=plain, deleted={5: Deletion(1_700_000_000_000)}, anchor=UNKNOWN, journal_number=0
+    )
 
 
 def test_creations_of_metadata_that_was_copied_say_nothing() -> None:

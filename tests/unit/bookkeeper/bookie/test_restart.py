@@ -1,0 +1,83 @@
+"""A start beside files that do not belong together: refused, and nothing is deleted by who refuses."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from support.stores import Store
+from tallystick.errors import CorruptRecord
+from tallystick.sim.disk import Crashed
+
+
+def _read(store: Store, path: str) -> bytes:
+    file = store.disk.open(path)
+    return file.read(file.size(), 0)
+
+
+def _put_back(store: Store, path: str, content: bytes) -> None:
+    store.disk.unlink(path)
+    file = store.disk.open(path, create=True)
+    file.write([content], 0)
+    file.close()
+
+
+@pytest.mark.rule("Q15")
+def test_q15_a_start_with_an_older_state_is_refused_and_deletes_no_log() -> None:
+    store = Store()
+    store.fill(5, range(40))
+    store.storage.checkpoint()
+    path = f"{store.ledger_dir}/state"
+    older = _read(store, path)
+    for first in range(40, 4000, 40):
+        store.fill(5, range(first, first + 40))
+        if store.storage.checkpoint_due:
+            store.storage.checkpoint()
+    store.storage.checkpoint()
+    store.storage.close()
+    newer = _read(store, path)
+    logs = sorted(name for name in store.disk.listdir(store.ledger_dir) if name != "state")
+    _put_back(store, path, older)
+    with pytest.raises(CorruptRecord, match="a commit in the middle of the journal is damaged"):
+        store.open()
+    assert sorted(name for name in store.disk.listdir(store.ledger_dir) if name != "state") == logs
+    _put_back(store, path, newer)
+    store.open()
+    assert all(store.has(5, entry) for entry in range(4000))
+
+
+@pytest.mark.rule("Q15")
+def test_q15_a_journal_that_ends_before_the_state_is_refused() -> None:
+    """Its disk lost the end, or it is a copy of an earlier moment: what was acknowledged after it would be a no."""
+    store = Store()
+    store.fill(5, range(10))
+    (name,) = store.disk.listdir(store.journal_dir)
+    path = f"{store.journal_dir}/{name}"
+    earlier = _read(store, path)
+    store.fill(5, range(10, 20))
+    store.storage.checkpoint()
+    store.fill(5, range(20, 30))
+    store.storage.close()
+    whole = _read(store, path)
+    _put_back(store, path, earlier)
+    with pytest.raises(CorruptRecord, match="the journal ends before the state of the ledgers"):
+        store.open()
+    _put_back(store, path, whole)
+    store.open()
+    assert all(store.has(5, entry) for entry in range(30))
+
+
+@pytest.mark.rule("Q15")
+@pytest.mark.parametrize("step", range(1, 12))
+def test_q15_a_crash_before_the_first_commit_of_a_segment_used_again_is_no_lost_end(step: int) -> None:
+    """The journal has no commit as new as the state's mark then, and none was lost."""
+    store = Store()
+    store.fill(5, range(10))
+    store.storage.checkpoint()
+    store.restart()
+    store.disk.crash_at = store.disk.operations + step
+    with contextlib.suppress(Crashed):
+        store.fill(5, range(10, 20))
+    store.power_loss()
+    assert all(store.has(5, entry) for entry in range(10))
