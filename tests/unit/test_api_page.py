@@ -21,7 +21,7 @@ INSIDE = {
     "BookKeeper": {"context"},
     "LedgerWriter": {"drop_session"},
     "LedgerReader": {"open"},
-    "LedgerMetadata": {"closed", "in_recovery", "with_fragment", "ctime_stored", "ctoken", "has_password"},
+    "LedgerMetadata": {"avoiding", "closed", "in_recovery", "with_fragment", "ctime_stored", "ctoken", "has_password"},
     "Producer": {"fail"},
     "Consumer": {"fail"},
     "Message": {"all_properties", "identified"},
