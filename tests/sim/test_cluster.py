@@ -39,6 +39,12 @@ def test_a_ledger_whose_id_a_sleeping_bookie_knows_is_recovered() -> None:
     assert cluster.run(2044016821).violation is None
 
 
+@pytest.mark.rule("P1")
+def test_what_a_bookie_took_after_its_disk_had_rotted_is_lost_with_it() -> None:
+    """It took an entry, and did not start any more: an older index file was damaged. The judge counted on the entry."""
+    assert cluster.run(2658247865).violation is None
+
+
 def test_a_budget_that_is_passed_ends_a_life(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cluster_budgets.BUDGETS, "open files of a bookie", 0)
     assert "budget: open files of a bookie" in (cluster.run(1).violation or "")

@@ -155,6 +155,7 @@ class BookieHost:
         self._world.trace.note(process.name, "ends", repr(error))
         if self.is_rotten and isinstance(error, CorruptRecord):
             self.is_gone = True
+            self._world.judge.damaged(self.id, forgets=False)  # what came after the bit had flipped is lost with it
         elif not isinstance(error, MetadataError | DiskFull):
             self._world.judge.fail("P9", f"{self.id} ended by itself: {error!r}")
         self._exits(process)
