@@ -87,7 +87,7 @@ class GroupRequests:
         was_there = self._parts.groups.delete(header.group)
         if was_there:
             self._parts.events.emit("group deleted", group=header.group, peer=peer)
-        self._parts.pending_resets.forget_group(header.group)
+        self._parts.offsets.resets.pending.forget_group(header.group)
         self._parts.traffic.forget_group(header.group)
         if not header.clean_offset:
             return command.answer(OK)

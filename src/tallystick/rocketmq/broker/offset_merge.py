@@ -129,17 +129,18 @@ def freeing(tables: list[dict[str, Any]]) -> Iterator[None]:
 def lacking_of(
     key: str, theirs: Mapping[int, int] | None, resets: Resets, own: Table, own_resets: Table
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """A slave's own commits of a key that the master lacks, or has lower numbers for; and the counters that they knew.
+    """A slave's own commits of a key that the master lacks, or has lower numbers for, or that went back at the slave;
+    and the counters that they knew.
 
     Those that somebody at the master meant to undo, by its counters, are not among them.
     """
     queues, known, counters = own.get(key, {}), theirs or {}, own_resets.get(key, {})
-    if all(known.get(queue_id, -1) >= offset for queue_id, offset in queues.items()):
+    if not any(counters.values()) and all(known.get(queue_id, -1) >= offset for queue_id, offset in queues.items()):
         return {}, {}
     step = resets.of_key(key)
     lacking = {
         queue_id: offset
         for queue_id, offset in queues.items()
-        if known.get(queue_id, -1) < offset and step(queue_id) <= counters.get(queue_id, 0)
+        if step(queue_id) + (known.get(queue_id, -1) >= offset) <= counters.get(queue_id, 0)
     }
     return lacking, {queue_id: counters.get(queue_id, 0) for queue_id in lacking}

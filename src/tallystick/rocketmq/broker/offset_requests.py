@@ -81,7 +81,7 @@ class OffsetRequests:
             raise refusal(ResponseCode.INVALID_PARAMETER, remark)
         if header.resets is not None:
             return self._take(command, Commit(topic, group, header.queue_id, header.commit_offset, header.resets))
-        reset_to = parts.pending_resets.hear((topic, group, header.queue_id), header.commit_offset)
+        reset_to = parts.offsets.resets.pending.hear(f"{topic}@{group}", header.queue_id, header.commit_offset)
         if reset_to is not None:
             return command.answer(OK, "Offset has been previously reset", CommitAnswer(reset_to).to_fields())
         went_back = header.went_back is True

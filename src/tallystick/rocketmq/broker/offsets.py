@@ -95,17 +95,22 @@ class Offsets:
         before = self._offsets.get(key, {}).get(queue_id)
         if before is None and self._count >= self.most:
             return False
-        if not self.slave and (went_back or (before is not None and offset < before)):
+        back = went_back or (before is not None and offset < before)
+        if back and not self.slave:
             self.resets.went_back(key, queue_id)
         self._set(key, queue_id, offset)
         self._touched(key)
         if self.slave:
             self._own.setdefault(key, {})[queue_id] = min(offset, self._end_of(topic, queue_id))
-            self._own_resets.setdefault(key, {})[queue_id] = self.resets.get(key, queue_id)
+            self._own_resets.setdefault(key, {})[queue_id] = self._own_counter(key, queue_id) + back
         self._commits += 1
         if self._commits % COMMITS_PER_VERSION == 0:
             self.version = self.version.next(self._clock.wall_ms())
         return True
+
+    def _own_counter(self, key: str, queue_id: int) -> int:
+        """Of a slave's commit: the master's, or more when one went back here and the master is still to hear of it."""
+        return max(self.resets.get(key, queue_id), self._own_resets.get(key, {}).get(queue_id, 0))
 
     def is_beyond(self, topic: str, queue_id: int, offset: int) -> bool:
         """Whether the offset is behind messages that this master never had: of a topic that was made anew, or of a log
@@ -129,10 +134,14 @@ class Offsets:
 
     def take(self, commit: Commit) -> bool:
         """A commit that was made at a slave. Returns False if it is overtaken, or if there is no room; one that is not
-        further on than what is known here is as good as taken."""
+        further on than what is known here is as good as taken, unless it went back at the slave."""
         if self.is_overtaken(commit):
             return False
-        known = self.get(commit.topic, commit.group, commit.queue_id)
+        key, known = commit.key, self.get(commit.topic, commit.group, commit.queue_id)
+        if known is not None and self.resets.takes_over(key, commit.queue_id, commit.resets):
+            self.resets.raise_to(key, commit.queue_id, commit.resets)
+            self._set(key, commit.queue_id, commit.offset)
+            return True
         is_behind = known is not None and known >= commit.offset
         return is_behind or self.commit(commit.topic, commit.group, commit.queue_id, commit.offset)
 

@@ -14,7 +14,6 @@ from tallystick.rocketmq.broker.locks import QueueLocks
 from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.broker.offsets import Offsets
 from tallystick.rocketmq.broker.pages import PagedTable
-from tallystick.rocketmq.broker.pending_resets import PendingResets
 from tallystick.rocketmq.broker.registration import Identity
 from tallystick.rocketmq.broker.saves import Saves
 from tallystick.rocketmq.broker.settings import BrokerSettings
@@ -62,4 +61,3 @@ class Parts:
     announced: Announced = _at_once
     deletions: Finisher = field(default_factory=AtOnce)
     sliced: Sliced = at_once
-    pending_resets: PendingResets = field(default_factory=PendingResets)

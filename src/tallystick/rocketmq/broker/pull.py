@@ -101,7 +101,7 @@ class Pulls:
                 self._parts.events.emit(
                     "commit beyond the end", topic=topic, group=group, queue=queue_id, offset=offset
                 )
-        elif self._parts.pending_resets.hear((topic, group, queue_id), offset) is None:
+        elif self._parts.offsets.resets.pending.hear(f"{topic}@{group}", queue_id, offset) is None:
             self._parts.offsets.commit(topic, group, queue_id, offset)
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
@@ -234,7 +234,7 @@ class Pulls:
         parts, header = self._parts, pull.header
         topic, queue_id, group = header.topic, header.queue_id, header.consumer_group
         max_bytes = _ANY_BYTES if header.max_msg_bytes is None else header.max_msg_bytes
-        reset_to = self._reset_to(pull) if parts.pending_resets else None
+        reset_to = self._reset_to(pull) if parts.offsets.resets.pending else None
         has_mark = header.mark is not None
         if reset_to is not None:
             found = Found(GetStatus.OFFSET_RESET, reset_to, *parts.store.queue_range(topic, queue_id))
@@ -265,8 +265,8 @@ class Pulls:
         members = self._parts.clients.consumers(header.consumer_group)
         if members is None or pull.link not in members.members:
             return None
-        place = (header.topic, header.consumer_group, header.queue_id)
-        return self._parts.pending_resets.hear(place, header.queue_offset)
+        key = f"{header.topic}@{header.consumer_group}"
+        return self._parts.offsets.resets.pending.hear(key, header.queue_id, header.queue_offset)
 
     def _back(self, header: PullHeader, found: Found) -> int:
         """Where a reader beyond the end, or of another log, goes on. The messages up to its offset are not those of

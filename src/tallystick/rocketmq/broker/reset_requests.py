@@ -42,7 +42,7 @@ class ResetRequests:
             if not parts.offsets.reset(header.topic, header.group, queue_id, offset):
                 remark = f"This broker keeps {parts.offsets.most} offsets: a group gets no more of them (maxOffsets)."
                 raise refusal(ResponseCode.SYSTEM_ERROR, remark)
-            parts.pending_resets.put((header.topic, header.group, queue_id), offset)
+            parts.offsets.resets.pending.put(f"{header.topic}@{header.group}", queue_id, offset)
         parts.events.emit("offsets reset", topic=header.topic, group=header.group, queues=len(offsets), peer=peer)
         table = {MessageQueue(header.topic, parts.identity.name, queue): offset for queue, offset in offsets.items()}
         return command.answer(OK, body=dialect.write(ResetOffsets(table)))

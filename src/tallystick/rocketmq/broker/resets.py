@@ -6,10 +6,10 @@ so each reset at the master steps a counter of the group's queue, which slaves c
 slave remembers the counter that it knew; the master takes it unless its own is higher.
 
 A commit that goes back counts as well, for who goes back means it; a consumer of ours says so itself, as the higher one
-may be known to a slave alone. There the counter is saved with the offset, seconds
-later, so a master may lose a step that its slave has copied; what was committed at the slave after that is taken all
-the same, as its counter is the higher one. An operator's reset steps to the next multiple of ``STRIDE``: it is beyond
-any number of steps that were lost.
+may be known to a slave alone. There the counter is saved with the offset, seconds later, so a master may lose a step
+that its slave has copied. And a commit that goes back at a slave knows one more than the slave does. What was committed
+at the slave after either is taken all the same, be it lower, as its counter is the higher one (``takes_over``). An
+operator's reset steps to the next multiple of ``STRIDE``: it is beyond any number of steps that were lost.
 
 Counters are kept in a file of ours, ``tallyResets.json``. Of a topic or group that is deleted they go too, and its name
 is kept with a counter beyond all of theirs: so what comes again under that name has other counters, and no other group
@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from tallystick.rocketmq.broker.offset_keys import split
+from tallystick.rocketmq.broker.pending_resets import PendingResets
 from tallystick.rocketmq.wire.values import Int32, Int64
 
 STRIDE = 1 << 20
@@ -33,12 +34,14 @@ class ResetTable(msgspec.Struct, frozen=True):
     """tallyResets.json, and what of it a page of offsets needs: counters by ``topic@group`` and queue id.
 
     ``topics`` and ``groups``: those that were deleted, the last one last, each with what no counter of it is below.
+    ``waiting``: offsets that operators set and consumers have not heard of.
     """
 
     floor: Int64 = 0
     counts: dict[str, dict[Int32, Int64]] = {}
     topics: dict[str, Int64] = {}
     groups: dict[str, Int64] = {}
+    waiting: dict[str, dict[Int32, Int64]] = {}
 
 
 class Resets:
@@ -48,7 +51,11 @@ class Resets:
         saved = saved or ResetTable()
         self._floor, self._counts = saved.floor, dict(saved.counts)
         self._topics, self._groups = dict(saved.topics), dict(saved.groups)
+        self.pending = PendingResets(saved.waiting, self._changed)
         self.dirty = False
+
+    def _changed(self) -> None:
+        self.dirty = True
 
     def get(self, key: str, queue_id: int) -> int:
         return self.of_key(key)(queue_id)
@@ -63,6 +70,17 @@ class Resets:
     def stepped_since(self, key: str, queue_id: int, known: int) -> bool:
         """Whether the offset was set on purpose after the counter was ``known``."""
         return self.get(key, queue_id) > known
+
+    def takes_over(self, key: str, queue_id: int, known: int) -> bool:
+        """Whether a commit at a slave, which knew this counter, went back after all that is known here.
+
+        Steps of consumers alone can be missing here: one that knows of more is not believed.
+        """
+        return 0 < known - self.get(key, queue_id) < STRIDE
+
+    def raise_to(self, key: str, queue_id: int, count: int) -> None:
+        """As at the slave, whose commit was taken."""
+        self._step(key, queue_id, count)
 
     def went_back(self, key: str, queue_id: int) -> None:
         """A commit was lower than the one before."""
@@ -100,17 +118,20 @@ class Resets:
 
     def of(self, keys: Iterable[str], *, with_names: bool) -> ResetTable:
         """What a slave needs to know of some keys, and once of the names of what was deleted."""
+        keys, waiting = list(keys), self.pending.table()
         counts = {key: counts for key in keys if (counts := self._counts.get(key))}
-        return ResetTable(self._floor, counts, *((self._topics, self._groups) if with_names else ()))
+        names = (self._topics, self._groups) if with_names else ({}, {})
+        return ResetTable(self._floor, counts, *names, {key: waiting[key] for key in keys if key in waiting})
 
     def table(self) -> ResetTable:
         """All, as it stands; not a copy."""
-        return ResetTable(self._floor, self._counts, self._topics, self._groups)
+        return ResetTable(self._floor, self._counts, self._topics, self._groups, self.pending.table())
 
     def replace(self, table: ResetTable) -> None:
         """By the master's. The table is the slave's from now on."""
         self.dirty = self.dirty or table != self.table()
         self._floor, self._counts, self._topics, self._groups = table.floor, table.counts, table.topics, table.groups
+        self.pending = PendingResets(table.waiting, self._changed)
 
 
 def _beyond(count: int) -> int:

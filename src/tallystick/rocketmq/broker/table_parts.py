@@ -85,7 +85,7 @@ class OffsetsRead:
             yield
 
     def _take_resets(self, some: ResetTable) -> None:
-        self._count += _add(self.resets.counts, some.counts)
+        self._count += _add(self.resets.counts, some.counts) + _add(self.resets.waiting, some.waiting)
         self.resets.topics.update(some.topics)
         self.resets.groups.update(some.groups)
         names = len(self.resets.topics) + len(self.resets.groups)
