@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tallystick.admin.brokers import Operator, Process, list_processes
@@ -19,6 +19,7 @@ from tallystick.rocketmq.wire.bodies import TopicNames
 from tallystick.rocketmq.wire.headers import CreateTopicHeader, RouteHeader
 from tallystick.rocketmq.wire.values import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX, Perm, RequestCode, TopicRoute
 
+DEFAULT_QUEUES = 4  # of a new topic, at each broker
 ROUTES_AT_ONCE = 32
 SHOWN_S = 5.0  # until the name server tells of a new topic
 POLL_S = 0.02
@@ -40,31 +41,57 @@ class TopicAt:
 
 
 async def create_topic(
-    operator: Operator, topic: str, *, queues: int, cluster: str | None = None, broker: str | None = None
-) -> list[Process]:
-    """Make a topic, or change how many queues it has, at all masters of a cluster or at one; those that have it now.
+    operator: Operator,
+    topic: str,
+    *,
+    queues: int | None = None,
+    cluster: str | None = None,
+    broker: str | None = None,
+) -> list[TopicAt]:
+    """Make a topic at all masters of a cluster or at one, or change how many queues are written; how it is there now.
 
-    Returns when the name server tells of it. Raises UsageError, NotFound, BrokerError, Unavailable.
+    ``queues``: of each master; without it a topic that is there stays as it is, and a new one has DEFAULT_QUEUES. Queues
+    that are there stay readable, whatever their number: they may hold messages. Returns when the name server tells of
+    it. Raises UsageError, NotFound, BrokerError, Unavailable.
     """
     if (reason := refusal_of_topic(topic)) is not None:
         raise UsageError(reason, topic=topic)
-    if queues < 1:
+    if queues is not None and queues < 1:
         raise UsageError("a topic has at least one queue", queues=queues)
     masters = _chosen(await list_processes(operator), cluster, broker)
-    header = CreateTopicHeader(
+    there = await _there(operator, topic)
+    wanted: dict[str, tuple[int, int]] = {}
+    for master in masters:
+        has = there.get(master.broker)
+        if has is not None and queues is None:
+            wanted[master.broker] = has.read_queues, has.write_queues
+            continue
+        write = DEFAULT_QUEUES if queues is None else queues
+        read = write if has is None else max(write, has.read_queues)
+        wanted[master.broker] = read, write
+        await operator.ask(master.address, RequestCode.UPDATE_AND_CREATE_TOPIC, _header(topic, read, write))
+    return await _await_shown(operator, topic, wanted)
+
+
+def _header(topic: str, read_queues: int, write_queues: int) -> CreateTopicHeader:
+    return CreateTopicHeader(
         topic=topic,
         default_topic=DEFAULT_TOPIC,
-        read_queue_nums=queues,
-        write_queue_nums=queues,
+        read_queue_nums=read_queues,
+        write_queue_nums=write_queues,
         perm=int(Perm.READ | Perm.WRITE),
         topic_filter_type="SINGLE_TAG",
         topic_sys_flag=0,
         order=False,
     )
-    for master in masters:
-        await operator.ask(master.address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
-    await _await_shown(operator, topic, queues, {master.broker for master in masters})
-    return masters
+
+
+async def _there(operator: Operator, topic: str) -> dict[str, TopicAt]:
+    """How a topic is at each broker that has it."""
+    try:
+        return {each.broker: each for each in await topic_route(operator, topic)}
+    except NoSuchTopic:
+        return {}
 
 
 def _chosen(processes: Sequence[Process], cluster: str | None, broker: str | None) -> list[Process]:
@@ -79,16 +106,15 @@ def _chosen(processes: Sequence[Process], cluster: str | None, broker: str | Non
     return chosen
 
 
-async def _await_shown(operator: Operator, topic: str, queues: int, brokers: set[str]) -> None:
+async def _await_shown(operator: Operator, topic: str, wanted: Mapping[str, tuple[int, int]]) -> list[TopicAt]:
+    """Wait until the name server tells of these read and write queues, by broker; what it tells then."""
     try:
         async with asyncio.timeout(SHOWN_S):
             while True:
-                try:
-                    shown = {each.broker for each in await topic_route(operator, topic) if each.write_queues == queues}
-                except NoSuchTopic:
-                    shown = set()
-                if brokers <= shown:
-                    return
+                there = await _there(operator, topic)
+                shown = [there[broker] for broker in wanted if broker in there]
+                if {each.broker: (each.read_queues, each.write_queues) for each in shown} == wanted:
+                    return shown
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
         raise Unavailable(

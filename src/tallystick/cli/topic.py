@@ -21,13 +21,17 @@ def create(
     topic: Name,
     /,
     *,
-    queues: Annotated[int, Parameter(help="How many queues at each broker.")] = 4,
+    queues: Annotated[
+        int | None, Parameter(help="How many queues are written at each broker; 4 for a new topic.")
+    ] = None,
     cluster: Annotated[str | None, Parameter(help="Only at the masters of this cluster.")] = None,
     broker: Annotated[str | None, Parameter(help="Only at this master.")] = None,
     servers: NameServers = NAME_SERVERS,
     json: Json = False,
 ) -> None:
-    """Create a topic at all masters, or change how many queues it has. Slaves copy it from their master.
+    """Create a topic at all masters, or change how many of its queues are written. Slaves copy it from their master.
+
+    A topic that is there stays as it is without --queues; queues that are there stay readable.
 
     Example: `tally topic create Orders --queues 8`
     """
@@ -36,16 +40,17 @@ def create(
     from tallystick.admin import brokers, topics
     from tallystick.cli import output
 
-    async def create() -> list[brokers.Process]:
+    async def create() -> list[TopicAt]:
         async with brokers.operator(servers.resolve()) as operator:
             return await topics.create_topic(operator, topic, queues=queues, cluster=cluster, broker=broker)
 
     made = asyncio.run(create())
     if json:
-        output.json_line({"topic": topic, "queues": queues, "brokers": [master.broker for master in made]})
-    else:
-        at = ", ".join(master.broker for master in made)
-        print(f"topic {topic} with {output.counted(queues, 'queue', 'queues')} at {at}")
+        output.json_line({"topic": topic, "brokers": [_row(one) for one in made]})
+        return
+    for one in made:
+        more = f"; {one.read_queues} are read, as it had so many" if one.read_queues > one.write_queues else ""
+        print(f"topic {topic} with {output.counted(one.write_queues, 'queue', 'queues')} at {one.broker}{more}")
 
 
 @app.command(name="list")

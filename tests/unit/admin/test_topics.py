@@ -24,7 +24,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LiveCluster]:
 
 async def test_a_topic_is_at_all_masters_or_at_the_one_that_was_named(cluster: LiveCluster) -> None:
     made = await topics.create_topic(cluster.operator, "Everywhere", queues=3)
-    assert [master.broker for master in made] == ["broker-a", "broker-b"]
+    assert [one.broker for one in made] == ["broker-a", "broker-b"]
     await topics.create_topic(cluster.operator, "Here", queues=2, broker="broker-b")
     found = [
         (one.topic, one.broker, one.read_queues, one.write_queues) for one in await topics.list_topics(cluster.operator)
@@ -48,10 +48,13 @@ async def test_a_topic_is_known_when_its_broker_says_that_it_is_made(cluster: Li
         assert len(await topics.topic_route(cluster.operator, name)) == 1
 
 
-async def test_creating_it_again_changes_how_many_queues_it_has(cluster: LiveCluster) -> None:
-    for queues in (2, 5):
-        await topics.create_topic(cluster.operator, "T", queues=queues, broker="broker-a")
-        assert [one.write_queues for one in await topics.topic_route(cluster.operator, "T")] == [queues]
+async def test_creating_it_again_changes_how_many_queues_are_written_and_hides_none(cluster: LiveCluster) -> None:
+    for queues, read, write in ((2, 2, 2), (5, 5, 5), (3, 5, 3), (None, 5, 3)):
+        (made,) = await topics.create_topic(cluster.operator, "T", queues=queues, broker="broker-a")
+        assert (made.read_queues, made.write_queues) == (read, write)
+        assert await topics.topic_route(cluster.operator, "T") == [made]
+    made, new = await topics.create_topic(cluster.operator, "T")
+    assert [(one.broker, one.write_queues) for one in (made, new)] == [("broker-a", 3), ("broker-b", 4)]
 
 
 async def test_what_brokers_have_for_themselves_is_shown_when_asked_for(cluster: LiveCluster) -> None:
