@@ -1,5 +1,7 @@
 """Check what the machine must bring before anything is installed; say plainly what is missing."""
 
+from __future__ import annotations  # an older Python must come as far as the check that refuses it
+
 import re
 import shutil
 import subprocess

@@ -153,6 +153,7 @@ class NotEnoughBookies(Unavailable):
     code = -6
     needed: int | None = None
     available: int | None = None
+    read_only: int | None = None  # that take no entries: their disks are full
 
 
 class BrokerUnavailable(Unavailable):

@@ -120,6 +120,11 @@ CALLS: dict[str, list[Call]] = {
         lambda d: d.producer.send_batch("T", ["text"]),
     ],
     "a message's body is bytes (given=NoneType)": [lambda d: d.producer.send("T", None)],
+    "tags is one tag: without ||, without blanks around it, and not *": [
+        lambda d: d.producer.send("T", b"x", tags="A || B"),
+        lambda d: d.producer.send("T", b"x", tags="*"),
+        lambda d: d.producer.send_one_way("T", b"x", tags=" A"),
+    ],
     "tags is text": [
         lambda d: d.producer.send("T", b"x", tags=5),
         lambda d: d.producer.send("T", b"x", tags=["A", "B"]),

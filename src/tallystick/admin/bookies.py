@@ -87,6 +87,8 @@ async def bookie_details(driver: MetadataDriver, name: BookieId) -> BookieDetail
     if stored is None and bookie.registered is Registered.DOWN:
         raise NotFound(await _unknown(driver, name))
     answers_ms, problem = await _probe(bookie)
+    if problem is None and bookie.registered is Registered.READ_ONLY:
+        problem = "it takes no new entries: a disk of it is full or failing, its log says which"
     return BookieDetails(bookie, cookie.decode(stored.value) if stored else None, answers_ms, problem)
 
 
@@ -108,9 +110,10 @@ async def forget_bookie(driver: MetadataDriver, name: BookieId) -> None:
     ]
     if holding:
         shown = ", ".join(map(str, holding[:_SHOWN_LEDGERS]))
-        shown += f", ... ({len(holding)} in all)" if len(holding) > _SHOWN_LEDGERS else ""
+        shown += ", ..." if len(holding) > _SHOWN_LEDGERS else ""
         raise UsageError(
-            f"ledgers have entries on this bookie: {shown}; start it again, or delete them first",
+            f"this bookie has entries of {len(holding)} ledger{'s' if len(holding) > 1 else ''}, by id {shown}: "
+            "start it again, or delete them first",
             bookie=name,
         )
     await _require_down(driver, name)  # it may have come back meanwhile

@@ -63,9 +63,13 @@ def default_directory(environment: Mapping[str, str]) -> str:
 
 
 def running_uri(directory: str) -> str | None:
-    """The metadata of the bookies that were started here; None when all of them are dead."""
+    """The metadata of the bookies that were started here; None when every node of the cluster is dead.
+
+    A file holds it, so it is there while all bookies are dead.
+    """
     state = DevCluster(directory).load()
-    return state.uri if state is not None and any(bookie.runs for bookie in state.of(Kind.BOOKIE)) else None
+    runs = state is not None and state.of(Kind.BOOKIE) and any(node.runs for node in state.nodes)
+    return state.uri if state is not None and runs else None
 
 
 def running_name_server(directory: str) -> str | None:

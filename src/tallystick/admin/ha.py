@@ -45,6 +45,7 @@ class Replication:
     why: str  # it is not in sync, or what else there is to know
     tables_copied: bool = True  # topics, groups and offsets; False: it says why it cannot
     ends_known: bool | None = None  # where its master's queues end; False: its promotion needs queueEndsMayBeUnknown
+    answers: bool = True  # the slave itself, now: its master notices later that it hangs
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,7 @@ async def _one(operator: Operator, master: _Answer | None, slave: _Answer, link:
         _why(master, slave, link),
         own is None or not own.tables_why,
         own.ends_known if own is not None else None,
+        slave.status is not None,
     )
 
 

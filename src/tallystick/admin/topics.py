@@ -48,11 +48,11 @@ async def create_topic(
     cluster: str | None = None,
     broker: str | None = None,
 ) -> list[TopicAt]:
-    """Make a topic at all masters of a cluster or at one, or change how many queues are written; how it is there now.
+    """Make a topic at all masters of a cluster or at one, or change how many queues are written. Returns it.
 
-    ``queues``: of each master; without it a topic that is there stays as it is, and a new one has DEFAULT_QUEUES. Queues
-    that are there stay readable, whatever their number: they may hold messages. Returns when the name server tells of
-    it. Raises UsageError, NotFound, BrokerError, Unavailable.
+    ``queues``: of each master; without it a topic that is there stays as it is, and a new one has DEFAULT_QUEUES.
+    Queues that are there stay readable, however few are written: they may hold messages. Waits until the name server
+    tells of it. Raises UsageError, NotFound, BrokerError, Unavailable.
     """
     if (reason := refusal_of_topic(topic)) is not None:
         raise UsageError(reason, topic=topic)

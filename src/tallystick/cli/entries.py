@@ -16,7 +16,7 @@ from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 from tallystick.cli import output
 from tallystick.cli.lines import lines
 from tallystick.cli.options import Shape, pairs
-from tallystick.errors import TallyError
+from tallystick.errors import TallyError, UsageError
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.opening import Opening
 
@@ -75,7 +75,7 @@ async def append(
         writer = await _create(bk, shape, password)
         try:
             with output.progress("entries", shown=ending.quiet) as count:
-                given = _given(payloads) if payloads else lines(sys.stdin.fileno(), writer.max_payload_bytes)
+                given = _given(payloads) if payloads else _lines(writer)
                 async for some in given:
                     ids = await writer.append_batch(some)
                     count(len(ids))
@@ -94,6 +94,15 @@ async def append(
 
 def _print_end(writer: LedgerWriter, state: str) -> None:
     print(f"ledger {writer.id} {state}: {_entries(writer.lac)}, {_bytes(writer.length)}", file=sys.stderr)
+
+
+async def _lines(writer: LedgerWriter) -> AsyncIterator[list[bytes]]:
+    """Lines of stdin. Raises TallyError, not UsageError, for one that is too long: a ledger is made by then."""
+    try:
+        async for some in lines(sys.stdin.fileno(), writer.max_payload_bytes):
+            yield some
+    except UsageError as error:
+        raise TallyError(error.message, **error.fields) from error
 
 
 async def _given(payloads: Sequence[str]) -> AsyncIterator[list[bytes]]:

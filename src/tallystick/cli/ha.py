@@ -68,9 +68,9 @@ async def _show(servers: str, every_s: float | None, json: bool) -> int:
 
 
 def is_well(one: Replication) -> bool:
-    """Whether the slave is in sync, has its master's tables and knows where its queues end; a master without slaves is
-    well if it waits for none."""
-    return one.in_sync is not False and one.tables_copied and one.ends_known is not False
+    """Whether the slave answers, is in sync, has its master's tables and knows where its queues end; a master without
+    slaves is well if it waits for none."""
+    return one.answers and one.in_sync is not False and one.tables_copied and one.ends_known is not False
 
 
 def _row(one: Replication) -> dict[str, Any]:

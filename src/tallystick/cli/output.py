@@ -20,7 +20,8 @@ PROGRESS_S = 0.2
 
 _ADVICE: dict[type[errors.TallyError], str] = {
     errors.RecoveryIncomplete: "See which bookies are down with `tally bookie list`, bring them back, and try again.",
-    errors.NotEnoughBookies: "See `tally bookie list`; start more bookies or ask for a smaller ensemble.",
+    errors.NotEnoughBookies: "See `tally bookie list`: read-only ones have a full disk. Start more bookies elsewhere, "
+    "or give those room.",
     errors.LedgerFenced: "Another client recovers the ledger: go on in a new one.",
     errors.LedgerClosed: "Go on in a new ledger.",
     errors.NoSuchLedger: "See `tally ledger list`.",

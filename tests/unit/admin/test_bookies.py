@@ -77,6 +77,13 @@ async def test_one_that_answers(port: int) -> None:
     assert details.cookie == COOKIE
 
 
+async def test_one_that_takes_no_entries_has_a_problem(port: int) -> None:
+    """Its operator looks here when writers say that bookies are too few."""
+    driver = await cluster(read_only={"b": BookieInfo.at("127.0.0.1", port)}, joined=("b",))
+    details = await bookies.bookie_details(driver, "b")
+    assert details.problem is not None and "takes no new entries: a disk" in details.problem
+
+
 async def test_one_that_accepts_and_keeps_silent(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Peer, "answering", False)
     monkeypatch.setattr(bookies, "PROBE_TIMEOUT_S", 0.05)
@@ -136,7 +143,7 @@ async def test_a_bookie_that_any_fragment_of_a_ledger_names_is_not_forgotten(joi
         await joined.create_ledger(on(("b0",), ("b1",), ("b2",)), ledger)
     for name in ("b0", "b1", "b2"):
         with pytest.raises(
-            UsageError, match=r"ledgers have entries on this bookie: 0, 1, 2, 3, 4, \.\.\. \(7 in all\)"
+            UsageError, match=r"this bookie has entries of 7 ledgers, by id 0, 1, 2, 3, 4, \.\.\.: start it again"
         ):
             await bookies.forget_bookie(joined, name)
     assert await joined.cookies() == ["b0", "b1", "b2"]

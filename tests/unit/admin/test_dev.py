@@ -65,6 +65,10 @@ def test_a_cluster_whose_processes_are_dead_does_not_run(cluster: DevCluster, en
     assert dev.running_uri(cluster.directory) is None
     save(cluster, DevState("memory://x", (DevNode("bookie-1", ended), DevNode("bookie-2", running(os.getpid())))))
     assert dev.running_uri(cluster.directory) == "memory://x"
+    save(cluster, DevState("memory://x", (DevNode("bookie-1", ended), DevNode("nameserver", running(os.getpid()), 7))))
+    assert dev.running_uri(cluster.directory) == "memory://x", (
+        "its metadata is a file: what is known of ledgers is there"
+    )
 
 
 def test_the_variable_wins_over_the_running_cluster(cluster: DevCluster) -> None:

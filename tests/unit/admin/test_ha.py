@@ -57,6 +57,11 @@ def test_what_an_original_slave_does_not_say_is_nothing_amiss(
     assert is_well(found) is well
 
 
+def test_a_slave_that_does_not_answer_is_not_well_though_its_master_has_not_noticed() -> None:
+    found = Replication("b", "s", "h:1", True, 213, None, 9.4, None, "it does not answer: no answer in time")
+    assert is_well(found) and not is_well(replace(found, answers=False))
+
+
 def test_a_master_without_slaves_is_well_if_it_waits_for_none() -> None:
     alone = Replication("b", None, None, None, None, None, None, None, "it has no slave")
     assert is_well(alone)

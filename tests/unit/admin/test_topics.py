@@ -84,5 +84,14 @@ async def test_a_dead_broker_is_not_listed_and_a_dead_name_server_is_told(cluste
             await list_processes(nobody)
 
 
+async def test_a_broker_that_is_taken_for_a_name_server_is_said_to_be_none(cluster: LiveCluster) -> None:
+    address = "127.0.0.1:{}".format(cluster.brokers["broker-a"].address[1])
+    async with operator(address) as wrong:
+        with pytest.raises(UsageError, match=f"^{address} answers and is no name server"):
+            await list_processes(wrong)
+    async with operator(f"{address};{cluster.name_server}") as one_of_two:
+        assert len(await list_processes(one_of_two)) == 2
+
+
 async def _names(cluster: LiveCluster, expected: list[str]) -> bool:
     return [process.id for process in await list_processes(cluster.operator)] == expected

@@ -13,7 +13,7 @@ from tallystick.bookkeeper.ledger.read import Entry
 from tallystick.cli import entries
 from tallystick.cli.entries import Ending
 from tallystick.cli.options import Shape
-from tallystick.errors import LedgerFenced, NotEnoughBookies, UsageError
+from tallystick.errors import LedgerFenced, NotEnoughBookies, TallyError, UsageError
 
 
 class Writer:
@@ -137,6 +137,20 @@ async def test_an_interrupted_append_closes_at_what_was_confirmed(
     with pytest.raises(asyncio.CancelledError):
         await task
     assert client.writer.appended == [b"a"] and client.writer.closed
+
+
+async def test_a_first_line_that_is_too_long_is_no_wrong_usage(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its exit code says that nothing was done, and a ledger is made by then."""
+
+    async def source(fd: int, max_bytes: int) -> AsyncIterator[list[bytes]]:
+        raise UsageError("the first line is too long", max_bytes=max_bytes)
+        yield []
+
+    monkeypatch.setattr(entries, "lines", source)
+    monkeypatch.setattr(sys.stdin, "fileno", lambda: 0, raising=False)
+    with pytest.raises(TallyError, match="the first line is too long") as raised:
+        await append([])
+    assert not isinstance(raised.value, UsageError) and client.writer.closed
 
 
 async def test_the_shape_of_a_new_ledger_reaches_the_client(client: Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,13 @@ def test_an_old_or_unknown_java_is_named(tmp_path: Path, says: str) -> None:
     assert found.returncode == 1
     assert "Java 17 or newer is needed" in found.stderr
     assert str(tmp_path / "java") in found.stderr
+
+
+def test_an_older_python_comes_as_far_as_the_check_that_refuses_it() -> None:
+    """The names that annotations have are looked up by none, and the grammar is that of 3.7."""
+    parsed = ast.parse(TOOL.read_text(), feature_version=(3, 7))
+    first = next(node for node in parsed.body if isinstance(node, ast.ImportFrom))
+    assert (first.module, [name.name for name in first.names]) == ("__future__", ["annotations"])
 
 
 def test_no_java_says_what_to_do(tmp_path: Path) -> None:

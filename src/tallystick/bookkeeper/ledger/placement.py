@@ -16,9 +16,7 @@ CHANGES_AT_ONCE = 512
 
 
 def choose(random: Random, writable: Sequence[BookieId], count: int, avoid: Container[BookieId]) -> list[BookieId]:
-    """``count`` different bookies, those to avoid only where the others do not suffice. Raises NotEnoughBookies."""
-    if len(writable) < count:
-        raise NotEnoughBookies(needed=count, available=len(writable))
+    """``count`` different bookies of at least as many, those to avoid only where the others do not suffice."""
     good = [bookie for bookie in writable if bookie not in avoid]
     if len(good) >= count:
         return random.sample(good, count)
@@ -39,7 +37,10 @@ class Placement:
 
     async def new_ensemble(self, size: int, *, never: Collection[BookieId] = ()) -> Ensemble:
         """Bookies for a new ledger, none of those that are ``never`` taken. Raises NotEnoughBookies, MetadataError."""
-        writable = sorted(set((await self._directory.current()).writable).difference(never))
+        bookies = await self._directory.current()
+        writable = sorted(set(bookies.writable).difference(never))
+        if len(writable) < size:
+            raise NotEnoughBookies(needed=size, available=len(writable), read_only=len(bookies.read_only))
         return tuple(choose(self._random, writable, size, self.quarantine))
 
     async def without(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tallystick.errors import UsageError
+from tallystick.rocketmq.client.subscription import EVERYTHING
 from tallystick.rocketmq.wire.record import Message
 from tallystick.rocketmq.wire.values import MessageQueue
 from tallystick.runtime.arguments import MAX_INT32, MAX_INT64, MIN_INT32, instance, items, mapping, text, whole
@@ -35,10 +36,16 @@ def check_place(where: str | int, what: str) -> str | int:
         raise UsageError(f"{what} is first, last, or a time in ms", **error.fields) from None
 
 
+def check_tag(tag: str) -> None:
+    """One tag, as a consumer can choose it: ``A || B`` is a choice of two, and blanks around a tag are none of it."""
+    if text(tag, "tags") and ("||" in tag or tag == EVERYTHING or tag != tag.strip()):
+        raise UsageError("tags is one tag: without ||, without blanks around it, and not *", tags=tag)
+
+
 def check_message(message: Message) -> None:
     """All but its topic and body: what is not text would be stored as whatever Python shows of it."""
     if message.tags is not None:
-        text(message.tags, "tags")
+        check_tag(message.tags)
     for key in items(message.keys, "keys"):
         text(key, "a key")
     for name, value in mapping(message.properties, "properties").items():

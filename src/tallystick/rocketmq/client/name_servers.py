@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from tallystick.errors import TallyError, Unavailable, UsageError
 from tallystick.rocketmq.remoting.client import RemotingClient, parse_address
 from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.values import ResponseCode
 from tallystick.runtime.arguments import items, text
 
 
@@ -32,16 +33,26 @@ class NameServers:
         self._remoting, self._addresses, self._timeout_s = remoting, list(addresses), timeout_s
 
     async def ask(self, code: int, fields: Mapping[str, str]) -> Command:
-        """The answer of the first that gives one, whatever its code. Raises Unavailable."""
+        """The answer of the first name server that gives one, whatever its code.
+
+        Raises Unavailable when none does, UsageError when what answered last was none: a broker, most likely.
+        """
         failure: TallyError | None = None
         for address in tuple(self._addresses):
             try:
-                return await self._remoting.ask(address, request(code, dict(fields)), self._timeout_s)
+                answer = await self._remoting.ask(address, request(code, dict(fields)), self._timeout_s)
+                if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    return answer
+                failure = UsageError(
+                    f"{address} answers and is no name server (a broker?): give host and port of a name server"
+                )
             except Unavailable as error:
                 failure = error
-                self._addresses.remove(address)
-                self._addresses.append(address)
+            self._addresses.remove(address)
+            self._addresses.append(address)
         assert failure is not None, "there is at least one name server"
+        if isinstance(failure, UsageError):
+            raise failure
         raise Unavailable(
             "no name server answers: is it running, and are host and port right?", asked=";".join(self._addresses)
         ) from failure

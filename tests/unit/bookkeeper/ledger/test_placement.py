@@ -16,6 +16,7 @@ from tallystick.bookkeeper.ledger.placement import Placement, choose
 from tallystick.bookkeeper.ledger.quarantine import Quarantine
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.memory import MemoryStore
+from tallystick.bookkeeper.wire.values import BookieInfo
 from tallystick.errors import BookieUnavailable, NotEnoughBookies
 
 
@@ -30,9 +31,19 @@ def test_q2_different_bookies_and_doubtful_ones_only_where_needed(count: int, do
 
 
 @pytest.mark.rule("Q2")
-def test_q2_too_few_bookies() -> None:
-    with pytest.raises(NotEnoughBookies, match="needed=3 available=2"):
-        choose(random.Random(1), ["a", "b"], 3, ())
+async def test_q2_too_few_bookies_are_counted_with_those_that_take_no_entries() -> None:
+    driver = ClusterMetadata(MemoryStore("too few"))
+    await driver.init_cluster()
+    for name in "abc":
+        await driver.register(name, BookieInfo.at("127.0.0.1", 1), read_only=name == "c")
+    directory = BookieDirectory(driver)
+    try:
+        placement = Placement(directory, random.Random(1), Quarantine(ManualClock(), 60))
+        with pytest.raises(NotEnoughBookies, match="needed=3 available=2 read_only=1"):
+            await placement.new_ensemble(3)
+    finally:
+        directory.close()
+        await driver.close()
 
 
 @pytest.mark.rule("Q2")
