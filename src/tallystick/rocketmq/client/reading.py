@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
-from tallystick.errors import Unavailable
+from tallystick.errors import BrokerUnavailable, Unavailable
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.pulling import EMPTY_PAUSE_S, Pull, ask
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.subscription import TagFilter
-from tallystick.rocketmq.wire.values import MessageQueue
+from tallystick.rocketmq.wire.headers import PullAnswer
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import MessageQueue, ResponseCode
 
 GROUP = "TOOLS_CONSUMER"  # of the original's tools too: every broker knows it
 ATTEMPTS = 3  # at the processes of the broker set, one after the other
@@ -19,13 +21,16 @@ ATTEMPTS = 3  # at the processes of the broker set, one after the other
 async def read_queue(
     context: BrokerContext, queue: MessageQueue, first: int, end: int | None, tags: TagFilter
 ) -> AsyncGenerator[ReceivedMessage, None]:
-    """From ``first`` up to, without, ``end``; None: for ever. Raises BrokerError, NoSuchTopic, Unavailable."""
+    """From ``first`` up to, without, ``end``; None: for ever. Raises BrokerError, NoSuchTopic, Unavailable, and
+    BrokerUnavailable when only a slave answers that does not have messages from here on, as it began in the middle of
+    its master's log."""
     pull = Pull(queue, tags, first)
     failed = 0
     while end is None or pull.next_offset < end:
         before, asked = pull.next_offset, context.clock.now()
         try:
             answer = await ask(context, GROUP, pull)
+            _check_has(answer, pull)
         except Unavailable:
             failed += 1
             if failed == ATTEMPTS:
@@ -42,3 +47,18 @@ async def read_queue(
             return  # the queue ends before ``end`` by now: it was made anew
         if pull.next_offset == before and context.clock.now() - asked < EMPTY_PAUSE_S:
             await asyncio.sleep(EMPTY_PAUSE_S)  # a broker that does not hold pulls
+
+
+def _check_has(answer: Command, pull: Pull) -> None:
+    """Raises BrokerUnavailable for a slave's answer that its first message is a later one, and the master may know."""
+    if answer.code != ResponseCode.PULL_RETRY_IMMEDIATELY:
+        return
+    header = PullAnswer.of(answer)
+    if max(pull.next_offset, header.next_begin_offset) < header.min_offset:
+        pull.broker_id = header.suggest_which_broker_id
+        raise BrokerUnavailable(
+            "the master of this queue is away, and its slave does not have these messages: wait for the master",
+            queue=pull.queue,
+            offset=pull.next_offset,
+            slave_has_from=header.min_offset,
+        )

@@ -9,6 +9,10 @@ import pytest
 from support.fake_brokers import FakeCluster
 from tallystick.errors import BrokerError, BrokerUnavailable, Unavailable
 from tallystick.rocketmq.client.client import RocketMQ
+from tallystick.rocketmq.client.reading import ATTEMPTS
+from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.wire.headers import PullAnswer
+from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode
 
 
@@ -95,3 +99,33 @@ async def test_a_time_is_not_looked_up_by_who_may_lack_what_is_meant(cluster: Fa
         await mq.offset_at(queue, 0)
     found["offset"] = "52"
     assert await mq.offset_at(queue, 0) == 52, "a message that the slave has is earlier"
+
+
+async def test_messages_that_only_the_master_has_are_not_waited_for_without_it(
+    cluster: FakeCluster, mq: RocketMQ
+) -> None:
+    """A slave that began in the middle of the log sends readers of what was before to the master, for ever."""
+    slave = await cluster.add(broker_id=1)
+    master = await cluster.add(queues=1)
+    queue, asked = (await mq.topic("T")).readable[0], list[int]()
+
+    def retry(link: Link, command: Command) -> Command:
+        asked.append(int(command.fields["queueOffset"]))
+        header = PullAnswer(suggest_which_broker_id=0, next_begin_offset=asked[-1], max_offset=90, min_offset=51)
+        return command.answer(ResponseCode.PULL_RETRY_IMMEDIATELY, None, header.to_fields())
+
+    slave.react[RequestCode.PULL_MESSAGE] = retry
+    await master.stop()
+    with pytest.raises(Unavailable):  # the last attempt may be at the master
+        await bodies(mq, queue, 7, 60)
+    assert set(asked) == {7} and len(asked) <= ATTEMPTS
+
+
+async def test_whose_slave_alone_is_known_hears_why(cluster: FakeCluster, mq: RocketMQ) -> None:
+    fake = await cluster.add(queues=1)
+    header = PullAnswer(suggest_which_broker_id=0, next_begin_offset=7, max_offset=90, min_offset=51)
+    fake.react[RequestCode.PULL_MESSAGE] = lambda link, command: command.answer(
+        ResponseCode.PULL_RETRY_IMMEDIATELY, None, header.to_fields()
+    )
+    with pytest.raises(BrokerUnavailable, match="its slave does not have these messages"):
+        await bodies(mq, (await mq.topic("T")).readable[0], 7, 60)
