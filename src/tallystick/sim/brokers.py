@@ -9,19 +9,18 @@ be there.
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
 
-from tallystick.sim.brokers_chaos import Chaos
+from tallystick.sim.brokers_chaos import BrokersChaos
 from tallystick.sim.brokers_clients import Group, Sender
 from tallystick.sim.brokers_expected import Reader
-from tallystick.sim.brokers_hosts import PORT, BrokerHost, ClientHost, NameServerHost, World
+from tallystick.sim.brokers_hosts import PORT, BrokerClientHost, BrokerHost, BrokersWorld, NameServerHost
 from tallystick.sim.brokers_judge import Judge
 from tallystick.sim.brokers_operator import Operator
 from tallystick.sim.brokers_plan import BrokersPlan
-from tallystick.sim.invariants import Violation
+from tallystick.sim.life import live
 from tallystick.sim.series import Outcome
-from tallystick.sim.virtual.loop import Stuck, VirtualLoop
+from tallystick.sim.virtual.loop import VirtualLoop
 from tallystick.sim.virtual.network import CALM, Fabric
 from tallystick.sim.virtual.trace import Trace
 
@@ -39,20 +38,7 @@ def run(seed: int, *, keep_trace: bool = False) -> Outcome:
     trace = Trace(loop.time, keep=keep_trace)
     trace.note(plan)
     judge = Judge(trace, plan, loop.time)
-    violation = None
-    gc.disable()  # when it would close what nobody holds, no seed decides
-    try:
-        loop.run_until_complete(Life(rng, plan, loop, trace, judge).live())
-    except Violation as found:
-        violation = str(found)
-    except Stuck as stuck:
-        violation = f"B9: {stuck}"
-    finally:
-        violation = judge.violation or violation or next((f"B9: {error}" for error in loop.errors), None)
-        trace.end()  # what comes now is only the clearing away
-        loop.abandon()
-        gc.enable()
-    return Outcome(seed, violation, judge.promised, trace.fingerprint, tuple(trace.lines or ()))
+    return live(seed, Life(rng, plan, loop, trace, judge).live(), loop, trace, judge, "B9")
 
 
 class Life:
@@ -60,7 +46,7 @@ class Life:
 
     def __init__(self, rng: random.Random, plan: BrokersPlan, loop: VirtualLoop, trace: Trace, judge: Judge) -> None:
         self._plan, self._random, self._loop, self._trace, self._judge = plan, rng, loop, trace, judge
-        self._clients: list[ClientHost] = []
+        self._clients: list[BrokerClientHost] = []
         self._sending: list[asyncio.Task[None]] = []
         self._groups: list[Group] = []
         self._over = False
@@ -68,7 +54,7 @@ class Life:
     async def live(self) -> None:
         plan = self._plan
         fabric = Fabric(self._random, self._trace)
-        self._world = World(self._loop, self._random, self._trace, fabric, self._judge, plan)
+        self._world = BrokersWorld(self._loop, self._random, self._trace, fabric, self._judge, plan)
         self._names = NameServerHost(self._world)
         self._brokers = [BrokerHost(self._world, number) for number in range(1 + len(plan.slave_syncs))]
         self._judge.nodes = self._brokers
@@ -93,12 +79,12 @@ class Life:
             self._judge.look()
             await asyncio.sleep(LOOK_S)
 
-    def _client(self, name: str) -> ClientHost:
-        self._clients.append(ClientHost(self._world, len(self._clients), name))
+    def _client(self, name: str) -> BrokerClientHost:
+        self._clients.append(BrokerClientHost(self._world, len(self._clients), name))
         return self._clients[-1]
 
     async def _storm(self) -> None:
-        plan, chaos = self._plan, Chaos(self._world, self._names, self._brokers, self._clients)
+        plan, chaos = self._plan, BrokersChaos(self._world, self._names, self._brokers, self._clients)
         if plan.dark_at_ack is not None:
             self._judge.alarm = plan.dark_at_ack, chaos.darken
         topics = tuple(dict.fromkeys(producer.topic for producer in plan.producers))

@@ -1,94 +1,29 @@
-"""What befalls the hosts of simulated brokers, and how it is undone: each thing lasts a while."""
+"""What befalls simulated brokers and their name server."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 
-from tallystick.sim.brokers_hosts import PLENTY, BrokerHost, ClientHost, Host, World
+from tallystick.sim.brokers_hosts import BrokerClientHost, BrokerHost, BrokersWorld, NameServerHost
+from tallystick.sim.chaos import Chaos
 
-LONGEST_S = 6.0
-MAX_OPERATIONS = 60  # of a disk, until it stops in the middle of one
 NAMES_SHARE = 0.15  # of what happens
 
 
-class Chaos:
-    """``strike`` with the words of ``brokers_plan.CHAOS``; ``end`` undoes all that is left of it."""
+class BrokersChaos(Chaos):
+    """With the words of ``brokers_plan.CHAOS``."""
 
-    def __init__(self, world: World, names: Host, brokers: Sequence[BrokerHost], clients: Sequence[ClientHost]) -> None:
+    def __init__(
+        self, world: BrokersWorld, names: NameServerHost, brokers: Sequence[BrokerHost],
+        clients: Sequence[BrokerClientHost],
+    ) -> None:  # fmt: skip
         """``clients`` may grow."""
-        self._world, self._random, self._names = world, world.random, names
-        self._brokers, self._clients = brokers, clients
-        self._ended = False
+        super().__init__(world, (names, *brokers), clients)
+        self._names, self._brokers = names, brokers
 
-    async def strike(self, at: float, what: str) -> None:
-        await asyncio.sleep(at)
-        if self._ended:
-            return
-        host: Host = self._names if self._random.random() < NAMES_SHARE else self._random.choice(self._brokers)
-        lasts_s = self._random.random() * self._random.choice((0.2, LONGEST_S))
-        self._world.trace.note("strikes", what, host.id)
-        undo = self._strike(what, host)
-        await asyncio.sleep(lasts_s)
-        undo()
+    def _begin(self, what: str) -> tuple[float, Callable[[], None]]:
+        host = self._names if self._random.random() < NAMES_SHARE else self._random.choice(self._brokers)
+        return self._lasts_s(), self._strike(what, host)
 
-    def _strike(self, what: str, host: Host) -> Callable[[], None]:
-        """Do it; what undoes it."""
-        disk, fabric = host.disk, self._world.fabric
-        if what == "kill":
-            host.kill()
-        elif what == "power loss":
-            host.lose_power()
-        elif what == "crash in an operation":
-            disk.crash_at = disk.operations + self._random.randint(1, MAX_OPERATIONS)
-        elif what == "full disk":
-            usage = disk.usage("/")
-            disk.capacity = usage.total - usage.free + self._random.choice((0, 0, 4096))
-        elif what == "stop":
-            host.stop()
-        elif what == "pause":
-            return self._pause(host)
-        elif what == "reset":
-            fabric.reset_all(host.address)
-        else:
-            return self._cut(what, host.address)
-        return lambda: self._restore(host)
-
-    def _restore(self, host: Host) -> None:
-        host.disk.capacity, host.disk.crash_at = PLENTY, None
-        if host.process is not None:
-            host.process.go_on()
-        host.boot()
-
-    def _pause(self, host: Host) -> Callable[[], None]:
-        process = host.process
-        if process is None:
-            return lambda: None
-        process.pause()
-        return process.go_on
-
-    def _cut(self, what: str, address: str) -> Callable[[], None]:
-        """Between this host and all others, or another one."""
-        servers: tuple[Host, ...] = (self._names, *self._brokers)
-        others = [host.address for host in servers] + [host.address for host in self._clients]
-        others.remove(address)
-        if self._random.random() < 0.5:
-            others = [self._random.choice(others)]
-        pairs = [(other, address) for other in others] if what != "cut out" else []
-        pairs += [(address, other) for other in others] if what != "cut in" else []
-        self._world.fabric.cut(pairs)
-        return lambda: self._world.fabric.heal(pairs)
-
-    def darken(self) -> None:
-        """All brokers lose power now; they come back one after another."""
-        fabric = self._world.fabric
-        for host in self._brokers:
-            host.lose_power()
-            fabric.loop.call_later(self._random.random() * LONGEST_S, host.boot, context=fabric.context)
-
-    def end(self) -> None:
-        """Nothing stands in the way of anybody any more."""
-        self._ended = True
-        self._world.fabric.heal()
-        for host in (self._names, *self._brokers):
-            self._restore(host)
+    def _keepers(self) -> Sequence[BrokerHost]:
+        return self._brokers

@@ -12,7 +12,7 @@ from tallystick.rocketmq.client.client import RocketMQ
 from tallystick.rocketmq.client.consumer import Consumer
 from tallystick.rocketmq.client.producer import Producer
 from tallystick.rocketmq.client.sending import SendResult
-from tallystick.sim.brokers_hosts import ClientHost
+from tallystick.sim.brokers_hosts import BrokerClientHost
 from tallystick.sim.brokers_judge import Judge
 from tallystick.sim.brokers_plan import GroupPlan, ProducerPlan
 
@@ -68,12 +68,12 @@ class Group:
         """``longest_s``: until a member that is to be killed is."""
         self.name, self.plan, self.topics = name, plan, topics
         self._judge, self._random, self._longest_s = judge, rng, longest_s
-        self._hosts: dict[int, ClientHost] = {}  # by place
+        self._hosts: dict[int, BrokerClientHost] = {}  # by place
         self._there = asyncio.Event()  # members may be
         self._there.set()
         self.is_calm = False  # settable: nobody is killed any more
 
-    async def run(self, place: int, new_host: Callable[[str], ClientHost]) -> None:
+    async def run(self, place: int, new_host: Callable[[str], BrokerClientHost]) -> None:
         """Until it is cancelled."""
         while True:
             await self._there.wait()

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Any, NoReturn
 
 from tallystick.errors import DiskFull, StorageError, UsageError
 from tallystick.rocketmq.broker.broker import Broker, start_broker
@@ -20,23 +16,18 @@ from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.store.store import MessageStore
-from tallystick.runtime.events import Event, Events
-from tallystick.runtime.outside import Outside
 from tallystick.sim.brokers_judge import Judge
 from tallystick.sim.brokers_plan import BrokersPlan
-from tallystick.sim.disk import Crashed
+from tallystick.sim.disk import PLENTY
 from tallystick.sim.ha_disk import RecordDisk
-from tallystick.sim.virtual.loop import VirtualClock
+from tallystick.sim.hosts import ClientHost, Host, World
 from tallystick.sim.virtual.network import Fabric
 from tallystick.sim.virtual.process import Loop, Process
 from tallystick.sim.virtual.trace import Trace
-from tallystick.sim.virtual.worker import DelayWorker
 
 NAME, PORT = "b", 10911  # of all brokers
 NAMES_ADDRESS, NAMES_PORT = "10.0.0.250", 9876
 NAME_SERVERS = (f"{NAMES_ADDRESS}:{NAMES_PORT}",)
-RESTART_S = 1.0  # after a process ended by itself
-PLENTY = 1 << 40  # bytes of a disk
 CLIENT = BrokerClientSettings(
     route_refresh_s=2.0, heartbeat_s=2.0, request_timeout_s=1.0, send_timeout_s=3.0, topic_wait_s=2.0,
     max_inflight_bytes=8 * 1024, pull_count=8, pull_bytes=4 * 1024, pull_hold_s=2.0, pull_timeout_s=3.0,
@@ -48,112 +39,20 @@ HA = HaSettings(
 )  # fmt: skip
 
 
-class World:
-    """What all processes of one run share."""
+class BrokersWorld(World):
+    """With the plan, and who judges it all."""
 
     def __init__(
         self, loop: Loop, rng: random.Random, trace: Trace, fabric: Fabric, judge: Judge, plan: BrokersPlan
     ) -> None:
-        self.loop, self.random, self.trace, self.fabric = loop, rng, trace, fabric
+        super().__init__(loop, rng, trace, fabric, plan.sync_s)
         self.judge, self.plan = judge, plan
-        self.clock = VirtualClock(fabric.loop)
-
-    def chance(self) -> random.Random:
-        """For one process, which draws as much as it likes."""
-        return random.Random(self.random.getrandbits(64))
-
-    def events(self, name: str, *listeners: Callable[[Event], None]) -> Events:
-        return Events(lambda event: self.trace.note(name, event), *listeners)
 
 
-class _HostDisk(RecordDisk):
-    """A disk that takes its process with it when it stops in the middle of an operation."""
-
-    def __init__(self, rng: random.Random, stopped: Callable[[], None]) -> None:
-        super().__init__(rng)
-        self._died = stopped
-
-    def stop(self) -> NoReturn:
-        self._died()  # what is left of the process never runs again, and the next one finds a disk that works
-        raise Crashed(f"operation {self.operations}")
-
-
-class Host(ABC):
-    """A machine with a disk on which one server lives, dies and lives again."""
-
-    def __init__(self, world: World, id: str, address: str) -> None:
-        self.id, self.address, self._world = id, address, world
-        self.disk = _HostDisk(world.chance(), self.lose_power)
-        self._boots = 0
-        self.retired = False  # settable: it never starts again
-        self.process: Process | None = None
-
-    def boot(self) -> None:
-        """Start the server, unless it runs."""
-        if self.process is not None or self.retired:
-            return
-        self._boots += 1
-        self._world.fabric.power_on(self.address)
-        process = self.process = Process(self._world.loop, f"{self.id}.{self._boots}", self.address)
-        self._world.trace.note(process.name, "starts")
-        process.start(self._run(process))
-
-    def kill(self) -> None:
-        """The process dies; what it wrote is in the page cache."""
-        if (process := self.process) is not None:
-            self._forget()
-            self._world.fabric.kill(process)
-            self.disk.kill()
-
-    def lose_power(self) -> None:
-        """The machine dies; what it did not sync is lost, or not."""
-        if (process := self.process) is not None:
-            self._forget()
-            self._world.fabric.power_off(process)
-            self._lost_power()
-            self.disk.power_loss()
-
-    def stop(self) -> None:
-        """Ask the server to stop in order; it starts again a while later."""
-        if self.process is not None and self.answers:
-            self.process.start(self._stop_and_exit(self.process))
-
-    async def _stop_and_exit(self, process: Process) -> None:
-        if self.answers:  # else it was asked twice
-            await self._stop()
-            self._exits(process)
-
-    def _exits(self, process: Process) -> None:
-        """The process is at its end; something starts it again."""
-        if self.process is process:
-            self.kill()
-            loop, fabric = self._world.fabric.loop, self._world.fabric
-            loop.call_later(RESTART_S, self.boot, context=fabric.context)
-
-    # What a server is.
-
-    @property
-    @abstractmethod
-    def answers(self) -> bool: ...
-
-    @abstractmethod
-    async def _run(self, process: Process) -> None: ...
-
-    @abstractmethod
-    async def _stop(self) -> None: ...
-
-    def _forget(self) -> None:
-        """The process dies."""
-        self.process = None
-
-    def _lost_power(self) -> None:  # noqa: B027  # of most servers there is nothing to do
-        """Its machine did not keep what was not synced."""
-
-
-class NameServerHost(Host):
+class NameServerHost(Host[BrokersWorld]):
     """It keeps nothing: all that it knows brokers tell it again."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: BrokersWorld) -> None:
         super().__init__(world, "names", NAMES_ADDRESS)
         self._server: NameServer | None = None  # that answers
 
@@ -180,18 +79,18 @@ class NameServerHost(Host):
         self._server = None
 
 
-class BrokerHost(Host):
+class BrokerHost(Host[BrokersWorld]):
     """Number 0 is the master."""
 
-    def __init__(self, world: World, number: int) -> None:
+    disk_type = RecordDisk
+
+    def __init__(self, world: BrokersWorld, number: int) -> None:
         super().__init__(world, f"b{number}", f"10.0.0.{number + 1}")
         self.is_slave, self._number = number > 0, number
         self.sync_flush = world.plan.slave_syncs[number - 1] if number else world.plan.sync_flush
         self._ends_may_be_unknown = False
         self.broker: Broker | None = None  # that answers
-        self.workers: list[DelayWorker] = []  # of the process
         self._store: MessageStore | None = None  # of the process
-        self._reached = self._durable = 0  # by the processes before
 
     @property
     def reached(self) -> int:
@@ -204,10 +103,8 @@ class BrokerHost(Host):
         return self._store.flushed if self._store is not None else self._durable
 
     def new_disk(self) -> None:
-        """Another one, without anything on it, for the next process. Of a machine that is down."""
-        assert self.process is None, "only who is down gets another disk"
-        self.disk = _HostDisk(self._world.chance(), self.lose_power)
-        self._reached = self._durable = 0
+        super().new_disk()
+        self._reached = self._durable = 0  # by the processes before
 
     def promote(self) -> None:
         """An operator makes it the master from its next start on."""
@@ -233,13 +130,8 @@ class BrokerHost(Host):
 
     async def _run(self, process: Process) -> None:
         world = self._world
-        self.workers = []
-        outside = Outside(
-            world.fabric.network(process), self.disk, world.clock, world.events(process.name),
-            workers=lambda name: self._worker(process), random=world.chance(),
-        )  # fmt: skip
         try:
-            broker = self.broker = await start_broker(self._settings(), outside)
+            broker = self.broker = await start_broker(self._settings(), self._outside(process))
         except UsageError as refusal:
             self._refused(process, refusal)
             return
@@ -249,10 +141,6 @@ class BrokerHost(Host):
         self._store = broker.parts.store
         world.judge.started(self)
         self._allow(process, await broker.failure)
-
-    def _worker(self, process: Process) -> DelayWorker:
-        self.workers.append(DelayWorker(process, self._world.chance(), self._world.plan.sync_s))
-        return self.workers[-1]
 
     def _refused(self, process: Process, refusal: UsageError) -> None:
         """A copy of a part of a log becomes a master's when an operator accepts that places may be given again."""
@@ -287,28 +175,12 @@ class BrokerHost(Host):
         self._exits(process)
 
 
-class ClientHost:
+class BrokerClientHost(ClientHost[BrokersWorld, RocketMQ]):
     """A machine on which one program uses the brokers."""
 
-    def __init__(self, world: World, number: int, name: str) -> None:
-        self._world, self.name, self.address = world, name, f"10.0.1.{number + 1}"
-        self.process = Process(world.loop, name, self.address)
-        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # it was killed
-
-    def run(self, work: Callable[[RocketMQ], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
-        """Run a program with a client of its own, which it closes in the end."""
-        return self.process.start(self._run(work))
-
-    async def _run(self, work: Callable[[RocketMQ], Coroutine[Any, Any, None]]) -> None:
+    def _client(self) -> RocketMQ:
         world = self._world
-        client = RocketMQ(
+        return RocketMQ(
             NAME_SERVERS, program=self.name, network=world.fabric.network(self.process), clock=world.clock,
             random=world.chance(), settings=CLIENT, events=world.events(self.name),
         )  # fmt: skip
-        async with client:
-            await work(client)
-
-    def kill(self) -> None:
-        if self.process.alive:
-            self._world.fabric.kill(self.process)
-            self.gone.set_result(None)

@@ -14,7 +14,7 @@ from tallystick.rocketmq.wire.headers import TopicHeader
 from tallystick.rocketmq.wire.operator_headers import ResetOffsetHeader
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
-from tallystick.sim.brokers_hosts import ClientHost, World
+from tallystick.sim.brokers_hosts import BrokerClientHost, BrokersWorld
 from tallystick.sim.brokers_judge import Judge
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ AGAIN_S = 0.5
 class Operator:
     """On a host of its own; asks the master at ``address``."""
 
-    def __init__(self, world: World, host: ClientHost, judge: Judge, address: str) -> None:
+    def __init__(self, world: BrokersWorld, host: BrokerClientHost, judge: Judge, address: str) -> None:
         self._world, self._host, self._judge, self._address = world, host, judge, address
 
     async def delete(self, topic: str) -> None:

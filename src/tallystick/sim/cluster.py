@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -21,15 +20,16 @@ from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
 from tallystick.errors import StorageError
 from tallystick.sim import cluster_clients as programs
 from tallystick.sim.cluster_budgets import Budgets
-from tallystick.sim.cluster_chaos import Chaos
+from tallystick.sim.cluster_chaos import ClusterChaos
 from tallystick.sim.cluster_damage import Damage
 from tallystick.sim.cluster_faults import ClusterPlan
-from tallystick.sim.cluster_hosts import BookieHost, ClientHost, World
+from tallystick.sim.cluster_hosts import BookieHost, ClusterWorld, LedgerClientHost
 from tallystick.sim.cluster_judge import Judge
 from tallystick.sim.cluster_metadata import MetadataFaults, MetadataService
 from tallystick.sim.invariants import Violation
+from tallystick.sim.life import live
 from tallystick.sim.series import Outcome
-from tallystick.sim.virtual.loop import Stuck, VirtualLoop
+from tallystick.sim.virtual.loop import VirtualLoop
 from tallystick.sim.virtual.network import CALM, Fabric
 from tallystick.sim.virtual.trace import Trace
 
@@ -47,20 +47,7 @@ def run(seed: int, *, keep_trace: bool = False) -> Outcome:
     trace = Trace(loop.time, keep=keep_trace)
     trace.note(plan)
     judge = Judge(seed, trace)
-    violation = None
-    gc.disable()  # when it would close what nobody holds, no seed decides
-    try:
-        loop.run_until_complete(Life(seed, rng, plan, loop, trace, judge).live())
-    except Violation as found:
-        violation = str(found)
-    except Stuck as stuck:
-        violation = f"P9: {stuck}"
-    finally:
-        violation = judge.violation or violation or next((f"P9: {error}" for error in loop.errors), None)
-        trace.end()  # what comes now is only the clearing away
-        loop.abandon()
-        gc.enable()
-    return Outcome(seed, violation, judge.acks, trace.fingerprint, tuple(trace.lines or ()))
+    return live(seed, Life(seed, rng, plan, loop, trace, judge).live(), loop, trace, judge, "P9")
 
 
 class Life:
@@ -74,7 +61,7 @@ class Life:
         self._programs: list[asyncio.Task[None]] = []  # that must come to their end
         self._books: list[programs.Shared] = []
         self._undisturbed: list[tuple[asyncio.Task[None], programs.Shared]] = []  # who writes, and nobody recovers
-        self._clients: list[ClientHost] = []
+        self._clients: list[LedgerClientHost] = []
 
     async def live(self) -> None:
         plan, loop = self._plan, self._loop
@@ -83,7 +70,7 @@ class Life:
         self._service = service
         try:
             await service.driver.init_cluster()
-            self._world = World(loop, self._random, self._trace, fabric, service, self._judge)
+            self._world = ClusterWorld(loop, self._random, self._trace, fabric, plan.sync_s, service, self._judge)
             self._bookies: list[BookieHost] = []
             for _ in range(plan.bookies):
                 self._host()
@@ -102,7 +89,7 @@ class Life:
 
     def _host(self, address: str | None = None) -> BookieHost:
         plan = self._plan
-        self._bookies.append(BookieHost(self._world, len(self._bookies), plan.sync_s, plan.collect_s, address))
+        self._bookies.append(BookieHost(self._world, len(self._bookies), plan.collect_s, address))
         return self._bookies[-1]
 
     def _storages(self) -> dict[BookieId, Storage]:
@@ -123,20 +110,20 @@ class Life:
     async def _answering(self) -> None:
         """All bookies take writes, but for one that cannot start any more."""
         while True:
-            there = [host for host in self._bookies if not host.is_gone]
+            there = [host for host in self._bookies if not host.retired]
             writable = (await self._service.driver.bookies()).writable
             if all(host.bookie is not None and host.id in writable for host in there):
                 return
             await asyncio.sleep(0.1)
 
-    def _client(self, name: str) -> ClientHost:
-        self._clients.append(ClientHost(self._world, len(self._clients), name))
+    def _client(self, name: str) -> LedgerClientHost:
+        self._clients.append(LedgerClientHost(self._world, len(self._clients), name))
         return self._clients[-1]
 
     # The storm.
 
     async def _storm(self) -> None:
-        plan, chaos = self._plan, Chaos(self._world, self._bookies, self._clients)
+        plan, chaos = self._plan, ClusterChaos(self._world, self._bookies, self._clients)
         if plan.dark_at_ack is not None:
             self._judge.alarm = plan.dark_at_ack, chaos.darken
         begun = [asyncio.create_task(self._begin(shared)) for shared in self._shared()]
@@ -189,7 +176,7 @@ class Life:
 
     def _start(
         self, name: str, shared: programs.Shared, program: Callable[[programs.Shared, BookKeeper], Program]
-    ) -> tuple[asyncio.Task[None], ClientHost]:
+    ) -> tuple[asyncio.Task[None], LedgerClientHost]:
         client = self._client(name)
         task = client.run(lambda keeper: program(shared, keeper))
         self._programs.append(task)

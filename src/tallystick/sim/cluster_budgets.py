@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
-from tallystick.sim.cluster_hosts import BookieHost, World
+from tallystick.sim.cluster_hosts import BookieHost, ClusterWorld
 from tallystick.sim.virtual.loop import VirtualLoop
 from tallystick.sim.virtual.network import FIRST_PORT
 
@@ -30,7 +30,7 @@ BUDGETS = {
 class Budgets:
     """``watch`` is an endless task of no process; the judge hears of the first budget that is passed."""
 
-    def __init__(self, world: World, loop: VirtualLoop, bookies: Sequence[BookieHost]) -> None:
+    def __init__(self, world: ClusterWorld, loop: VirtualLoop, bookies: Sequence[BookieHost]) -> None:
         self._world, self._loop, self._bookies = world, loop, bookies
 
     async def watch(self) -> None:

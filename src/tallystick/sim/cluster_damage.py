@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 
 from tallystick.bookkeeper.bookie.cookies import FILE as COOKIE
-from tallystick.sim.cluster_hosts import BookieHost, World
+from tallystick.sim.cluster_hosts import BookieHost, ClusterWorld
 from tallystick.sim.disk import DiskImage
 
 AWAY_S = 6.0  # at most
@@ -21,7 +21,7 @@ AWAY_S = 6.0  # at most
 class Damage:
     """``strike`` once. ``host_at`` makes a new bookie at an address."""
 
-    def __init__(self, world: World, bookies: list[BookieHost], host_at: Callable[[str], BookieHost]) -> None:
+    def __init__(self, world: ClusterWorld, bookies: list[BookieHost], host_at: Callable[[str], BookieHost]) -> None:
         self._world, self._bookies, self._host_at = world, bookies, host_at
         self._random = random.Random(world.random.getrandbits(64))
 

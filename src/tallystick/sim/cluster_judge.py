@@ -39,7 +39,7 @@ class Judge:
         self.seed, self._trace = seed, trace
         self.books: dict[LedgerId, Book] = {}  # the newest ledger of each id
         self._replaced: list[Book] = []
-        self.acks = 0
+        self.promised = 0
         self.violation: str | None = None
         self.alarm: tuple[int, Callable[[], None]] | None = None  # call this at that many acknowledgements
         self.storages: Callable[[], Mapping[BookieId, Storage]] = dict  # of the bookies that answer
@@ -109,8 +109,8 @@ class Judge:
         if entry > book.writer.lac:
             self.fail("P4", f"entry {entry} of ledger {book.id} is acknowledged; its writer's LAC is {book.writer.lac}")
         book.acked = entry
-        self.acks += 1
-        if self.alarm is not None and self.acks > self.alarm[0]:
+        self.promised += 1
+        if self.alarm is not None and self.promised > self.alarm[0]:
             (_, ring), self.alarm = self.alarm, None
             ring()
         if book.metadata.is_closed and entry > book.metadata.last_entry and not self._was_lost(book, entry):

@@ -20,6 +20,8 @@ from typing import NoReturn
 from tallystick.errors import DiskFull, StorageError, UsageError
 from tallystick.runtime.disk import BLOCK_BYTES, Buffer, Usage
 
+PLENTY = 1 << 40  # bytes of a disk that is never full
+
 
 class Crashed(BaseException):
     """The process or the machine stopped in the middle of an operation. No code under test catches it."""
@@ -207,11 +209,12 @@ class SimDisk:
 
     file_type = SimFile
 
-    def __init__(self, rng: random.Random, *, capacity: int = 1 << 40) -> None:
+    def __init__(self, rng: random.Random, *, capacity: int = PLENTY) -> None:
         self.random, self.capacity = rng, capacity
         self.operations = 0
         self.crash_at: int | None = None
         self.fault: Callable[[str, str], StorageError | None] | None = None
+        self.on_stop: Callable[[], None] = lambda: None  # settable: what dies with it
         self.life = self._losses = 0
         self._stopped = False
         self._names: dict[str, _Node] = {"/": None}
@@ -304,8 +307,9 @@ class SimDisk:
         return self._stopped
 
     def stop(self) -> NoReturn:
-        """The crash is now: nothing works until ``kill`` or ``power_loss``."""
+        """The crash is now: nothing works until ``kill`` or ``power_loss``, which may be what ``on_stop`` calls."""
         self._stopped = True
+        self.on_stop()
         raise Crashed(f"operation {self.operations}")
 
     def enter(self, operation: str, path: str, life: int | None = None) -> bool:

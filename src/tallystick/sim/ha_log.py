@@ -22,7 +22,7 @@ from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.record import KEYS, TAGS, UNIQ_KEY, encode_properties
 from tallystick.rocketmq.wire.values import PutStatus
 from tallystick.runtime.events import Events
-from tallystick.sim.disk import Crashed
+from tallystick.sim.disk import PLENTY, Crashed
 from tallystick.sim.ha_disk import RecordDisk
 from tallystick.sim.invariants import Violation
 from tallystick.sim.world import World, WorldClock
@@ -30,7 +30,6 @@ from tallystick.sim.world import World, WorldClock
 FILE_BYTES = 4096
 QUEUES = (("A", 0), ("A", 1), ("B", 0))
 SHARED_KEYS = 8
-PLENTY = 1 << 40
 _ROOT = "/store"
 _HOST = encode_host("127.0.0.1", 10911)
 _SETTINGS = StoreSettings(

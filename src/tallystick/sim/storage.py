@@ -21,7 +21,7 @@ from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.bookkeeper.wire.values import NO_ENTRY
 from tallystick.codec.frames import scan_adds
 from tallystick.errors import DiskFull, StorageError
-from tallystick.sim.disk import Crashed, SimDisk
+from tallystick.sim.disk import PLENTY, Crashed, SimDisk
 from tallystick.sim.invariants import Violation
 from tallystick.sim.series import Outcome
 from tallystick.sim.storage_model import (
@@ -40,7 +40,6 @@ from tallystick.sim.storage_model import (
 from tallystick.sim.virtual.trace import Trace
 
 STEPS = 120
-PLENTY = 1 << 40  # bytes of the disk, unless it is full
 SPARE = f"{LEDGER_DIR}/{SPARE_FILE}"
 
 
@@ -58,7 +57,7 @@ class Life:
 
     def __init__(self, seed: int, *, keep_trace: bool = False) -> None:
         self.random = random.Random(seed)
-        self.disk = SimDisk(random.Random(seed + 1), capacity=PLENTY)
+        self.disk = SimDisk(random.Random(seed + 1))
         self.trace = Trace(lambda: float(self.disk.operations), keep=keep_trace)  # its time is the disk's work
         self.clock = Clock()
         self.books = {ledger: Book() for ledger in IDS}

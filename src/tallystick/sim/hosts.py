@@ -1,0 +1,160 @@
+"""The machines of a simulated life: servers, each with a disk of its own, and whole clients."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Generic, TypeVar
+
+from tallystick.runtime.events import Event, Events
+from tallystick.runtime.outside import Outside
+from tallystick.sim.disk import SimDisk
+from tallystick.sim.virtual.loop import VirtualClock
+from tallystick.sim.virtual.network import Fabric
+from tallystick.sim.virtual.process import Loop, Process
+from tallystick.sim.virtual.trace import Trace
+from tallystick.sim.virtual.worker import DelayWorker
+
+RESTART_S = 1.0  # after a process ended by itself
+
+
+class World:
+    """What all processes of one life share."""
+
+    def __init__(self, loop: Loop, rng: random.Random, trace: Trace, fabric: Fabric, sync_s: float) -> None:
+        """``sync_s``: a sync of a disk takes, at most."""
+        self.loop, self.random, self.trace, self.fabric, self.sync_s = loop, rng, trace, fabric, sync_s
+        self.clock = VirtualClock(fabric.loop)
+
+    def chance(self) -> random.Random:
+        """For one process, which draws as much as it likes."""
+        return random.Random(self.random.getrandbits(64))
+
+    def events(self, name: str, *listeners: Callable[[Event], None]) -> Events:
+        return Events(lambda event: self.trace.note(name, event), *listeners)
+
+
+W = TypeVar("W", bound=World)
+C = TypeVar("C", bound=AbstractAsyncContextManager[Any])
+
+
+class Host(ABC, Generic[W]):
+    """A machine with a disk on which one server lives, dies and lives again."""
+
+    disk_type: type[SimDisk] = SimDisk
+
+    def __init__(self, world: W, id: str, address: str) -> None:
+        self.id, self.address, self._world = id, address, world
+        self.new_disk()
+        self._boots = 0
+        self.retired = False  # settable: it never starts again
+        self.process: Process | None = None
+        self.workers: list[DelayWorker] = []  # of the process
+
+    def new_disk(self) -> None:
+        """Give the machine, which is down, a disk without anything on it. A crash takes the process with it."""
+        self.disk = self.disk_type(self._world.chance())
+        self.disk.on_stop = self.lose_power
+
+    def boot(self) -> None:
+        """Start the server, unless it runs."""
+        if self.process is not None or self.retired:
+            return
+        self._boots += 1
+        self._world.fabric.power_on(self.address)
+        self.workers = []
+        process = self.process = Process(self._world.loop, f"{self.id}.{self._boots}", self.address)
+        self._world.trace.note(process.name, "starts")
+        process.start(self._run(process))
+
+    def kill(self) -> None:
+        """The process dies; what it wrote is in the page cache."""
+        if (process := self.process) is not None:
+            self._forget()
+            self._world.fabric.kill(process)
+            self.disk.kill()
+
+    def lose_power(self) -> None:
+        """The machine dies; what it did not sync is lost, or not."""
+        if (process := self.process) is not None:
+            self._forget()
+            self._world.fabric.power_off(process)
+            self._lost_power()
+            self.disk.power_loss()
+
+    def stop(self) -> None:
+        """Ask the server to stop in order; it starts again a while later."""
+        if self.process is not None and self.answers:
+            self.process.start(self._stop_and_exit(self.process))
+
+    async def _stop_and_exit(self, process: Process) -> None:
+        if self.answers:  # else it was asked twice
+            await self._stop()
+            self._exits(process)
+
+    def _exits(self, process: Process) -> None:
+        """The process is at its end; something starts it again."""
+        if self.process is process:
+            self.kill()
+            loop, fabric = self._world.fabric.loop, self._world.fabric
+            loop.call_later(RESTART_S, self.boot, context=fabric.context)
+
+    def _outside(self, process: Process, *listeners: Callable[[Event], None]) -> Outside:
+        """All that a server of this process sees of the world."""
+        world = self._world
+        return Outside(
+            world.fabric.network(process), self.disk, world.clock, world.events(process.name, *listeners),
+            workers=lambda name: self._worker(process), random=world.chance(),
+        )  # fmt: skip
+
+    def _worker(self, process: Process) -> DelayWorker:
+        self.workers.append(DelayWorker(process, self._world.chance(), self._world.sync_s))
+        return self.workers[-1]
+
+    # What a server is.
+
+    @property
+    @abstractmethod
+    def answers(self) -> bool: ...
+
+    @abstractmethod
+    async def _run(self, process: Process) -> None: ...
+
+    @abstractmethod
+    async def _stop(self) -> None: ...
+
+    def _forget(self) -> None:
+        """The process dies."""
+        self.process = None
+
+    def _lost_power(self) -> None:  # of most servers there is nothing to do
+        """Its machine did not keep what was not synced."""
+
+
+class ClientHost(ABC, Generic[W, C]):
+    """A machine on which one program uses the servers."""
+
+    def __init__(self, world: W, number: int, name: str) -> None:
+        self._world, self.name, self.address = world, name, f"10.0.1.{number + 1}"
+        self.process = Process(world.loop, name, self.address)
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # it was killed
+
+    @abstractmethod
+    def _client(self) -> C: ...
+
+    def run(self, work: Callable[[C], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        """Run a program with a client of its own, which it closes in the end."""
+        return self.process.start(self._run(work))
+
+    async def _run(self, work: Callable[[C], Coroutine[Any, Any, None]]) -> None:
+        client = self._client()
+        async with client:
+            await work(client)
+
+    def kill(self) -> None:
+        if self.process.alive:
+            self._world.fabric.kill(self.process)
+            self.gone.set_result(None)
