@@ -18,8 +18,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PUBLIC = ("tallystick", "tallystick.errors", "tallystick.sync")  # the classes of these modules are for everybody
-REGISTERS = frozenset({"command", "default", "overload"})  # decorators that hand a function to somebody else
+PUBLIC = (
+    "tallystick",
+    "tallystick.errors",
+    "tallystick.sync",
+    "tallystick.testing",
+)  # the classes of these modules are for everybody
+REGISTERS = frozenset({"command", "default", "fixture", "overload"})  # decorators that hand a function to somebody else
 HOLDS = frozenset({"create_task"})  # whose outcome is kept for as long as it is stored
 LOOKS_UP = frozenset({"attrgetter", "getattr", "hasattr", "methodcaller"})  # which name an attribute in a string
 PLACE = re.compile(r"\b(tallystick[\w.]*)[.:](\w+)")  # as docs and the command line name a function

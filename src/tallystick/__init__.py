@@ -92,7 +92,7 @@ _HOMES = {
 }
 
 
-_MODULES = ("errors", "spark", "sync")
+_MODULES = ("errors", "spark", "sync", "testing")
 
 
 def __getattr__(name: str) -> Any:
