@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from tallystick.bookkeeper.bookie.collection import FIRST_RUN_S, ORDER_FRESH_S, 
 from tallystick.bookkeeper.bookie.cookies import folder_of
 from tallystick.bookkeeper.bookie.ledgers import UNKNOWN
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
-from tallystick.bookkeeper.metadata.driver import Record
+from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.wire.v2 import Code, Flag
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
@@ -121,6 +122,42 @@ async def test_a_ledger_made_while_the_metadata_is_compared_is_not_ahead_of_it(h
     assert await stored(bookie, 1) == []
 
 
+async def test_creations_of_the_metadata_that_was_copied_make_no_ledger_ahead_of_the_copy(
+    home: Home, bookie: Bookie
+) -> None:
+    driver = ClusterMetadata(MemoryStore(home.cluster))
+    await driver.create_ledger(METADATA, 1)
+    await write(bookie, 1)
+    bookie.storage.looked(1, 1_000_000, written=True)
+    cookie = await driver.read_cookie("b0")
+    assert cookie is not None
+    await driver.delete_cookie("b0", cookie.version)
+    await driver.write_cookie("b0", cookie.value, None)
+    asking(bookie, driver)
+    assert await bookie.collection.run() == 0
+
+
+@pytest.mark.parametrize("at_start", [False, True])
+async def test_a_ledger_that_was_made_behind_the_sync_is_not_ahead_of_what_that_said(
+    home: Home, bookie: Bookie, at_start: bool
+) -> None:
+    class Creating(ClusterMetadata):
+        async def sync(self) -> Moment:
+            found = await super().sync()
+            if 1 not in bookie.storage.ledger_ids():
+                await self.create_ledger(METADATA, 1)
+                await write(bookie, 1)
+                record = (await self.look_up([1]))[1]
+                assert record is not None
+                bookie.storage.looked(1, record.creation, written=True)
+            return found
+
+    asking(bookie, Creating(MemoryStore(home.cluster)))
+    await (bookie.collection.compare() if at_start else bookie.collection.run())
+    assert bookie.storage.ledger_ids()
+    assert (bookie.counts.ledgers_ahead, home.heard("metadata is older than the ledgers")) == (0, [])
+
+
 async def test_a_ledger_that_is_created_during_the_listing_stays(home: Home, bookie: Bookie) -> None:
     class Creating(Fickle):
         async def during_listing(self) -> None:
@@ -153,6 +190,21 @@ async def test_an_id_that_is_used_again_after_the_last_look_is_not_deleted(
     assert await bookie.collection.run() == 0
     assert driver.looks == 2
     assert await stored(bookie, 1) == [1]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_no_add_is_watched_when_a_run_is_over(home: Home, bookie: Bookie, fails: bool) -> None:
+    class Fails(Fickle):
+        async def during_look(self) -> None:
+            assert bookie.collection._recent.watched == {1}
+            if fails:
+                raise MetadataError("the service went away")
+
+    await write(bookie, 1)
+    asking(bookie, Fails(MemoryStore(home.cluster)))
+    with contextlib.suppress(MetadataError):
+        assert await bookie.collection.run() == 1
+    assert bookie.collection._recent.watched == set()
 
 
 async def test_a_writer_that_goes_on_does_not_keep_its_deleted_ledger(home: Home, bookie: Bookie) -> None:

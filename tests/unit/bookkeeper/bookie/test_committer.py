@@ -156,6 +156,19 @@ async def test_a_full_disk_delays_the_same_commit(desk: Desk, monkeypatch: pytes
     assert one.got == [b"a", b"b"]
 
 
+async def test_a_commit_that_waits_for_space_is_not_tried_again_after_the_close(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY_S", 0.0)
+    one = Connection()
+    await desk.hold(one, b"a")
+    desk.paper.finish(DiskFull("full"))
+    desk.committer.close()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not desk.paper.outcomes and not one.got
+
+
 async def test_connections_wait_while_too_much_is_staged(desk: Desk) -> None:
     one = Connection()
     await desk.hold(one, b"a", STAGED_BYTES + 1)
@@ -165,6 +178,32 @@ async def test_connections_wait_while_too_much_is_staged(desk: Desk) -> None:
     desk.paper.finish()
     assert not desk.committer.congested
     assert one.resumed == 1
+
+
+async def test_connections_wait_while_too_much_is_held_elsewhere_and_go_on_without_a_commit(desk: Desk) -> None:
+    one = Connection()
+    desk.committer.reserve(STAGED_BYTES + 1)
+    assert desk.committer.congested
+    desk.committer.block(one)
+    desk.committer.reserve(-STAGED_BYTES)
+    assert not desk.committer.congested
+    assert one.resumed == 1
+
+
+async def test_it_is_not_idle_while_a_flush_is_due_for_which_nobody_waits(desk: Desk) -> None:
+    class Looking(Connection):
+        def deliver(self, answers: Sequence[bytes]) -> None:
+            super().deliver(answers)
+            desk.paper.stage()
+            desk.committer.flush()
+
+    await desk.hold(Looking(), b"a")
+    desk.paper.finish()
+    assert not desk.committer.idle.is_set()
+    await asyncio.sleep(0)
+    assert desk.paper.taken == 2
+    desk.paper.finish()
+    assert desk.committer.idle.is_set()
 
 
 async def test_connections_wait_while_checkpoints_do_not_keep_up(desk: Desk) -> None:

@@ -103,6 +103,17 @@ def test_a_connection_that_broke_makes_it_read_again_and_not_for_ever() -> None:
     assert core.next_batch() == ()
 
 
+def test_each_batch_has_all_its_tries() -> None:
+    core = new_core()
+    for ledger in (7, 8):
+        core.wanted(ledger)
+        for _ in range(MAX_TRIES - 1):
+            assert core.next_batch() == (ledger,)
+            assert core.read(HERE, LATER, {ledger: None}) == {}
+        assert core.next_batch() == (ledger,)
+        assert core.read(HERE, HERE, {ledger: OPEN}) == {ledger: ADMIT}
+
+
 @pytest.mark.parametrize("moments", [(ELSEWHERE, ELSEWHERE), (HERE, ELSEWHERE), (ELSEWHERE, HERE)])
 def test_metadata_of_another_cluster_says_nothing(moments: tuple[Moment, Moment]) -> None:
     core = new_core()
@@ -330,6 +341,31 @@ async def test_a_bug_in_a_look_is_a_failure_of_the_bookie(driver: Watched, monke
     looks.hold(7, 1, lambda admitted: None)
     await until(lambda: bool(failures))
     assert isinstance(failures[0], ZeroDivisionError)
+    await looks.close()
+
+
+async def test_what_was_read_while_the_connection_broke_is_read_again(
+    driver: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of it may be from before the break, and of a server that lagged."""
+    moments, answered = [HERE, LATER, LATER, LATER], list[Verdict]()
+
+    async def sync() -> Moment:
+        return moments.pop(0)
+
+    monkeypatch.setattr(driver, "sync", sync)
+    looks = looks_at(driver, [])
+    looks.hold(7, 1, answered.append)
+    await until(lambda: answered)
+    assert (answered, driver.looked_up) == ([Verdict.GONE], [(7,), (7,)])
+
+
+async def test_what_a_look_found_is_made_durable_though_nobody_waits_for_it(driver: Watched) -> None:
+    looks, flushed = looks_at(driver, []), list[None]()
+    looks._flush = lambda: flushed.append(None)
+    looks.look_at(7)
+    await until(lambda: looks._looking is None)
+    assert flushed and driver.looked_up == [(7,)]
     await looks.close()
 
 

@@ -244,6 +244,22 @@ async def test_metadata_that_was_copied_node_by_node_costs_nothing(home: Home, d
         assert not home.heard("ledgers replaced") and bookie.counts.ledgers_ahead == 0
 
 
+@pytest.mark.parametrize("reached", [False, True])
+async def test_while_nobody_can_say_whether_metadata_was_copied_an_old_ledger_is_kept(
+    old: None, peer: Peer, driver: Watched, monkeypatch: pytest.MonkeyPatch, reached: bool
+) -> None:
+    async def no_cookie(bookie: str) -> None:
+        if not reached:
+            raise MetadataUnavailable("the service went away")
+
+    monkeypatch.setattr(driver, "bookie_creation", no_cookie)
+    assert await peer.code(adds(7, [3], b"new")) == Code.IO_ERROR
+    assert await entries(peer) == list(range(10))
+    monkeypatch.undo()
+    assert await peer.code(adds(7, [3], b"new")) == Code.OK
+    assert await entries(peer) == [3]
+
+
 async def test_a_new_bookie_that_is_killed_knows_its_ledgers_again(home: Home, driver: Watched) -> None:
     await driver.create_ledger(METADATA, 7)
     async with home.running() as bookie, talking(bookie) as peer:
@@ -284,6 +300,17 @@ async def test_what_came_before_a_look_failed_is_missed_whatever_a_later_look_sa
     bookie.looks._look_again()
     assert await peer.code(adds(7, [1])) == Code.FENCED
     assert bookie.storage.is_missed(7)
+
+
+async def test_and_so_is_what_came_while_nobody_looked(bookie: Bookie, peer: Peer, driver: Watched) -> None:
+    driver.fails = True
+    assert await peer.code(adds(7, [0])) == Code.OK
+    await until(lambda: not bookie.looks.active)
+    assert await peer.code(adds(8, [0])) == Code.OK
+    driver.fails = False
+    bookie.looks._look_again()
+    assert await peer.code(adds(8, [1])) == Code.FENCED
+    assert bookie.storage.is_missed(8)
 
 
 async def test_and_so_is_what_an_earlier_life_of_the_bookie_took(home: Home) -> None:

@@ -10,7 +10,9 @@ import pytest
 
 from support.bookies import SMALL, Home, SpyDisk, adds, read, talking
 from support.stores import Store
+from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
+from tallystick.bookkeeper.bookie.checkpoint import Checkpoint
 from tallystick.bookkeeper.bookie.ledgers import Kept
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.upkeep import Listing
@@ -40,6 +42,23 @@ async def test_a_checkpoint_happens_when_it_is_due(home: Home) -> None:
         assert bookie.counts.checkpoints == 1
         assert bookie.storage.stats().memtable_bytes == 0
         assert await stored(bookie, 1) == [1]
+
+
+async def test_connections_are_read_while_no_checkpoint_can_be_written(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Adds are refused then, and reads go on: who waited for room would do so for as long as the disk is full."""
+
+    async def full() -> None:
+        raise DiskFull("no space")
+
+    async with home.running() as bookie:
+        with monkeypatch.context() as filled:
+            filled.setattr(bookie.upkeep, "checkpoint", full)
+            bookie.committer.press(True)
+            bookie.upkeep._due.set()
+            await until(lambda: home.heard("checkpoint postponed"))
+            assert not bookie.committer.congested
 
 
 INFO = BookieInfo.at("127.0.0.1", 3181)
@@ -153,6 +172,24 @@ def test_a_listing_follows_what_changes_while_it_is_told() -> None:
 
     loop.run_until_complete(change())
     loop.abandon()
+
+
+async def test_checkpoints_deletions_and_compactions_never_overlap(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    running, most = 0, 0
+
+    async with home.running() as bookie:
+        written = bookie.upkeep._write
+
+        async def write(plan: Checkpoint) -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await written(plan)
+            running -= 1
+
+        monkeypatch.setattr(bookie.upkeep, "_write", write)
+        await asyncio.gather(bookie.upkeep.collect(list, ()), *(bookie.upkeep.checkpoint() for _ in range(3)))
+        assert (most, running) == (1, 0)
 
 
 async def test_a_log_that_cannot_be_read_is_kept_and_the_bookie_goes_on_also_after_a_restart(home: Home) -> None:

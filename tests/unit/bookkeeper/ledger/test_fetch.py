@@ -189,6 +189,18 @@ async def test_a_silent_replica_is_overtaken(bench: Bench, quorum: int) -> None:
     assert len(asked(bench.bookies["b1"], v2.Read)) <= 16
 
 
+@pytest.mark.parametrize("quorum", [3, 2])
+async def test_a_replica_that_timed_out_is_asked_last_for_the_rest_of_the_read(bench: Bench, quorum: int) -> None:
+    """Its time-out may be shorter than the silence after which another one is asked."""
+    await bench.bookie(*NAMES)
+    wanted = store(bench, NAMES, quorum, 0, 199)
+    bench.bookies["b1"].script = lambda request: None
+    client = bench.client(speculative_read_s=60.0, read_timeout_s=0.1)
+    assert await collect(client, wanted) == list(range(200))
+    assert len(asked(bench.bookies["b1"], v2.BatchRead)) <= 1
+    assert len(asked(bench.bookies["b1"], v2.Read)) <= 16
+
+
 async def test_a_slow_answer_still_counts_when_the_others_fail(bench: Bench) -> None:
     await bench.bookie("b1", "b2")
     wanted = store(bench, ("b1", "b2"), 2, 0, 0)

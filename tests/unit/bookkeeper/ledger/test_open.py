@@ -185,6 +185,17 @@ async def test_q15_bytes_with_a_bad_digest_are_unknown(cluster: SmallCluster) ->
         await cluster.client().open_ledger(writer.id, recover=True)
 
 
+@pytest.mark.rule("Q12", "Q15")
+async def test_q15_an_entry_that_says_it_was_confirmed_before_it_was_sent_is_unknown(cluster: SmallCluster) -> None:
+    """Its digest is right. Recovery would begin behind its LAC, and look at nothing before that."""
+    writer = await left(cluster, 4)
+    forged = Digest.of(writer.metadata.digest_type, b"").encode(EntryHeader(writer.id, 3, 3, 12), b"003")
+    for name in writer.metadata.ensemble[:2]:
+        cluster.bookies[name].entries[writer.id, 3] = forged
+    with pytest.raises(RecoveryIncomplete, match="fence"):
+        await cluster.client().open_ledger(writer.id, recover=True)
+
+
 @pytest.mark.rule("Q15")
 async def test_q15_a_bookie_without_registration_is_unknown(cluster: SmallCluster) -> None:
     writer = await left(cluster, 2, 2, 2, 1)
@@ -237,6 +248,16 @@ async def test_q14_a_bookie_that_failed_a_write_back_is_not_taken_again(cluster:
         with pytest.raises(RecoveryIncomplete, match="written back"):
             await cluster.client().open_ledger(writer.id, recover=True)
     assert cluster.kinds().count("recovery changed ensemble") == len(cluster.bookies) - 3, "once to each spare"
+
+
+@pytest.mark.rule("Q4", "Q14")
+async def test_a_bookie_that_failed_a_write_back_is_left_out_of_new_ledgers_for_a_while(cluster: SmallCluster) -> None:
+    writer, client = await left(cluster, 6, 3, 3, 3), cluster.client()
+    failed = cluster.bookies[writer.metadata.ensemble[0]]
+    failed.misbehave = lambda request: v2.Code.IO_ERROR if isinstance(request, v2.Add) else None
+    await client.open_ledger(writer.id, recover=True)
+    for _ in range(10):
+        assert failed.id not in (await client.create_ledger(3)).metadata.ensemble
 
 
 @pytest.mark.rule("Q13")

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, cast
 
 import pytest
 
 from support.fake_bookie import FakeBookie
 from support.small_cluster import SmallCluster
 from support.waiting import until
+from tallystick.bookkeeper.ledger.replicas import Replicas
+from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.digest import Digest
+from tallystick.bookkeeper.wire.values import DigestType
+from tallystick.codec.frames import encode_adds
 
 ENTRY = 64 * 1024
 BOUND = 1024 * 1024
@@ -142,6 +147,73 @@ async def test_drain_waits_for_room_too_and_close_does_not(cluster: SmallCluster
     await writer.close()
     assert writer.metadata.last_entry == MANY
     await draining
+
+
+class Slow:
+    """A connection's queue, and what waits in it."""
+
+    def __init__(self) -> None:
+        self.held, self.written = True, list[Callable[[], None]]()
+
+    def when_written(self, callback: Callable[[], None]) -> None:
+        self.written.append(callback)
+
+    def writes(self) -> None:
+        self.held = False
+        while self.written:
+            self.written.pop()()
+
+
+class SlowBookies:
+    """One channel, which takes nothing by itself; who hears of its replicas."""
+
+    blocked = True
+
+    def __init__(self) -> None:
+        self.queued, self.moves = list[Slow](), 0
+
+    def adds(self, *_: object) -> SlowBookies:
+        return self
+
+    def send(self, entries: Sequence[int], pieces: object) -> Slow:
+        self.queued.append(Slow())
+        return self.queued[-1]
+
+    def moved(self) -> None:
+        self.moves += 1
+
+    def close(self) -> None:
+        for queued in self.queued:
+            queued.held = False
+
+
+def lagging(slow: SlowBookies) -> Replicas:
+    """Three entries of 10 bytes, confirmed and not written."""
+    digest = Digest.of(DigestType.CRC32C, b"")
+    replicas = Replicas(cast("Any", slow), 1, Striping(1, 1, 1), ("b1",), cast("Any", slow))
+    for entry in range(3):
+        frames, _ = encode_adds(b"", 1, entry, -1, 0, [b"payload"], digest.compute, digest.size)
+        replicas.send(entry, frames, 10)
+    replicas.confirmed(2)
+    return replicas
+
+
+def test_each_of_several_that_lag_is_let_go_when_it_was_written() -> None:
+    """A writer that waits for room asks for nothing more in between."""
+    slow = SlowBookies()
+    replicas = lagging(slow)
+    for moves, queued in enumerate(slow.queued):
+        assert (replicas.lagging_bytes, slow.moves) == (30 - 10 * moves, moves)
+        queued.writes()
+    assert (replicas.lagging_bytes, slow.moves) == (0, 3)
+
+
+def test_what_lags_for_a_place_that_is_given_up_is_let_go_at_once() -> None:
+    """The connection, which others use too, may stand still for long."""
+    replicas = lagging(SlowBookies())
+    assert replicas.lagging_bytes == 30
+    replicas.suspend(0)
+    assert replicas.lagging_bytes == 0
 
 
 async def test_a_bookie_that_was_replaced_holds_nobody_up(cluster: SmallCluster) -> None:

@@ -120,6 +120,17 @@ async def test_q7_any_answer_of_the_bookies_own_replaces_it_in_place(cluster: Sm
     assert bad.id not in writer.metadata.ensemble and len(writer.metadata.fragments) == 1
 
 
+@pytest.mark.rule("Q4", "Q7")
+async def test_q7_a_bookie_that_failed_is_left_out_of_new_ledgers_for_a_while(cluster: SmallCluster) -> None:
+    client = cluster.client()
+    writer = await client.create_ledger(3, write_quorum=3, ack_quorum=3)
+    failed = member(cluster, writer, 0)
+    failed.misbehave = answering(v2.Code.IO_ERROR)
+    await writer.append(b"a")
+    for _ in range(10):
+        assert failed.id not in (await client.create_ledger(3)).metadata.ensemble
+
+
 @pytest.mark.rule("Q7")
 async def test_q7_a_time_out_replaces_the_bookie(cluster: SmallCluster) -> None:
     writer = await cluster.client(add_timeout_s=0.1).create_ledger(3, write_quorum=3, ack_quorum=3)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from support.waiting import until
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.metadata.registration import StoreRegistration
-from tallystick.bookkeeper.metadata.store import Create, Delete, Znode
+from tallystick.bookkeeper.metadata.store import Create, Creation, Delete, Znode
 from tallystick.bookkeeper.wire.values import BookieInfo
 from tallystick.errors import MetadataUncertain
 
@@ -41,6 +42,11 @@ async def kept(store: MemoryStore) -> StoreRegistration:
     await made.enter(replace=False)
     await until(lambda: made._looking is None)
     return made
+
+
+def made_again(store: MemoryStore, place: str, before: Creation) -> bool:
+    node = store._tree.nodes.get(place)
+    return node is not None and node.creation > before
 
 
 @pytest.fixture
@@ -76,6 +82,72 @@ async def test_a_look_that_dies_ends_the_bookie_with_its_reason(store: Failing) 
     store.fails = None
     await store.change(Create("/available/b:1"))  # nobody looks any more
     await made.close()
+
+
+class Late(MemoryStore):
+    """Something happens while the answer to a read is on its way."""
+
+    happens: Callable[[], Awaitable[None]] | None = None
+
+    async def get_many(self, paths: Sequence[str]) -> Mapping[str, Znode]:
+        found = await super().get_many(paths)
+        if self.happens is not None:
+            happens, self.happens = self.happens, None
+            await happens()
+        return found
+
+
+async def test_a_registration_that_goes_while_it_is_looked_at_is_made_again() -> None:
+    store = Late(uuid.uuid4().hex)
+    made = await kept(store)
+
+    async def gone() -> None:
+        await store.change(Delete("/available/b:1"))
+        for _ in range(3):
+            await asyncio.sleep(0)  # it is heard of before the answer comes
+
+    store.happens = gone
+    made._changed()
+    await until(lambda: made._looking is None)
+    assert "/available/b:1" in store._tree.nodes
+
+
+async def test_a_registration_that_moved_is_kept_up_where_it_is(store: Failing) -> None:
+    made = await kept(store)
+    for read_only, place in ((True, "/available/readonly/b:1"), (False, "/available/b:1")):
+        await made.set_read_only(read_only)
+        for _ in range(10):
+            await asyncio.sleep(0)  # what is told of the place that it left is heard
+        await until(lambda: made._looking is None)
+        creation = store._tree.nodes[place].creation
+        await store.change(Delete(place))
+        await until(partial(made_again, store, place, creation))
+    await made.close()
+
+
+async def test_two_processes_with_one_id_are_not_each_in_one_of_the_lists() -> None:
+    """The other one goes into the list of the read-only ones when this one has just seen that nobody is there."""
+    store = Late(uuid.uuid4().hex)
+    other = StoreRegistration(MemoryStore(store.where.removeprefix("memory://")), "/available", "b:1", INFO, True)
+
+    async def enters() -> None:
+        await other.enter(replace=False)
+
+    store.happens = enters
+    assert not await registration(store).take(replace=False)
+    assert await store.get("/available/b:1") is None
+    assert await store.get("/available/readonly/b:1") is not None
+    await other.close()
+
+
+async def test_a_registration_that_moves_to_and_fro_watches_one_place(store: Failing) -> None:
+    made = await kept(store)
+    watches = len(store._tree.watchers)
+    for read_only in (True, False, True):
+        await made.set_read_only(read_only)
+        assert len(store._tree.watchers) == watches
+    await made.close()
+    assert len(store._tree.watchers) == 0
 
 
 class Waiting(MemoryStore):

@@ -12,6 +12,19 @@ from tallystick.rocketmq.wire.values import MessageQueue
 Q0, Q1 = (MessageQueue("T", "b0", number) for number in range(2))
 
 
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """When those locks were asked for of which it is asked from now on whether they live."""
+    looked: list[float] = []
+    lives = locks._lives
+
+    def counted(lock: locks._Lock, now: float) -> bool:
+        looked.append(lock.asked)
+        return lives(lock, now)
+
+    monkeypatch.setattr(locks, "_lives", counted)
+    return looked
+
+
 def test_a_free_queue_is_taken_and_kept_from_others() -> None:
     held = QueueLocks()
     assert held.lock("g", "a", "host", [Q0, Q1], 0.0) == [Q0, Q1]
@@ -34,14 +47,7 @@ def test_whether_a_group_is_in_order_is_seen_by_one_lock(monkeypatch: pytest.Mon
     held = QueueLocks()
     held.lock("g", "a", "host", [Q0, Q1], 0.0)
     held.lock("g", "a", "host", [Q0], 50.0)
-    looked: list[float] = []
-    lives = locks._lives
-
-    def counted(lock: locks._Lock, now: float) -> bool:
-        looked.append(lock.asked)
-        return lives(lock, now)
-
-    monkeypatch.setattr(locks, "_lives", counted)
+    looked = looked_at(monkeypatch)
     assert held.in_order("g", 100.0) and not held.in_order("g", 200.0)
     assert looked == [50.0, 50.0]
     held.unlock("g", "a", [Q0])
@@ -64,6 +70,26 @@ def test_ended_locks_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(100):
         held.lock(f"g{number}", "a", "host", [Q0], number * LIVE_S)
     assert len(held._groups) <= 12
+
+
+def test_living_locks_are_not_looked_through_for_each_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "_PRUNE_ABOVE", 10)
+    looked = looked_at(monkeypatch)
+    held = QueueLocks()
+    for number in range(100):
+        assert held.lock(f"g{number}", "a", "host", [Q0], 0.0) == [Q0]
+    assert len(looked) <= 2 * len(held), "only when they have doubled"
+
+
+def test_while_all_places_are_taken_ended_locks_are_looked_for_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "MAX_LOCKS", 4)
+    held = QueueLocks()
+    queues = [MessageQueue("T", "b0", number) for number in range(5)]
+    assert held.lock("g", "a", "host", queues, 10.0) == queues[:3]
+    looked = looked_at(monkeypatch)
+    for number in range(100):
+        assert held.lock(f"g{number}", "b", "host", [Q0], 10.0 + number / 100) == []
+    assert len(looked) == len(held)
 
 
 def test_who_takes_no_queue_leaves_nothing_and_all_locks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,28 @@ async def test_dispatch_goes_on_when_the_disk_has_room_again(tmp_path: Path, mon
         assert (await peer.ask(pull_command())).fields["nextBeginOffset"] == "2"
 
 
+async def test_while_the_disk_is_full_no_pull_makes_dispatch_try_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "RETRY_S", 600.0)
+    tried: list[None] = []
+
+    def full(*_: object, **__: object) -> None:
+        tried.append(None)
+        raise DiskFull("no room")
+
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker(bench.settings(store=replace(SMALL, flush_interval_ms=600_000)))
+        peer = await bench.peer(broker)
+        with monkeypatch.context() as filled:
+            filled.setattr(ConsumeQueue, "write", full)
+            assert (await peer.ask(send_command())).code == 0
+            await until(lambda: tried)
+            for _ in range(5):
+                assert (await peer.ask(pull_command())).code == 19
+            assert len(tried) == 1
+
+
 def _full(*_: object, **__: object) -> None:
     raise DiskFull("no room")
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,7 @@ from support.table_peers import Master, Slave
 from support.waiting import until
 from tallystick.rocketmq.broker import answers, master_tables, metadata_sync, offset_keys, rounds
 from tallystick.rocketmq.broker.offset_keys import OffsetKeys
+from tallystick.rocketmq.broker.offset_merge import OffsetMerge
 from tallystick.rocketmq.remoting import slices
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import TopicTableAnswer
@@ -238,6 +240,22 @@ async def test_others_have_their_turns_while_many_offsets_are_made_ready(
     assert slave.tables.offsets.groups_of("T7") == ["g"] and slave.tables.offsets.get_pulled("U7", "g", 0) == 7
     list(slave.tables.offsets.forgetting_group("g"))
     assert slave.tables.offsets.table().offsets == slave.tables.offsets.table().pull_offsets == {}
+
+
+@pytest.mark.rule("H12")
+async def test_h12_no_offsets_are_taken_when_the_log_is_lost_sight_of_while_they_are_made_ready(
+    master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master.tables.offsets.commit("T", "g", 0, 7)
+    steps = OffsetMerge.steps
+
+    def lost(merge: OffsetMerge) -> Iterator[None]:
+        yield from steps(merge)
+        slave.link = replace(slave.link, link=2)
+
+    monkeypatch.setattr(OffsetMerge, "steps", lost)
+    assert "lost sight of" in (await slave.copy(master))["consumer offsets"]
+    assert slave.tables.offsets.get("T", "g", 0) is None
 
 
 @pytest.mark.rule("H13")

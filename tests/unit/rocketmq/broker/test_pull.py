@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Container
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,15 @@ from tallystick.rocketmq.broker import hold, pull, pull_rules
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.headers import UpdateOffsetHeader
 from tallystick.rocketmq.wire.remoting import request
-from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, PullFlag, RequestCode, ResponseCode, Subscription
+from tallystick.rocketmq.wire.values import (
+    ConsumerGroup,
+    Heartbeat,
+    PullFlag,
+    RequestCode,
+    ResponseCode,
+    Subscription,
+    TopicConfig,
+)
 
 WAITING = PullFlag.SUBSCRIPTION | PullFlag.SUSPEND
 
@@ -98,6 +107,9 @@ async def test_tags_of_heartbeats_count_for_the_connection_that_waits(tmp_path: 
         peer.send(pull_command(offset=1, flags=PullFlag.SUSPEND, suspend_ms=60_000, tags=""))
         await until(lambda: broker._pulls.held == 1)
         assert broker._server.memory.kept_bytes - before > 4000 * 64
+        await peer.ask(send_command())
+        await until(lambda: broker._pulls.held == 0)
+        assert broker._server.memory.kept_bytes == before
 
 
 async def test_a_put_off_pull_commits_when_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,6 +129,45 @@ async def test_a_put_off_pull_commits_when_it_came(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr(pull, "TURN_S", 1.0)
         await peer.answer(opaque)
         assert broker.parts.offsets.get(TOPIC, "G", 0) == 2
+
+
+async def test_a_pull_whose_time_is_up_in_a_turn_without_time_is_not_held_again(tmp_path: Path) -> None:
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        peer = await bench.peer(broker)
+        await fill(peer, 1)
+        waiting = peer.send(pull_command(offset=1, flags=WAITING, suspend_ms=60_000))
+        await until(lambda: broker._pulls.held == 1)
+        pulls = broker._pulls
+        assert pulls._has_time()
+        pulls._turn_bytes = pull.TURN_BYTES
+        for over in pulls._hold.tick(float("inf")):
+            pulls._wake(over)
+        assert pulls._late and not pulls.held
+        await until(lambda: not pulls._late)
+        assert not pulls.held
+        assert (await peer.answer(waiting)).code == ResponseCode.PULL_NOT_FOUND
+
+
+async def test_held_pulls_are_looked_through_when_a_topic_goes_and_not_when_one_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be 200,000 of them, and topics come often."""
+    looked: list[None] = []
+    gone = hold.HoldCore.gone
+
+    def counted(core: hold.HoldCore[object], topics: Container[str]) -> list[object]:
+        looked.append(None)
+        return gone(core, topics)
+
+    monkeypatch.setattr(hold.HoldCore, "gone", counted)
+    async with benched(tmp_path) as bench:
+        topics = (await bench.broker()).tables.topics
+        topics.put(TopicConfig("A"))
+        topics.delete("A")
+        assert len(looked) == 1
+        topics.put(TopicConfig("B"))
+        assert len(looked) == 1
 
 
 async def test_pulls_that_wait_count_for_their_connection(tmp_path: Path) -> None:

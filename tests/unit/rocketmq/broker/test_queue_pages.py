@@ -96,6 +96,23 @@ async def test_an_original_master_is_asked_for_each_topic_every_half_minute_not_
 
 
 @pytest.mark.rule("H12")
+async def test_what_an_original_master_did_not_tell_is_asked_for_in_the_next_round(
+    master: Master, slave: Slave
+) -> None:
+    clock = SteppingClock()
+    slave.copy_queues(clock)
+    slave.link = replace(PROVEN, proven=False, told=None)
+    master.react[RequestCode.GET_TABLE_PAGE] = lambda command: command.answer(3, " request type not supported")
+    master.refuse(RequestCode.GET_BROKER_RUNTIME_INFO)
+    assert "queue ends" in await slave.copy(master)
+    assert RequestCode.GET_TOPIC_STATS_INFO not in master.asked
+    master.react[RequestCode.GET_BROKER_RUNTIME_INFO] = lambda command: command.answer(0, body=RUNTIME)
+    clock.ms += 10_000
+    assert await slave.copy(master) == {}
+    assert RequestCode.GET_TOPIC_STATS_INFO in master.asked
+
+
+@pytest.mark.rule("H12")
 async def test_a_master_of_ours_tells_its_ends_in_each_round(master: Master, slave: Slave) -> None:
     slave.copy_queues(SteppingClock())
     for number in (1, 2):

@@ -173,6 +173,25 @@ def test_a_bug_in_an_append_answers_those_of_it(monkeypatch: pytest.MonkeyPatch)
     assert desk.link.codes == [1, 1, 0]
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_nothing_is_kept_of_a_connection_that_has_ended(ended: bool) -> None:
+    """Also when the send that it left behind is drafted after its end."""
+    desk = Desk()
+    desk.link.alive = not ended
+    desk.handle(b"a")
+    assert len(desk.sends._hosts) == (not ended)
+    desk.sends.closed(cast("Link", desk.link))
+    assert not desk.sends._hosts
+
+
+def test_a_bug_behind_an_append_answers_nobody_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk()
+    monkeypatch.setattr(desk.sends, "_count", lambda asked, puts: 1 / 0)
+    monkeypatch.setattr(desk.link, "unsent_answers", lambda: {answer.opaque for answer in desk.link.sent})
+    desk.handle(b"now", b"wait")
+    assert [(answer.opaque, answer.code) for answer in desk.link.sent] == [(0, 0), (1, 1)]
+
+
 def test_what_was_stored_is_counted_by_messages_and_bytes_over_many_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk()
     batch, refused = Put(PutStatus.PUT_OK, [0, 40], 100, 0, 2), Put(PutStatus.UNKNOWN_ERROR, [], 0, 0, 0)

@@ -312,6 +312,42 @@ async def test_a_topic_that_was_made_anew_is_read_from_where_the_group_stands_th
         assert [message.offset for message in await take(consumer, 10 - first)] == list(range(first, 10))
 
 
+async def test_no_offset_of_a_topic_that_is_gone_is_committed(
+    cluster: FakeCluster, mq: RocketMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is made anew counts its messages from 0: as many of them would be passed over."""
+    monkeypatch.setattr(pulling, "REFUSED_PAUSE_S", 60.0)
+    fake = await cluster.add(queues=1)
+    fill(fake, 5)
+    async with mq.consumer("g", "T", start="first", auto_ack=False) as consumer:
+        for message in await take(consumer, 5):
+            consumer.ack(message)
+        await until(lambda: fake._held)
+        [(link, command)] = fake._held
+        fake.offsets.clear()
+        link.send(command.answer(ResponseCode.TOPIC_NOT_EXIST, "deleted"))
+        await until(lambda: consumer._assignment._assigned[QUEUE].is_lost)
+        await consumer.commit()
+        assert COMMITTED not in fake.offsets
+    assert COMMITTED not in fake.offsets, "and not at its close"
+
+
+async def test_a_topic_that_was_made_anew_before_the_first_commit_is_read_from_its_beginning(
+    cluster: FakeCluster, mq: RocketMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group stands nowhere, before and behind: that does not make it the same queue."""
+    monkeypatch.setattr(pulling, "REFUSED_PAUSE_S", 0.01)
+    fake = await cluster.add(queues=1)
+    fill(fake, 5)
+    async with mq.consumer("g", "T", start="last", auto_ack=False) as consumer:
+        await until(lambda: fake._held)
+        assert COMMITTED not in fake.offsets
+        [(link, command)] = fake._held
+        fill(fake, 10)
+        link.send(command.answer(ResponseCode.TOPIC_NOT_EXIST, "deleted"))
+        assert [message.offset for message in await take(consumer, 10)] == list(range(10))
+
+
 async def test_a_reader_whose_broker_did_not_know_the_topic_for_a_moment_goes_on(
     cluster: FakeCluster, mq: RocketMQ, monkeypatch: pytest.MonkeyPatch
 ) -> None:

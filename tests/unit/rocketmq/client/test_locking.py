@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,18 +11,22 @@ import pytest
 from support.consuming import fill, take
 from support.fake_brokers import FakeCluster
 from support.live_brokers import live_cluster
+from support.stores import SteppingClock
 from support.waiting import until
 from tallystick.errors import BrokerError
 from tallystick.rocketmq.client import locking, sharing
 from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.settings import BrokerClientSettings
+from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import LockRequest
+from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode, ResponseCode
 from tallystick.runtime.events import Event
 
 SOON = BrokerClientSettings(rebalance_s=0.1)
 LOCK, UNLOCK = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
+COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
 
 
 async def test_a_queue_is_never_with_two_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,6 +122,78 @@ async def test_a_lock_that_cannot_be_renewed_ends_here_before_it_ends_there(
         fake.react.clear()
         monkeypatch.undo()
         assert (await take(consumer, 1))[0].offset == 0
+
+
+async def test_a_lock_is_given_back_behind_the_last_commit(cluster: FakeCluster, mq: RocketMQ) -> None:
+    """Whoever gets the queue reads from where the group stands then."""
+    fake = await cluster.add(queues=1)
+    fill(fake, 3)
+    held: list[tuple[Link, Command]] = []
+    consumer = mq.consumer("g", "T", start="first", ordered=True)
+    await take(consumer, 2)
+    fake.react[COMMIT] = lambda link, command: held.append((link, command))
+    closing = asyncio.create_task(consumer.close())
+    await until(lambda: held)
+    await mq.queue_limits(MessageQueue("T", "b", 0))  # the broker has whatever was asked before
+    assert fake.count(UNLOCK) == 0
+    [(link, command)] = held
+    link.send(fake._update_offset(link, command))
+    await closing
+    assert fake.count(UNLOCK) == 1
+
+
+async def test_a_queue_that_another_member_still_has_is_asked_for_again_soon(
+    cluster: FakeCluster, mq: RocketMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharing, "UNSHARED_S", 0.02)
+    fake = await cluster.add(queues=2, topics=("T", "%RETRY%g"))
+    fake.not_locked.add(MessageQueue("T", "b", 1))
+    async with mq.consumer("g", "T", ordered=True) as consumer:
+        assert [queue.queue_id for queue in consumer.queues] == [0]
+        await until(lambda: fake.count(LOCK) > 2)  # nothing says that anything changed
+        fake.not_locked.clear()
+        await until(lambda: len(consumer.queues) == 2)
+
+
+async def test_a_lock_counts_from_when_it_was_asked_for(cluster: FakeCluster, mq: RocketMQ) -> None:
+    """So it ends here before it ends at its master, however long the answer was on its way."""
+    fake = await cluster.add(queues=1)
+    clock = SteppingClock()
+    locks = locking.QueueLocks(replace(mq._context, clock=clock), "g")
+
+    def late(link: Link, command: Command) -> Command:
+        clock.ms += 20_000
+        return fake._lock(link, command)
+
+    fake.react[LOCK] = late
+    queue = MessageQueue("T", "b", 0)
+    assert await locks.lock([queue], []) == [queue]
+    clock.ms += 9_999
+    assert locks.live([queue]) == [queue]
+    clock.ms += 1
+    assert locks.live([queue]) == []
+
+
+async def test_a_queue_that_stays_after_all_is_pulled_again(cluster: FakeCluster, mq: RocketMQ) -> None:
+    """Its reader waited, and nobody acknowledges anything that would wake it."""
+    fake = await cluster.add(queues=2)
+    fill(fake, 1, 1)
+    async with mq.consumer("g", "T", start="first", ordered=True, auto_ack=False) as consumer:
+        [message] = await take(consumer, 1)
+        core = consumer._assignment[message.queue]
+        fake.members["g"]["~somebody"] = next(iter(fake.members["g"].values()))
+        fake._notify("g")
+        await until(lambda: core.is_paused and len(fake._held) == 2)
+        [(link, command)] = [each for each in fake._held if each[1].fields["queueId"] == "1"]
+        fake._held.remove((link, command))
+        link.send(fake._pulled(command, ResponseCode.PULL_NOT_FOUND, 1, 0, 1))
+        await until(lambda: core.is_stalled)
+        consumer.ack(message)
+        assert message.queue in consumer.queues
+        del fake.members["g"]["~somebody"]
+        fake._notify("g")
+        await until(lambda: not core.is_paused)
+        await until(lambda: {each.fields["queueId"] for _, each in fake._held} == {"0", "1"})
 
 
 async def test_a_consumer_that_cannot_take_on_what_it_locked_unlocks_it(cluster: FakeCluster, mq: RocketMQ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from support.consuming import fill, take
 from support.fake_brokers import FakeBroker, FakeCluster
 from support.waiting import until
+from tallystick.errors import BrokerError
 from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.consumer import Consumer
 from tallystick.rocketmq.client.settings import BrokerClientSettings
@@ -266,6 +267,16 @@ async def test_a_broker_that_is_down_does_not_keep_the_others_from_being_read(
         cluster.register(back, queues=1)
         await mq.topic("T")
         assert {message.queue.broker for message in await take(consumer, 3)} == {"b1"}
+
+
+async def test_a_refusal_is_raised_before_what_waiting_may_cure(cluster: FakeCluster, mq: RocketMQ) -> None:
+    refusing, silent = await cluster.add("b1", queues=1), await cluster.add("b2", queues=1)
+    refusing.react[RequestCode.QUERY_CONSUMER_OFFSET] = lambda link, command: command.answer(
+        ResponseCode.SYSTEM_ERROR, "not now"
+    )
+    silent.react[RequestCode.QUERY_CONSUMER_OFFSET] = lambda link, command: None
+    with pytest.raises(BrokerError, match="not now"):
+        await mq.consumer("g", "T", start="first").start()
 
 
 async def test_a_queue_given_up_is_forgotten(cluster: FakeCluster, mq: RocketMQ) -> None:

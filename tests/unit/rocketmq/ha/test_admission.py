@@ -29,6 +29,16 @@ def test_strangers_without_anything_to_show_make_room_for_each_other() -> None:
     assert port.started("four", None, compared=False) == "four", "both others took something: refused"
 
 
+def test_of_slaves_that_are_away_the_one_that_was_here_last_is_remembered() -> None:
+    port = admission(known=2, strangers=0)
+    for link, slave_id in (("a1", "a"), ("b1", "b"), ("a2", "a"), ("c1", "c")):
+        assert port.started(link, slave_id, compared=True) is None
+        port.left(link)
+    assert port.started("a3", "a", compared=False) is None
+    port.left("a3")
+    assert port.started("b2", "b", compared=False) == "b2", "a stranger again"
+
+
 def test_an_id_that_showed_its_log_needs_no_strangers_place() -> None:
     port = admission()
     for link in ("one", "two"):

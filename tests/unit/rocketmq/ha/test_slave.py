@@ -9,6 +9,7 @@ from support.ha_log import MemoryLog
 from support.waiting import until
 from tallystick.errors import DiskFull
 from tallystick.rocketmq.wire.ha import ASK, HEAD
+from tallystick.runtime.network import ProtocolFactory, TcpNetwork
 
 if TYPE_CHECKING:
     from unit.rocketmq.ha.conftest import House
@@ -106,6 +107,30 @@ async def test_it_follows_another_master_at_once(house: House) -> None:
     assert slave.link.status().why == "no master is known"
     slave.link.follow(one.address)
     await until(lambda: "the master lost its end" in slave.link.status().why)
+
+
+class Slow(TcpNetwork):
+    """Connects when it may."""
+
+    def __init__(self) -> None:
+        self.asked, self.may_connect = asyncio.Event(), asyncio.Event()
+
+    async def connect(self, host: str, port: int, factory: ProtocolFactory, within_s: float) -> asyncio.Transport:
+        self.asked.set()
+        await self.may_connect.wait()
+        return await super().connect(host, port, factory, within_s)
+
+
+async def test_a_master_that_was_left_while_it_was_connected_to_is_not_followed(house: House) -> None:
+    first, second = await house.master(MemoryLog(b"old")), await house.master(MemoryLog(b"new"))
+    slave, network = house.slave(None), Slow()
+    slave.link._network = network
+    slave.link.follow(first.address)
+    await network.asked.wait()
+    slave.link.follow(second.address)
+    network.may_connect.set()
+    await until(lambda: slave.log.end > 0)
+    assert bytes(slave.log.slice(0, 100)) == b"new"
 
 
 async def test_a_slave_stops_at_once_in_any_state(house: House) -> None:

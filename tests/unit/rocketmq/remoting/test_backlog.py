@@ -53,6 +53,14 @@ class Bench:
         return len(self.served) - before
 
 
+async def test_nothing_is_kept_of_a_peer_that_took_no_answers_and_ended() -> None:
+    bench, one = Bench(), Peer()
+    bench.receive(one, range(4))
+    one.full, one.alive = True, False
+    await until(lambda: not len(bench.backlog), seconds=5.0)
+    assert (bench.of(one), one.late, one.kept) == ([0, 1, 2], 0, 0)
+
+
 async def test_each_turn_serves_what_it_has_time_for_and_peers_take_turns() -> None:
     bench, one, other = Bench(), Peer(), Peer()
     bench.receive(one, range(8))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -100,6 +101,16 @@ async def test_what_the_memory_is_told_tells_what_the_peer_took(link: Link, memo
         assert written - unsent == transport.taken
         transport.taken += 1000
     assert transport.given > 6 * 300 * KIB
+
+
+async def test_who_must_go_is_closed_in_the_next_turn_of_the_loop(link: Link) -> None:
+    """Its server may be in the middle of the requests of one read."""
+    ended: list[str] = []
+    link = Link(replace(link._around, closed=lambda link, reason: ended.append(reason), memory=None))
+    link.condemn("too much")
+    assert not link.alive and not ended
+    await asyncio.sleep(0)
+    assert ended == ["too much"]
 
 
 async def test_a_loop_that_reads_on_and_on_is_stopped_after_the_second_read(link: Link, memory: MemoryCalls) -> None:

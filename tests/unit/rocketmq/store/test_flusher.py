@@ -57,6 +57,7 @@ async def test_what_is_written_during_a_flush_is_the_next_ones(
         desk.news.clear()
         await desk.news.wait()
     assert desk.offsets == [store.end] * 2
+    assert not desk.flusher._busy, "nobody asked for a third one"
     await desk.flusher.close()
 
 
@@ -87,6 +88,28 @@ async def test_a_failure_is_told_once_and_nothing_is_flushed_after_it(
 
 
 @pytest.mark.rule("H11")
+async def test_h11_a_sync_that_would_succeed_behind_a_failed_one_is_not_believed(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the failed one should have synced may be lost all the same."""
+    errors, flush = [StorageError("broken")], store.flush
+
+    def once() -> int:
+        if errors:
+            raise errors.pop()
+        return flush()
+
+    monkeypatch.setattr(store, "flush", once)
+    desk = Desk(store)
+    store.put([draft(b"1")])
+    desk.flusher.request()
+    await desk.news.wait()
+    desk.flusher.request()
+    await desk.flusher.close()
+    assert (len(desk.errors), desk.offsets) == (1, [])
+
+
+@pytest.mark.rule("H11")
 async def test_a_flush_settles_what_it_synced_and_not_what_was_written_meanwhile(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +132,37 @@ async def test_a_flush_settles_what_it_synced_and_not_what_was_written_meanwhile
     assert desk.offsets == [put.end]
     assert put.end == store.flushed < store.end
     await desk.flusher.close()
+
+
+async def test_the_store_is_closed_when_the_upkeep_that_runs_has_ended(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end, close = threading.Event(), threading.Event(), store.close
+    order: list[str] = []
+
+    def maintain(now_ms: int) -> None:
+        begun.set()
+        may_end.wait(10)
+        order.append("maintained")
+
+    def closed() -> None:
+        order.append("closed")
+        close()
+
+    monkeypatch.setattr(flusher_module, "MAINTAIN_S", 0.0)
+    monkeypatch.setattr(store, "maintain", maintain)
+    monkeypatch.setattr(store, "close", closed)
+    desk = Desk(store)
+    desk.flusher.start()
+    await asyncio.to_thread(begun.wait, 10)
+    closing = asyncio.create_task(desk.flusher.close())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    await desk.flusher._flushing.run(lambda: None)  # behind whatever it was given
+    assert order == []
+    may_end.set()
+    await closing
+    assert order == ["maintained", "closed"]
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), StorageError("a disk")])
