@@ -20,13 +20,13 @@ from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.pull_rules import Allowed, check, outcome, tag_codes
 from tallystick.rocketmq.broker.refusals import Refusal
-from tallystick.rocketmq.ha.alarm import Alarm
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.refused import Refused
 from tallystick.rocketmq.store.values import Arrival, Found, GetStatus
 from tallystick.rocketmq.wire.headers import PullHeader
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import PullFlag, RequestCode, ResponseCode
+from tallystick.runtime.alarm import Alarm
 from tallystick.runtime.once import Once
 
 PULLS = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))

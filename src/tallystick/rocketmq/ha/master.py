@@ -11,7 +11,6 @@ from typing import cast
 
 from tallystick.rocketmq.ha import feed as feeds
 from tallystick.rocketmq.ha.admission import Admission
-from tallystick.rocketmq.ha.alarm import Alarm
 from tallystick.rocketmq.ha.feed import Feed
 from tallystick.rocketmq.ha.log import Log, range_of
 from tallystick.rocketmq.ha.proof import objection
@@ -19,6 +18,7 @@ from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.ha.status import Ages, SlaveStatus, Speed
 from tallystick.rocketmq.ha.waits import Waits
 from tallystick.rocketmq.wire.ha import HEAD, MasterHello
+from tallystick.runtime.alarm import Alarm
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 from tallystick.runtime.network import Listener, Network, no_delay

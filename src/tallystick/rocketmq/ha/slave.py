@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import cast
 
 from tallystick.errors import StorageError
-from tallystick.rocketmq.ha.alarm import Alarm
 from tallystick.rocketmq.ha.follow import Action, Append, Close, Follow, Following, Send, Stage
 from tallystick.rocketmq.ha.log import Log, place_of
 from tallystick.rocketmq.ha.proof import spans_of
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.ha.status import FollowStatus, Speed
+from tallystick.runtime.alarm import Alarm
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 from tallystick.runtime.network import Network

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tallystick.rocketmq.ha.acks import AcksCore, Settle, Settled
-from tallystick.rocketmq.ha.alarm import Alarm
 from tallystick.rocketmq.ha.settings import HaSettings
+from tallystick.runtime.alarm import Alarm
 from tallystick.runtime.clock import Clock
 
 
