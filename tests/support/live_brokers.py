@@ -32,11 +32,11 @@ class LiveCluster:
     operator: Operator
     brokers: dict[str, Broker] = field(default_factory=dict)
 
-    async def start(self, node: str, *, role: str = "SYNC_MASTER") -> Broker:
-        """It is registered when this returns; ``role`` is that of a master."""
+    async def start(self, node: str, *, role: str = "SYNC_MASTER", store: str = "") -> Broker:
+        """It is registered when this returns; ``role`` is that of a master, ``store`` another folder than its own."""
         name, _, slave = node.partition("-s")
         settings = {"brokerName": name, "brokerId": slave or "0", "namesrvAddr": self.name_server, "listenPort": "0"}
-        settings |= {"storePathRootDir": str(self.store(node)), **SMALL}
+        settings |= {"storePathRootDir": str(self.store(store or node)), **SMALL}
         settings["brokerRole"] = "SLAVE" if slave else role
         outside = Outside(TcpNetwork(), OsDisk(), SystemClock(), Events())
         broker = self.brokers[node] = await start_broker(SCHEMA.read(settings).settings, outside)

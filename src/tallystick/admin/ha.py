@@ -86,7 +86,13 @@ async def _of_broker(operator: Operator, broker: str, answers: Sequence[_Answer]
                     None, link.why or "it is not registered at the name server")
         for link in strangers
     ]  # fmt: skip
-    return found or [await _alone(operator, broker, master)]
+    rivals = [
+        Replication(broker, one.process.id, one.process.address, False, None, None, None, None,
+                    f"two brokers are registered as {one.process.id}, {one.process.address} and {one.status.rival}: "
+                    "clients find now one, now the other; stop the one that is not to be, at once")
+        for one in answers if one.status is not None and one.status.rival is not None
+    ]  # fmt: skip
+    return rivals + (found or [await _alone(operator, broker, master)])
 
 
 async def _alone(operator: Operator, broker: str, master: _Answer | None) -> Replication:

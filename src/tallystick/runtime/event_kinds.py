@@ -146,6 +146,7 @@ _BROKER = {
             "store opened": "The broker's log, queues and index are open.",
             "broker stopped": "The broker was stopped in order.",
             "registered with a name server": "The name server knows this broker's topics.",
+            "only broker of this id": "The other broker that was registered by its name and id is gone.",
             "topic changed": "A topic was made or changed.",
             "topics changed": "More than 100 topics of one list were made or changed.",
             "topic deleted": "A topic was deleted.",
@@ -170,6 +171,7 @@ _BROKER = {
         {
             "cannot register with a name server": "Clients that ask it do not find this broker; it is tried again.",
             "disk above its limit": "Messages are refused until old files could be deleted.",
+            "another broker of this id": "Another registers by its name and id: clients find now one, now the other.",
             "commit beyond the end": "A client commits an offset that its queue does not have: it is not taken.",
             "reader beyond the end": "A pull asks beyond its queue, which was made anew or cut: it is sent back.",
             "reader of another log": "A pull goes on behind a message that is another one here: it is sent back.",
@@ -234,6 +236,7 @@ _NAME_SERVER = {
     **_kinds(
         WARNING,
         {
+            "two brokers of one id": "Two that live register by one name and id: clients find now one, now the other.",
             "broker not registered": "It, or some of its topics, has no place here: all or its host have too many.",
             "order configuration not sent to brokers": "It is larger than what a broker's registration may answer.",
         },

@@ -116,6 +116,17 @@ async def test_h10_a_slave_in_sync_and_one_that_is_gone(cluster: LiveCluster) ->
     await until(lambda: _why(cluster, NO_SLAVE))
 
 
+async def test_two_masters_of_one_name_are_both_named(cluster: LiveCluster) -> None:
+    old = cluster.brokers.pop("broker-a")
+    promoted = await cluster.start("broker-a", role="ASYNC_MASTER", store="promoted")
+    cluster.brokers["old"] = old
+    both = ["{}:{}".format(*broker.address) for broker in (old, promoted)]
+    await until(lambda: _named(cluster, both[1]))
+    found, alone = await ha_status(cluster.operator)
+    assert not is_well(found) and found.in_sync is False and is_well(alone)
+    assert all(address in found.why for address in both) and "broker-a" in found.why
+
+
 @pytest.mark.rule("H3")
 async def test_h3_with_the_master_away_its_slave_says_why_it_does_not_follow(cluster: LiveCluster) -> None:
     await cluster.start("broker-a-s1")
@@ -179,6 +190,10 @@ async def _well(cluster: LiveCluster) -> bool:
 
 async def _why(cluster: LiveCluster, expected: str) -> bool:
     return (await only(cluster)).why == expected
+
+
+async def _named(cluster: LiveCluster, address: str) -> bool:
+    return (await ha_status(cluster.operator))[0].address == address
 
 
 async def _lost(cluster: LiveCluster) -> bool:

@@ -17,6 +17,8 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 
+from msgspec import structs
+
 from tallystick.errors import UsageError
 from tallystick.rocketmq.broker.admin import Admin
 from tallystick.rocketmq.broker.client_requests import ClientRequests
@@ -268,7 +270,7 @@ class Broker:
             self.counts, lambda: (store.first, store.flushed, store.end), lambda: store.reput_offset,
             self._is_writeable, lambda: store.disk_used_percent, lambda: self._server.connections,
             lambda: self._pulls.held, self.parts.locks, lambda: self._server.malformed, self._server.memory,
-            self.log.lags, self._metadata_age_s,
+            self.log.lags, self._metadata_age_s, lambda: self._rival() is not None,
         )  # fmt: skip
         try:
             dashboard = DashboardCollector(self.parts, self.counts)
@@ -290,7 +292,11 @@ class Broker:
         return not self.settings.is_slave and self.parts.store.writeable
 
     def _ha_status(self) -> HaStatus:
-        return self.log.ha_status(self._metadata_age_s(), self.sync.status.why if self.sync is not None else None)
+        told = self.log.ha_status(self._metadata_age_s(), self.sync.status.why if self.sync is not None else None)
+        return structs.replace(told, rival=self._rival())
+
+    def _rival(self) -> str | None:
+        return self._registrar.rival if self._registrar is not None else None
 
     def _metadata_age_s(self) -> float | None:
         """None: it was never copied, or need not be."""

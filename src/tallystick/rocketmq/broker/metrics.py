@@ -59,6 +59,7 @@ class View:
     memory: Memory  # of the server
     slaves: Callable[[], list[SlaveLag]]
     metadata_age_s: Callable[[], float | None]  # of a slave's copy of its master's tables; None: a master
+    has_rival: Callable[[], bool]
 
 
 class _Collector:
@@ -132,6 +133,7 @@ def _connections(view: View) -> Iterator[Metric]:
 def _replication(view: View) -> Iterator[Metric]:
     from prometheus_client.core import GaugeMetricFamily
 
+    yield GaugeMetricFamily("broker_has_rival", "1: another one is registered by its id", int(view.has_rival()))
     slaves = view.slaves()
     for name, text, values in (
         ("broker_slave_in_sync", "1: near enough to be waited for", [float(slave.in_sync) for slave in slaves]),

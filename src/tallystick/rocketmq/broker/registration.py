@@ -27,7 +27,8 @@ from tallystick.errors import BrokerError, TallyError
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import MemberGroup, TopicTable, TopicTableAnswer
-from tallystick.rocketmq.wire.headers import BrokerHeader, RegisterBrokerAnswer, RegisterBrokerHeader
+from tallystick.rocketmq.wire.headers import BrokerHeader, RegisterBrokerHeader
+from tallystick.rocketmq.wire.own_headers import RegisteredAnswer
 from tallystick.rocketmq.wire.registration import Registration, body_crc, encode_registration
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MASTER_ID, Perm, RequestCode, ResponseCode
@@ -85,7 +86,7 @@ class _NameServer:
         self.refused = False  # by the last answer
         self.failure: str | None = None  # of the last attempt; empty: registered; None: there was none yet
         self.known = 0  # the number of the last change that it was told
-        self.answer: RegisterBrokerAnswer | None = None  # the last one, while it is registered there
+        self.answer: RegisteredAnswer | None = None  # the last one, while it is registered there
 
 
 class Registrar:
@@ -112,12 +113,18 @@ class Registrar:
         self.tasks: list[asyncio.Task[None]] = []  # what runs from ``start`` to ``close``
         self._masters = Masters()
         self._changes = 1
+        self._rivals: dict[str, str] = {}  # by name server, what it said last
         self._waiting: list[tuple[int, Callable[[], None]]] = []  # for which change, and whom to call then
 
     @property
     def registered(self) -> dict[str, str]:
         """Name server to what went wrong last; empty: registered."""
         return {name: server.failure for name, server in self._servers.items() if server.failure is not None}
+
+    @property
+    def rival(self) -> str | None:
+        """Where another broker registers by this one's name and id: routes lead now here, now there."""
+        return next(iter(self._rivals.values()), None)
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -168,6 +175,7 @@ class Registrar:
             if server.answer is not None:
                 server.known, retry_s = change, FIRST_RETRY_S
                 self._masters = self._newest([each.answer for each in self._servers.values() if each.answer])
+                self._note_rival(name, server.answer.displaced)
                 self._found(self._masters)
             self._settle()
             with contextlib.suppress(TimeoutError):  # not ``wait_for``: it may swallow the end of this task
@@ -210,20 +218,20 @@ class Registrar:
             self._waiting.remove(entry)
             entry[1]()
 
-    def _newest(self, told: Sequence[RegisterBrokerAnswer]) -> Masters:
+    def _newest(self, told: Sequence[RegisteredAnswer]) -> Masters:
         masters = [answer for answer in told if answer.master_addr and answer.master_addr != self._identity.address]
         if not masters:
             return self._masters
         return Masters(masters[0].master_addr, masters[0].ha_server_addr or self._masters.ha_address)
 
-    async def _register(self, name: str, server: _NameServer) -> RegisterBrokerAnswer | None:
+    async def _register(self, name: str, server: _NameServer) -> RegisteredAnswer | None:
         server.refused = False
         try:
             answer = await self._client.ask(name, await self._request(), self._timeout_s)
             server.refused = answer.code != ResponseCode.SUCCESS
             if server.refused:
                 raise BrokerError(answer.remark or "refused", response_code=answer.code)
-            told = RegisterBrokerAnswer.of(answer)
+            told = RegisteredAnswer.of(answer)
         except TallyError as error:
             self._note(name, server, str(error))
             return None
@@ -237,6 +245,20 @@ class Registrar:
             self._events.emit("cannot register with a name server", name_server=name, reason=failure)
         elif not failure and before != "":
             self._events.emit("registered with a name server", name_server=name, broker=self._identity.name)
+
+    def _note_rival(self, name: str, rival: str | None) -> None:
+        """Once when it is there and once when it is gone."""
+        before, me = self.rival, self._identity
+        if rival is None:
+            self._rivals.pop(name, None)
+        else:
+            self._rivals[name] = rival
+        if self.rival is not None and before is None:
+            self._events.emit(
+                "another broker of this id", broker=me.name, id=me.id, other=self.rival, name_server=name
+            )  # fmt: skip
+        elif self.rival is None and before is not None:
+            self._events.emit("only broker of this id", broker=me.name, id=me.id, was=before)
 
     async def _request(self) -> Command:
         table = await self._table()

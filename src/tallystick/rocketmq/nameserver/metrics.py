@@ -27,6 +27,9 @@ class _Collector:
         brokers.add_metric(["master"], masters)
         brokers.add_metric(["slave"], slaves)
         yield brokers
+        yield GaugeMetricFamily(
+            "nameserver_brokers_displaced", "Living brokers whose name and id another one has", routes.displaced_count
+        )
         yield GaugeMetricFamily("nameserver_topics", "Topics of all brokers", routes.topic_count)
         yield GaugeMetricFamily("nameserver_connections", "Open connections", server.connections)
         held = server.memory.unsent_bytes + server.memory.unfinished_bytes + server.memory.kept_bytes

@@ -38,6 +38,24 @@ class BrokerSet:
     topic_bytes: int = 0  # of their names
     changes: int = 0  # of all but permissions
     is_gone: bool = False
+    displaced: dict[int, str] = field(default_factory=dict)  # who had an id, and lives, when its holder took it
+
+    def place(self, broker_id: int, address: str) -> bool:
+        """Give an id to an address. True: two living brokers begin to take it from each other."""
+        was_displaced = self.displaced.get(broker_id) == address
+        self.leave_displaced(address)
+        holder = self.addresses.get(broker_id)
+        if holder == address:
+            return False
+        self.addresses[broker_id] = address
+        self.changes += 1
+        if holder is not None:
+            self.displaced[broker_id] = holder
+        return holder is not None and not was_displaced
+
+    def leave_displaced(self, address: str) -> None:
+        for broker_id in [id for id, held in self.displaced.items() if held == address]:
+            del self.displaced[broker_id]
 
     def route(self) -> BrokerRoute:
         return BrokerRoute(self.cluster, self.name, dict(sorted(self.addresses.items())), self.acting_master)

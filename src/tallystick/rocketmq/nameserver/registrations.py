@@ -11,6 +11,7 @@ from tallystick.rocketmq.nameserver.routes import MAX_NAME_CHARS, Announcement, 
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import TopicTableAnswer
+from tallystick.rocketmq.wire.own_headers import RegisteredAnswer
 from tallystick.rocketmq.wire.registration import body_crc, decoding
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.steps import Steps
@@ -64,12 +65,17 @@ class Registrations:
             self._events.emit(
                 "broker registered", broker=header.broker_name, id=header.broker_id, at=header.broker_addr
             )  # fmt: skip
+        if registered.begins:
+            self._events.emit(
+                "two brokers of one id", broker=header.broker_name, id=header.broker_id, at=header.broker_addr,
+                instead_of=registered.displaced,
+            )  # fmt: skip
         if registered.left_out:
             remark = f"{registered.left_out} topics are left out: too many are registered, or from one host"
             return command.answer(FAILED, self._refused(header, remark))
-        fields = headers.RegisterBrokerAnswer(registered.ha_address, registered.master_address).to_fields()
+        answer = RegisteredAnswer(registered.ha_address, registered.master_address, registered.displaced)
         ordered = self._order_topics() if self._settings().return_order_topics else b""
-        return command.answer(OK, None, fields, ordered)
+        return command.answer(OK, None, answer.to_fields(), ordered)
 
     def _announced(
         self, header: headers.RegisterBrokerHeader, body: bytes, version: int, digest: bytes

@@ -65,11 +65,16 @@ class Announcement:
 
 @dataclass(frozen=True)
 class Registered:
-    """The answer: for a slave, where its master is, if there is one; ``left_out`` topics were not taken in."""
+    """The answer: for a slave, where its master is, if there is one; ``left_out`` topics were not taken in.
+
+    ``displaced``: another that lives was registered at this address by the same name and id; ``begins``: it is news.
+    """
 
     master_address: str | None = None
     ha_address: str | None = None
     left_out: int = 0
+    displaced: str | None = None
+    begins: bool = False
 
 
 @dataclass(eq=False)
@@ -131,15 +136,14 @@ class Routes:
                 brokers.changes += 1
         if self._outranked(brokers, announced):
             self._forget(key)
+            brokers.leave_displaced(announced.address)
             return Registered()
         known = announced.broker_id in brokers.addresses
         if not known and len(announced.topics) == 1:
             if not brokers.addresses:
                 self._drop_set(brokers)
             return None
-        if brokers.addresses.get(announced.broker_id) != announced.address:
-            brokers.addresses[announced.broker_id] = announced.address
-            brokers.changes += 1
+        begins = brokers.place(announced.broker_id, announced.address)
         version = self.data_version(*key)
         self._forget(key)
         live = self._live[key] = _Live(replace(announced, topics={}), link, now, None)
@@ -150,7 +154,7 @@ class Routes:
             return None
         live.version = announced.version
         live.taken = None if left_out else (brokers, brokers.changes)
-        return self._registered(brokers, announced, left_out)
+        return replace(self._registered(brokers, announced, left_out), begins=begins)
 
     def registered_again(
         self, cluster: str, address: str, digest: bytes, link: Hashable, now: float
@@ -170,9 +174,10 @@ class Routes:
 
     def _registered(self, brokers: BrokerSet, announced: Announcement, left_out: int) -> Registered:
         master = self._live.get((announced.cluster, brokers.addresses.get(MASTER_ID, "")))
+        displaced = brokers.displaced.get(announced.broker_id)
         if announced.broker_id == MASTER_ID or master is None:
-            return Registered(left_out=left_out)
-        return Registered(master.announced.address, master.announced.ha_address, left_out)
+            return Registered(left_out=left_out, displaced=displaced)
+        return Registered(master.announced.address, master.announced.ha_address, left_out, displaced)
 
     def is_full(self, link: Hashable) -> bool:
         """Whether there are too many brokers for one more over this connection."""
@@ -284,6 +289,7 @@ class Routes:
         brokers = self._sets.get(name)
         if brokers is None:
             return
+        brokers.leave_displaced(address)
         for broker_id in [id for id, held in brokers.addresses.items() if held == address]:
             del brokers.addresses[broker_id]
             brokers.changes += 1
@@ -366,6 +372,11 @@ class Routes:
         """Masters and slaves."""
         masters = sum(MASTER_ID in brokers.addresses for brokers in self._sets.values())
         return masters, sum(len(brokers.addresses) for brokers in self._sets.values()) - masters
+
+    @property
+    def displaced_count(self) -> int:
+        """Ids that two living brokers take from each other."""
+        return sum(len(brokers.displaced) for brokers in self._sets.values())
 
     def topics(self, cluster: str | None = None) -> Steps[list[str]]:
         """Of all clusters or one."""

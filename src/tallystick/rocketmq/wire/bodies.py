@@ -323,6 +323,7 @@ class HaStatus(msgspec.Struct, frozen=True):
     in_sync_slaves: Int64 = field(default=0, name="inSyncSlaveNums")
     slaves: list[SlaveLink] = field(default_factory=list, name="haConnectionInfo")
     link: MasterLink = field(default=MasterLink(), name="haClientRuntimeInfo")
+    rival: str | None = field(default=None, name="tallyRival")  # ours: who else registers by its name and id
 
 
 def read_stats(data: bytes, kind: type[TopicStats] | type[ConsumeStats]) -> TopicStats | ConsumeStats:

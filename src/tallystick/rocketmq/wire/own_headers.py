@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from msgspec import field
 
-from tallystick.rocketmq.wire.headers import Header, OffsetAnswer
+from tallystick.rocketmq.wire.headers import Header, OffsetAnswer, RegisterBrokerAnswer
 from tallystick.rocketmq.wire.values import Int64
+
+
+class RegisteredAnswer(RegisterBrokerAnswer, frozen=True):
+    """Of REGISTER_BROKER. ``displaced``: where another that lives was registered by the same name and id until now."""
+
+    displaced: str | None = field(default=None, name="tallyDisplaced")
 
 
 class MinOffsetAnswer(OffsetAnswer, frozen=True):

@@ -27,10 +27,10 @@ def held() -> Memory:
     return memory
 
 
-def page(counts: Counts, *slaves: SlaveLag, age_s: float | None = None) -> str:
+def page(counts: Counts, *slaves: SlaveLag, age_s: float | None = None, rival: bool = False) -> str:
     view = View(
         counts, lambda: (10, 70, 100), lambda: 95, lambda: True, lambda: 12.5, lambda: 3, lambda: 2,
-        QueueLocks(), lambda: 1, held(), lambda: list(slaves), lambda: age_s,
+        QueueLocks(), lambda: 1, held(), lambda: list(slaves), lambda: age_s, lambda: rival,
     )  # fmt: skip
     return generate_latest(registry(view)).decode()
 
@@ -48,10 +48,12 @@ def test_counters_and_the_log() -> None:
         "broker_writeable 1.0", "broker_disk_used_percent 12.5", "broker_connections 3.0", "broker_held_pulls 2.0",
         "broker_queue_locks 0.0", "broker_queue_locks_refused_total 0.0", "broker_brief_pulls_total 0.0",
         "broker_malformed_total 1.0", 'broker_held_bytes{kind="unfinished"} 500.0',
-        'broker_held_bytes{kind="unsent"} 0.0', "broker_connections_dropped_total 1.0", "process_cpu_seconds_total",
+        'broker_held_bytes{kind="unsent"} 0.0', "broker_connections_dropped_total 1.0",
+        "broker_has_rival 0.0", "process_cpu_seconds_total",
     ):  # fmt: skip
         assert line in shown, line
     assert "broker_metadata_age_seconds" not in shown
+    assert "broker_has_rival 1.0" in page(counts, rival=True)
 
 
 def test_replication_of_a_master_and_of_a_slave() -> None:

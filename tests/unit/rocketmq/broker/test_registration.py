@@ -18,7 +18,7 @@ from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.bodies import TopicTable
-from tallystick.rocketmq.wire.headers import RegisterBrokerAnswer
+from tallystick.rocketmq.wire.own_headers import RegisteredAnswer
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import DataVersion, TopicConfig
@@ -83,6 +83,30 @@ async def test_a_broker_is_known_at_once_and_gone_when_it_stops(server: Server) 
     assert server.routes.members("b0") == {}
 
 
+async def test_two_masters_of_one_name_hear_of_each_other_and_of_the_end(server: Server) -> None:
+    promoted = Identity("c0", "b0", 0, "127.0.0.1:12911", "127.0.0.1:12912")
+    old, new = Announced(MASTER, server.address), Announced(promoted, server.address)
+    old.registrar.start()
+    await until(lambda: bool(old.registrar.registered))
+    assert old.registrar.rival is None
+    new.registrar.start()
+    await until(lambda: new.registrar.rival == MASTER.address)
+    for _ in range(3):
+        old.registrar.changed()  # as every 30 s
+        await until(lambda: server.routes.members("b0") == {0: MASTER.address})
+        new.registrar.changed()
+        await until(lambda: server.routes.members("b0") == {0: promoted.address})
+    assert old.registrar.rival == promoted.address
+    (told,) = [event for event in old.events if event.kind == "another broker of this id"]
+    assert (told.fields["other"], told.fields["broker"], told.fields["id"]) == (promoted.address, "b0", 0)
+    await new.close()
+    old.registrar.changed()
+    await until(lambda: old.registrar.rival is None)
+    assert old.events[-1].kind == "only broker of this id"
+    assert len([event for event in new.events if event.kind == "another broker of this id"]) == 1
+    await old.close()
+
+
 async def test_a_new_topic_is_known_at_once(server: Server) -> None:
     broker = Announced(MASTER, server.address)
     broker.registrar.start()
@@ -140,8 +164,8 @@ async def test_a_slave_that_was_there_first_hears_of_its_master_soon(
 
 def test_a_broker_is_not_its_own_master() -> None:
     registrar = Registrar(None, Events(), MASTER, (), dict, list, 5.0)  # type: ignore[arg-type]  # it is never started
-    assert registrar._newest([RegisterBrokerAnswer("127.0.0.1:1", MASTER.address)]) == Masters()
-    assert registrar._newest([RegisterBrokerAnswer(), RegisterBrokerAnswer(None, "m:1")]) == Masters("m:1")
+    assert registrar._newest([RegisteredAnswer("127.0.0.1:1", MASTER.address)]) == Masters()
+    assert registrar._newest([RegisteredAnswer(), RegisteredAnswer(None, "m:1")]) == Masters("m:1")
 
 
 async def test_a_name_server_that_is_away_is_tried_again_and_complained_about_once(

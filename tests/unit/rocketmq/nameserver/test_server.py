@@ -132,7 +132,8 @@ async def test_metrics_and_health() -> None:
         writer.close()
     for line in (
         'nameserver_requests_total{code="106"} 2.0', 'nameserver_requests_total{code="0"} 1.0',
-        'nameserver_brokers{role="master"} 0.0', "nameserver_connections 1.0", "nameserver_held_bytes 0.0",
+        'nameserver_brokers{role="master"} 0.0', "nameserver_brokers_displaced 0.0",
+        "nameserver_connections 1.0", "nameserver_held_bytes 0.0",
     ):  # fmt: skip
         assert line in pages[0], line
     assert '{"healthy": true, "brokers": [], "topics": 0}' in pages[1]
