@@ -18,6 +18,7 @@ NOT_SET = "not set any response code"  # the remark of some good answers of the 
 MAX_BODY_BYTES = 16 * 1024 * 1024 - 1024  # a frame has 16 MiB, its header takes some of them
 MAX_DELETIONS = 64  # that wait for the disk
 PAGE_ENTRIES = 2000  # the most of one page (splitMetadataSize)
+MAX_VERSION_BYTES = 1024  # of a table's version in a request for a page
 MAX_LIST = 1000  # topics or groups that one request makes: it is done in one turn of the loop
 MAX_LIST_BYTES = 1024 * 1024  # of such a list
 MAX_TOLD = 100  # of a list that are told one by one
@@ -156,7 +157,7 @@ def _bounded(pieces: Iterable[bytes], too_long: str, wanted: Callable[[], bool])
 
 def page(table: Mapping[str, T], version: DataVersion, asked: str | None, start: int, most: int | None) -> dict[str, T]:
     """Entries by name from number ``start``; from the first if ``asked``, a version as JSON, is not the table's."""
-    if not asked or dialect.read_as(asked, DataVersion) != version:
+    if not asked or dialect.read_short(asked.encode(), DataVersion, most_bytes=MAX_VERSION_BYTES) != version:
         start = 0
     size = PAGE_ENTRIES if most is None else max(0, min(PAGE_ENTRIES, most))
     start = max(0, start)

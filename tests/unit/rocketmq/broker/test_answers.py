@@ -70,3 +70,10 @@ def test_odd_numbers_do_no_harm() -> None:
     assert len(page(long, VERSION, None, 0, None)) == len(page(long, VERSION, None, 0, 10**6)) == PAGE_ENTRIES
     with pytest.raises(RemoteProtocolError):
         page(TABLE, VERSION, "{", 0, 2)
+
+
+def test_the_version_of_a_page_is_short() -> None:
+    """Half a megabyte that is no strict JSON was a turn of the loop of 460 ms."""
+    long = "{'counter':1,'x':[" + "1," * 600 + "1]}"
+    with pytest.raises(RemoteProtocolError, match="at most 1024 bytes"):
+        page(TABLE, VERSION, long, 0, 2)
