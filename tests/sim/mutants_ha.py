@@ -272,9 +272,9 @@ HA_MUTANTS = (
     ),
     Mutant(
         "a copy of topics has the version of another (H12)",
-        BROKER + "metadata_sync.py",
-        "topics.replace(TopicTable(table.version, table.topics))",
-        "topics.replace(TopicTable(tables.topics.version, table.topics))",
+        BROKER + "master_tables.py",
+        "return TopicTable(found.version, found.topics)",
+        "return TopicTable(known, found.topics)",
         "sim metadata", 150,
     ),
     Mutant(
