@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 
 from tallystick.sim.brokers_chaos import BrokersChaos
 from tallystick.sim.brokers_clients import Group, Sender
@@ -141,6 +142,7 @@ class Life:
             master.boot()
         await asyncio.sleep(1.0 + self._random.random() * self._random.choice((0.5, 12.0)))
         await self._operator().set_back(group.name, group.topics)
+        await self._until(lambda: self._judge.unheard(group.name))
         group.come_back()
 
     async def _promote(self) -> None:
@@ -184,12 +186,16 @@ class Life:
         await self._settled()
 
     async def _settled(self) -> None:
+        await self._until(self._judge.unsettled)
+        self._judge.at_the_end()
+
+    async def _until(self, what_lacks: Callable[[], str | None]) -> None:
+        """Nothing does any more."""
         ends_at = self._loop.time() + CALM_S
-        while (why := self._judge.unsettled()) is not None:
+        while (why := what_lacks()) is not None:
             if self._loop.time() > ends_at:
                 self._judge.fail("B9", why)
             await asyncio.sleep(LOOK_S)
-        self._judge.at_the_end()
 
     async def _check(self) -> None:
         """All brokers lose power; then everything is there."""

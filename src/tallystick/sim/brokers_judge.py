@@ -32,6 +32,7 @@ from tallystick.sim.brokers_views import (
     broker_of,
     excess,
     fits,
+    group_offsets,
     is_part,
     log_bytes,
     messages_end,
@@ -282,6 +283,19 @@ class Judge:
             awaited = reader.next.get(queue, 0)
             if queue[0] in reader.topics and awaited < end and not self.expected.is_torn(queue):
                 return f"{group} has not received offset {awaited} of {queue}"
+        return None
+
+    def unheard(self, group: str) -> str | None:
+        """Which slave does not know yet where the master has a group: who begins at that one begins where it stood."""
+        for node in self.nodes:
+            if node.broker is None:
+                return f"{node.id} does not answer"
+            if (
+                node.is_slave
+                and self.may_follow(node)
+                and group_offsets(node, group) != group_offsets(self.nodes[0], group)
+            ):
+                return f"{node.id} has other offsets of {group} than its master"
         return None
 
     def _dispatchable(self, node: Node) -> int:

@@ -136,6 +136,12 @@ def _shown(node: Node, queue: Queue, offset: int, at: int, size: int) -> StoredM
     return stored
 
 
+def group_offsets(node: Node, group: str) -> dict[str, dict[int, int]]:
+    """What it has of a group, by its keys and queue ids."""
+    committed = broker_of(node).tables.offsets.committed
+    return {key: offsets for key, offsets in committed.items() if key.endswith(f"@{group}")}
+
+
 # Budgets.
 
 
