@@ -13,7 +13,18 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from tallystick.bookkeeper.bookie.cookies import folder_of
-from tallystick.bookkeeper.bookie.garbage import Action, Finish, GarbageCore, GarbageRules, List, Look, Wait, Waiting
+from tallystick.bookkeeper.bookie.garbage import (
+    LOOK_LEDGERS,
+    Action,
+    Finish,
+    GarbageCore,
+    GarbageRules,
+    List,
+    Look,
+    Wait,
+    Waiting,
+)
+from tallystick.bookkeeper.bookie.ledgers import UNKNOWN
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.storage import Storage
@@ -171,7 +182,10 @@ class GarbageCollection:
             actions = self._core.begin(self._storage.ledger_ids(), override=override)
             while not isinstance(action := actions[0], Finish):
                 actions = await self._perform(action)
-            return await self._finish(action)
+            count = await self._finish(action)
+            with contextlib.suppress(MetadataError):  # the next run does it
+                await self._note()
+            return count
         finally:
             self._recent.forget()
 
@@ -225,6 +239,23 @@ class GarbageCollection:
         self._storage.set_ahead(self._core.waiting.ahead)
         self._counts.collections += 1
         return count
+
+    async def _note(self) -> None:
+        """Find the creations of ledgers that have none: what came while nobody could look may never be added to again.
+        Raises MetadataError."""
+        unknown = [ledger for ledger, creation in self._storage.creations() if creation == UNKNOWN]
+        for start in range(0, len(unknown), LOOK_LEDGERS):
+            batch = unknown[start : start + LOOK_LEDGERS]
+            self._recent.forget()
+            self._recent.watch(batch)
+            began = await self._driver.sync()
+            records = await self._driver.look_up(batch)
+            if began != await self._driver.sync() or began.instance != self._instance:
+                return
+            for ledger in batch:
+                # To who used an id again meanwhile what was read says nothing.
+                if ledger not in self._recent.touched and (record := records.get(ledger)) is not None:
+                    self._storage.note(ledger, record.creation)
 
     def _stored_waiting(self) -> Waiting | None:
         if not self._disk.exists(self._waiting_path):

@@ -167,15 +167,21 @@ class Storage:
         found.looked = written and (creation != UNKNOWN or not self._ledgers.is_in_doubt(ledger))
         if creation != UNKNOWN:
             found.compared = found.was_compared = True
-            if found.creation == UNKNOWN:
-                self._ledgers.set_creation(ledger, creation)
-                self._stage(records.Noted(ledger, creation).encode())
+            self.note(ledger, creation)
         elif not written:
             self._ledgers.lacks(ledger)
 
     def look_again(self) -> None:
         """What was looked at and compared counts no more."""
         self._ledgers.look_again()
+
+    def note(self, ledger: LedgerId, creation: Creation) -> None:
+        """What is stored of this id is the ledger with this creation, if none is kept. Durable with the next commit."""
+        found = self._ledgers.alive.get(ledger)
+        if found is not None and found.creation == UNKNOWN:
+            found.compared = found.was_compared = True
+            self._ledgers.set_creation(ledger, creation)
+            self._stage(records.Noted(ledger, creation).encode())
 
     def missed_looks(self) -> None:
         """For a while nobody looks at what is new here."""

@@ -188,7 +188,7 @@ async def test_an_id_that_is_used_again_after_the_last_look_is_not_deleted(
     await write(bookie, 1)
     asking(bookie, driver := Creating(MemoryStore(home.cluster)))
     assert await bookie.collection.run() == 0
-    assert driver.looks == 2
+    assert driver.looks == 3, "the last one finds its creation"
     assert await stored(bookie, 1) == [1]
 
 
@@ -205,6 +205,41 @@ async def test_no_add_is_watched_when_a_run_is_over(home: Home, bookie: Bookie, 
     with contextlib.suppress(MetadataError):
         assert await bookie.collection.run() == 1
     assert bookie.collection._recent.watched == set()
+
+
+async def test_a_ledger_that_came_while_nobody_could_look_gets_its_creation(home: Home, bookie: Bookie) -> None:
+    """Else, never added to again, it would be mixed with the next one of its id, or deleted by metadata that was
+    restored from an older copy."""
+    driver = ClusterMetadata(MemoryStore(home.cluster))
+    bookie.looks.active = False
+    for ledger in (1, 2):
+        await driver.create_ledger(METADATA, ledger)
+    await write(bookie, 1, 2)
+    assert bookie.storage.creations() == [(1, UNKNOWN), (2, UNKNOWN)]
+    await bookie.collection.run()
+    records = await driver.look_up([1, 2])
+    assert dict(bookie.storage.creations()) == {
+        ledger: record and record.creation for ledger, record in records.items()
+    }
+    assert not bookie.storage.needs_comparison(1)
+
+
+async def test_an_id_that_is_used_again_behind_the_look_does_not_get_the_old_creation(
+    home: Home, bookie: Bookie
+) -> None:
+    """The next look would take its entries for the old ledger's, and delete them."""
+
+    class Remaking(Fickle):
+        async def during_look(self) -> None:
+            await self.delete_ledger(1)
+            await self.create_ledger(METADATA, 1)
+            await write(bookie, 1)
+
+    await write(bookie, 1)
+    asking(bookie, driver := Remaking(MemoryStore(home.cluster)))
+    await driver.create_ledger(METADATA, 1)
+    await bookie.collection.run()
+    assert bookie.storage.creations() == [(1, UNKNOWN)]
 
 
 async def test_a_writer_that_goes_on_does_not_keep_its_deleted_ledger(home: Home, bookie: Bookie) -> None:
