@@ -10,7 +10,7 @@ from tallystick.rocketmq.broker.answers import OK, Answer, Later, answer_in_slic
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.store.values import TimeBoundary
 from tallystick.rocketmq.wire import headers
-from tallystick.rocketmq.wire.own_headers import MinOffsetAnswer
+from tallystick.rocketmq.wire.own_headers import LimitAnswer
 from tallystick.rocketmq.wire.record import IndexType
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
@@ -71,13 +71,14 @@ class MessageRequests:
     def _max_offset(self, peer: str, command: Command) -> Command:
         header = headers.QueueHeader.of(command)
         _, end = self._store.queue_range(header.topic, header.queue_id)
-        return command.answer(OK, None, headers.OffsetAnswer(end).to_fields())
+        lacking = (not end and self._store.lacks_beginning(header.topic, header.queue_id)) or None
+        return command.answer(OK, None, LimitAnswer(end, lacking).to_fields())
 
     def _min_offset(self, peer: str, command: Command) -> Command:
         header = headers.QueueHeader.of(command)
         first, _ = self._store.queue_range(header.topic, header.queue_id)
         lacking = self._store.lacks_beginning(header.topic, header.queue_id) or None
-        return command.answer(OK, "", MinOffsetAnswer(first, lacking).to_fields())
+        return command.answer(OK, "", LimitAnswer(first, lacking).to_fields())
 
     def _earliest(self, peer: str, command: Command) -> Command:
         header = headers.QueueHeader.of(command)

@@ -16,7 +16,7 @@ from tallystick.rocketmq.wire.headers import (
     SearchOffsetHeader,
     UpdateOffsetHeader,
 )
-from tallystick.rocketmq.wire.own_headers import CommitAnswer, CommittedAnswer, MinOffsetAnswer
+from tallystick.rocketmq.wire.own_headers import CommitAnswer, CommittedAnswer, LimitAnswer
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MASTER_ID, MessageQueue, RequestCode, ResponseCode
 
@@ -93,26 +93,33 @@ async def queue_limits(context: BrokerContext, queue: MessageQueue) -> tuple[int
     return first.offset, await end_offset(context, queue)
 
 
-async def _first(context: BrokerContext, queue: MessageQueue) -> tuple[bool, MinOffsetAnswer]:
+async def _first(context: BrokerContext, queue: MessageQueue) -> tuple[bool, LimitAnswer]:
     """Where the queue begins for whoever answers, and whether that is its master."""
     header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id, broker=queue.broker)
     is_master, answer = await _ask(context, queue, RequestCode.GET_MIN_OFFSET, header)
-    return is_master, MinOffsetAnswer.of(checked(answer, queue=queue))
+    return is_master, LimitAnswer.of(checked(answer, queue=queue))
 
 
-def _without_beginning(queue: MessageQueue, first: MinOffsetAnswer) -> BrokerUnavailable:
+def _without_beginning(queue: MessageQueue, said: LimitAnswer) -> BrokerUnavailable:
     return BrokerUnavailable(
         "the master of this queue is away, and its slave never had the first messages: wait for the master",
         queue=queue,
-        slave_has_from=first.offset,
+        slave_has_from=said.offset or "none",
     )
 
 
 async def end_offset(context: BrokerContext, queue: MessageQueue) -> int:
-    """Of the next message to come."""
+    """Of the next message to come.
+
+    Raises BrokerError, Unavailable, and BrokerUnavailable when a slave answers that has none of the queue's messages,
+    and never had the part of its master's log where they may be.
+    """
     header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id, broker=queue.broker)
     answer = await ask_broker(context, queue, RequestCode.GET_MAX_OFFSET, header)
-    return OffsetAnswer.of(checked(answer, queue=queue)).offset
+    said = LimitAnswer.of(checked(answer, queue=queue))
+    if said.lacking:
+        raise _without_beginning(queue, said)
+    return said.offset
 
 
 async def offset_at(context: BrokerContext, queue: MessageQueue, timestamp_ms: int) -> int:

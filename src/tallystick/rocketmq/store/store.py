@@ -212,10 +212,18 @@ class MessageStore:
         return state.ends_known
 
     def lacks_beginning(self, topic: str, queue_id: int) -> bool:
-        """Of a slave: whether the queue's first messages are in a part of the master's log that was never copied."""
+        """Of a slave: whether the queue's first messages are, or may be, in a part of the master's log that was never
+        copied."""
         state = self._parts.state.state
         assert state is not None, "a store opens with a batch"
-        return 0 < self.first <= state.begun and self.queue_range(topic, queue_id)[0] > 0
+        if not self.slave or (self.end and not 0 < self.first <= state.begun):
+            return False
+        first, end = self.queue_range(topic, queue_id)
+        if end:
+            return first > 0
+        if state.ends_at < state.begun:  # what there was before is not known
+            return True
+        return state.ends.get((topic, queue_id), 0) > 0 and self._reput.deleted.get(topic) < state.ends_at
 
     @property
     def next_offsets(self) -> Mapping[tuple[str, int], int]:

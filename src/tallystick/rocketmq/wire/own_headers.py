@@ -14,8 +14,9 @@ class RegisteredAnswer(RegisterBrokerAnswer, frozen=True):
     displaced: str | None = field(default=None, name="tallyDisplaced")
 
 
-class MinOffsetAnswer(OffsetAnswer, frozen=True):
-    """Of GET_MIN_OFFSET. ``lacking``: a slave never had the queue's first messages."""
+class LimitAnswer(OffsetAnswer, frozen=True):
+    """Of GET_MIN_OFFSET: ``lacking``, when a slave never had the queue's first messages. Of GET_MAX_OFFSET: when it
+    may be that it never had any of them."""
 
     lacking: bool | None = field(default=None, name="tallyLacksBeginning")
 

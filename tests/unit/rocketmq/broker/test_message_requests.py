@@ -56,6 +56,13 @@ def test_the_ends_of_a_queue_without_messages(desk: Desk, fields: dict[str, Any]
     assert of_queue(desk, RequestCode.GET_EARLIEST_MSG_STORETIME, **fields).fields == {"timestamp": "-1"}
 
 
+def test_a_slave_that_may_lack_all_of_a_queue_says_so(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk.shelf.store, "lacks_beginning", lambda topic, queue_id: True)
+    for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET):
+        assert of_queue(desk, code, queueId=5).fields == {"offset": "0", "tallyLacksBeginning": "true"}
+    assert of_queue(desk, RequestCode.GET_MAX_OFFSET).fields == {"offset": "3"}, "it knows where this one ends"
+
+
 def test_an_offset_by_time(desk: Desk) -> None:
     first_ms = desk.clock.ms - 3000
 

@@ -84,6 +84,17 @@ async def test_a_slave_without_a_queues_beginning_does_not_answer_for_it(cluster
         await mq.queue_limits(MessageQueue("T", "b", 0))
 
 
+async def test_a_slave_that_may_lack_all_of_a_queue_does_not_answer_for_its_end(
+    cluster: FakeCluster, mq: RocketMQ
+) -> None:
+    """The master was asked for the beginning, and went."""
+    fake = await cluster.add(queues=1)
+    fields = {"offset": "0", "tallyLacksBeginning": "true"}
+    fake.react[RequestCode.GET_MAX_OFFSET] = lambda link, command: command.answer(0, None, fields)
+    with pytest.raises(BrokerUnavailable, match="its slave never had the first messages"):
+        await mq.queue_limits(MessageQueue("T", "b", 0))
+
+
 async def test_a_time_is_not_looked_up_by_who_may_lack_what_is_meant(cluster: FakeCluster, mq: RocketMQ) -> None:
     """A group that begins at this time would pass over what the slave never had, for ever."""
     master, slave = await cluster.add(queues=1), await cluster.add(broker_id=1)

@@ -349,7 +349,32 @@ def test_a_slave_knows_which_queues_it_has_not_from_their_beginning() -> None:
         assert slave.store.queue_range("Topic", 0)[0] > 0
         assert slave.store.lacks_beginning("Topic", 0)
         assert not slave.store.lacks_beginning("New", 0)
-        assert not slave.store.lacks_beginning("none", 0)
         slave.store.close()
         slave.open()
     assert not master.store.lacks_beginning("Topic", 0)
+
+
+def test_a_queue_of_which_a_slave_with_a_part_of_the_log_has_nothing_is_not_empty() -> None:
+    """Else whoever asks for its limits while the master is away reads none of its messages, in silence."""
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    assert slave.store.lacks_beginning("Old", 0), "nothing is copied yet"
+    assert not master.store.lacks_beginning("Old", 0)
+    for topic in ("Old", "Gone"):
+        master.send(b"x" * 1000, topic=topic)
+    start = master.store.end
+    master.send(b"new", topic="New")
+    master.settle()
+    slave.store.append_raw(start, master.store.slice(start, 1000))
+    slave.settle()
+    assert slave.store.lacks_beginning("none", 0), "nobody told it yet"
+    slave.store.learn_ends(master.store.next_offsets, master.store.end)
+    for _ in range(2):
+        lacks = {topic: slave.store.lacks_beginning(topic, 0) for topic in ("Old", "Gone", "New", "none")}
+        assert lacks == {"Old": True, "Gone": True, "New": False, "none": False}
+        slave.store.close()
+        slave.open()
+    deletion = slave.store.learn_deletions({"Gone": master.store.end})
+    assert deletion is not None
+    deletion.run()
+    assert not slave.store.lacks_beginning("Gone", 0), "made anew, it would be here from its first message on"
+    assert slave.store.lacks_beginning("Old", 0)
