@@ -2,7 +2,7 @@
 ``.read.format("tally-topic")``.
 
 The same on one machine and on a cluster; whatever is set here can be set otherwise by the caller. Needs Java 17 or
-newer and ``tallystick[spark]``.
+newer and the extra ``spark``.
 """
 
 from __future__ import annotations

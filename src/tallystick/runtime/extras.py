@@ -1,4 +1,8 @@
-"""Libraries that are not installed with tallystick itself, and the extra of it that brings each."""
+"""Libraries that are not installed with tallystick itself.
+
+A hint names them, and not the extra of tallystick that brings them: it is on no package index, where anybody may take
+its name.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,12 @@ from importlib.util import find_spec
 
 from tallystick.errors import UsageError
 
-EXTRAS = {"kazoo": "zk", "pyspark": "spark", "pyarrow": "spark", "pandas": "spark"}
+_SPARK = "'pyspark>=4.2,<4.4' 'pyarrow>=17' 'pandas>=2.2,<3'"
+INSTALLS = {"kazoo": "'kazoo>=2.10'", "pyspark": _SPARK, "pyarrow": _SPARK, "pandas": _SPARK}
 
 
 def require(what: str, *libraries: str) -> None:
-    """Raises UsageError, which names the extra to install, when ``what`` needs a library that is not there."""
+    """Raises UsageError, which says what to install, when ``what`` needs a library that is not there."""
     for library in libraries:
         if find_spec(library) is None:
-            raise UsageError(f"{what} needs {library}: pip install 'tallystick[{EXTRAS[library]}]'")
+            raise UsageError(f"{what} needs {library}: pip install {INSTALLS[library]}")
