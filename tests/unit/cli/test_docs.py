@@ -71,7 +71,7 @@ LOADERS: dict[str, Callable[[str, dict[str, str]], Any]] = {
 }
 
 
-@pytest.mark.parametrize("page", ["configuration.md", "broker.md"])
+@pytest.mark.parametrize("page", ["configuration.md", "broker.md", "operations.md"])
 def test_the_files_of_settings_that_a_page_shows_are_taken(page: str, tmp_path: Path) -> None:
     files = re.findall(r"^```toml\n(.*?)^```$", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert files

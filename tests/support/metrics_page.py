@@ -1,0 +1,108 @@
+"""docs/metrics.md as the servers' collectors make it: ``python tests/support/metrics_page.py`` writes it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.admin_desk import Desk
+from tallystick.bookkeeper.bookie import metrics as bookie
+from tallystick.bookkeeper.bookie.storage import StorageStats
+from tallystick.bookkeeper.ledger import metrics as client
+from tallystick.rocketmq.broker import metrics as broker
+from tallystick.rocketmq.broker.dashboard_metrics import DashboardCollector
+from tallystick.rocketmq.broker.locks import QueueLocks
+from tallystick.rocketmq.nameserver import metrics as name_server
+from tallystick.rocketmq.nameserver.routes import Routes
+from tallystick.rocketmq.remoting.memory import Memory
+from tallystick.rocketmq.remoting.server import Handler, RemotingServer
+from tallystick.rocketmq.remoting.settings import RemotingSettings
+from tallystick.runtime.clock import SystemClock
+from tallystick.runtime.disk import Usage
+from tallystick.runtime.events import Events
+from tallystick.runtime.network import TcpNetwork
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Metric
+
+    from tallystick.bookkeeper.ledger.client import BookKeeper
+
+PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+HEAD = """# Metrics
+
+What `/metrics` shows, in Prometheus' text format. A setting turns it on: `httpServerEnabled` of a bookie,
+`metricsExporterType=PROM` of a broker or name server ([configuration](configuration.md)). Each server shows its
+process as well (`process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_open_fds` and so on).
+[What to alert on](operations.md#what-to-alert-on). Names with capitals and those of `rocketmq_…` are the originals'.
+`tests/support/metrics_page.py` makes this page from the code.
+"""
+
+
+class _Degraded:
+    """As much of a ledger client as its metrics look at."""
+
+    degraded_total = 0
+
+    def degraded(self) -> dict[int, frozenset[str]]:
+        return {}
+
+
+def _bookie() -> CollectorRegistry:
+    usage = {"FOLDER": Usage(2, 1)}
+    view = bookie.View(
+        bookie.Counts(), lambda: StorageStats(0, 0, 0, 0, 0, 0, 0), lambda: True, lambda: True, lambda: 0, lambda: usage
+    )  # fmt: skip
+    return bookie.registry(view)
+
+
+def _broker() -> CollectorRegistry:
+    counts, clock = broker.Counts(), SystemClock()
+    view = broker.View(
+        counts, lambda: (0, 0, 0), lambda: 0, lambda: True, lambda: 0.0, lambda: 0, lambda: 0, QueueLocks(),
+        lambda: 0, Memory(clock, Events(), 1, 1.0), list, lambda: 0.0, lambda: False,
+    )  # fmt: skip
+    return broker.registry(view, DashboardCollector(Desk().parts, counts))
+
+
+def _name_server() -> CollectorRegistry:
+    server = RemotingServer(TcpNetwork(), SystemClock(), Events(), cast("Handler", None), RemotingSettings())
+    return name_server.registry(Routes(), server, {}, lambda: 0)
+
+
+def _client() -> CollectorRegistry:
+    from prometheus_client import CollectorRegistry
+
+    found = CollectorRegistry()
+    client.register(cast("BookKeeper", _Degraded()), found)
+    return found
+
+
+def _name(family: Metric) -> str:
+    return f"{family.name}_total" if family.type == "counter" else family.name
+
+
+def rows(registry: CollectorRegistry) -> Iterable[str]:
+    for family in sorted(registry.collect(), key=lambda one: (one.name.startswith("rocketmq_"), one.name.lower())):
+        if not family.name.startswith("process"):
+            shown = dict.fromkeys(sample.name for sample in family.samples)
+            names = ", ".join(f"`{name}`" for name in shown or [_name(family)])
+            yield f"| {names} | {family.documentation} |"
+
+
+def page() -> str:
+    lines = [HEAD]
+    for title, registry in (
+        ("A bookie", _bookie()), ("A broker", _broker()), ("A name server", _name_server()),
+        ("A ledger client, where its program asks for it", _client()),
+    ):  # fmt: skip
+        lines += [f"## {title}", "", "| name | meaning |", "|---|---|", *rows(registry), ""]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
