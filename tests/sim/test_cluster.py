@@ -45,6 +45,11 @@ def test_what_a_bookie_took_after_its_disk_had_rotted_is_lost_with_it() -> None:
     assert cluster.run(2658247865).violation is None
 
 
+def test_who_recovers_a_ledger_may_find_that_its_id_is_another_ones_meanwhile() -> None:
+    """With another password: the program, which looked before it tried again, ended with the refusal."""
+    assert cluster.run(394973434).violation is None
+
+
 def test_a_budget_that_is_passed_ends_a_life(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cluster_budgets.BUDGETS, "open files of a bookie", 0)
     assert "budget: open files of a bookie" in (cluster.run(1).violation or "")

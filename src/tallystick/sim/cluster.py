@@ -36,7 +36,7 @@ from tallystick.sim.virtual.trace import Trace
 Program = Coroutine[Any, Any, None]
 
 CALM_S = 300.0  # in which all must come to its end
-MAX_TURNS = 40_000
+MAX_TURNS = 100_000  # over twice the most that a life came to: 160 entries of 3,000 bytes in pieces of 512
 
 
 def run(seed: int, *, keep_trace: bool = False) -> Outcome:

@@ -23,6 +23,7 @@ from tallystick.errors import (
     NotEnoughBookies,
     RecoveryIncomplete,
     TallyError,
+    Unauthorized,
     Unavailable,
 )
 from tallystick.sim.cluster_book import Book
@@ -140,6 +141,12 @@ async def recover(shared: Shared, client: BookKeeper) -> None:
         reader = await _again(lambda: client.open_ledger(book.id, password=shared.plan.password, recover=True))
     except NoSuchLedger:
         return _must_be_deleted(shared, book)
+    except Unauthorized:
+        if book.is_replaced:  # meanwhile
+            return
+        raise
+    if book.is_replaced:  # and what was recovered is, perhaps, the other one
+        return
     shared.judge.reported(book, reader.last_entry, reader.length)
     await _read_all(shared, book, reader)
 
