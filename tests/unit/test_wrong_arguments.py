@@ -22,6 +22,7 @@ from tallystick.errors import UsageError
 from tallystick.runtime.events import Events
 
 Q = MessageQueue("T", "b", 0)
+HALF = "a\ud83d"  # an emoji, cut in two
 
 
 @dataclass
@@ -41,6 +42,7 @@ Call = Callable[[Doors], Any]
 CALLS: dict[str, list[Call]] = {
     "a metadata URI is text": [lambda d: d.door.connect(1), lambda d: d.door.connect(None)],
     "a metadata URI is sqlite:": [lambda d: d.door.connect("x"), lambda d: d.door.connect("gopher://hole")],
+    "the path of a file has no NUL": [lambda d: d.door.connect("sqlite:///a\0b")],
     "settings is of type ClientSettings": [lambda d: d.door.connect("memory://y", settings={})],
     "settings is of type BrokerClientSettings": [lambda d: d.door.topics("h:1", settings=ClientSettings())],
     "events is of type Events": [
@@ -124,6 +126,31 @@ CALLS: dict[str, list[Call]] = {
         lambda d: d.producer.send("T", b"x", tags="A || B"),
         lambda d: d.producer.send("T", b"x", tags="*"),
         lambda d: d.producer.send_one_way("T", b"x", tags=" A"),
+    ],
+    "tags is text that UTF-8 can carry": [
+        lambda d: d.producer.send("T", b"x", tags=HALF),
+        lambda d: d.producer.send_one_way("T", b"x", tags=HALF),
+        lambda d: d.producer.send_batch("T", [Message("T", b"x", tags=HALF)]),
+        lambda d: d.mq.consumer("g", "T", tags=HALF),
+        lambda d: d.mq.read(Q, 0, tags=HALF),
+    ],
+    "a key is text that UTF-8 can carry": [lambda d: d.producer.send("T", b"x", keys=["k", HALF])],
+    "a property's name is text that UTF-8 can carry": [lambda d: d.producer.send("T", b"x", properties={HALF: "v"})],
+    "the property a is text that UTF-8 can carry": [lambda d: d.producer.send("T", b"x", properties={"a": HALF})],
+    "a topic's name is text that UTF-8 can carry": [
+        lambda d: d.producer.send(HALF, b"x"),
+        lambda d: d.mq.consumer("g", HALF),
+        lambda d: d.mq.topic(HALF),
+    ],
+    "a queue's topic is text that UTF-8 can carry": [lambda d: d.mq.queue_limits(MessageQueue(HALF, "b", 0))],
+    "a queue's broker is text that UTF-8 can carry": [
+        lambda d: d.mq.offset_at(MessageQueue("T", HALF, 0), 0),
+        lambda d: d.producer.send("T", b"x", queue=MessageQueue("T", HALF, 0)),
+    ],
+    "a queue's broker is text": [lambda d: d.mq.read(MessageQueue("T", 5, 0), 0)],  # type: ignore[arg-type]
+    "a name server's address is text that UTF-8 can carry": [lambda d: d.door.topics(HALF + ":1")],
+    "a name in custom_metadata is text that UTF-8 can carry": [
+        lambda d: d.bk.create_ledger(custom_metadata={HALF: b"v"})
     ],
     "tags is text": [
         lambda d: d.producer.send("T", b"x", tags=5),

@@ -58,11 +58,18 @@ def number(value: object, what: str, *, above: float | None = None) -> float:
     return value
 
 
-def text(value: object, what: str) -> str:
-    """A text; bytes are none."""
+def text(value: object, what: str, *, may_be_path: bool = False) -> str:
+    """A text. Bytes are none; nor, but in a path, are halves of characters, which ``os.fsdecode`` and JSON let in."""
     if not isinstance(value, str):
         hint = ", not bytes: give it decoded" if isinstance(value, bytes | bytearray) else ""
         raise UsageError(f"{what} is text{hint}", given=_shown(value))
+    if not (may_be_path or value.isascii()):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"{what} is text that UTF-8 can carry, without halves of characters (surrogates)", given=_shown(value)
+            ) from None
     return value
 
 

@@ -48,7 +48,7 @@ MetadataUri = MemoryUri | SqliteUri | ZooKeeperUri
 
 def parse(uri: str) -> MetadataUri:
     """Raises UsageError that says what a URI looks like."""
-    scheme, separator, rest = text(uri, "a metadata URI").partition("://")
+    scheme, separator, rest = text(uri, "a metadata URI", may_be_path=True).partition("://")
     kind, _, flavour = scheme.lower().partition("+")
     if not separator or kind not in ("memory", "sqlite", "zk"):
         raise UsageError(f"a metadata URI is {_SHARED}, or memory://NAME within one process", uri=uri)
@@ -62,6 +62,8 @@ def parse(uri: str) -> MetadataUri:
         return MemoryUri(rest)
     if not rest.startswith("/") or rest.endswith("/"):
         raise UsageError("sqlite:// needs the absolute path of a file: sqlite:///absolute/path", uri=uri)
+    if "\0" in rest:
+        raise UsageError("the path of a file has no NUL", uri=uri)
     return SqliteUri(os.path.normpath(rest))
 
 

@@ -21,6 +21,8 @@ def check_topic(name: str) -> None:
 def check_queue(queue: MessageQueue, topic: str | None = None) -> MessageQueue:
     """A queue, of this topic if one is given."""
     whole(instance(queue, MessageQueue, "queue").queue_id, "the number of a queue", most=MAX_INT32)
+    text(queue.topic, "a queue's topic")
+    text(queue.broker, "a queue's broker")
     if topic is not None and queue.topic != topic:
         raise UsageError("the queue is of another topic", topic=topic, queue=queue)
     return queue

@@ -9,7 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tallystick.errors import ConnectionLost, RemoteProtocolError, RequestTimeout, TallyError, Unavailable, UsageError
+from tallystick.errors import (
+    ConnectionLost,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RequestTimeout,
+    TallyError,
+    Unavailable,
+    UsageError,
+)
 from tallystick.rocketmq.remoting.link import Arena, Link, Outbox, Surroundings
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.numbers import number_of
@@ -66,6 +74,7 @@ class RemotingClient:
             self._received,
             self._ended,
             self._garbage,
+            unsendable=self._unsendable,
         )
         self._peers: dict[str, _Peer] = {}
         self._of_link: dict[Link, _Peer] = {}
@@ -77,7 +86,8 @@ class RemotingClient:
         self._closed = False
 
     async def ask(self, address: str, command: Command, within_s: float) -> Command:
-        """The answer, whatever its code. Raises Unavailable, ConnectionLost, RequestTimeout."""
+        """The answer, whatever its code. Raises Unavailable, ConnectionLost, RequestTimeout; LocalProtocolError for what
+        cannot be encoded."""
         waiter: asyncio.Future[Command] = self._loop.create_future()
 
         def done(result: Command | TallyError) -> None:
@@ -174,6 +184,11 @@ class RemotingClient:
 
     def _garbage(self, link: Link, error: RemoteProtocolError) -> None:
         self._events.emit("peer broke the protocol", peer=link.peer, reason=str(error))
+
+    def _unsendable(self, link: Link, command: Command, error: LocalProtocolError) -> None:
+        question = self._of_link[link].questions.pop(command.opaque, None)
+        if question is not None:
+            self._loop.call_soon(question[2], error)
 
     # Answers and time
 

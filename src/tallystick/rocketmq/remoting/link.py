@@ -80,6 +80,7 @@ class Surroundings:
     closed: Callable[[Link, str], None]  # once, also when it was never connected
     refused: Callable[[Link, RemoteProtocolError], None]  # the peer broke the protocol; ``closed`` follows
     memory: Memory | None = None  # a server's
+    unsendable: Callable[[Link, Command, LocalProtocolError], None] | None = None  # a request; it was left out
 
 
 class Link(asyncio.BufferedProtocol):
@@ -223,10 +224,21 @@ class Link(asyncio.BufferedProtocol):
             self._out_held -= held
         try:
             data = encode_many(out)
-        except LocalProtocolError:
-            data = b"".join([_encode_or_refuse(command) for command in out])
+        except LocalProtocolError:  # of one of them; the others are other people's
+            data = b"".join([self._encode_or_refuse(command) for command in out])
         self._more_held += len(data) - held
         return data
+
+    def _encode_or_refuse(self, command: Command) -> bytes:
+        """An answer that cannot be sent becomes code 1. A request is left out, and whoever made it hears of it."""
+        try:
+            return encode(command)
+        except LocalProtocolError as error:
+            if command.is_answer:
+                return encode(command.answer(ResponseCode.SYSTEM_ERROR, str(error)))
+            if self._around.unsendable is not None:
+                self._around.unsendable(self, command, error)
+            return b""
 
     def _drop_queued(self) -> None:
         self._out = []
@@ -314,11 +326,3 @@ def _sizes(command: Command) -> tuple[int, int]:
     if not parts:
         return size, size
     return size + sum(map(len, parts)), size + sum([len(part) for part in parts if type(part) is not memoryview])
-
-
-def _encode_or_refuse(command: Command) -> bytes:
-    """An answer that fits no frame becomes code 1; whoever asked with such a request hears of it by the time-out."""
-    try:
-        return encode(command)
-    except LocalProtocolError as error:
-        return encode(command.answer(ResponseCode.SYSTEM_ERROR, str(error))) if command.is_answer else b""

@@ -124,7 +124,7 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 def encode(command: Command) -> bytes:
-    """The whole frame. Raises LocalProtocolError if it is too long or a number does not fit."""
+    """The whole frame. Raises LocalProtocolError if it is too long, or a number or text cannot be encoded."""
     return b"".join(_pieces(command))
 
 
@@ -133,23 +133,26 @@ def encode_many(commands: Iterable[Command]) -> bytes:
 
 
 def _pieces(command: Command) -> list[Buffer]:
-    if command.serialization is _IN_BINARY:
-        header, kind = _encode_binary(command), 1 << 24
-    else:
-        ext, remark = command.ext, command.remark
-        header = _encode_json(
-            _JsonHeader(
-                command.code,
-                UNSET if ext is None else ext,
-                command.flag,
-                command.language,
-                command.opaque,
-                UNSET if remark is None else remark,
-                "JSON",
-                command.version,
+    try:
+        if command.serialization is _IN_BINARY:
+            header, kind = _encode_binary(command), 1 << 24
+        else:
+            ext, remark = command.ext, command.remark
+            header = _encode_json(
+                _JsonHeader(
+                    command.code,
+                    UNSET if ext is None else ext,
+                    command.flag,
+                    command.language,
+                    command.opaque,
+                    UNSET if remark is None else remark,
+                    "JSON",
+                    command.version,
+                )
             )
-        )
-        kind = 0
+            kind = 0
+    except UnicodeEncodeError as error:
+        raise LocalProtocolError(f"a text cannot be sent: {error}", code=command.code) from error
     body, parts = command.body, command.parts
     size = 4 + len(header) + len(body)
     if parts:

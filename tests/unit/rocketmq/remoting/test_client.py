@@ -9,7 +9,7 @@ import pytest
 from support.black_hole import BlackHole
 from support.ports import free_port
 from support.waiting import until
-from tallystick.errors import ConnectionLost, RequestTimeout, TallyError, Unavailable, UsageError
+from tallystick.errors import ConnectionLost, LocalProtocolError, RequestTimeout, TallyError, Unavailable, UsageError
 from tallystick.rocketmq.remoting.client import MAX_OPAQUE, RemotingClient, parse_address
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.settings import RemotingSettings
@@ -65,6 +65,29 @@ async def test_questions_of_one_tick_are_one_read_of_the_server(bench: Bench, ca
     answers = [caller.client.ask(bench.address, request(34), 5) for _ in range(50)]
     await asyncio.gather(*answers)
     assert [len(batch) for batch in bench.heard.batches] == [1, 50]
+
+
+async def test_a_request_that_cannot_be_encoded_fails_alone(bench: Bench, caller: Caller) -> None:
+    """Those queued with it are other tasks'. It was never sent: nobody waits for a time-out, and nothing is in doubt."""
+    await caller.client.ask(bench.address, request(34), 5)
+    asked = [request(10), request(11, {"topic": "a\udcff"}), request(12)]
+    first, wrong, last = await asyncio.gather(
+        *(caller.client.ask(bench.address, command, 5) for command in asked), return_exceptions=True
+    )
+    assert isinstance(first, Command) and isinstance(last, Command)
+    assert isinstance(wrong, LocalProtocolError) and not wrong.ambiguous
+    assert (len(bench.heard.requests), caller.lost) == (3, [])
+
+
+async def test_an_answer_that_cannot_be_encoded_becomes_an_error_and_takes_no_other_with_it(
+    bench: Bench, caller: Caller
+) -> None:
+    bench.heard.react = lambda link, command: link.send(
+        command.answer(0, remark="a\udcff" if command.code == 11 else None)
+    )
+    await caller.client.ask(bench.address, request(34), 5)
+    answers = await asyncio.gather(*(caller.client.ask(bench.address, request(code), 5) for code in (10, 11, 12)))
+    assert [answer.code for answer in answers] == [0, 1, 0]
 
 
 async def test_no_answer_in_time_is_ambiguous_and_a_silent_peer_is_disconnected(bench: Bench, caller: Caller) -> None:

@@ -199,6 +199,13 @@ def test_what_a_binary_header_cannot_hold_is_not_sent(command: Command) -> None:
         encode(command)
 
 
+@pytest.mark.parametrize("serialization", list(Serialization))
+def test_a_text_that_no_utf_8_can_carry_is_not_sent(serialization: Serialization) -> None:
+    for fields in ({"a": "\udcff"}, {"\ud83d": "a"}):
+        with pytest.raises(LocalProtocolError, match="a text cannot be sent"):
+            encode(request(10, fields, serialization=serialization))
+
+
 def test_an_answer_has_the_opaque_and_a_json_header_whatever_the_request_had() -> None:
     asked = decode(encode(request(RequestCode.GET_MAX_OFFSET, {"topic": "T"}, serialization=Serialization.BINARY)))
     assert asked.serialization is Serialization.BINARY
