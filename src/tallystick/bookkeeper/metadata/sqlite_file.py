@@ -41,7 +41,7 @@ class SqliteFile:
         if self.connection is None:
             file_id = file_id_of(self.path)
             if file_id is None:
-                raise MetadataError("there is no cluster here; make one with `tally cluster init`", path=self.path)
+                raise _not_found(self.path)
             if self.file_id is not None:
                 self.require_same()
             refuse_network(self.path)
@@ -188,6 +188,17 @@ def file_id_of(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _not_found(path: str) -> MetadataError:
+    """Why a path has no file: nothing is there, or nobody may see what is."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        return MetadataError(f"the metadata file cannot be opened: {error.strerror}", path=path)
+    return MetadataError("there is no cluster here; make one with `tally cluster init`", path=path)
 
 
 def lock_holder(path: str) -> dict[str, object]:

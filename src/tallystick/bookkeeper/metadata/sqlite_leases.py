@@ -140,12 +140,19 @@ class LeaseKeeper:
                 self._thread = threading.Thread(target=self._run, name="tally-leases", daemon=True)
                 self._thread.start()
 
-    def drop(self, owner: Owner) -> None:
-        """Let a lease go, with its file; with the last one the thread ends."""
+    def drop(self, *owners: Owner) -> None:
+        """Let leases go, with their files; with the last one the thread ends."""
         with self._changed:
-            self._held.pop(owner, None)
-            self._files.remove(owner)
+            for owner in owners:
+                self._held.pop(owner, None)
+                self._files.remove(owner)
             self._changed.notify_all()
+
+    def drop_all(self) -> None:
+        """Let all of them go."""
+        with self._changed:
+            held = tuple(self._held)
+        self.drop(*held)
 
     def _run(self) -> None:
         with self._changed:

@@ -18,11 +18,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from tallystick.bookkeeper.metadata.sqlite_calls import Call, attempt, is_locked, settle
 from tallystick.bookkeeper.metadata.sqlite_file import GATE, file_id_of, lock_holder
 from tallystick.bookkeeper.metadata.sqlite_leases import Lease, LeaseKeeper, boot_now
 from tallystick.bookkeeper.metadata.sqlite_tree import SqliteTree
@@ -37,24 +37,10 @@ POLL_S = 0.05
 BUSY_TIMEOUT_S = 10.0  # how long a call waits for another process's lock
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.01  # between two attempts to get it
 MAX_TOGETHER = 512  # calls of one turn, changes of one transaction
-RESULTS_A_TURN = 64  # that a loop hears of before it does something else: each lets a caller go on
 
 _threads: dict[str, SqliteThread] = {}
 _threads_lock = ProcessLock()
 os.register_at_fork(after_in_child=_threads.clear)
-
-
-@dataclass(slots=True, eq=False)
-class _Call:
-    job: Callable[[], Any]
-    writes: bool
-    deadline: float
-    loop: asyncio.AbstractEventLoop | None = None  # None: nobody waits
-    future: asyncio.Future[Any] | None = None
-    result: Any = None
-    error: BaseException | None = None
-    update: Update | None = None  # what the job does, if it is that alone
-    ends: bool = False
 
 
 class SqliteThread:
@@ -63,16 +49,18 @@ class SqliteThread:
     def __init__(self, path: str) -> None:
         self.tree, self.watchers = SqliteTree(path), Watchers()
         self._users = 0
-        self._queue: queue.SimpleQueue[_Call] = queue.SimpleQueue()
-        self._waiting: deque[_Call] = deque()  # changes
-        self._locked_out: list[_Call] = []  # reads; rare: while another process opens or closes the file
+        self._queue: queue.SimpleQueue[Call] = queue.SimpleQueue()
+        self._waiting: deque[Call] = deque()  # changes
+        self._locked_out: list[Call] = []  # reads; rare: while another process opens or closes the file
         self._retry_at, self._pause_s = 0.0, FIRST_PAUSE_S
         self._keeper = LeaseKeeper(self.tree.leases)
         self._poll_at = 0.0
         self._data_version = (0, 0)
         self._seen: dict[str, object] = {}  # what is watched, as seen last
         self._ends: dict[str, float] = {}  # when some of it expires, unless a lease is renewed
-        self._last: _Call | None = None
+        self._unsettled: set[Call] = set()  # of those that were taken
+        self._last: Call | None = None
+        self._has_failed = False
         self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name="tally-sqlite", daemon=True)
         self._thread.start()
@@ -88,8 +76,8 @@ class SqliteThread:
 
     @property
     def is_stale(self) -> bool:
-        """Another file is at the path now than the one that is open."""
-        return self.tree.file.file_id not in (None, file_id_of(self.tree.path))
+        """Another file is at the path now than the one that is open; or the thread failed."""
+        return self._has_failed or self.tree.file.file_id not in (None, file_id_of(self.tree.path))
 
     # -- from event loops ---------------------------------------------------------------------------------------------
 
@@ -97,18 +85,19 @@ class SqliteThread:
         """Run ``job`` on the thread. With ``writes``: after all changes before it, and what it changed is durable.
         ``update``: what it does, if it does nothing else: those that wait together may be one statement.
 
-        Raises what it raises; MetadataUnavailable when another process kept the lock for ``BUSY_TIMEOUT_S``.
+        Raises what it raises; MetadataUnavailable when another process kept the lock for ``BUSY_TIMEOUT_S``;
+        MetadataError when the thread has failed.
         """
         self._check_usable()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._queue.put(_Call(job, writes, time.monotonic() + BUSY_TIMEOUT_S, loop, future, update=update))
+        self._queue.put(Call(job, writes, time.monotonic() + BUSY_TIMEOUT_S, loop, future, update=update))
         return await future
 
     def post(self, job: Callable[[], object], *, writes: bool = False) -> None:
         """Run ``job`` like ``call`` does, with nobody waiting for it; its MetadataError is dropped."""
         self._check_usable()
-        self._queue.put(_Call(job, writes, time.monotonic() + BUSY_TIMEOUT_S))
+        self._queue.put(Call(job, writes, time.monotonic() + BUSY_TIMEOUT_S))
 
     def watched(self, key: str) -> None:
         """Note how ``key`` is before whatever the caller asks next: a change after that is told."""
@@ -125,7 +114,7 @@ class SqliteThread:
         if is_last:
             loop = asyncio.get_running_loop()
             ended: asyncio.Future[None] = loop.create_future()
-            self._queue.put(_Call(lambda: None, False, 0.0, loop, ended, ends=True))
+            self._queue.put(Call(lambda: None, False, 0.0, loop, ended, ends=True))
             await ended
 
     def _check_usable(self) -> None:
@@ -135,6 +124,42 @@ class SqliteThread:
     # -- on the thread: calls -----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException as error:  # nobody foresaw it, and nobody may wait for ever
+            self._has_failed = True
+            threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, self._thread)))
+            self._refuse_all(error)
+        assert self._last is not None
+        try:
+            self.tree.close()
+        finally:
+            self._settle([self._last])
+
+    def _refuse_all(self, error: BaseException) -> None:
+        """Fail what was taken and what comes, until the last user leaves. Sessions end: nobody looks after them."""
+        self._keeper.drop_all()
+        self.watchers.notify_all()  # they look again, and hear of it
+        calls = list(self._unsettled)
+        while True:
+            for call in calls:
+                if call.ends:
+                    self._last = call
+                else:
+                    call.result, call.error = (
+                        None,
+                        MetadataError(
+                            f"the metadata file is used no more after an unexpected error: {error!r}",
+                            path=self.tree.path,
+                        ),
+                    )
+                    call.error.__cause__ = error
+            self._settle([call for call in calls if not call.ends])
+            if self._last is not None:
+                return
+            calls = [self._queue.get()]
+
+    def _serve(self) -> None:
         while self._last is None or self._waiting or self._locked_out:
             calls = self._take()
             self._waiting.extend(call for call in calls if call.writes)
@@ -148,31 +173,30 @@ class SqliteThread:
                 elif not call.writes:
                     self._read(call)
             self._tick()
-        self.tree.close()
-        _settle([self._last])
 
-    def _take(self) -> list[_Call]:
+    def _take(self) -> list[Call]:
         """Calls that came; none when it is time for something else first."""
         now, wait = time.monotonic(), float("inf")
         if self._waiting or self._locked_out:
             wait = self._retry_at - now
         if self.watchers:
             wait = min(wait, self._poll_at - now)
-        calls: list[_Call] = []
+        calls: list[Call] = []
         with contextlib.suppress(queue.Empty):
             calls.append(self._queue.get(timeout=None if wait == float("inf") else max(wait, 0.0)))
             while len(calls) < MAX_TOGETHER:
                 calls.append(self._queue.get_nowait())
+        self._unsettled.update(calls)
         return calls
 
-    def _read(self, call: _Call) -> None:
+    def _read(self, call: Call) -> None:
         with GATE:
-            _attempt(call)
-        if _is_locked(call.error) and time.monotonic() < call.deadline:
+            attempt(call)
+        if is_locked(call.error) and time.monotonic() < call.deadline:
             self._locked_out.append(call)
             self._retry_at = max(self._retry_at, time.monotonic() + self._pause_s)
         else:
-            _settle([call])
+            self._settle([call])
 
     def _write(self) -> None:
         """Those that wait, in one transaction, each a part of its own."""
@@ -182,7 +206,7 @@ class SqliteThread:
                 for _, run in groupby(calls, lambda call: call.update is not None):
                     self._write_run(list(run))
         except BaseException as error:
-            if _is_locked(error):
+            if is_locked(error):
                 self._wait_for_lock(calls, error)
                 return
             for call in calls:
@@ -191,17 +215,17 @@ class SqliteThread:
         # A pause before more, in which other processes get at the lock.
         self._retry_at = time.monotonic() + (FIRST_PAUSE_S if self._waiting else 0.0)
         changed = dict.fromkeys(self.tree.take_changed())
-        _settle(calls)
+        self._settle(calls)
         try:
             self._look([key for key in changed if key in self.watchers])
         except MetadataError:
             self._data_version = (0, 0)  # the next poll looks at everything
 
-    def _write_run(self, calls: list[_Call]) -> None:
+    def _write_run(self, calls: list[Call]) -> None:
         """In order. A run of updates is one statement; where one of them fails, each is tried and told by itself."""
         updates = [call.update for call in calls if call.update is not None]
         if len(updates) > 1 and len({update.path for update in updates}) == len(updates):
-            together = _Call(partial(self.tree.update_all, updates), True, 0.0)
+            together = Call(partial(self.tree.update_all, updates), True, 0.0)
             self._attempt(together)
             if together.result:
                 for call in calls:
@@ -210,13 +234,13 @@ class SqliteThread:
         for call in calls:
             self._attempt(call)
 
-    def _attempt(self, call: _Call) -> None:
+    def _attempt(self, call: Call) -> None:
         """A part of the transaction."""
-        _attempt(call)
+        attempt(call)
         if call.error is not None and not self.tree.file.in_transaction:
             raise call.error  # SQLite has undone all of it, as it does when the disk is full
 
-    def _wait_for_lock(self, calls: list[_Call], error: BaseException) -> None:
+    def _wait_for_lock(self, calls: list[Call], error: BaseException) -> None:
         now = time.monotonic()
         self._waiting.extendleft(reversed([call for call in calls if call.deadline > now]))
         overdue = [call for call in calls if call.deadline <= now]
@@ -228,9 +252,13 @@ class SqliteThread:
                 path=self.tree.path, **holder,
             )  # fmt: skip
             call.error.__cause__ = error
-        _settle(overdue)
+        self._settle(overdue)
         self._retry_at = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+
+    def _settle(self, calls: list[Call]) -> None:
+        self._unsettled.difference_update(calls)
+        settle(calls)
 
     # -- on the thread: sessions --------------------------------------------------------------------------------------
 
@@ -274,39 +302,3 @@ class SqliteThread:
                 self._ends.pop(key, None)
             else:
                 self._ends[key] = end
-
-
-def _attempt(call: _Call) -> None:
-    call.result = call.error = None
-    try:
-        call.result = call.job()
-    except BaseException as error:
-        call.error = error
-
-
-def _is_locked(error: BaseException | None) -> bool:
-    """Another process had the lock, and nothing was done."""
-    return isinstance(error, MetadataUnavailable) and not error.ambiguous
-
-
-def _settle(calls: list[_Call]) -> None:
-    """Each loop is woken once."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Call]] = {}
-    for call in calls:
-        if call.loop is not None:
-            by_loop.setdefault(call.loop, []).append(call)
-    for loop, settled in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-            loop.call_soon_threadsafe(_resolve, loop, settled)
-
-
-def _resolve(loop: asyncio.AbstractEventLoop, calls: list[_Call]) -> None:
-    if rest := calls[RESULTS_A_TURN:]:
-        loop.call_soon(_resolve, loop, rest)
-    for call in calls[:RESULTS_A_TURN]:
-        if call.future is None or call.future.done():  # its caller was cancelled
-            continue
-        if call.error is not None:
-            call.future.set_exception(call.error)
-        else:
-            call.future.set_result(call.result)

@@ -84,12 +84,16 @@ class SqliteTree:
 
     def get_many(self, paths: Sequence[str]) -> dict[str, Znode]:
         is_living = cache(self.leases.is_living)  # each lease is looked at once
-        return {path: Znode(*row) for path, row in self._rows(paths, NODE) if is_living(row[-1])}
+        found = {path: Znode(*row) for path, row in self._rows(paths, NODE) if is_living(row[-1])}
+        if len(found) < len(paths):
+            self.file.require_same()  # what a file lacks that has no name any more says nothing
+        return found
 
     def children(self, path: str) -> list[str] | None:
         """Sorted; None when there is no node."""
         is_living, rows = cache(self.leases.is_living), self._children(path, "name, owner")
         names = [str(name) for name, owner in rows if is_living(owner)]
+        self.file.require_same()
         return names if names or self.get_many([path]) else None
 
     def sights(self, keys: Sequence[str]) -> dict[str, Sight]:

@@ -53,6 +53,11 @@ class Watchers:
         with self._lock:
             return list(self._watches)
 
+    def notify_all(self) -> None:
+        """Tell everybody to look again."""
+        for key in self.keys():
+            self.notify(key)
+
     def notify(self, key: str) -> None:
         with self._lock:
             found = list(self._watches.get(key, ()))

@@ -86,8 +86,10 @@ class RemotingClient:
         self._closed = False
 
     async def ask(self, address: str, command: Command, within_s: float) -> Command:
-        """The answer, whatever its code. Raises Unavailable, ConnectionLost, RequestTimeout; LocalProtocolError for what
-        cannot be encoded."""
+        """The answer, whatever its code.
+
+        Raises Unavailable, ConnectionLost, RequestTimeout, and LocalProtocolError for what cannot be encoded.
+        """
         waiter: asyncio.Future[Command] = self._loop.create_future()
 
         def done(result: Command | TallyError) -> None:

@@ -64,6 +64,18 @@ async def test_looking_for_a_cluster_makes_no_file(path: Path) -> None:
     await driver.close()
 
 
+@pytest.mark.parametrize(
+    ("place", "why"), [("loop/m.db", "symbolic links"), ("file/m.db", "Not a dir"), ("x" * 300, "too long")]
+)
+async def test_a_file_that_cannot_be_looked_at_is_not_told_as_absent(tmp_path: Path, place: str, why: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "file").touch()
+    driver = ClusterMetadata(SqliteStore(str(tmp_path / place)))
+    with pytest.raises(MetadataError, match=f"the metadata file cannot be opened: .*{why}"):
+        await driver.bookies()
+    await driver.close()
+
+
 async def test_nobody_else_can_read_the_passwords(driver: ClusterMetadata, path: Path) -> None:
     await driver.create_ledger(METADATA)
     assert path.parent.stat().st_mode & 0o777 == 0o700
@@ -283,7 +295,13 @@ async def test_a_replaced_file_is_another_cluster(driver: ClusterMetadata, path:
     target.close()
     assert (await driver.sync()).instance == await driver.instance_id()
     os.replace(copy, path)
-    calls = (driver.sync, lambda: driver.create_ledger(METADATA), lambda: driver.bookie_creation("b1"))
+    calls = (
+        driver.sync,
+        lambda: driver.create_ledger(METADATA),
+        lambda: driver.bookie_creation("b1"),
+        driver.bookies,
+        lambda: driver.read_ledger(7),
+    )
     for call in calls:
         with pytest.raises(MetadataError, match="replaced or removed"):
             await call()

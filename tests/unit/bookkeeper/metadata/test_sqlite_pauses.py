@@ -14,6 +14,7 @@ from typing import cast
 import pytest
 
 from tallystick.bookkeeper.metadata import sqlite_thread
+from tallystick.bookkeeper.metadata.sqlite_calls import Call
 from tallystick.bookkeeper.metadata.sqlite_thread import SqliteThread
 from tallystick.bookkeeper.metadata.sqlite_tree import SqliteTree
 from tallystick.errors import MetadataUnavailable
@@ -33,20 +34,20 @@ class Turns:
     def __init__(self, *calls: Callable[[], object]) -> None:
         self.pauses_s: list[float] = []
         self._now, self._calls = 1000.0, list(calls)
-        self._came: list[sqlite_thread._Call] = []
+        self._came: list[Call] = []
 
     def monotonic(self) -> float:
         return self._now
 
-    def put(self, call: sqlite_thread._Call) -> None:
+    def put(self, call: Call) -> None:
         self._came.append(call)
 
-    def get_nowait(self) -> sqlite_thread._Call:
+    def get_nowait(self) -> Call:
         if not self._came:
             raise queue.Empty
         return self._came.pop(0)
 
-    def get(self, timeout: float | None) -> sqlite_thread._Call:
+    def get(self, timeout: float | None) -> Call:
         if not self._came and timeout is not None:
             self.pauses_s.append(round(timeout, 6))
             self._now += timeout
@@ -55,14 +56,14 @@ class Turns:
         return self.get_nowait()
 
 
-def run_by_hand(path: str, turns: Turns, monkeypatch: pytest.MonkeyPatch, *calls: sqlite_thread._Call) -> None:
+def run_by_hand(path: str, turns: Turns, monkeypatch: pytest.MonkeyPatch, *calls: Call) -> None:
     """A thread's work from its first call to its end, in this thread."""
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", lambda thread: None)
         patched.setattr(time, "monotonic", turns.monotonic)
         thread = SqliteThread(path)
-        thread._queue = cast("queue.SimpleQueue[sqlite_thread._Call]", turns)
-        for call in (*calls, sqlite_thread._Call(lambda: None, False, 0.0, ends=True)):
+        thread._queue = cast("queue.SimpleQueue[Call]", turns)
+        for call in (*calls, Call(lambda: None, False, 0.0, ends=True)):
             turns.put(call)
         thread._run()
 
@@ -98,7 +99,7 @@ def test_who_is_locked_out_tries_again_after_pauses_that_grow(
     done: list[str] = []
     writer.lock()
     turns = Turns(*[lambda: None] * 7, writer.unlock)
-    run_by_hand(path, turns, monkeypatch, sqlite_thread._Call(lambda: done.append("changed"), True, 1010.0))
+    run_by_hand(path, turns, monkeypatch, Call(lambda: done.append("changed"), True, 1010.0))
     assert turns.pauses_s == [0.001, 0.002, 0.004, 0.008, 0.01, 0.01, 0.01, 0.01]
     assert done == ["changed"]
 
@@ -111,7 +112,7 @@ def test_a_read_that_is_locked_out_tries_again_after_a_pause(path: str, monkeypa
         if (outcome := outcomes.pop(0)) is not None:
             raise outcome
 
-    run_by_hand(path, turns, monkeypatch, sqlite_thread._Call(read, False, 1010.0))
+    run_by_hand(path, turns, monkeypatch, Call(read, False, 1010.0))
     assert (turns.pauses_s, outcomes) == ([0.001, 0.001], [])
 
 
@@ -122,7 +123,7 @@ def test_between_two_commits_other_processes_get_at_the_lock(
     done: list[int] = []
     writer.lock()  # so that more changes wait than one commit takes
     turns = Turns(lambda: None, lambda: None, writer.unlock, writer.lock, writer.unlock)
-    changes = [sqlite_thread._Call(partial(done.append, one), True, 1010.0) for one in range(5)]
+    changes = [Call(partial(done.append, one), True, 1010.0) for one in range(5)]
     run_by_hand(path, turns, monkeypatch, *changes)
     assert done == [0, 1, 2, 3, 4]
     for_the_lock, between, again, last = [0.001, 0.002, 0.004], 0.001, 0.001, 0.001

@@ -9,7 +9,7 @@ from pathlib import Path
 from support.sqlite_stores import store_of
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.sqlite import SqliteStore
-from tallystick.bookkeeper.metadata.sqlite_thread import RESULTS_A_TURN
+from tallystick.bookkeeper.metadata.sqlite_calls import RESULTS_A_TURN
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 
 METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("b1",)),))

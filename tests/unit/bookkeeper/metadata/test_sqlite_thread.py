@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -267,6 +269,40 @@ async def test_the_last_client_ends_the_thread(path: str) -> None:
         assert "metadata.db-wal" not in os.listdir(os.path.dirname(path)), "the connection is closed"
         store_of(driver)._thread._thread.join(20)
         assert not store_of(driver)._thread._thread.is_alive()
+
+
+async def test_what_nobody_foresaw_fails_all_calls_and_no_later_client(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those under way, those to come, and watchers hear of it; closing ends; a new client begins anew."""
+    told: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", told.append)
+    driver, bookie, changed = ClusterMetadata(SqliteStore(path)), ClusterMetadata(SqliteStore(path)), asyncio.Event()
+    await driver.init_cluster()
+    await bookie.register("bookie-1", INFO)
+    driver.watch_bookies(changed.set)
+    await driver.bookies()
+    thread = store_of(driver)._thread
+
+    def fail(calls: object) -> None:
+        raise ValueError("embedded null byte")
+
+    monkeypatch.setattr(thread, "_look", fail)  # after a change, which has its answer by then
+    async with asyncio.timeout(20):
+        await driver.create_ledger(METADATA)
+        for _ in range(2):
+            outcomes = await asyncio.gather(driver.bookies(), driver.create_ledger(METADATA), return_exceptions=True)
+            for outcome in outcomes:
+                assert isinstance(outcome, MetadataError) and "embedded null byte" in str(outcome)
+        await changed.wait()
+        assert [one.exc_type for one in told] == [ValueError]
+        fresh = ClusterMetadata(SqliteStore(path))
+        assert not (await fresh.bookies()).writable, "nobody looks after the registration"
+        for one in (driver, fresh, bookie):
+            with contextlib.suppress(MetadataError):
+                await one.close()
+    thread._thread.join(20)
+    assert not thread._thread.is_alive()
 
 
 async def test_a_file_that_took_the_place_of_another_is_another_cluster(driver: ClusterMetadata, path: str) -> None:

@@ -68,7 +68,7 @@ async def test_questions_of_one_tick_are_one_read_of_the_server(bench: Bench, ca
 
 
 async def test_a_request_that_cannot_be_encoded_fails_alone(bench: Bench, caller: Caller) -> None:
-    """Those queued with it are other tasks'. It was never sent: nobody waits for a time-out, and nothing is in doubt."""
+    """Those queued with it are other tasks'. It was never sent: nothing is in doubt, and none waits for a time-out."""
     await caller.client.ask(bench.address, request(34), 5)
     asked = [request(10), request(11, {"topic": "a\udcff"}), request(12)]
     first, wrong, last = await asyncio.gather(
