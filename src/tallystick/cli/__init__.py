@@ -14,6 +14,7 @@ Imports are late on purpose: ``tally --help`` loads neither the event loop nor a
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -75,6 +76,8 @@ def _open_outputs() -> None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  it stays open
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a sign that the locale lacks is shown by its number, as on stderr
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _drop_output() -> None:

@@ -44,7 +44,13 @@ def advice(error: errors.TallyError) -> str:
 
 
 def json_line(values: Mapping[str, Any]) -> None:
-    print(json_format.dumps(values, default=_plain, ensure_ascii=False))
+    """As UTF-8 text, or with escapes where that or the encoding of stdout cannot carry it: JSON either way."""
+    line = json_format.dumps(values, default=_plain, ensure_ascii=False)
+    try:
+        line.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        line = json_format.dumps(values, default=_plain)
+    print(line)
 
 
 def counted(number: int, one: str, more: str) -> str:

@@ -51,6 +51,14 @@ def test_wrong_usage_is_2_and_one_line(arguments: list[str], said: str, capsys: 
     assert printed.err.startswith("tally: ") and printed.err.count("\n") == 1
 
 
+def test_a_sign_that_the_locale_lacks_is_shown_by_its_number() -> None:
+    """It was taken for a bug of ours."""
+    settings = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    print_it = "from tallystick import cli; cli._open_outputs(); print('Z\\xfcrich')"
+    shown = subprocess.run([sys.executable, "-c", print_it], env=settings, capture_output=True, check=True)
+    assert shown.stdout == b"Z\\xfcrich\n"
+
+
 def test_a_failure_is_1_with_its_fields_and_what_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,3 +1,4 @@
+import contextlib
 import io
 import json
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,19 @@ def test_a_terminal_never_obeys_a_payload() -> None:
 def test_json_payloads_are_text_where_they_can_be() -> None:
     assert output.payload_json("é".encode()) == {"data": "é"}
     assert output.payload_json(b"\xff") == {"data_base64": "/w=="}
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_json_is_json_whatever_the_locale_can_show(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(shown, encoding, errors="backslashreplace", write_through=True))
+    for text in ("plain", "Zürich", "東京", "😀", "a\udcff"):
+        output.json_line({"text": text})
+        line = shown.getvalue().decode(encoding).splitlines()[-1]
+        assert json.loads(line) == {"text": text}
+        with contextlib.suppress(UnicodeEncodeError):
+            text.encode(encoding)
+            assert text in line
 
 
 def test_rows_as_a_table_and_as_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
