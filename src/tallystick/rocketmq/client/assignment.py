@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 
-from tallystick.errors import TallyError, UsageError
+from tallystick.errors import TallyError, Unavailable, UsageError
 from tallystick.rocketmq.client import offsets
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.delivery import DeliveryCore, GiveBack
@@ -142,9 +142,13 @@ class Assignment:
         async with assigned.committing:
             offset = assigned.core.committable
             # A commit that waited here while the queue was given up would pass over all that was not done.
-            if assigned.committed != offset and not (assigned.core.is_revoked or assigned.is_lost):
-                went_back = assigned.committed is not None and offset < assigned.committed
+            if assigned.committed != offset and not assigned.core.is_revoked:
                 queue, mark = assigned.core.queue, assigned.core.pull.mark
+                if assigned.is_lost:
+                    raise Unavailable(
+                        "this queue's topic was gone a moment ago: what was done is not committed", queue=queue
+                    )
+                went_back = assigned.committed is not None and offset < assigned.committed
                 reset_to = await offsets.commit(
                     self._context, self._group, queue, offset, mark=mark, went_back=went_back
                 )

@@ -134,7 +134,10 @@ class QueueReader:
 
 
 async def ask(context: BrokerContext, group: str, pull: Pull) -> Command:
-    """The answer to one pull, which a broker may hold for a while. Raises Unavailable, NoSuchTopic."""
+    """The answer to one pull, which a broker may hold for a while. Raises Unavailable, NoSuchTopic.
+
+    That a slave does not know a topic says nothing of it: only its master's answer does.
+    """
     settings, queue = context.settings, pull.queue
     topic = await context.routes.find(queue.topic)
     address = context.brokers.choose(topic.addresses.get(queue.broker, {}), pull.broker_id, context.clock.now())
@@ -148,6 +151,11 @@ async def ask(context: BrokerContext, group: str, pull: Pull) -> Command:
     except Unavailable:
         context.brokers.failed(address, context.clock.now())
         raise
+    if answer.code == ResponseCode.TOPIC_NOT_EXIST and address != topic.master(queue.broker):
+        context.brokers.failed(address, context.clock.now())
+        raise Unavailable(
+            "this slave has no such topic, and perhaps has not copied it yet", queue=queue, address=address
+        )
     if answer.code == ResponseCode.SYSTEM_BUSY:  # perhaps a slave that serves no reads: another may
         context.brokers.failed(address, context.clock.now())
     else:

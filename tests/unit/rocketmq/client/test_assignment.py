@@ -10,7 +10,7 @@ import pytest
 from support.consuming import fill, take
 from support.fake_brokers import FakeCluster
 from support.waiting import until
-from tallystick.errors import UsageError
+from tallystick.errors import Unavailable, UsageError
 from tallystick.rocketmq.client import pulling
 from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.settings import BrokerClientSettings
@@ -313,9 +313,9 @@ async def test_a_topic_that_was_made_anew_is_read_from_where_the_group_stands_th
 
 
 async def test_no_offset_of_a_topic_that_is_gone_is_committed(
-    cluster: FakeCluster, mq: RocketMQ, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeCluster, mq: RocketMQ, monkeypatch: pytest.MonkeyPatch, told: list[Event]
 ) -> None:
-    """One that is made anew counts its messages from 0: as many of them would be passed over."""
+    """One that is made anew counts its messages from 0: as many would be passed over. That is told."""
     monkeypatch.setattr(pulling, "REFUSED_PAUSE_S", 60.0)
     fake = await cluster.add(queues=1)
     fill(fake, 5)
@@ -327,9 +327,11 @@ async def test_no_offset_of_a_topic_that_is_gone_is_committed(
         fake.offsets.clear()
         link.send(command.answer(ResponseCode.TOPIC_NOT_EXIST, "deleted"))
         await until(lambda: consumer._assignment._assigned[QUEUE].is_lost)
-        await consumer.commit()
-        assert COMMITTED not in fake.offsets
+        with pytest.raises(Unavailable, match="gone a moment ago"):
+            await consumer.commit()
+        assert COMMITTED not in fake.offsets and "not committed" not in [event.kind for event in told]
     assert COMMITTED not in fake.offsets, "and not at its close"
+    assert "not committed" in [event.kind for event in told]
 
 
 async def test_a_topic_that_was_made_anew_before_the_first_commit_is_read_from_its_beginning(
@@ -346,6 +348,26 @@ async def test_a_topic_that_was_made_anew_before_the_first_commit_is_read_from_i
         fill(fake, 10)
         link.send(command.answer(ResponseCode.TOPIC_NOT_EXIST, "deleted"))
         assert [message.offset for message in await take(consumer, 10)] == list(range(10))
+
+
+async def test_that_a_slave_does_not_know_the_topic_says_nothing_of_it(cluster: FakeCluster, mq: RocketMQ) -> None:
+    """It has just begun, and the master hangs: the topic is where it was."""
+    master, slave = await cluster.add(queues=1), await cluster.add(broker_id=1)
+    fill(master, 5)
+    slave.react[PULL] = lambda link, command: command.answer(ResponseCode.TOPIC_NOT_EXIST, "not copied yet")
+    async with mq.consumer("g", "T", start="first", auto_ack=False) as consumer:
+        for message in await take(consumer, 5):
+            consumer.ack(message)
+        await until(lambda: master._held)
+        master.suggests = 1  # as when it is gone
+        fill(master, 6)
+        master.wake()
+        [last] = await take(consumer, 1)
+        await until(lambda: slave.count(PULL))
+        assert not consumer._assignment._assigned[QUEUE].is_lost
+        consumer.ack(last)
+        await consumer.commit()
+        assert master.offsets[COMMITTED] == 6
 
 
 async def test_a_reader_whose_broker_did_not_know_the_topic_for_a_moment_goes_on(
