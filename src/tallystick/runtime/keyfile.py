@@ -58,9 +58,9 @@ def flag(key: str, value: str) -> bool:
 
 
 def read_keys(path: str, table: str) -> dict[str, str]:
-    """The keys of a file, in either format, as text. Raises UsageError."""
+    """The keys of a file, in either format, as text; a byte order mark is none of it. Raises UsageError."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             content = file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read the configuration: {error}", path=path) from error
@@ -102,7 +102,10 @@ def _as_text(value: Any) -> str:
 
 
 def parse_properties(content: str) -> dict[str, str]:
-    """``key=value`` lines as Java reads them: # and ! begin comments, a backslash at the end joins the next line."""
+    """``key=value`` lines as Java reads them: # and ! begin comments, a backslash at the end joins the next line.
+
+    Raises UsageError, also for a key with two values: one of them was meant, and nobody knows which.
+    """
     values: dict[str, str] = {}
     logical = ""
     for line_number, line in enumerate([*content.splitlines(), ""], 1):
@@ -116,6 +119,8 @@ def parse_properties(content: str) -> dict[str, str]:
         found = _LINE.fullmatch(logical) or re.fullmatch(r"(\S+)()", logical)
         if found is None:
             raise UsageError("a line of the configuration is not key=value", line=line_number)
-        values[found[1]] = found[2].strip()
+        key, value = found[1], found[2].strip()
+        if values.setdefault(key, value) != value:
+            raise UsageError(f"{key} is given twice in the configuration, with two values", line=line_number)
         logical = ""
     return values

@@ -48,5 +48,20 @@ def test_a_bad_value_names_its_key(read: object, good: str, value: object, bad: 
             read("key", bad)  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("name", ["a.toml", "a.conf"])
+def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path, name: str) -> None:
+    """An editor that wrote one took ``brokerRole`` from a broker, which started as the weaker one."""
+    content = '[part]\nkey = "v"\n' if name.endswith("toml") else "key=v\n"
+    (tmp_path / name).write_text(content, encoding="utf-8-sig")
+    assert keyfile.read_keys(str(tmp_path / name), "part") == {"key": "v"}
+
+
+def test_a_key_with_two_values_is_refused() -> None:
+    assert keyfile.parse_properties("key=v\nother=w\nkey: v\n") == {"key": "v", "other": "w"}
+    with pytest.raises(UsageError, match="key is given twice") as raised:
+        keyfile.parse_properties("key=SYNC\n# as it was\nkey=ASYNC\n")
+    assert raised.value.fields == {"line": 3}
+
+
 def test_keys_without_a_value_are_absent() -> None:
     assert keyfile.given({"a": " 1 ", "b": "", "c": "  "}) == {"a": "1"}
