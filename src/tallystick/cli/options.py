@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from codecs import BOM_UTF8
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -90,7 +91,8 @@ class Password:
     password_file: Annotated[
         str | None,
         Parameter(
-            help="File with the ledger's password (a line break at its end is left out). By default TALLY_PASSWORD."
+            help="File with the ledger's password (a line break at its end is left out, a byte order mark too). "
+            "By default TALLY_PASSWORD."
         ),
     ] = None
 
@@ -99,9 +101,12 @@ class Password:
             return os.environb.get(b"TALLY_PASSWORD", b"")
         try:
             with open(self.password_file, "rb") as file:
-                return file.read().removesuffix(b"\n").removesuffix(b"\r")
+                password = file.read().removeprefix(BOM_UTF8).removesuffix(b"\n").removesuffix(b"\r")
         except OSError as error:
             raise UsageError(f"cannot read the password file: {error.strerror}", path=self.password_file) from error
+        if not password:  # who names a file wants a password: everybody could read the ledger
+            raise UsageError("the password file is empty", path=self.password_file)
+        return password
 
 
 @Parameter(name="*")

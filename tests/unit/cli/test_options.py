@@ -1,3 +1,4 @@
+from codecs import BOM_UTF8
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,13 @@ def test_the_option_wins_over_the_variable(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_password_is_the_file_without_its_last_line_break(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TALLY_PASSWORD", "variable")
-    for content, password in ((b"a b\n", b"a b"), (b"a\r\n", b"a"), (b"a\n\n", b"a\n"), (b"\xff", b"\xff"), (b"", b"")):
+    for content, password in (
+        (b"a b\n", b"a b"),
+        (b"a\r\n", b"a"),
+        (b"a\n\n", b"a\n"),
+        (b"\xff", b"\xff"),
+        (BOM_UTF8 + b"a\r\n", b"a"),
+    ):
         (tmp_path / "file").write_bytes(content)
         assert Password(str(tmp_path / "file")).read() == password
     assert Password().read() == b"variable"
@@ -23,6 +30,14 @@ def test_a_password_is_the_file_without_its_last_line_break(tmp_path: Path, monk
 def test_no_password_is_the_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TALLY_PASSWORD", raising=False)
     assert Password().read() == b""
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\r\n"])
+def test_an_empty_password_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    """A secret that is not there yet would leave the ledger open to all."""
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(UsageError, match="the password file is empty"):
+        Password(str(tmp_path / "file")).read()
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
