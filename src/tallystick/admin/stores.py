@@ -25,11 +25,15 @@ _SLOT_SHARE = SLOT_BYTES + _ENTRIES_PER_SLOT * ENTRY.size
 def check(directory: str, overrides: Mapping[str, str]) -> Report:
     """Check it all; nothing is written. ``overrides``: sizes that its files do not tell, by key.
 
-    Raises NotFound, UsageError.
+    Raises NotFound, UsageError, StorageError.
     """
     disk = OsDisk()
-    if not os.path.isdir(os.path.join(directory, "commitlog")):
-        raise NotFound("no store of a broker here: it has no folder commitlog", directory=directory)
+    if not disk.exists(directory):
+        raise NotFound("there is no such folder", directory=directory)
+    if not disk.exists(os.path.join(directory, "commitlog")):
+        below = os.path.join(directory, "data")  # as of a development cluster's brokers
+        hint = f"; there is one in {below}" if disk.exists(os.path.join(below, "commitlog")) else ""
+        raise NotFound(f"no store of a broker here: it has no folder commitlog{hint}", directory=directory)
     return check_store(disk, directory, settings_of(disk, directory, overrides))
 
 

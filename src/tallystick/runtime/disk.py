@@ -95,7 +95,9 @@ class Disk(Protocol):
         """
         ...
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """Raises StorageError where that cannot be seen: what may not be looked at is not absent."""
+        ...
 
     def listdir(self, path: str) -> list[str]:
         """Sorted names."""
@@ -279,7 +281,12 @@ class OsDisk:
         return _OsFile(path, fd) if direct_fd is None else _DirectFile(path, fd, direct_fd)
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(path)
+        with _mapped("look for", path):
+            try:
+                os.stat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+        return True
 
     def listdir(self, path: str) -> list[str]:
         with _mapped("list", path):

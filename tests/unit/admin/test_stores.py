@@ -10,7 +10,7 @@ import pytest
 import tallystick
 from support.live_brokers import live_cluster
 from tallystick.admin import stores
-from tallystick.errors import NotFound, UsageError
+from tallystick.errors import NotFound, StorageError, UsageError
 from tallystick.rocketmq.store.check import Problem
 from tallystick.runtime.disk import OsDisk
 
@@ -67,3 +67,14 @@ async def test_a_flipped_bit_is_found(store: Path) -> None:
 def test_a_folder_that_is_no_store_is_told(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no store of a broker here"):
         stores.check(str(tmp_path), {})
+    with pytest.raises(NotFound, match="no such folder"):
+        stores.check(str(tmp_path / "nowhere"), {})
+    (tmp_path / "data" / "commitlog").mkdir(parents=True)
+    with pytest.raises(NotFound, match=r"there is one in .*/data"):
+        stores.check(str(tmp_path), {})
+
+
+def test_a_store_that_may_not_be_looked_at_is_not_told_as_absent(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")  # whoever runs this: root may look everywhere
+    with pytest.raises(StorageError, match="symbolic links"):
+        stores.check(str(tmp_path / "loop"), {})
