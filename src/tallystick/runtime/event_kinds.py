@@ -128,6 +128,7 @@ _SERVERS = {
             "connection refused": "More than the bound: one of the host with most is closed. Told once a while.",
             "disk full": "A write found no room: it waits or is refused until there is some.",
             "listening beyond this machine": "The server listens where others can reach it, without authentication.",
+            "log lines left out": "There were so many more events of this kind in a minute than it has lines for.",
             "log lines lost": "Nobody read this server's lines in time; so many were left out.",
             "not reached": "A server could not be connected to; it is tried again.",
             "peer broke the protocol": "The other side sent what the protocol does not allow.",

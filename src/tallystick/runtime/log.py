@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 ROOT = "tallystick"
 MAX_WAITING = 10_000  # lines, a few megabytes
 CLOSE_S = 1.0
+LEFT_OUT_S = 10.0  # at most, behind the end of a minute, until it is told how many lines were left out in it
 LEVELS = ("debug", "info", "warning", "error")
 
 logging.getLogger(ROOT).addHandler(logging.NullHandler())
@@ -73,8 +74,7 @@ class Log:
     """All that is logged under ``tallystick``, as lines with their time (UTC), by a thread: ``close`` it.
 
     Whoever reads the lines may stop doing so. No event waits for that: lines beyond ``MAX_WAITING`` are lost, and
-    counted. Of a kind and a host there are so many a minute (``Sparing``); the next one has the number of those that
-    were left out, ``unsaid``.
+    counted. Of a kind and a host there are so many a minute (``Sparing``); how many were left out is told behind it.
     """
 
     def __init__(self, write: Callable[[bytes], object], settings: LogSettings, *, colors: bool = False) -> None:
@@ -105,25 +105,38 @@ class Log:
         event = getattr(record, "event", None)
         if isinstance(event, Event):
             with self._one:
-                unsaid = self._sparing.unsaid(event.kind, str(event.fields.get("peer", "")), time.monotonic())
-            if unsaid is None:
+                is_worth = self._sparing.is_worth(event.kind, str(event.fields.get("peer", "")), time.monotonic())
+            if not is_worth:
                 return
-            if unsaid:
-                record.event = Event(event.kind, {**event.fields, "unsaid": unsaid})
         try:
             self._waiting.put_nowait(record)
         except queue.Full:
             self._lost += 1
 
     def _run(self) -> None:
+        tell_at = 0.0
         while not (self._ending and self._waiting.empty()):
-            record = self._waiting.get()
+            record = None
+            with contextlib.suppress(queue.Empty):
+                record = self._waiting.get(timeout=LEFT_OUT_S)
             if record is not None:
                 self._line(record)
             if self._lost and self._waiting.qsize() < MAX_WAITING // 2:
                 lost, self._lost = self._lost, 0
-                event = Event("log lines lost", {"count": lost, "reason": "nobody read them in time"})
-                self._line(_record(logging.getLogger(ROOT), event))
+                self._say(Event("log lines lost", {"count": lost, "reason": "nobody read them in time"}))
+            if (now := time.monotonic()) >= tell_at:
+                tell_at = now + LEFT_OUT_S
+                self._tell_left_out(now)
+        self._tell_left_out(None)
+
+    def _tell_left_out(self, now: float | None) -> None:
+        with self._one:
+            left_out = self._sparing.left_out(now)
+        for kind, count in left_out.items():
+            self._say(Event("log lines left out", {"of": kind, "count": count}))
+
+    def _say(self, event: Event) -> None:
+        self._line(_record(logging.getLogger(ROOT), event))
 
     def _line(self, record: logging.LogRecord) -> None:
         try:

@@ -1,22 +1,24 @@
 """How many lines of a log an event is worth that anybody can make happen without end: so many a minute.
 
 A stranger's requests are lines of a kind and a host. Without a bound they fill the disk of the log at twice the rate of
-what he sends, and nobody finds anything between them.
+what he sends, and nobody finds anything between them. What is left out is counted, and told when the minute is over.
 """
 
 from __future__ import annotations
 
 MINUTE_S = 60.0
-MAX_OF_HOST = 60  # of a kind, in a minute; events without a peer are of one host
+MAX_OF_HOST = 60  # of a kind, in a minute
 MAX_OF_KIND = 600  # of all hosts: some have very many addresses
+ALWAYS = 3  # of a host, however many others there were: an operator's own orders are among them
+MAX_OF_NOBODY = 2000  # of a kind without a peer: what a server does by itself, a line for each of very many queues
 MAX_HOSTS = 1000  # that are remembered
 
 
 class _Minute:
-    __slots__ = ("ends", "lines")
+    __slots__ = ("ends", "left_out", "lines")
 
     def __init__(self, ends: float) -> None:
-        self.ends, self.lines = ends, 0
+        self.ends, self.lines, self.left_out = ends, 0, 0
 
 
 class Sparing:
@@ -25,22 +27,47 @@ class Sparing:
     def __init__(self) -> None:
         self._hosts: dict[tuple[str, str], _Minute] = {}  # the one whose minute began last is last
         self._kinds: dict[str, _Minute] = {}
-        self._unsaid: dict[str, int] = {}
+        self._ended: dict[str, int] = {}  # left out in minutes that are over, and not told yet
 
-    def unsaid(self, kind: str, peer: str, now: float) -> int | None:
-        """Of an event: how many of its kind were left out since the last one that was not. None: it is left out."""
-        key = kind, peer.rpartition(":")[0] or peer
-        of_host, of_kind = self._hosts.get(key), self._kinds.get(kind)
-        if of_kind is None or now >= of_kind.ends:
-            of_kind = self._kinds[kind] = _Minute(now + MINUTE_S)
-        if of_host is None or now >= of_host.ends:
-            self._hosts.pop(key, None)
-            of_host = self._hosts[key] = _Minute(now + MINUTE_S)
+    def is_worth(self, kind: str, peer: str, now: float) -> bool:
+        """Whether an event of this kind is written; it is counted either way."""
+        of_kind = self._of_kind(kind, now)
+        if not peer:
+            is_worth = of_kind.lines < MAX_OF_NOBODY
+        else:
+            of_host = self._of_host(kind, peer.rpartition(":")[0] or peer, now)
+            is_worth = of_host.lines < (MAX_OF_HOST if of_kind.lines < MAX_OF_KIND else ALWAYS)
+            of_host.lines += is_worth
+        of_kind.lines += is_worth
+        of_kind.left_out += not is_worth
+        return is_worth
+
+    def left_out(self, now: float | None) -> dict[str, int]:
+        """How many of each kind were left out in minutes that are over and were not told of; with None: until now."""
+        for kind, minute in self._kinds.items():
+            if now is None or now >= minute.ends:
+                self._end(kind, minute)
+        told, self._ended = self._ended, {}
+        return told
+
+    def _of_kind(self, kind: str, now: float) -> _Minute:
+        minute = self._kinds.get(kind)
+        if minute is None or now >= minute.ends:
+            if minute is not None:
+                self._end(kind, minute)
+            minute = self._kinds[kind] = _Minute(now + MINUTE_S)
+        return minute
+
+    def _of_host(self, kind: str, host: str, now: float) -> _Minute:
+        minute = self._hosts.get((kind, host))
+        if minute is None or now >= minute.ends:
+            self._hosts.pop((kind, host), None)
+            minute = self._hosts[kind, host] = _Minute(now + MINUTE_S)
             if len(self._hosts) > MAX_HOSTS:
                 del self._hosts[next(iter(self._hosts))]
-        if of_host.lines >= MAX_OF_HOST or of_kind.lines >= MAX_OF_KIND:
-            self._unsaid[kind] = self._unsaid.get(kind, 0) + 1
-            return None
-        of_host.lines += 1
-        of_kind.lines += 1
-        return self._unsaid.pop(kind, 0)
+        return minute
+
+    def _end(self, kind: str, minute: _Minute) -> None:
+        if minute.left_out:
+            self._ended[kind] = self._ended.get(kind, 0) + minute.left_out
+            minute.left_out = 0

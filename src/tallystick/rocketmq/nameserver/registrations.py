@@ -9,6 +9,7 @@ from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.nameserver.kv import MAX_BYTES, ORDER_TOPICS, KvConfig
 from tallystick.rocketmq.nameserver.routes import MAX_NAME_CHARS, Announcement, Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
+from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import TopicTableAnswer
 from tallystick.rocketmq.wire.own_headers import RegisteredAnswer
@@ -23,6 +24,11 @@ from tallystick.runtime.once import Once
 OK, FAILED = ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR
 
 Answer = Callable[[Hashable, Command], Command | Steps[Command]]  # from the connection and its request
+
+
+def peer_of(link: Hashable) -> str:
+    """Who sent a request: an event with it is one of a host's lines of the log, and of no other's."""
+    return link.peer if isinstance(link, Link) else str(link)
 
 
 class Registrations:
@@ -59,20 +65,21 @@ class Registrations:
         if registered is None:
             remark = "register broker failed"
             if is_new and self._routes.is_full(link):
-                remark = self._refused(header, f"{remark}: too many brokers are registered, or from one host")
+                remark = self._refused(link, header, f"{remark}: too many brokers are registered, or from one host")
             return command.answer(FAILED, remark)
         if is_new:
             self._events.emit(
-                "broker registered", broker=header.broker_name, id=header.broker_id, at=header.broker_addr
+                "broker registered", broker=header.broker_name, id=header.broker_id, at=header.broker_addr,
+                peer=peer_of(link),
             )  # fmt: skip
         if registered.begins:
             self._events.emit(
                 "two brokers of one id", broker=header.broker_name, id=header.broker_id, at=header.broker_addr,
-                instead_of=registered.displaced,
+                instead_of=registered.displaced, peer=peer_of(link),
             )  # fmt: skip
         if registered.left_out:
             remark = f"{registered.left_out} topics are left out: too many are registered, or from one host"
-            return command.answer(FAILED, self._refused(header, remark))
+            return command.answer(FAILED, self._refused(link, header, remark))
         answer = RegisteredAnswer(registered.ha_address, registered.master_address, registered.displaced)
         ordered = self._order_topics() if self._settings().return_order_topics else b""
         return command.answer(OK, None, answer.to_fields(), ordered)
@@ -99,11 +106,14 @@ class Registrations:
         _check_names(announced)
         return announced
 
-    def _refused(self, header: headers.RegisterBrokerHeader, reason: str) -> str:
+    def _refused(self, link: Hashable, header: headers.RegisterBrokerHeader, reason: str) -> str:
         """Its remark. A broker says it and tries again; here it is said once for each broker."""
         self.refused += 1
         if self._told_refused.is_new((header.cluster_name, header.broker_name, header.broker_addr)):
-            self._events.emit("broker not registered", broker=header.broker_name, at=header.broker_addr, reason=reason)
+            self._events.emit(
+                "broker not registered", broker=header.broker_name, at=header.broker_addr, reason=reason,
+                peer=peer_of(link),
+            )  # fmt: skip
         return reason
 
     def _order_topics(self) -> bytes:
@@ -120,8 +130,10 @@ class Registrations:
         was_there = self._routes.data_version(header.cluster_name, header.broker_addr) is not None
         self._routes.unregister(header.cluster_name, header.broker_name, header.broker_addr)
         if was_there:
-            reason = "it said so"
-            self._events.emit("broker unregistered", broker=header.broker_name, at=header.broker_addr, reason=reason)
+            self._events.emit(
+                "broker unregistered", broker=header.broker_name, at=header.broker_addr, reason="it said so",
+                peer=peer_of(link),
+            )  # fmt: skip
         return command.answer(OK)
 
     def _heartbeat(self, link: Hashable, command: Command) -> Command:

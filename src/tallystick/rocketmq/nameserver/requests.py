@@ -12,7 +12,7 @@ import msgspec
 from tallystick.errors import RemoteProtocolError, UsageError
 from tallystick.rocketmq.nameserver.keys import KEYS, SCHEMA
 from tallystick.rocketmq.nameserver.kv import ORDER_TOPICS, KvConfig
-from tallystick.rocketmq.nameserver.registrations import Answer, Registrations
+from tallystick.rocketmq.nameserver.registrations import Answer, Registrations, peer_of
 from tallystick.rocketmq.nameserver.routes import Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect, headers
@@ -197,7 +197,7 @@ class NameRequests:
     def _delete_topic(self, link: Hashable, command: Command) -> Command:
         topic, cluster = headers.TopicHeader.of(command).topic, command.fields.get("clusterName")
         if self._routes.delete_topic(topic, cluster or None):
-            self._events.emit("topic removed from routes", topic=topic, cluster=cluster or "all")
+            self._events.emit("topic removed from routes", topic=topic, cluster=cluster or "all", peer=peer_of(link))
         return command.answer(OK)
 
     # Configuration

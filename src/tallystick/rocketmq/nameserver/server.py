@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterator
 from tallystick.errors import BrokerError
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.rocketmq.nameserver.metrics import registry
+from tallystick.rocketmq.nameserver.registrations import peer_of
 from tallystick.rocketmq.nameserver.requests import NameRequests
 from tallystick.rocketmq.nameserver.routes import Announcement, Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
@@ -146,7 +147,7 @@ class NameServer:
 
     def closed(self, link: Link) -> None:
         self._kept.pop(link, None)
-        self._tell_gone(self.routes.closed(link), "its connection ended")
+        self._tell_gone(self.routes.closed(link), "its connection ended", peer=link.peer)
 
     def _state(self) -> dict[str, object]:
         return {"healthy": True, "brokers": sorted(self.routes.broker_sets()), "topics": self.routes.topic_count}
@@ -157,7 +158,7 @@ class NameServer:
         for link in tuple(self._kept):  # topics may be another connection's now
             self._tell_kept(link)
 
-    def _tell_gone(self, gone: list[Announcement], reason: str) -> None:
+    def _tell_gone(self, gone: list[Announcement], reason: str, **peer: str) -> None:
         for announced in gone:
             self._events.emit(
                 "broker unregistered",
@@ -165,6 +166,7 @@ class NameServer:
                 id=announced.broker_id,
                 at=announced.address,
                 reason=reason,
+                **peer,
             )
 
 
@@ -180,4 +182,5 @@ def _while_there(link: Link, steps: Steps[Command]) -> Iterator[Command | None]:
 
 
 def _host_of(link: Hashable) -> str:
-    return link.peer.rpartition(":")[0] if isinstance(link, Link) else str(link)
+    peer = peer_of(link)
+    return peer.rpartition(":")[0] or peer
