@@ -214,7 +214,7 @@ class SimDisk:
         self.operations = 0
         self.crash_at: int | None = None
         self.fault: Callable[[str, str], StorageError | None] | None = None
-        self.on_stop: Callable[[], None] = lambda: None  # settable: what dies with it
+        self.on_stop: Callable[[], None] | None = None  # settable: calls ``kill`` or ``power_loss``
         self.life = self._losses = 0
         self._stopped = False
         self._names: dict[str, _Node] = {"/": None}
@@ -307,9 +307,11 @@ class SimDisk:
         return self._stopped
 
     def stop(self) -> NoReturn:
-        """The crash is now: nothing works until ``kill`` or ``power_loss``, which may be what ``on_stop`` calls."""
-        self._stopped = True
-        self.on_stop()
+        """The crash is now: ``on_stop`` takes the machine down, or nothing works until ``kill`` or ``power_loss``."""
+        if self.on_stop is not None:
+            self.on_stop()  # who looks at what dies can still read
+        else:
+            self._stopped = True
         raise Crashed(f"operation {self.operations}")
 
     def enter(self, operation: str, path: str, life: int | None = None) -> bool:
