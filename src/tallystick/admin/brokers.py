@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
 
 from tallystick.errors import BrokerUnavailable, NoSuchTopic
 from tallystick.rocketmq.client.answers import checked
@@ -21,6 +24,9 @@ from tallystick.runtime.events import Events
 from tallystick.runtime.network import TcpNetwork
 
 ANSWER_S = 3.0
+QUESTIONS_AT_ONCE = 32
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -44,12 +50,18 @@ class Process:
 class Operator:
     """Made by ``operator``."""
 
-    def __init__(self, remoting: RemotingClient, name_servers: NameServers) -> None:
-        self._remoting, self._name_servers = remoting, name_servers
+    def __init__(self, remoting: RemotingClient, addresses: Sequence[str]) -> None:
+        """``addresses``: of name servers."""
+        self._remoting, self._addresses = remoting, addresses
+        self._name_servers = NameServers(remoting, addresses, ANSWER_S)
 
     async def ask_name_server(self, code: RequestCode, header: Header | None = None) -> Command:
         """A good answer. Raises BrokerError, NoSuchTopic, Unavailable."""
         return checked(await self._name_servers.ask(code, _fields(header)), request=code.name)
+
+    async def ask_each_name_server(self, code: RequestCode, header: Header | None = None) -> None:
+        """A good answer of all of them. Raises as the other."""
+        await asyncio.gather(*(self.ask(address, code, header) for address in self._addresses))
 
     async def ask(self, address: str, code: RequestCode, header: Header | None = None) -> Command:
         """A good answer of this broker. Raises as the other."""
@@ -67,7 +79,7 @@ async def operator(name_servers: str) -> AsyncIterator[Operator]:
     addresses = addresses_of(name_servers)
     remoting = RemotingClient(TcpNetwork(), SystemClock(), Events(), RemotingSettings())
     try:
-        yield Operator(remoting, NameServers(remoting, addresses, ANSWER_S))
+        yield Operator(remoting, addresses)
     finally:
         await remoting.close()
 
@@ -103,3 +115,12 @@ async def list_processes(operator: Operator) -> list[Process]:
         for broker_id, address in route.addresses.items()
     ]
     return sorted(found, key=lambda one: (one.cluster, one.broker, one.broker_id))
+
+
+async def together(asking: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The answers in order, some at a time."""
+    found: list[T] = []
+    questions = iter(asking)
+    while some := list(islice(questions, QUESTIONS_AT_ONCE)):
+        found += await asyncio.gather(*some)
+    return found

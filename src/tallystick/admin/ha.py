@@ -7,23 +7,19 @@ only one left over on both sides.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, TypeVar
 
-from tallystick.admin.brokers import Operator, Process, list_processes
+from tallystick.admin.brokers import Operator, Process, list_processes, together
+from tallystick.admin.topics import topic_stats
 from tallystick.errors import TallyError
 from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.bodies import HaStatus, SlaveLink, TopicStats, TopicTableAnswer, read_stats
-from tallystick.rocketmq.wire.headers import OffsetAnswer, QueueHeader, TopicHeader
+from tallystick.rocketmq.wire.bodies import HaStatus, SlaveLink, TopicTableAnswer
+from tallystick.rocketmq.wire.headers import OffsetAnswer, QueueHeader
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode
 from tallystick.runtime.keyfile import parse_properties
 
-QUESTIONS_AT_ONCE = 32
 _ENDS_UNKNOWN = "it was not told yet where its master's queues end: a master now would need queueEndsMayBeUnknown=true"
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -170,29 +166,13 @@ async def _messages_behind(operator: Operator, master: _Answer | None, slave: _A
     try:
         answer = await operator.ask(master.process.address, RequestCode.GET_ALL_TOPIC_CONFIG)
         topics = sorted(dialect.read_as(bytes(answer.body), TopicTableAnswer).topics)
-        stats = await _together(_stats(operator, master.process, topic) for topic in topics)
+        stats = await together(topic_stats(operator, master.process.address, topic) for topic in topics)
         there = {queue: one.max_offset for table in stats for queue, one in table.queues.items() if one.max_offset}
         # Not by the slave's own statistics: it may lack the topic, and have its messages all the same.
-        here = await _together(_end(operator, slave.process, queue) for queue in there)
+        here = await together(_end(operator, slave.process, queue) for queue in there)
     except TallyError:
         return None
     return sum(max(0, end - there_too) for end, there_too in zip(there.values(), here, strict=True))
-
-
-async def _together(asking: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The answers in order, some at a time."""
-    found: list[T] = []
-    questions = iter(asking)
-    while some := list(islice(questions, QUESTIONS_AT_ONCE)):
-        found += await asyncio.gather(*some)
-    return found
-
-
-async def _stats(operator: Operator, process: Process, topic: str) -> TopicStats:
-    answer = await operator.ask(process.address, RequestCode.GET_TOPIC_STATS_INFO, TopicHeader(topic))
-    stats = read_stats(bytes(answer.body), TopicStats)
-    assert isinstance(stats, TopicStats)
-    return stats
 
 
 async def _end(operator: Operator, process: Process, queue: MessageQueue) -> int:

@@ -1,4 +1,4 @@
-"""The topics of a cluster: making one, and where they are."""
+"""The topics of a cluster: making and deleting one, where they are and what is in their queues."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tallystick.rocketmq.broker.topics import (
     system_topics,
 )
 from tallystick.rocketmq.wire import dialect
-from tallystick.rocketmq.wire.bodies import TopicNames
-from tallystick.rocketmq.wire.headers import CreateTopicHeader, RouteHeader
+from tallystick.rocketmq.wire.bodies import TopicNames, TopicStats, read_stats
+from tallystick.rocketmq.wire.headers import CreateTopicHeader, RouteHeader, TopicHeader
 from tallystick.rocketmq.wire.values import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX, Perm, RequestCode, TopicRoute
 
 DEFAULT_QUEUES = 4  # of a new topic, at each broker
@@ -38,6 +38,16 @@ class TopicAt:
     perm: Perm
     master: str | None
     slaves: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class QueueRange:
+    """The messages of one queue: from ``first`` up to before ``end``."""
+
+    broker: str
+    queue: int
+    first: int
+    end: int
 
 
 async def create_topic(
@@ -165,3 +175,47 @@ async def topic_route(operator: Operator, topic: str) -> list[TopicAt]:
         )
         for queue in sorted(route.queues, key=lambda queue: queue.broker)
     ]
+
+
+async def topic_queues(operator: Operator, topic: str) -> list[QueueRange]:
+    """What is in each queue, told by masters, or where one is away by its first slave.
+
+    Raises NoSuchTopic, BrokerError, Unavailable.
+    """
+    found: list[QueueRange] = []
+    for one in await topic_route(operator, topic):
+        address = one.master or next(iter(one.slaves), None)
+        if address is None:
+            continue
+        stats = await topic_stats(operator, address, topic)
+        found += [
+            QueueRange(one.broker, queue.queue_id, range_.min_offset, range_.max_offset)
+            for queue, range_ in sorted(stats.queues.items(), key=lambda pair: pair[0].queue_id)
+        ]
+    return found
+
+
+async def topic_stats(operator: Operator, address: str, topic: str) -> TopicStats:
+    """Of the broker at an address. Raises NoSuchTopic, BrokerError, Unavailable."""
+    answer = await operator.ask(address, RequestCode.GET_TOPIC_STATS_INFO, TopicHeader(topic))
+    stats = read_stats(bytes(answer.body), TopicStats)
+    assert isinstance(stats, TopicStats)
+    return stats
+
+
+async def delete_topic(operator: Operator, topic: str) -> list[str]:
+    """With its messages and all offsets of groups in it, at all brokers that have it; their names.
+
+    First at the masters, then at all name servers: a master that was not asked would make it known again. Raises
+    NoSuchTopic, BrokerError, and Unavailable for a master that is away: then nothing is deleted.
+    """
+    there = await topic_route(operator, topic)
+    masters: list[str] = []
+    for one in there:
+        if one.master is None:
+            raise BrokerUnavailable("a master that has the topic is away, and would bring it back", broker=one.broker)
+        masters.append(one.master)
+    for address in masters:
+        await operator.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, TopicHeader(topic))
+    await operator.ask_each_name_server(RequestCode.DELETE_TOPIC_IN_NAMESRV, TopicHeader(topic))
+    return [one.broker for one in there]

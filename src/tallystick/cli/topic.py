@@ -11,7 +11,7 @@ from tallystick.cli.options import NAME_SERVERS, Json, NameServers
 if TYPE_CHECKING:
     from tallystick.admin.topics import TopicAt
 
-app = App(name="topic", help="Create topics; show which brokers have them.")
+app = App(name="topic", help="Create, show and delete topics.")
 
 Name = Annotated[str, Parameter(help="The topic's name.")]
 
@@ -98,6 +98,73 @@ def route(topic: Name, /, *, servers: NameServers = NAME_SERVERS, json: Json = F
 
     rows = [{**_row(one), "master": one.master, "slaves": list(one.slaves)} for one in asyncio.run(found())]
     output.rows(rows, json=json, empty="no broker has it now")
+
+
+@app.command
+def show(topic: Name, /, *, servers: NameServers = NAME_SERVERS, json: Json = False) -> None:
+    """Show what is in a topic: the first offset of each queue, its end, how many messages are between.
+
+    Example: `tally topic show Orders`
+    """
+    import asyncio
+
+    from tallystick.admin import brokers, topics
+    from tallystick.cli import output
+
+    async def found() -> list[topics.QueueRange]:
+        name_servers = servers.resolve()
+        async with brokers.telling_no_brokers(name_servers), brokers.operator(name_servers) as operator:
+            return await topics.topic_queues(operator, topic)
+
+    rows = [
+        {"queue": f"{one.broker}:{one.queue}", "first": one.first, "end": one.end, "messages": one.end - one.first}
+        for one in asyncio.run(found())
+    ]
+    output.rows(rows, json=json, empty="no broker has it now")
+
+
+@app.command
+def delete(
+    topic: Name,
+    /,
+    *,
+    yes: Annotated[bool, Parameter(help="Do not ask.")] = False,
+    servers: NameServers = NAME_SERVERS,
+    json: Json = False,
+) -> None:
+    """Delete a topic at all brokers, with its messages and where groups stand in it.
+
+    Its masters must be there. Slaves follow within 10 s. A producer may make it anew with its next send.
+
+    Example: `tally topic delete Orders --yes`
+    """
+    import asyncio
+    import sys
+
+    from tallystick.admin import brokers, topics
+    from tallystick.cli import output
+    from tallystick.errors import UsageError
+
+    name_servers = servers.resolve()
+    if not yes:  # asked while an event loop runs, Ctrl-C would not end it
+        if not sys.stdin.isatty():
+            raise UsageError("deleting cannot be undone: give --yes", topic=topic)
+        try:
+            answer = input(f"Delete topic {topic} at {name_servers} with its messages for good? [y/N] ")
+        except EOFError:
+            answer = ""
+        if answer.strip().lower() not in ("y", "yes"):
+            raise UsageError("not deleted", topic=topic)
+
+    async def delete() -> list[str]:
+        async with brokers.telling_no_brokers(name_servers), brokers.operator(name_servers) as operator:
+            return await topics.delete_topic(operator, topic)
+
+    deleted = asyncio.run(delete())
+    if json:
+        output.json_line({"topic": topic, "deleted": True, "brokers": deleted})
+    else:
+        print(f"topic {topic} deleted at {', '.join(deleted)}")
 
 
 def _row(one: TopicAt) -> dict[str, Any]:

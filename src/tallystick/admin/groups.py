@@ -1,0 +1,100 @@
+"""The groups of consumers: who is in them, and how far each is behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tallystick.admin.brokers import Operator, Process, list_processes, together
+from tallystick.errors import BrokerError, NotFound
+from tallystick.rocketmq.broker.groups import SYSTEM_GROUPS
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import ConsumerConnections, ConsumeStats, GroupTable, read_stats
+from tallystick.rocketmq.wire.headers import ConsumerGroupHeader
+from tallystick.rocketmq.wire.operator_headers import ConsumeStatsHeader
+from tallystick.rocketmq.wire.values import RETRY_PREFIX, RequestCode, ResponseCode
+
+
+@dataclass(frozen=True)
+class QueueBehind:
+    """Where a group stands in one queue: ``offset`` is the next message that it gets, ``end`` where the queue ends."""
+
+    topic: str
+    broker: str
+    queue: int
+    offset: int
+    end: int
+
+    @property
+    def lag(self) -> int:
+        return max(0, self.end - self.offset)
+
+
+@dataclass(frozen=True)
+class Group:
+    """``members`` are clients that are connected; ``behind`` counts messages, also those to be tried again."""
+
+    name: str
+    members: int
+    topics: tuple[str, ...]
+    behind: int
+
+
+async def list_groups(operator: Operator) -> list[Group]:
+    """All groups that brokers know, but for those of the system. Raises BrokerError, Unavailable."""
+    brokers = await _brokers(operator)
+    tables = await asyncio.gather(
+        *(operator.ask(one.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG) for one in brokers)
+    )
+    names = {name for answer in tables for name in dialect.read_as(bytes(answer.body), GroupTable).groups}
+    return await together(_group(operator, brokers, name) for name in sorted(names - set(SYSTEM_GROUPS)))
+
+
+async def group_lag(operator: Operator, group: str) -> list[QueueBehind]:
+    """Queue by queue, by topic. Raises NotFound for a group that never consumed, BrokerError, Unavailable."""
+    found = await _lags(operator, await _brokers(operator), group)
+    if not found:
+        raise NotFound("no broker has an offset of this group: see `tally group list`", group=group)
+    return found
+
+
+async def _brokers(operator: Operator) -> list[Process]:
+    """Each master; of a set without one its first slave, which knows the same, up to 10 s old."""
+    found: dict[str, Process] = {}
+    for process in await list_processes(operator):
+        found.setdefault(process.broker, process)
+    return list(found.values())
+
+
+async def _group(operator: Operator, brokers: Sequence[Process], group: str) -> Group:
+    members: set[str] = set()
+    for process in brokers:
+        members |= await _members(operator, process, group)
+    lags = await _lags(operator, brokers, group)
+    topics = dict.fromkeys(one.topic for one in lags if not one.topic.startswith(RETRY_PREFIX))
+    return Group(group, len(members), tuple(topics), sum(one.lag for one in lags))
+
+
+async def _members(operator: Operator, process: Process, group: str) -> set[str]:
+    header = ConsumerGroupHeader(group)
+    try:
+        answer = await operator.ask(process.address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
+    except BrokerError as error:
+        if error.response_code != ResponseCode.CONSUMER_NOT_ONLINE:
+            raise
+        return set()
+    found = dialect.read_as(bytes(answer.body), ConsumerConnections)
+    return {one.client_id for one in found.connection_set}
+
+
+async def _lags(operator: Operator, brokers: Sequence[Process], group: str) -> list[QueueBehind]:
+    found: list[QueueBehind] = []
+    for process in brokers:
+        answer = await operator.ask(process.address, RequestCode.GET_CONSUME_STATS, ConsumeStatsHeader(group))
+        stats = read_stats(bytes(answer.body), ConsumeStats)
+        assert isinstance(stats, ConsumeStats)
+        for queue, one in stats.queues.items():
+            behind = QueueBehind(queue.topic, process.broker, queue.queue_id, one.consumer_offset, one.broker_offset)
+            found.append(behind)
+    return sorted(found, key=lambda one: (one.topic, one.broker, one.queue))
