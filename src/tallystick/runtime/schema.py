@@ -191,5 +191,5 @@ def require(missing: Iterable[str], given: Collection[str], known: Collection[st
 
 def _suggest(name: str, known: Collection[str]) -> str:
     folded = {key.lower(): key for key in known}
-    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.85)
+    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.8)
     return f"{name} (did you mean {folded[near[0]]}?)" if near else name

@@ -191,8 +191,8 @@ def test_more_that_runs_than_is_asked_for_is_named_and_left(tmp_path: Path, monk
     told.clear()
     cluster.up(3, sync_flush=True)
     assert told == [
-        "no broker is started now: those that run sync as they were told at their start; restart them with "
-        "`tally dev down` and `tally dev up --flush sync`"
+        "--flush changes nothing now, as no broker is started: those that run go on as they were started; "
+        "`tally dev down` and `tally dev up --flush sync` change it"
     ]
 
 

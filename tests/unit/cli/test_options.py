@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tallystick.cli.options import Password, Service
+from tallystick.cli.options import Password, Service, pairs
 from tallystick.errors import UsageError
 
 
@@ -43,3 +43,9 @@ def test_an_empty_password_file_is_refused(tmp_path: Path, content: bytes) -> No
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read the password file: No such file"):
         Password(str(tmp_path / "none")).read()
+
+
+def test_a_name_has_one_value() -> None:
+    assert pairs("--custom", "name=value", ["k=1", "l=k=2", "m="]) == {"k": "1", "l": "k=2", "m": ""}
+    with pytest.raises(UsageError, match=r"--custom has a value for k already \(given=k=2\)"):
+        pairs("--custom", "name=value", ["k=1", "k=2"])

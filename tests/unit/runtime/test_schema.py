@@ -93,9 +93,10 @@ def test_a_key_that_is_missing_is_named_with_what_may_be_a_misspelling_of_it() -
 
 def test_a_key_that_is_not_known_is_shown_with_the_one_it_is_near() -> None:
     known = ("bookiePort", "journalDirectory")
-    given = {"bookiePort": "1", "bookiePrt": "2", "journaldirectory": "3", "somethingElse": "4"}
+    given = {"bookiePort": "1", "bookiePrt": "2", "bookyPort": "2", "journaldirectory": "3", "somethingElse": "4"}
     assert schema.unknown(given, known) == (
         "bookiePrt (did you mean bookiePort?)",
+        "bookyPort (did you mean bookiePort?)",
         "journaldirectory (did you mean journalDirectory?)",
         "somethingElse",
     )

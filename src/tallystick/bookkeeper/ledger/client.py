@@ -261,7 +261,7 @@ def _custom(given: Mapping[str, bytes] | None) -> Mapping[str, bytes]:
 
 
 def connect(uri: str, *, settings: ClientSettings | None = None, events: Events | None = None) -> Opening[BookKeeper]:
-    """A client of the cluster at ``uri``: ``sqlite:///path``, ``zk+hierarchical://h:p,h2:p/ledgers``, ``memory://name``.
+    """A client of the cluster at ``uri``: ``sqlite:///path``, ``zk+hierarchical://h:p;h2:p/ledgers``, ``memory://name``.
 
     ``async with connect(uri) as bk`` or ``bk = await connect(uri)``. Raises UsageError for a bad URI, MetadataError.
     """

@@ -80,6 +80,9 @@ class BrokerSettings:
         for key, port in (("haListenPort", self.listen_ha_port), ("metricsPromExporterPort", self.http_port)):
             if not 0 <= port <= 65535:
                 raise UsageError(f"{key} is not a port", value=port)
+        if self.port and self.listen_ha_port in (self.port, self.port - FAST_PORT_BELOW):
+            taken = f"{self.port} and {self.port - FAST_PORT_BELOW}"
+            raise UsageError(f"haListenPort is a port of its own: {taken} are those of listenPort", value=self.ha_port)
         for key, number in (
             ("defaultTopicQueueNums", self.default_queues),
             ("maxTopics", self.max_topics),

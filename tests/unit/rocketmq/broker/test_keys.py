@@ -160,3 +160,9 @@ def test_a_slave_needs_an_id_and_a_master_has_none() -> None:
     with pytest.raises(UsageError, match="brokerId"):
         SCHEMA.read({**NEEDED, "brokerRole": "SLAVE"})
     assert SCHEMA.read({**NEEDED, "brokerRole": "slave", "brokerId": "2"}).settings.is_slave
+
+
+@pytest.mark.parametrize("port", ["10911", "10909"])
+def test_the_port_for_slaves_is_not_one_of_those_for_clients(port: str) -> None:
+    with pytest.raises(UsageError, match="haListenPort is a port of its own: 10911 and 10909"):
+        SCHEMA.read({"brokerName": "b", "storePathRootDir": "/store", "listenPort": "10911", "haListenPort": port})
