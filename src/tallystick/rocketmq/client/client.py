@@ -180,6 +180,8 @@ class RocketMQ:
         the end comes after the listener's. Raises what a consumer's listener raises.
         """
         if self._closing is None:
+            for consumer in tuple(self._consumers):
+                consumer._left()
             self._closing = asyncio.get_running_loop().create_task(self._close(), context=Context())
         if not (self._closing.done() or is_in_listener(self._context)):
             await asyncio.shield(self._closing)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Collection, Coroutine, Iterable, Mapping
 from contextvars import Context
 from dataclasses import dataclass
 from types import TracebackType
@@ -89,6 +89,7 @@ class Consumer:
         self._entered = self._stall_is_told = False
         self._starting: asyncio.Task[None] | None = None
         self._closing: asyncio.Future[None] | None = None
+        self._looping: asyncio.Task[Any] | None = None  # in order: who reads, until it has left the loop
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -140,22 +141,37 @@ class Consumer:
         given back is given back now. Repeated calls are one; it goes on when its caller is cancelled. In a listener it
         returns at once: the end comes after the listener's.
         """
+        self._left()
         if self._closing is None:
+            at_work = self._at_work()
             self._core.ready.clear()  # whoever iterates gets no more
             self._assignment.arrived.set()
-            self._closing = asyncio.get_running_loop().create_task(self._close(), context=Context())
+            self._closing = asyncio.get_running_loop().create_task(self._close(at_work), context=Context())
         if not (self._closing.done() or is_in_listener(self._context)):  # what a listener raised is told once
             await asyncio.shield(self._closing)
 
-    async def _close(self) -> None:
+    def _left(self) -> None:
+        """Who calls this closes the consumer: if that is its loop, it does not finish what it has at hand."""
+        if self._looping is asyncio.current_task():
+            self._looping = None
+
+    def _at_work(self) -> list[MessageQueue]:
+        """Of which the loop is at a message that it is still to finish: nobody else may be at it meanwhile."""
+        if self._looping is None or self._looping.done():
+            return []
+        return [queue for queue in self._assignment if self._core.is_at_work(self._assignment[queue])]
+
+    async def _close(self, at_work: Collection[MessageQueue]) -> None:
         for task in self._tasks:  # among them perhaps who closes: a listener
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
-            await self._rebalancing.give_up_all()
+            await self._rebalancing.give_up_all(at_work)
         finally:
             if self._entered:
                 await self._membership.leave(self.group)
+        if self._looping is None:  # the loop has ended meanwhile; else it unlocks the rest itself
+            await self._rebalancing.unlock_all()
 
     async def __aenter__(self) -> Self:
         try:
@@ -185,8 +201,18 @@ class Consumer:
         if core.room_made:
             self._make_room()
         if not core.ready and not await self._await_ready():
+            await self._end_loop()
             raise StopAsyncIteration
+        if self._ordered:
+            self._looping = asyncio.current_task()
         return core.take()
+
+    async def _end_loop(self) -> None:
+        """What the loop had at hand when somebody else closed the consumer is finished: others may have its queue."""
+        if self._looping is not None:
+            self._looping = None
+            if self._closing is not None and self._closing.done():
+                await self._rebalancing.unlock_all()
 
     def batches(
         self, max_messages: int = 500, *, max_wait_s: float = 1.0

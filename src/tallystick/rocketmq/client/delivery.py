@@ -97,9 +97,13 @@ class DeliveryCore:
         if queue.leaves_since is None:
             queue.leaves_since = now
         self._take_back(queue)
+        return not self.is_at_work(queue) or now - queue.leaves_since >= KEPT_S
+
+    def is_at_work(self, queue: QueueCore) -> bool:
+        """Whether a message of it is handed out, and neither acknowledged nor given back."""
+        ready = sum(owner is queue for owner, _ in self.ready)
         waiting = sum(one.queue is queue and queue.has(one.message) for _, _, one in self._waiting)
-        is_at_work = len(queue.unacked) > len(queue.held) + waiting
-        return not is_at_work or now - queue.leaves_since >= KEPT_S
+        return len(queue.unacked) > len(queue.held) + ready + waiting
 
     def stays(self, queue: QueueCore) -> None:
         """It did not go, and is this member's again."""

@@ -45,9 +45,9 @@ class QueueLocks:
         now = self._context.clock.now()
         return [queue for queue in queues if now - self._asked.get(queue, -LIVE_S) < LIVE_S]
 
-    async def unlock_all(self) -> None:
-        """As ``unlock``: also what was cut off between lock and unlock."""
-        await self.unlock(sorted(self._taken))
+    async def unlock_all(self, kept: Collection[MessageQueue] = ()) -> None:
+        """As ``unlock``, all but ``kept``: also what was cut off between lock and unlock."""
+        await self.unlock(sorted(self._taken.difference(kept)))
 
     async def unlock(self, queues: Collection[MessageQueue]) -> None:
         """Let others have them. Where no master hears of it they wait until the locks end."""

@@ -113,13 +113,20 @@ class Rebalancing:
                 raise failure
             self._context.events.emit("queue not reached", group=self._group, reason=str(failure))
 
-    async def give_up_all(self) -> None:
-        """Raises what a listener raises, when all is given up."""
+    async def give_up_all(self, at_work: Collection[MessageQueue]) -> None:
+        """Those ``at_work`` stay locked until ``unlock_all``, or until their locks end at the master.
+
+        Raises what a listener raises, when all is given up.
+        """
         try:
-            await self._give_up(list(self._assignment))
+            await self._give_up(list(self._assignment), at_work)
         finally:
-            if self._locks is not None:
-                await self._locks.unlock_all()
+            await self.unlock_all(at_work)
+
+    async def unlock_all(self, kept: Collection[MessageQueue] = ()) -> None:
+        """Let others have what is locked, but for ``kept``."""
+        if self._locks is not None:
+            await self._locks.unlock_all(kept)
 
     async def _locked(self, queues: Collection[MessageQueue]) -> Collection[MessageQueue]:
         """Those of them that nobody else of the group reads."""
@@ -149,7 +156,7 @@ class Rebalancing:
         await self._assignment.take_on(queue, tags, start, gives_back=self._gives_back)
         self._sharing.admitted()
 
-    async def _give_up(self, lost: Collection[MessageQueue]) -> None:
+    async def _give_up(self, lost: Collection[MessageQueue], at_work: Collection[MessageQueue] = ()) -> None:
         if lost:
             await self._assignment.stop(lost)
             try:
@@ -157,7 +164,7 @@ class Rebalancing:
             finally:
                 await self._assignment.give_up(lost)
                 if self._locks is not None:
-                    await self._locks.unlock(lost)
+                    await self._locks.unlock([queue for queue in lost if queue not in at_work])
 
     async def _tell(self, listener: QueueListener | None, queues: Iterable[MessageQueue]) -> None:
         told = sorted(queue for queue in queues if queue.topic in self._filters)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.consuming import fill, take
-from support.fake_brokers import FakeCluster
+from support.fake_brokers import FakeBroker, FakeCluster
 from support.live_brokers import live_cluster
 from support.stores import SteppingClock
 from support.waiting import until
@@ -80,6 +80,51 @@ async def test_a_queue_goes_to_another_member_when_the_message_at_hand_is_done(
         assert fake.offsets["g", "T", 1] == 1 and len(consumer.queues) == 1
 
 
+def unlocked(fake: FakeBroker) -> list[int]:
+    """The numbers of the queues that were unlocked."""
+    asked = [command for command in fake.asked if command.code == UNLOCK]
+    return sorted(queue.queue_id for one in asked for queue in dialect.read_as(bytes(one.body), LockRequest).queues)
+
+
+async def test_a_consumer_that_is_closed_while_its_loop_is_at_a_message_keeps_the_lock(
+    cluster: FakeCluster, mq: RocketMQ
+) -> None:
+    """By a signal's handler, say: the next member would be at the same message."""
+    fake = await cluster.add(queues=2)
+    fill(fake, 3, 1)
+    consumer = mq.consumer("g", "T", start="first", ordered=True)
+    at_it, go_on = asyncio.Event(), asyncio.Event()
+
+    async def loop() -> None:
+        async for _ in consumer:
+            at_it.set()
+            await go_on.wait()
+
+    reading = asyncio.create_task(loop())
+    await at_it.wait()
+    await consumer.close()
+    assert unlocked(fake) == [0]
+    go_on.set()
+    await reading
+    assert unlocked(fake) == [0, 1]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_a_loop_that_closes_its_consumer_itself_keeps_nothing(
+    cluster: FakeCluster, mq: RocketMQ, whole: bool
+) -> None:
+    """It does not go on with the message at hand; nor does one that has ended."""
+    fake = await cluster.add(queues=2)
+    fill(fake, 3, 1)
+    consumer = mq.consumer("g", "T", start="first", ordered=True)
+    async for _ in consumer:
+        await (mq.close() if whole else consumer.close())
+        assert unlocked(fake) == [0, 1]
+        break
+    else:
+        raise AssertionError("no message came")
+
+
 async def test_a_lock_that_is_lost_takes_the_queue_and_a_master_that_is_silent_does_not(
     cluster: FakeCluster, mq: RocketMQ, told: list[Event]
 ) -> None:
@@ -130,7 +175,7 @@ async def test_a_lock_is_given_back_behind_the_last_commit(cluster: FakeCluster,
     fill(fake, 3)
     held: list[tuple[Link, Command]] = []
     consumer = mq.consumer("g", "T", start="first", ordered=True)
-    await take(consumer, 2)
+    consumer.ack((await take(consumer, 2))[-1])  # nothing is at hand
     fake.react[COMMIT] = lambda link, command: held.append((link, command))
     closing = asyncio.create_task(consumer.close())
     await until(lambda: held)
