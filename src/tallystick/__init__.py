@@ -98,6 +98,8 @@ _MODULES = ("errors", "spark", "sync", "testing")
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")  # which also makes it an attribute
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("tallystick")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOMES[name]), name)
@@ -106,4 +108,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_MODULES})
+    return sorted([*__all__, *_MODULES, "__version__"])

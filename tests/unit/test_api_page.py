@@ -22,8 +22,6 @@ INSIDE = {
     "LedgerWriter": {"drop_session"},
     "LedgerReader": {"open"},
     "LedgerMetadata": {"avoiding", "closed", "in_recovery", "with_fragment", "ctime_stored", "ctoken", "has_password"},
-    "Producer": {"fail"},
-    "Consumer": {"fail"},
     "Message": {"all_properties", "identified"},
     "ReceivedMessage": {"repeated"},
     "Events": {"emit"},

@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,11 @@ def test_every_public_name_is_there_and_documented() -> None:
         assert getattr(tallystick, name).__doc__, name
         assert name in dir(tallystick)
     assert set(tallystick._HOMES) == set(tallystick.__all__)
+
+
+def test_what_completion_offers_is_what_is_promised() -> None:
+    assert set(dir(tallystick)) == {*tallystick.__all__, *tallystick._MODULES, "__version__"}
+    assert tallystick.__version__ == version("tallystick")
 
 
 def test_other_names_are_not_there() -> None:

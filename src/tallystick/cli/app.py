@@ -6,9 +6,9 @@ from cyclopts import App, Parameter
 
 
 def _version() -> str:
-    from importlib.metadata import version
+    from tallystick import __version__
 
-    return f"tallystick {version('tallystick')}"
+    return f"tallystick {__version__}"
 
 
 def _default(value: object) -> str | None:

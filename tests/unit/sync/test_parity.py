@@ -23,8 +23,6 @@ INSIDE = {  # what the house itself uses of the asynchronous classes, and makes 
     "BookKeeper": {"context"},
     "LedgerWriter": {"drop_session"},
     "LedgerReader": {"open"},
-    "Producer": {"fail"},
-    "Consumer": {"fail"},
 }
 
 

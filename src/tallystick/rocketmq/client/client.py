@@ -223,9 +223,9 @@ class RocketMQ:
         self._failure = error
         self._context.events.emit("client failed", reason=repr(error))
         for producer in self._producers.values():
-            producer.fail(error)
+            producer._fail(error)
         for consumer in tuple(self._consumers):
-            consumer.fail(error)
+            consumer._fail(error)
 
     def _require_open(self) -> None:
         if self._closing is not None:

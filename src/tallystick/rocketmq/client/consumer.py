@@ -70,8 +70,8 @@ class Consumer:
         settings = context.settings
         bounds = UnackedBounds.of(settings)
         self._core = DeliveryCore(bounds, settings.nack_delays_s, auto_ack=auto_ack, ordered=ordered)
-        self._assignment = Assignment(context, group, self._core, self.fail)
-        self._sharing = Sharing(context, group, wanted, self.fail)
+        self._assignment = Assignment(context, group, self._core, self._fail)
+        self._sharing = Sharing(context, group, wanted, self._fail)
         self._rebalancing = Rebalancing(
             context,
             group=group,
@@ -128,7 +128,7 @@ class Consumer:
         await self._rebalancing.share_out()
         self._begin(self._rebalancing.keep_sharing())
 
-    def fail(self, error: Exception) -> None:
+    def _fail(self, error: Exception) -> None:
         """Whoever iterates gets the error, behind the messages that are here."""
         if self._failure is None:
             self._failure = error
@@ -354,7 +354,7 @@ class Consumer:
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.append(task)
-        watch([task], self.fail)
+        watch([task], self._fail)
         return task
 
     async def _keep_committing(self) -> None:

@@ -122,7 +122,7 @@ class Producer:
         if waited := [each.future for each in self._sendings]:
             await asyncio.wait(waited)  # which leaves them alone when it is cancelled
 
-    def fail(self, error: Exception) -> None:
+    def _fail(self, error: Exception) -> None:
         """Take no more messages, for this reason; those under way have their answers."""
         self._failure = error
 
