@@ -103,11 +103,6 @@ class BrokerLog:
             self._appended()
         return puts
 
-    @property
-    def end(self) -> int:
-        """Of all that was put."""
-        return self.store.end
-
     def wait(self, end: int) -> Settled:
         """Until disk and slaves have the log up to ``end``, as the settings want it. At most once a tick."""
         return self._waits.appended(end, flush=self._sync_flush, replicas=self._sync_replicas)

@@ -50,11 +50,6 @@ class SendLog(Protocol):
 
     waits: bool  # whether the answers of sends wait for something, unless they do not want to
 
-    @property
-    def end(self) -> int:
-        """Of all that was put."""
-        ...
-
     def put(self, drafts: Sequence[Draft]) -> list[Put]:
         """Append them all at once."""
         ...
@@ -192,13 +187,12 @@ class Sends:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}", checked=False)
 
     def _wait_for(self, copied: Copied, link: Link, command: Command) -> None:
-        """For all that is stored, the copy too: the ends that are waited for never go back."""
-        self.put()
+        """For the copy alone: it may be there for long, though disk and slaves lack what is sent meanwhile."""
         answer, is_fresh = command.answer(_SUCCESS), copied.topic in self._fresh
         if command.is_one_way:
             return
         if self._log.waits:
-            self._wait(self._log.end, [(link, answer, is_fresh, copied.offset)])
+            self._wait(copied.end, [(link, answer, is_fresh, copied.offset)])
         elif is_fresh:
             self._send_saved(link, answer)
         else:

@@ -36,10 +36,11 @@ _KEPT_FLAGS = int(SysFlag.COMPRESSED | SysFlag.MULTI_TAGS) | COMPRESSION_MASK
 
 
 class Copied(NamedTuple):
-    """It is stored already, in this topic, at this physical offset: its answer has to wait, that is all."""
+    """It is stored already, in this topic, from one physical offset to another: its answer has to wait, that is all."""
 
     topic: str
     offset: int
+    end: int
 
 
 class SendBack:
@@ -71,7 +72,7 @@ class SendBack:
             return Refusal(ResponseCode.SYSTEM_ERROR, remark, checked=False)
         copy = self._record(header.copy) if header.copy is not None else None
         if copy is not None and _is_copy(copy, message, group.name):
-            return Copied(copy.topic, copy.physical_offset)
+            return Copied(copy.topic, copy.physical_offset, copy.physical_offset + copy.size)
         if message.reconsume_times >= _most(group, header, command.version) or header.delay_level < 0:
             return _again(message, self._topics.create_retry(DLQ_PREFIX + group.name).name, 0)
         self._turn += 1

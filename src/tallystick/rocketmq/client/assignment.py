@@ -15,7 +15,7 @@ from tallystick.rocketmq.client import offsets
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.delivery import DeliveryCore, GiveBack
 from tallystick.rocketmq.client.pulling import Pull, QueueReader
-from tallystick.rocketmq.client.sendback import send_back
+from tallystick.rocketmq.client.sendback import Late, send_back
 from tallystick.rocketmq.client.subscription import TagFilter
 from tallystick.rocketmq.client.unacked import QueueCore
 from tallystick.rocketmq.wire.remoting import Command
@@ -189,8 +189,8 @@ class Assignment:
         left = iter(actions)
         while some := list(islice(left, SENT_BACK_AT_ONCE)):
             await asyncio.gather(*(self._send_one_back(action) for action in some))
-        if self._core.room_made:
-            self.let_readers_go_on()
+            if self._core.room_made:
+                self.let_readers_go_on()
 
     async def _send_one_back(self, action: GiveBack) -> None:
         try:
@@ -204,7 +204,17 @@ class Assignment:
             if late is None:
                 self._core.given_back(action)
             else:
-                self._core.stored_late(action, late, self._context.clock.now())
+                self._stored_late(action, late)
+
+    def _stored_late(self, action: GiveBack, late: Late) -> None:
+        message, emit = action.message, self._context.events.emit
+        if not late.is_waited_for:
+            self._core.given_back(action)
+        elif self._core.stored_late(action, late.copy, self._context.clock.now()):
+            if late.copy != action.copy:  # told once
+                emit("sent back, not yet everywhere", queue=message.queue, offset=message.offset, reason=late.status)
+            return
+        emit("sent back, not everywhere", queue=message.queue, offset=message.offset, reason=late.status)
 
     # For the readers
 

@@ -28,17 +28,20 @@ from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue
 
 LATE_S = 5.0  # before a broker is asked again whether disk and slaves have a message that was given back
+LATE_MOST_S = 30.0  # for which it is asked: the message holds up its queue when that is far enough ahead
 KEPT_S = 120.0  # that a queue is kept for the message at hand (the original keeps it until that is consumed)
 
 
 @dataclass(frozen=True)
 class GiveBack:
-    """Send the message to its broker, to be delivered again not before ``delay_s``. ``copy``: where it stored it."""
+    """Send the message to its broker, to be delivered again not before ``delay_s``. ``copy``: where it stored it, and
+    ``late_since``: when it first said that its disk or slaves are late with that."""
 
     queue: QueueCore
     message: ReceivedMessage
     delay_s: float
     copy: int | None = None
+    late_since: float | None = None
 
 
 class DeliveryCore:
@@ -238,9 +241,17 @@ class DeliveryCore:
         """The broker has stored it: the offset may pass over it."""
         self._acknowledge(action.queue, action.message)
 
-    def stored_late(self, action: GiveBack, copy: int, now: float) -> None:
-        """The broker has stored it, but not yet as safe as its settings want it: it may be lost with one disk."""
-        self._wait(replace(action, copy=copy), now + LATE_S)
+    def stored_late(self, action: GiveBack, copy: int, now: float) -> bool:
+        """The broker has stored it, but not yet as safe as its settings want it: it may be lost with one disk.
+
+        Returns whether it waits; not after ``LATE_MOST_S``: as safe as what is sent meanwhile, it is given back then.
+        """
+        since = now if action.late_since is None else action.late_since
+        if now - since >= LATE_MOST_S:
+            self.given_back(action)
+            return False
+        self._wait(replace(action, copy=copy, late_since=since), now + LATE_S)
+        return True
 
     def not_given_back(self, action: GiveBack) -> None:
         """The broker has not, or perhaps not: it is repeated here."""

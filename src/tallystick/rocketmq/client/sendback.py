@@ -8,6 +8,7 @@ puts the message aside into ``%DLQ%<group>``, which nobody reads by itself.
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import dataclass
 
 from tallystick.errors import BrokerUnavailable
 from tallystick.rocketmq.client.answers import checked
@@ -16,10 +17,23 @@ from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.wire.headers import SendBackHeader
 from tallystick.rocketmq.wire.own_headers import LateAnswer
 from tallystick.rocketmq.wire.remoting import request
-from tallystick.rocketmq.wire.values import RequestCode
+from tallystick.rocketmq.wire.values import PutStatus, RequestCode
 
 # The original's delay levels from 1 on; level 0 would let the broker choose.
 LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+
+
+@dataclass(frozen=True)
+class Late:
+    """A broker has stored it at the physical offset ``copy``; ``status`` says what its disk or slaves are late with."""
+
+    copy: int
+    status: str | None
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether it may soon be there; not where the broker waits for no slave (H10), who knows for how long."""
+        return self.status != PutStatus.SLAVE_NOT_AVAILABLE.name
 
 
 def delay_level(delay_s: float) -> int:
@@ -29,9 +43,10 @@ def delay_level(delay_s: float) -> int:
 
 async def send_back(
     context: BrokerContext, group: str, message: ReceivedMessage, delay_s: float, copy: int | None = None
-) -> int | None:
-    """Returns when the broker has stored it: None, or where, if its disk or slaves are late with it; then call again,
-    with that as ``copy``. An original does not say so. Raises BrokerError, Unavailable (ambiguous), NoSuchTopic."""
+) -> Late | None:
+    """Returns when the broker has stored it: None, or where, if its disk or slaves are late with it; call again with
+    its ``copy``, to wait for that. An original does not say so. Raises BrokerError, Unavailable (ambiguous),
+    NoSuchTopic."""
     queue = message.queue
     topic = await context.routes.find(queue.topic)
     address = topic.master(queue.broker)
@@ -50,7 +65,5 @@ async def send_back(
     command = request(RequestCode.CONSUMER_SEND_MSG_BACK, header.to_fields())
     # Answered as a send is: when disk and slaves have it.
     answer = checked(await context.remoting.ask(address, command, context.settings.send_timeout_s), queue=queue)
-    late = LateAnswer.of(answer).copy
-    if late is not None and late != copy:  # told once
-        context.events.emit("sent back, not yet everywhere", queue=queue, offset=message.offset, reason=answer.remark)
-    return late
+    stored_at = LateAnswer.of(answer).copy
+    return None if stored_at is None else Late(stored_at, answer.remark)

@@ -56,7 +56,7 @@ class _Slave:
 
 
 class _Gate:
-    """Waits for one offset to pass; their ends and their deadlines ascend."""
+    """Waits for one offset to pass; their deadlines ascend, and their ends but for who asks again."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -99,12 +99,14 @@ class AcksCore:
 
     def appended(self, end: int, now: float, *, flush: bool, replicas: bool) -> Settled:
         """Sends up to ``end`` were appended and want the master's disk, the slaves, both or none. Call it at most once
-        a tick for each combination, with ends that never go back."""
+        a tick for each combination. An ``end`` that was asked for before, and is not there yet, waits for
+        those before it too."""
         self._last_ticket = ticket = self._last_ticket + 1
-        self._last_end = end
-        lacking = replicas and not self.available(end)  # "at once" (H10): no slave is waited for, the disk is
+        self._last_end = max(self._last_end, end)
+        slaves = replicas and end > self.replicated
+        lacking = slaves and not self.available(end)  # "at once" (H10): no slave is waited for, the disk is
+        slaves = slaves and not lacking
         disk = flush and end > self._flushed
-        slaves = replicas and not lacking and end > self.replicated
         if disk:
             self._disk.wait(end, now, ticket)
         if slaves:

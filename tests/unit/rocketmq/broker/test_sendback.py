@@ -9,6 +9,7 @@ import pytest
 
 from support.brokers import TOPIC, Bench, Peer, benched, pull_command, send_command
 from tallystick.rocketmq.broker.settings import Role
+from tallystick.rocketmq.ha.acks import Settled
 from tallystick.rocketmq.wire.headers import SendBackHeader
 from tallystick.rocketmq.wire.message_ids import decode_message_id
 from tallystick.rocketmq.wire.record import StoredMessage, decode_messages
@@ -62,16 +63,27 @@ async def test_h10_its_answer_waits_for_slaves_as_that_of_a_send(tmp_path: Path)
 
 
 @pytest.mark.rule("H10")
-async def test_h10_who_names_the_copy_has_it_waited_for_and_not_made_once_more(tmp_path: Path) -> None:
+async def test_h10_who_names_the_copy_has_it_waited_for_and_not_made_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with benched(tmp_path) as bench:
         broker = await bench.broker(bench.settings(role=Role.SYNC_MASTER))
         broker.parts.groups.put(GroupConfig("G"), GroupConfig("H"))
         peer = await bench.peer(broker)
         first, other = [decode_message_id((await peer.ask(send_command())).fields["msgId"])[2] for _ in range(2)]
         copy = int((await give_back(peer, first)).fields["tallyCopy"])
+        end, waited, wait = broker.log.store.end, list[int](), broker.log.wait
+        await peer.ask(send_command())
+
+        def counted(end: int) -> Settled:
+            waited.append(end)
+            return wait(end)
+
+        monkeypatch.setattr(broker.log, "wait", counted)
         for _ in range(2):
             answer = await give_back(peer, first, copy=copy)
             assert (answer.remark, answer.fields["tallyCopy"]) == ("SLAVE_NOT_AVAILABLE", str(copy))
+        assert waited == [end, end], "not for what is sent meanwhile"
         assert len(await pulled(peer, "%RETRY%G")) == 1
         for at, group, named in ((other, "G", copy), (first, "H", copy), (first, "G", other), (first, "G", 10**9)):
             assert int((await give_back(peer, at, group, copy=named)).fields["tallyCopy"]) > copy

@@ -4,7 +4,7 @@ import pytest
 
 from support.deliveries import QUEUES, assign, core, found, moved, offsets, take
 from tallystick.errors import BrokerError, UsageError
-from tallystick.rocketmq.client.delivery import LATE_S, GiveBack
+from tallystick.rocketmq.client.delivery import LATE_MOST_S, LATE_S, GiveBack
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.wire.remoting import request
 from tallystick.rocketmq.wire.values import ResponseCode
@@ -90,14 +90,30 @@ def test_a_message_that_disk_or_slaves_are_late_with_holds_the_offset_and_is_ask
     failed, other = take(one, 2)
     one.nack(failed, 0.0)
     one.ack(other)
-    one.stored_late(one.due(1.0)[0], 700, 2.0)
+    assert one.stored_late(one.due(1.0)[0], 700, 2.0)
     assert (queue.committable, one.wake_at(), one.leaves(queue, 3.0)) == (0, 2.0 + LATE_S, True)
     [again] = one.due(2.0 + LATE_S)
-    one.stored_late(again, 700, 8.0)
+    assert one.stored_late(again, 700, 8.0)
     [at_the_end] = one.give_back_now([queue], 9.0)
     assert (again.message.offset, again.copy, at_the_end.copy) == (0, 700, 700)
     one.given_back(at_the_end)
     assert queue.committable == 2
+
+
+def test_what_disk_or_slaves_are_late_with_for_long_is_as_safe_as_what_is_sent_and_its_queue_goes_on() -> None:
+    one = core(span=2)
+    queue = assign(one, messages=2)
+    failed, other = take(one, 2)
+    one.nack(failed, 0.0)
+    one.ack(other)
+    now, asked = 1.0, 1
+    while asked < 100 and one.stored_late(one.due(now)[0], 700, now):
+        assert not one.may_pull(queue)
+        wake_at = one.wake_at()
+        assert wake_at is not None
+        now, asked = wake_at, asked + 1
+    assert (now, asked, one.wake_at()) == (1.0 + LATE_MOST_S, 1 + LATE_MOST_S // LATE_S, None)
+    assert (queue.committable, one.room_made, one.may_pull(queue)) == (2, True, True)
 
 
 def test_what_no_broker_takes_is_delivered_here_again_before_all_others() -> None:

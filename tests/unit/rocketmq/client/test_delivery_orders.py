@@ -66,7 +66,8 @@ class Consuming(RuleBasedStateMachine):
                 self.stored.add(action.message.offset)
                 self.one.given_back(action)
             elif what == "late":
-                self.one.stored_late(action, 700, self.now)
+                if not self.one.stored_late(action, 700, self.now):
+                    self.stored.add(action.message.offset)
             else:
                 self.one.not_given_back(action)
 

@@ -49,6 +49,30 @@ def test_h9_an_ack_ends_all_waits_up_to_it_in_order() -> None:
 
 
 @pytest.mark.rule("H9")
+def test_h9_who_asks_again_for_what_was_sent_earlier_waits_for_nothing_later() -> None:
+    acks = core(0)
+    first, last = waits(acks, 10), waits(acks, 30)
+    again = waits(acks, 10, 1.0)
+    assert acks.reported("a", 10, 1.0) == [Settle(first, OK)]
+    assert acks.appended(10, 1.0, flush=False, replicas=True).settles[0].status is OK, "though its slave is late"
+    assert acks.reported("a", 30, 1.0) == [Settle(last, OK), Settle(again, OK)], "behind those before it"
+
+
+@pytest.mark.rule("H9", "H10")
+def test_h9_what_a_slave_has_is_there_though_it_is_out_of_sync_now() -> None:
+    acks = AcksCore(dataclasses.replace(SETTINGS, out_of_sync_when_late=True))
+    acks.connected("a", 0, 0.0)
+    waits(acks, 10)
+    late = waits(acks, 20)
+    acks.reported("a", 10, 1.0)
+    assert acks.tick(3.0) == [Settle(late, SLAVE)]
+    assert acks.appended(20, 4.0, flush=False, replicas=True).settles[0].status is NO_SLAVE
+    assert acks.appended(10, 4.0, flush=False, replicas=True).settles[0].status is OK
+    acks.reported("a", 15, 4.0)
+    assert acks.is_late("a"), "an earlier end that was asked for makes nobody in time"
+
+
+@pytest.mark.rule("H9")
 def test_h9_the_time_out_is_counted_from_the_append() -> None:
     acks = core(0)
     early, late = waits(acks, 10, 1.0), waits(acks, 20, 2.0)
