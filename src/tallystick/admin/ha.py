@@ -83,7 +83,8 @@ async def _of_broker(operator: Operator, broker: str, answers: Sequence[_Answer]
         for link in strangers
     ]  # fmt: skip
     rivals = [
-        Replication(broker, one.process.id, one.process.address, False, None, None, None, None,
+        Replication(broker, None if one.process.is_master else one.process.id, one.process.address, False, None,
+                    None, None, None,
                     f"two brokers are registered as {one.process.id}, {one.process.address} and {one.status.rival}: "
                     "clients find now one, now the other; stop the one that is not to be, at once")
         for one in answers if one.status is not None and one.status.rival is not None
