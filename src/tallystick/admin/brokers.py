@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, TypeVar
 
 from tallystick.errors import BrokerUnavailable, NoSuchTopic
 from tallystick.rocketmq.client.answers import checked
@@ -24,9 +22,6 @@ from tallystick.runtime.events import Events
 from tallystick.runtime.network import TcpNetwork
 
 ANSWER_S = 3.0
-QUESTIONS_AT_ONCE = 32
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -115,12 +110,3 @@ async def list_processes(operator: Operator) -> list[Process]:
         for broker_id, address in route.addresses.items()
     ]
     return sorted(found, key=lambda one: (one.cluster, one.broker, one.broker_id))
-
-
-async def together(asking: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The answers in order, some at a time."""
-    found: list[T] = []
-    questions = iter(asking)
-    while some := list(islice(questions, QUESTIONS_AT_ONCE)):
-        found += await asyncio.gather(*some)
-    return found

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tallystick.admin.brokers import Operator, Process, list_processes, together
+from tallystick.admin.brokers import Operator, Process, list_processes
 from tallystick.errors import BrokerError, NotFound
 from tallystick.rocketmq.broker.groups import SYSTEM_GROUPS
 from tallystick.rocketmq.wire import dialect
@@ -14,6 +14,7 @@ from tallystick.rocketmq.wire.bodies import ConsumerConnections, ConsumeStats, G
 from tallystick.rocketmq.wire.headers import ConsumerGroupHeader
 from tallystick.rocketmq.wire.operator_headers import ConsumeStatsHeader
 from tallystick.rocketmq.wire.values import RETRY_PREFIX, RequestCode, ResponseCode
+from tallystick.runtime.tasks import together
 
 
 @dataclass(frozen=True)

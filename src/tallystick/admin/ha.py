@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tallystick.admin.brokers import Operator, Process, list_processes, together
+from tallystick.admin.brokers import Operator, Process, list_processes
 from tallystick.admin.topics import topic_stats
 from tallystick.errors import TallyError
 from tallystick.rocketmq.wire import dialect
@@ -18,6 +18,7 @@ from tallystick.rocketmq.wire.bodies import HaStatus, SlaveLink, TopicTableAnswe
 from tallystick.rocketmq.wire.headers import OffsetAnswer, QueueHeader
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode
 from tallystick.runtime.keyfile import parse_properties
+from tallystick.runtime.tasks import together
 
 _ENDS_UNKNOWN = "it was not told yet where its master's queues end: a master now would need queueEndsMayBeUnknown=true"
 

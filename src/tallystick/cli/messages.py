@@ -22,8 +22,10 @@ from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.sending import SendResult, SendStatus
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.wire.values import MessageQueue
+from tallystick.runtime.tasks import together
 
 SEND_S = 10.0  # a broker may wait 5 s for its slaves, and 5 s for its disk, and then has something to say
+QUEUES_AT_ONCE = 256  # that are asked where they begin and end
 SHOWN_QUEUES = 8  # where nothing was read
 FOLLOWED_AHEAD = 1000  # messages that wait to be printed
 
@@ -131,7 +133,7 @@ async def read(servers: str, selection: Selection, show: Show) -> None:
     """What is there now, queue by queue; or, to follow, from there on for ever, as it comes."""
     async with telling_no_brokers(servers), tallystick.topics(servers) as mq:
         queues = _queues((await mq.topic(selection.topic)).readable, selection)
-        limits = await asyncio.gather(*(_limits(mq, queue, selection) for queue in queues))
+        limits = await together((_limits(mq, queue, selection) for queue in queues), QUEUES_AT_ONCE)
         stretches = list(zip(queues, limits, strict=True))
         if selection.follow:
             found = _follow(mq, [(queue, first) for queue, (first, _) in stretches], selection)

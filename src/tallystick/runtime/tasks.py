@@ -1,10 +1,13 @@
-"""Background tasks that cannot die unseen."""
+"""Background tasks that cannot die unseen, and many questions that do not time each other out."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable
+from itertools import islice
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def watch(tasks: Iterable[asyncio.Task[Any]], failed: Callable[[Exception], None]) -> None:
@@ -20,3 +23,12 @@ def watch(tasks: Iterable[asyncio.Task[Any]], failed: Callable[[Exception], None
 
     for task in tasks:
         task.add_done_callback(ended)
+
+
+async def together(asking: Iterable[Coroutine[Any, Any, T]], at_once: int = 32) -> list[T]:
+    """The results in order, ``at_once`` of them under way: each has its time-out to itself. Raises what one raises."""
+    found: list[T] = []
+    questions = iter(asking)
+    while some := list(islice(questions, at_once)):
+        found += await asyncio.gather(*some)
+    return found

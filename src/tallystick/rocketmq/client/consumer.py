@@ -32,7 +32,9 @@ from tallystick.rocketmq.client.subscription import ALL_TAGS, TagFilter
 from tallystick.rocketmq.client.unacked import UnackedBounds
 from tallystick.rocketmq.wire.values import ConsumerGroup, MessageQueue
 from tallystick.runtime.arguments import instance, items, number, whole
-from tallystick.runtime.tasks import watch
+from tallystick.runtime.tasks import together, watch
+
+QUEUES_AT_ONCE = 256  # that are asked where they end, or where to go on
 
 
 @dataclass(frozen=True)
@@ -277,7 +279,7 @@ class Consumer:
     async def lag(self) -> ConsumerLag:
         """How many messages each queue has from its lowest unacknowledged one on. Raises BrokerError, Unavailable."""
         queues = list(self._assignment)
-        ends = await asyncio.gather(*(offsets.end_offset(self._context, queue) for queue in queues))
+        ends = await together((offsets.end_offset(self._context, queue) for queue in queues), QUEUES_AT_ONCE)
         there = [(queue, end) for queue, end in zip(queues, ends, strict=True) if queue in self._assignment]
         return ConsumerLag({queue: max(0, end - self._assignment[queue].committable) for queue, end in there})
 
@@ -297,7 +299,8 @@ class Consumer:
         chosen = self.queues if queues is None else items(queues, "queues")
         for queue in chosen:
             self._assignment[queue]  # or it raises
-        found = await asyncio.gather(*(offsets.offset_of(self._context, queue, where) for queue in chosen))
+        asking = (offsets.offset_of(self._context, queue, where) for queue in chosen)
+        found = await together(asking, QUEUES_AT_ONCE)
         for queue, offset in zip(chosen, found, strict=True):
             if queue in self._assignment:
                 self._assignment.seek(queue, offset)
