@@ -58,7 +58,7 @@ SUITES = (
     pytest("sim", "tests/sim", "-n", "2"),
     Suite("sim-minute", ("make", "--no-print-directory", "sim")),
     pytest("spark", "tests/spark"),
-    pytest("interop", "tests/interop", "--ignore", "tests/interop/rocketmq", "-n", "2", "--dist", "loadscope"),
+    pytest("interop", "tests/interop", "--ignore", "tests/interop/rocketmq"),
     pytest("interop-rocketmq", "tests/interop/rocketmq", "-n", "2", "--dist", "loadscope"),  # a JVM a process
 )
 
