@@ -14,6 +14,7 @@ from tallystick.rocketmq.broker.admin import Admin
 from tallystick.rocketmq.broker.answers import Later
 from tallystick.rocketmq.broker.clients import Clients
 from tallystick.rocketmq.broker.config_files import ConfigFiles
+from tallystick.rocketmq.broker.lock_file import LockFile
 from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPages
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueuePages
@@ -68,13 +69,15 @@ class Desk:
     def restart(self) -> None:
         slave = self.settings.is_slave
         self.tables = Tables(self.files, self.settings, self.clock, self.events, self._changed, self._end_of)
+        self.lock_file = LockFile(self.files, self.clock, slave=slave)
+        self.lock_file.changed = self._save_locks
         self.tables.changed = self._save_urgent
         self.shelf.store.slave = slave
         tables = self.tables
         identity = Identity("c0", "b0", self.settings.broker_id, "127.0.0.1:22500", "127.0.0.1:22501", self.instance)
         self.parts = Parts(
             self.settings, identity, self.clock, self.events, self.shelf.store, tables.topics, tables.groups,
-            tables.offsets, tables.delays, Clients[Link](), tables.locks,
+            tables.offsets, tables.delays, Clients[Link](), self.lock_file.locks,
             lambda: HaStatus(master=not slave, end=self.shelf.store.end), _Saved(),
             {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(self.shelf.store)},
         )  # fmt: skip
@@ -88,10 +91,15 @@ class Desk:
 
     def save(self) -> None:
         self._save(self.tables.unsaved())
+        self._save_locks()
 
     def _save_urgent(self) -> None:
         """Before the answer: there is none here that could wait."""
         self._save(self.tables.unsaved(urgent=True))
+
+    def _save_locks(self) -> None:
+        for name in self.lock_file.unsaved():
+            self.files.save(name, *self.lock_file.text(name))
 
     def _save(self, names: list[str]) -> None:
         for name in names:

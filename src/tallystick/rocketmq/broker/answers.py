@@ -26,6 +26,9 @@ MAX_TOLD = 100  # of a list that are told one by one
 T = TypeVar("T")
 
 
+When = Callable[[Callable[[], None], Callable[[], bool], str], None]  # see ``Later``
+
+
 @dataclass(frozen=True)
 class Later:
     """An answer that is not yet true.
@@ -36,7 +39,7 @@ class Later:
     """
 
     command: Command
-    when: Callable[[Callable[[], None], Callable[[], bool], str], None]
+    when: When
 
 
 Answer = Callable[[str, Command], Command | Later]  # from the peer's address and its request; may raise TallyError

@@ -28,6 +28,7 @@ from tallystick.rocketmq.broker.dashboard_metrics import DashboardCollector
 from tallystick.rocketmq.broker.deletions import Deletions
 from tallystick.rocketmq.broker.drafts import Drafting
 from tallystick.rocketmq.broker.idle_groups import make_room_for_groups
+from tallystick.rocketmq.broker.lock_file import LockFile
 from tallystick.rocketmq.broker.log import BrokerLog, Listeners
 from tallystick.rocketmq.broker.metadata_sync import MetadataSync
 from tallystick.rocketmq.broker.metrics import Counts, View, registry
@@ -60,6 +61,7 @@ from tallystick.runtime.tasks import watch
 Address = tuple[str, int]
 
 STORE_SHARE = 4  # this part of the process's open files is the store's, at most
+LOCKS_REST = 3  # a quarter of the time, at most, goes into saving locks, of which strangers can have many
 OTHER_FILES = 512  # of the process's open files: slaves, HTTP, connections that are closed again, what is saved
 LEAST_FILES = 1024  # with fewer a crowd would take those of the store, and a broker that cannot open these stops
 
@@ -159,12 +161,16 @@ class Broker:
         files = ConfigFiles(outside.disk, settings.store_dir)
         self.tables = Tables(
             files, settings, outside.clock, outside.events, self._topics_changed,
-            lambda topic, queue_id: store.queue_range(topic, queue_id)[1], is_new=not store.end,
+            lambda topic, queue_id: store.queue_range(topic, queue_id)[1],
         )  # fmt: skip
-        self._saver = Saver(self.tables, files, outside.clock, outside.events, outside.workers("tally-tables"))
-        self._stack.push_async_callback(self._saver.close)
-        self._saver.start()
-        watch(self._saver.tasks, self._fail)
+        self._lock_file = LockFile(files, outside.clock, slave=settings.is_slave, is_new=not store.end)
+        clock, events, workers = outside.clock, outside.events, outside.workers
+        self._saver = Saver(self.tables, files, clock, events, workers("tally-tables"))
+        self._lock_saver = Saver(self._lock_file, files, clock, events, workers("tally-locks"), rest=LOCKS_REST)
+        for saver in (self._saver, self._lock_saver):
+            self._stack.push_async_callback(saver.close)
+            saver.start()
+            watch(saver.tasks, self._fail)
 
     def _look_for_ha_port(self) -> None:
         """Raises UsageError when somebody listens there."""
@@ -190,9 +196,10 @@ class Broker:
         )  # fmt: skip
         return Parts(
             settings, identity, self._outside.clock, self._outside.events, store, tables.topics, tables.groups,
-            tables.offsets, tables.delays, Clients(), tables.locks,
+            tables.offsets, tables.delays, Clients(), self._lock_file.locks,
             self._ha_status, self._saver, {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(store)},
             counts=self.counts, announced=self._announced, deletions=self._deletions, sliced=slices.make,
+            locks_saved=self._lock_saver.after,
         )  # fmt: skip
 
     def _build_requests(self) -> None:

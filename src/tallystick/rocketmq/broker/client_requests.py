@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 
-from tallystick.errors import RemoteProtocolError
-from tallystick.rocketmq.broker.answers import Later, answer_in_slices
+from tallystick.errors import RemoteProtocolError, StorageError
+from tallystick.rocketmq.broker.answers import Later, When, answer_in_slices
 from tallystick.rocketmq.broker.clients import MAX_GROUPS
 from tallystick.rocketmq.broker.member_lists import all_producer_pieces, consumer_pieces, producer_pieces
 from tallystick.rocketmq.broker.parts import Parts
@@ -34,7 +35,8 @@ TELL_EACH_TURN = 500  # members of changed groups, that is some milliseconds
 FIND_EACH_TURN = 5_000  # who they are: a millisecond, or one group of very many more
 MAX_BEAT_BYTES = 256 * 1024  # of a heartbeat: some thousand groups, read within a turn of the loop
 LOCK_AT_ONCE = 1000  # queues: some milliseconds
-MAX_NAME_CHARS = 1024  # of a client's id, or of a group of which queues are locked: thousands are kept, and listed
+MAX_NAME_CHARS = 1024  # of a client's id: thousands are kept, and listed
+MAX_LOCK_NAME_BYTES = 255  # of it, and of a group, in the file of locks: each has both
 _BEAT_BYTES = 8  # that a byte of a heartbeat takes when it is a table
 _MEMBER_BYTES = 512  # that a group of an earlier heartbeat takes
 
@@ -218,14 +220,32 @@ class ClientRequests:
 
     # Locks
 
-    def _lock(self, link: Link, command: Command) -> Command | Later:
+    def _lock(self, link: Link, command: Command) -> Later:
         """Of queues that are here; the original locks any."""
         asked = dialect.read_short(command.body, LockRequest)
-        _check_name("a client's id", asked.client_id)
-        _check_name("a group's name", asked.group)
+        _check_lock_name("a client's id", asked.client_id)
+        _check_lock_name("a group's name", asked.group)
         if len(asked.queues) > LOCK_AT_ONCE:
-            return self._in_slices(command, self._locking(link, asked), "the queues that are locked")
-        return command.answer(ResponseCode.SUCCESS, body=b"".join(self._locking(link, asked)))
+            later = self._in_slices(command, self._locking(link, asked), "the queues that are locked")
+            return self._when_saved(asked, later.command, later.when)
+        answer = command.answer(ResponseCode.SUCCESS, body=b"".join(self._locking(link, asked)))
+        return self._when_saved(asked, answer, lambda send, wanted, host: send())
+
+    def _when_saved(self, asked: LockRequest, answer: Command, made: When) -> Later:
+        """The answer when the owners of these queues are on the disk; it says so if they cannot be."""
+        locks, saved = self._parts.locks, self._parts.locks_saved
+
+        def when(send: Callable[[], None], wanted: Callable[[], bool], host: str) -> None:
+            def done(error: StorageError | None) -> None:
+                if error is not None and answer.code == ResponseCode.SUCCESS:
+                    answer.code, answer.remark = ResponseCode.SYSTEM_ERROR, f"the locks cannot be saved: {error}"
+                    answer.body = b""
+                send()
+
+            newest = partial(locks.newest, asked.group, asked.client_id, asked.queues)
+            made(lambda: saved(newest(), done), wanted, host)
+
+        return Later(answer, when)
 
     def _locking(self, link: Link, asked: LockRequest) -> Iterator[bytes]:
         """In steps; what they yield is a ``LockAnswer``."""
@@ -260,6 +280,12 @@ class ClientRequests:
         asked = dialect.read_short(command.body, LockRequest)
         self._parts.locks.unlock(asked.group, asked.client_id, asked.queues)
         return command.answer(ResponseCode.SUCCESS)
+
+
+def _check_lock_name(what: str, name: str) -> None:
+    """Raises RemoteProtocolError for one that makes a long line: as JSON has it, a character may be six bytes."""
+    if (size := len(dialect.write_strict(name)) - 2) > MAX_LOCK_NAME_BYTES:
+        raise RemoteProtocolError(f"{what} that locks queues has at most {MAX_LOCK_NAME_BYTES} bytes", bytes=size)
 
 
 def _check_name(what: str, name: str) -> None:

@@ -47,10 +47,12 @@ class _Lock:
     client_id: str
     host: str
     asked: float
+    number: int  # of the change that made it
 
 
 class QueueLocks:
-    """By group and queue. ``now`` is an argument of all. ``dirty``: owners went that are saved."""
+    """By group and queue. ``now`` is an argument of all. ``dirty``: owners went that are saved. ``changes``: how often
+    queues had new owners."""
 
     def __init__(
         self, saved: LockTable | None = None, now: float = 0.0, *, quiet_s: float = 0.0,
@@ -59,12 +61,13 @@ class QueueLocks:
         """``quiet_s``: for so long nobody knows who has locks, and none is given. ``changed`` is called when a queue
         has a new owner: it hears of its lock when that is saved."""
         self._quiet_until, self._changed, self.dirty = now + quiet_s, changed, False
+        self.changes = 0
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}  # the one asked for last is last
         self._hosts: Counter[str] = Counter()  # locks by the host of their owner
         self._count, self._prune_at, self._pruned = 0, _PRUNE_ABOVE, 0.0
         self.left_out = 0  # locks for which there was no room, since the start
         for lock in saved.locks if saved is not None else ():
-            self._put(self._groups.setdefault(lock.group, {}), lock.queue, _Lock(lock.client_id, lock.host, now))
+            self._put(self._groups.setdefault(lock.group, {}), lock.queue, _Lock(lock.client_id, lock.host, now, 0))
 
     def __len__(self) -> int:
         return self._count
@@ -89,24 +92,31 @@ class QueueLocks:
         if is_full or self._count >= self._prune_at:
             self._prune(now)
         locks = self._groups.get(group, {})
-        taken, is_new = [], False
+        taken, number = [], self.changes + 1
         for queue in queues if now >= self._quiet_until else ():
             held = locks.get(queue)
             if held is None and not self.has_room(host, is_member=is_member):
                 self.left_out += 1
                 continue
-            if held is None or held.client_id == client_id or not _lives(held, now):
+            alive = held if held is not None and _lives(held, now) else None  # one that ended may be in no file
+            if alive is None or alive.client_id == client_id:
                 if held is not None:
                     del locks[queue]
                     self._removed(held)
-                self._put(locks, queue, _Lock(client_id, host, now))
-                is_new = is_new or held is None or held.client_id != client_id
+                self._put(locks, queue, _Lock(client_id, host, now, number if alive is None else alive.number))
+                self.changes = number if alive is None else self.changes
                 taken.append(queue)
         if locks:
             self._groups[group] = locks
-        if is_new:
+        if self.changes == number:
             self._changed()
         return taken
+
+    def newest(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> int:
+        """The last change by which the client has one of these queues: it may hear of them when that is saved."""
+        locks = self._groups.get(group, {})
+        held = (locks.get(queue) for queue in queues)
+        return max((lock.number for lock in held if lock is not None and lock.client_id == client_id), default=0)
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Give back those of these queues that the client has."""

@@ -15,7 +15,7 @@ from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.broker.offsets import Offsets
 from tallystick.rocketmq.broker.pages import PagedTable
 from tallystick.rocketmq.broker.registration import Identity
-from tallystick.rocketmq.broker.saves import Saves
+from tallystick.rocketmq.broker.saves import Done, Saves
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import Topics
 from tallystick.rocketmq.broker.traffic import Traffic
@@ -32,6 +32,14 @@ Announced = Callable[[Callable[[], None]], None]
 # Does long work, such as the parts of a text, some milliseconds at a time, and gives all of it, or what it raised, to
 # what follows; last the host that asks.
 Sliced = Callable[[Iterable[Any], Callable[[list[Any] | Exception], None], str], None]
+
+
+# Calls when the change of locks of that number is on the disk, or with the reason why it is not.
+LocksSaved = Callable[[int, Done], None]
+
+
+def _saved_at_once(change: int, done: Done) -> None:
+    done(None)
 
 
 def _at_once(done: Callable[[], None]) -> None:
@@ -61,3 +69,4 @@ class Parts:
     announced: Announced = _at_once
     deletions: Finisher = field(default_factory=AtOnce)
     sliced: Sliced = at_once
+    locks_saved: LocksSaved = _saved_at_once

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Protocol
 
 from tallystick.errors import StorageError
 from tallystick.rocketmq.broker.config_files import ConfigFiles
 from tallystick.rocketmq.broker.saves import Done
-from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.slices import in_slices
 from tallystick.rocketmq.wire.remoting import Command
@@ -27,10 +27,34 @@ from tallystick.runtime.worker import Worker
 PERIOD_S = 5.0  # flushConsumerOffsetInterval
 
 
+class Saved(Protocol):
+    """The tables of some files: see ``Tables``."""
+
+    changed: Callable[[], None]  # is called at each urgent change
+
+    @property
+    def changes(self) -> int:
+        """How many urgent ones there were."""
+        ...
+
+    def unsaved(self, *, urgent: bool = False) -> list[str]: ...
+
+    def text(self, name: str) -> Iterator[bytes]: ...
+
+    def saved(self, name: str) -> None: ...
+
+    def failed(self, name: str) -> None: ...
+
+    def is_urgent(self, name: str) -> bool: ...
+
+
 class Saver:
     """``start`` it, ``close`` it, and its worker with it. What others see of it is ``Saves``."""
 
-    def __init__(self, tables: Tables, files: ConfigFiles, clock: Clock, events: Events, worker: Worker) -> None:
+    def __init__(
+        self, tables: Saved, files: ConfigFiles, clock: Clock, events: Events, worker: Worker, *, rest: int = 0
+    ) -> None:
+        """``rest``: after each save for so many times as long as it took, at most ``PERIOD_S``."""
         self._tables, self._files, self._clock, self._events = tables, files, clock, events
         self._loop = asyncio.get_running_loop()
         self._worker = worker
@@ -39,7 +63,8 @@ class Saver:
         self._task: asyncio.Task[None] | None = None
         self._failing: set[str] = set()
         self._turn = asyncio.Lock()  # of one save: an older text never replaces a newer one
-        self._closing = False
+        self._rest, self._closing = rest, asyncio.Event()
+        self._covered = 0  # changes that are saved
         tables.changed = self._due.set
 
     @property
@@ -49,6 +74,14 @@ class Saver:
     def when_saved(self, done: Done) -> None:
         self._waiting.append((self.changes, done))
         self._due.set()
+
+    def after(self, change: int, done: Done) -> None:
+        """Call ``done`` when the change of this number is on the disk: at once if it is, or with the reason why not."""
+        if change <= self._covered:
+            done(None)
+        else:
+            self._waiting.append((change, done))
+            self._due.set()
 
     def send(self, link: Link, answer: Command, since: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
         if self.changes == since:
@@ -72,7 +105,7 @@ class Saver:
 
     async def close(self) -> None:
         """What is not saved yet is saved now."""
-        self._closing = True
+        self._closing.set()
         self._due.set()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
@@ -81,20 +114,27 @@ class Saver:
 
     async def _run(self) -> None:
         all_at = self._clock.now() + PERIOD_S
-        while not self._closing:
+        while not self._closing.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._due.wait(), max(0.0, all_at - self._clock.now()))
             self._due.clear()
-            is_all = self._clock.now() >= all_at
+            began = self._clock.now()
+            is_all = began >= all_at
             await self.save(urgent=not is_all)
             if is_all:
                 all_at = self._clock.now() + PERIOD_S
+            rest_s = min(PERIOD_S, self._rest * (self._clock.now() - began))
+            if rest_s > 0:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), rest_s)
 
     async def save(self, *, urgent: bool = False) -> None:
         """What changed since the last time; whoever waits for it is told."""
         async with self._turn:
             covered = self.changes
             failed = await self._save_all(self._tables.unsaved(urgent=urgent))
+            if failed is None:
+                self._covered = covered
         waiting, self._waiting = self._waiting, []
         for change, done in waiting:
             if change <= covered:

@@ -1,6 +1,6 @@
 """The tables of one broker and their files: loaded at the start, saved when they change.
 
-*Urgent* are topics, groups, new owners of queues, and offsets that were set on purpose: whoever asked for a change has
+*Urgent* are topics, groups, and offsets that were set on purpose: whoever asked for a change has
 the answer when it is saved. Else offsets change with every commit and are saved every few seconds; a crash costs the
 commits in between, so their messages come again.
 
@@ -17,14 +17,12 @@ from tallystick.rocketmq.broker.config_files import (
     CONSUMER_OFFSETS,
     DELAY_OFFSETS,
     GROUPS,
-    LOCKS,
     RESETS,
     TOPICS,
     ConfigFiles,
 )
 from tallystick.rocketmq.broker.delays import Delays
 from tallystick.rocketmq.broker.groups import Groups
-from tallystick.rocketmq.broker.locks import LIVE_S, LockTable, QueueLocks
 from tallystick.rocketmq.broker.offsets import EndOf, Offsets, SavedOffsets
 from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.broker.settings import BrokerSettings
@@ -34,20 +32,19 @@ from tallystick.rocketmq.wire.bodies import DelayTable, GroupTable, TopicTable
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 
-URGENT = (TOPICS, GROUPS, RESETS, LOCKS)  # whenever they change; the offsets only when one was set on purpose
+URGENT = (TOPICS, GROUPS, RESETS)  # whenever they change; the offsets only when one was set on purpose
 
 T = TypeVar("T")
 
 
 class Tables:
-    """``topics``, ``groups``, ``offsets``, ``delays`` and ``locks``. Made, used and changed on the loop."""
+    """``topics``, ``groups``, ``offsets`` and ``delays``. Made, used and changed on the loop."""
 
     def __init__(
         self, files: ConfigFiles, settings: BrokerSettings, clock: Clock, events: Events,
-        topics_changed: Callable[[], None], end_of: EndOf, *, is_new: bool = True,
+        topics_changed: Callable[[], None], end_of: EndOf,
     ) -> None:  # fmt: skip
         """``topics_changed`` is called after each change: it registers. ``end_of`` tells where the recovered log ends.
-        ``is_new``: that log is empty, so nobody had a lock of one of its queues.
 
         Raises CorruptRecord for a damaged file.
         """
@@ -71,19 +68,7 @@ class Tables:
             reset_done=lambda: self._change(RESETS, CONSUMER_OFFSETS),
         )  # fmt: skip
         self.delays = Delays(clock, files.load(DELAY_OFFSETS, _reader(DelayTable)))
-        self.locks = self._load_locks(slave=slave, is_new=is_new)
         self._cut_offsets()
-
-    def _load_locks(self, *, slave: bool, is_new: bool) -> QueueLocks:
-        """A slave has none, and one that is a master later knows of none."""
-        if slave:
-            self._files.remove(LOCKS)
-            return QueueLocks()
-        saved = self._files.load(LOCKS, _reader(LockTable))
-        if saved is None and is_new:
-            self._change(LOCKS)  # from now on it is known that there were none
-        quiet_s = LIVE_S if saved is None and not is_new else 0.0
-        return QueueLocks(saved, self._clock.now(), quiet_s=quiet_s, changed=lambda: self._change(LOCKS))
 
     def unsaved(self, *, urgent: bool = False) -> list[str]:
         """The files whose tables changed, in the order of saving; with ``urgent`` only those that somebody waits for.
@@ -93,8 +78,6 @@ class Tables:
         names = [name for name in URGENT if name in self._unsaved]
         if not urgent and self.offsets.resets.dirty and RESETS not in names:
             names.append(RESETS)
-        if not urgent and self.locks.dirty and LOCKS not in names:
-            names.append(LOCKS)
         if CONSUMER_OFFSETS in self._unsaved or (self.offsets.dirty and not urgent):
             names.append(CONSUMER_OFFSETS)
         if self.delays.dirty and not urgent:
@@ -113,8 +96,6 @@ class Tables:
         if name == RESETS:
             self.offsets.resets.dirty = False
             return dialect.write_lines(self.offsets.resets.table())
-        if name == LOCKS:
-            return self.locks.text(self._clock.now())
         if name == CONSUMER_OFFSETS:
             self.offsets.dirty = False
             return dialect.write_lines(self.offsets.to_save())

@@ -12,7 +12,7 @@ import pytest
 from support.brokers import Bench, Peer, benched, pull_command
 from support.waiting import until
 from tallystick.rocketmq.broker import client_requests, locks
-from tallystick.rocketmq.broker.client_requests import MAX_ASKED_BYTES, MAX_NAME_CHARS
+from tallystick.rocketmq.broker.client_requests import MAX_ASKED_BYTES, MAX_LOCK_NAME_BYTES, MAX_NAME_CHARS
 from tallystick.rocketmq.broker.clients import EXPIRE_S
 from tallystick.rocketmq.remoting.questions import MAX_OF_LINK
 from tallystick.rocketmq.wire import dialect
@@ -157,16 +157,18 @@ async def test_only_queues_that_are_here_are_locked(tmp_path: Path) -> None:
 
 
 async def test_what_clients_call_themselves_is_bounded(tmp_path: Path) -> None:
-    """Thousands of members are listed in one turn of the loop; and each lock keeps the names that it came with."""
+    """Thousands of members are listed in one turn of the loop; and each lock is a line of a file."""
     name, long = "c" * MAX_NAME_CHARS, "c" * (MAX_NAME_CHARS + 1)
     async with benched(tmp_path) as bench:
         peer = await bench.peer(await bench.broker())
         assert (await beat(peer, long)).code == 1
         assert (await beat(peer, name)).code == 0
         assert await ids(peer) == [name]
-        assert await _lock(peer, name, 0) == [0]
-        for lock in (LockRequest(long, "G", []), LockRequest("c", long, [])):
-            assert (await peer.code(RequestCode.LOCK_BATCH_MQ, {}, dialect.write(lock))).code == 1
+        most, bell = "c" * MAX_LOCK_NAME_BYTES, "\x07" * (MAX_LOCK_NAME_BYTES // 6 + 1)
+        assert await _lock(peer, most, 0, group=most) == [0]
+        for name in (f"{most}c", bell, "\N{SNOWMAN}" * (MAX_LOCK_NAME_BYTES // 3 + 1)):
+            for lock in (LockRequest(name, "G", []), LockRequest("c", name, [])):
+                assert (await peer.code(RequestCode.LOCK_BATCH_MQ, {}, dialect.write(lock))).code == 1
 
 
 async def test_a_heartbeat_makes_no_more_groups_than_a_client_may_be_in(

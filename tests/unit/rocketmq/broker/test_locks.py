@@ -163,6 +163,18 @@ def test_owners_outlive_a_restart_and_each_new_one_is_said() -> None:
     assert not held.dirty
     held.lock("g", "b", "host", [Q0], 500.0)
     assert len(changes) == 2, "what has ended goes to another owner"
+    held.lock("g", "b", "host", [Q0], 600.0)
+    assert len(changes) == 3, "what has ended may be in no file"
+
+
+def test_a_lock_knows_by_which_change_its_owner_has_it() -> None:
+    held = QueueLocks()
+    held.lock("g", "a", "host", [Q0], 0.0)
+    held.lock("h", "b", "host", [Q0], 0.0)
+    held.lock("g", "a", "host", [Q0], 1.0)
+    assert [held.newest("g", client, [Q0, Q1]) for client in "ab"] == [1, 0]
+    held.lock("g", "a", "host", [Q0, Q1], 2.0)
+    assert (held.newest("g", "a", [Q0]), held.newest("g", "a", [Q0, Q1]), held.changes) == (1, 3, 3)
 
 
 def test_many_locks_are_written_in_pieces() -> None:

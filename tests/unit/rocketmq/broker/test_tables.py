@@ -5,15 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from support.admin_desk import MASTER, SLAVE, Desk
+from support.admin_desk import SLAVE, Desk
 from support.copied_offsets import lacking, take_over
 from tallystick.errors import CorruptRecord, DiskFull
-from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, LOCKS, RESETS, TOPICS
+from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, RESETS, TOPICS
 from tallystick.rocketmq.broker.resets import ResetTable
-from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import DelayTable, GroupTable, OffsetTable, TopicTable
-from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, MessageQueue, TopicConfig
+from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, TopicConfig
 from tallystick.runtime.disk import read_file
 
 RECORDED: dict[str, str] = json.loads(
@@ -180,29 +179,3 @@ def test_counters_that_a_slave_copied_are_saved_before_the_offsets() -> None:
     desk.save()
     desk.restart()
     assert desk.tables.offsets.resets.get("T@g", 0) == 3
-
-
-def test_an_owner_of_a_queue_is_on_the_disk_before_it_hears_of_it_and_a_slave_forgets_them() -> None:
-    queue = MessageQueue("T", "b0", 0)
-
-    def locked(desk: Desk, client: str) -> bool:
-        return desk.tables.locks.lock("g", client, "host", [queue], desk.clock.now()) == [queue]
-
-    desk = Desk()
-    assert locked(desk, "a")
-    desk.disk.power_loss()
-    desk.shelf.open()
-    desk.restart()
-    assert (locked(desk, "b"), locked(desk, "a")) == (False, True)
-    desk.tables.locks.unlock("g", "a", [queue])
-    assert desk.tables.unsaved(urgent=True) == []
-    desk.save()
-    desk.restart()
-    assert locked(desk, "b")
-    desk.settings = SLAVE
-    desk.restart()
-    desk.settings = MASTER
-    names = [name for name in desk.disk.listdir("/store/config") if name.startswith(LOCKS)]
-    assert names == []
-    tables = Tables(desk.files, MASTER, desk.clock, desk.events, lambda: None, desk._end_of, is_new=False)
-    assert tables.locks.lock("g", "a", "host", [queue], desk.clock.now()) == [], "it was a slave: who has locks?"

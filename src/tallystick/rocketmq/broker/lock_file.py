@@ -1,0 +1,71 @@
+"""``tallyLocks.json``: loaded at the start, saved when a queue has a new owner, who hears of it then.
+
+It may have very many lines, and strangers can have it written again and again: a ``Saver`` of its own does that, so
+that topics and groups do not wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tallystick.errors import StorageError
+from tallystick.rocketmq.broker.config_files import LOCKS, ConfigFiles
+from tallystick.rocketmq.broker.locks import LIVE_S, LockTable, QueueLocks
+from tallystick.rocketmq.wire import dialect
+from tallystick.runtime.clock import Clock
+
+
+class LockFile:
+    """``locks``, and what a ``Saver`` asks of them. Made, used and changed on the loop."""
+
+    def __init__(self, files: ConfigFiles, clock: Clock, *, slave: bool, is_new: bool = True) -> None:
+        """A slave has none, and one that is a master later knows of none. ``is_new``: the log is empty, so nobody had
+        one. Raises CorruptRecord for a damaged file, StorageError."""
+        self._clock, self._slave = clock, slave
+        self.changed: Callable[[], None] = lambda: None
+        self._unsaved = False  # somebody waits for it
+        if slave:
+            files.remove(LOCKS)
+            self.locks = QueueLocks()
+            return
+        saved = files.load(LOCKS, lambda text: dialect.read_as(text, LockTable, bounded=False))
+        quiet_s = LIVE_S if saved is None and not is_new else 0.0
+        self.locks = QueueLocks(saved, clock.now(), quiet_s=quiet_s, changed=self._change)
+        if saved is None and is_new:
+            self._save_none(files)
+
+    @property
+    def changes(self) -> int:
+        return self.locks.changes
+
+    def unsaved(self, *, urgent: bool = False) -> list[str]:
+        """Its name if owners are new; or, without ``urgent``, went. A slave writes none: it would know nothing else."""
+        is_due = self._unsaved or (self.locks.dirty and not urgent)
+        return [LOCKS] if is_due and not self._slave else []
+
+    def text(self, name: str) -> Iterator[bytes]:
+        """The file, piece by piece. It counts as saved from now on: see ``failed``."""
+        self._unsaved = False
+        return self.locks.text(self._clock.now())
+
+    def saved(self, name: str) -> None:
+        """The text that was taken last is on the disk."""
+
+    def failed(self, name: str) -> None:
+        """The text could not be saved: it is to be tried again."""
+        self._unsaved = True
+
+    def is_urgent(self, name: str) -> bool:
+        """Whether somebody waits for the file."""
+        return self._unsaved
+
+    def _save_none(self, files: ConfigFiles) -> None:
+        """From now on it is known that there were none."""
+        try:
+            files.save(LOCKS, *self.text(LOCKS))
+        except StorageError:
+            self.failed(LOCKS)  # the saver tries again, and tells of it
+
+    def _change(self) -> None:
+        self._unsaved = True
+        self.changed()

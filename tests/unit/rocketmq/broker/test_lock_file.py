@@ -1,0 +1,149 @@
+"""Owners of queues on the disk: when they are there, who waits for them, and how often they are written."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from support.admin_desk import MASTER, SLAVE, Desk
+from support.brokers import Peer, benched, pull_command, send_command
+from support.stores import SteppingClock
+from support.workers import WorkerAtOnce
+from tallystick.errors import DiskFull, StorageError
+from tallystick.rocketmq.broker.config_files import LOCKS, ConfigFiles
+from tallystick.rocketmq.broker.lock_file import LockFile
+from tallystick.rocketmq.broker.saver import Saver
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.bodies import LockRequest
+from tallystick.rocketmq.wire.remoting import Command, request
+from tallystick.rocketmq.wire.values import MessageQueue, RequestCode
+from tallystick.runtime.disk import File, OsDisk
+from tallystick.runtime.events import Events
+
+QUEUE = MessageQueue("T", "b0", 0)
+
+
+def locked(by: LockFile, client: str, now: float) -> bool:
+    return by.locks.lock("g", client, "host", [QUEUE], now) == [QUEUE]
+
+
+def test_an_owner_of_a_queue_is_on_the_disk_before_it_hears_of_it_and_a_slave_forgets_them() -> None:
+    desk = Desk()
+    now = desk.clock.now()
+    assert locked(desk.lock_file, "a", now)
+    desk.disk.power_loss()
+    desk.shelf.open()
+    desk.restart()
+    assert (locked(desk.lock_file, "b", now), locked(desk.lock_file, "a", now)) == (False, True)
+    desk.lock_file.locks.unlock("g", "a", [QUEUE])
+    assert desk.lock_file.unsaved(urgent=True) == []
+    desk.save()
+    desk.restart()
+    assert locked(desk.lock_file, "b", now)
+    desk.settings = SLAVE
+    desk.restart()
+    desk.settings = MASTER
+    names = [name for name in desk.disk.listdir("/store/config") if name.startswith(LOCKS)]
+    assert names == []
+    promoted = LockFile(desk.files, desk.clock, slave=False, is_new=False)
+    assert not locked(promoted, "a", now), "it was a slave: who has locks?"
+
+
+class LockDisk(OsDisk):
+    """The file of locks is written when it may be, or not at all."""
+
+    def __init__(self) -> None:
+        self.gate, self.full, self.written = threading.Event(), False, 0
+        self.gate.set()
+
+    def open(self, path: str, **how: bool) -> File:
+        if path.endswith(f"{LOCKS}.new"):
+            assert self.gate.wait(20), "nobody opened the gate"
+            if self.full:
+                raise DiskFull("no room", path=path)
+            self.written += 1
+        return super().open(path, **how)
+
+
+def lock(client: str, queue_id: int = 0) -> Command:
+    asked = LockRequest(client, "g", [MessageQueue("BenchmarkTest", "b0", queue_id)])
+    return request(RequestCode.LOCK_BATCH_MQ, {}, dialect.write(asked))
+
+
+def taken(answer: Command) -> int:
+    return len(dialect.read(bytes(answer.body)).get("lockOKMQSet", ()))
+
+
+async def answered(peer: Peer, opaque: int) -> bool:
+    """Whether it is, when the broker has handled all that was sent to it."""
+    await peer.ask(pull_command("Nowhere", group="TOOLS_CONSUMER"))
+    return opaque in peer._answers
+
+
+async def test_who_has_a_queue_hears_of_it_when_that_is_saved_and_nobody_else_waits(tmp_path: Path) -> None:
+    disk = LockDisk()
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker(disk=disk)
+        peer = await bench.peer(broker)
+        assert taken(await peer.ask(lock("a", 1))) == 1
+        disk.gate.clear()
+        try:
+            first, again = peer.send(lock("a")), peer.send(lock("a"))
+            assert (await peer.ask(send_command("New"))).code == 0, "its topic is saved"
+            assert taken(await peer.ask(lock("a", 1))) == 1, "it is saved that a has it"
+            assert taken(await peer.ask(lock("b"))) == 0
+            assert [await answered(peer, opaque) for opaque in (first, again)] == [False, False]
+        finally:
+            disk.gate.set()
+        assert [taken(await peer.answer(opaque)) for opaque in (first, again)] == [1, 1]
+
+
+async def test_a_lock_that_cannot_be_saved_is_none(tmp_path: Path) -> None:
+    disk = LockDisk()
+    async with benched(tmp_path) as bench:
+        peer = await bench.peer(await bench.broker(disk=disk))
+        disk.full = True
+        for _ in range(2):
+            refused = await peer.ask(lock("a"))
+            assert (refused.code, bytes(refused.body)) == (1, b"")
+            assert "the locks cannot be saved: no room" in (refused.remark or "")
+        disk.full = False
+        assert taken(await peer.ask(lock("a"))) == 1
+
+
+class SlowClock(SteppingClock):
+    """Half a second goes by between two looks."""
+
+    def now(self) -> float:
+        self.ms += 500
+        return super().now()
+
+
+@pytest.mark.parametrize("rest", [0, 3])
+async def test_locks_are_saved_a_share_of_the_time_and_at_the_end(tmp_path: Path, rest: int) -> None:
+    disk, clock = LockDisk(), SlowClock()
+    files = ConfigFiles(disk, str(tmp_path))
+    file = LockFile(files, clock, slave=False)
+    saver = Saver(file, files, clock, Events(), WorkerAtOnce(), rest=rest)
+    saver.start()
+    before = disk.written
+    for number in range(5):
+        file.locks.lock(f"g{number}", "a", "host", [QUEUE], clock.now())
+        for _ in range(20):
+            await asyncio.sleep(0)
+    assert disk.written - before == (1 if rest else 5)
+    done: list[StorageError | None] = []
+    saver.after(file.changes, done.append)
+    await saver.close()
+    assert done == [None]
+    assert len(LockFile(files, clock, slave=False).locks) == 5
+
+
+def test_a_slave_writes_no_locks_that_it_would_know_when_it_is_a_master() -> None:
+    desk = Desk(SLAVE)
+    assert locked(desk.lock_file, "a", 0.0)
+    desk.lock_file.locks.unlock("g", "a", [QUEUE])
+    assert desk.lock_file.unsaved() == []
