@@ -245,9 +245,12 @@ class Ledgers:
         return ledger in self.deleted if found is None else found.creation != UNKNOWN and not found.compared
 
     def is_in_doubt(self, ledger: LedgerId) -> bool:
-        """Whether what is stored here may be another ledger of that id: in this life of the process nobody compared."""
+        """Whether what is stored here, or was, may be another ledger of that id: in this life of the process nobody
+        compared."""
         found = self.alive.get(ledger)
-        return found is not None and found.creation != UNKNOWN and not found.was_compared
+        if found is None:
+            return ledger in self.deleted
+        return found.creation != UNKNOWN and not found.was_compared
 
     def kept(self, ledger: LedgerId) -> Kept | None:
         if (found := self.alive.get(ledger)) is not None:

@@ -19,10 +19,11 @@ out of all its ensembles. An id that is remembered as deleted is looked at in th
 A look is a synced read, of many ledgers at once; who waits for very many keeps nobody else waiting for his own. What
 cannot be read decides nothing: the add is taken as if nobody had looked, and is counted; for a while then nobody looks.
 Ledgers that came then get their creation with the next collection, whether or not anything is added to them again.
-But of a ledger whose creation is kept and was never compared in this life nothing is taken, fenced or said until it is
-(101, which every client takes for "unknown"): what is stored may be another ledger's, and go with the next look, the
-new entries too. Metadata that is there and is not what it was, as its file was replaced or it is another cluster's,
-ends all comparisons: whoever writes by it may have an id of a ledger that is here.
+But of a ledger whose creation is kept and was never compared in this life, and of an id that is remembered as deleted,
+nothing is taken, fenced or said until it is (101, which every client takes for "unknown"): what is stored may be
+another ledger's, and go with the next look, the new entries too; and "no such ledger", which recovery takes for a fence
+(Q11), is none once the deletion is forgotten. Metadata that is there and is not what it was, as its file was replaced
+or it is another cluster's, ends all comparisons: whoever writes by it may have an id of a ledger that is here.
 """
 
 from __future__ import annotations

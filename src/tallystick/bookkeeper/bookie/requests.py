@@ -308,7 +308,8 @@ class Requests:
         return _is_of_the_ledger(request) and self._storage.needs_comparison(request.ledger) and self.looks()
 
     def _is_in_doubt(self, request: v2.Add | v2.Read | v2.BatchRead) -> bool:
-        """Whether it may be about another ledger than the one that is stored here under its id, and nobody can look."""
+        """Whether it may be about another ledger than the one that is or was stored here under its id, and nobody can
+        look."""
         return _is_of_the_ledger(request) and self._storage.is_in_doubt(request.ledger)
 
     def _serve_one(self, request: v2.Add | v2.Read | v2.BatchRead, served: Served, *, exists: bool = False) -> None:

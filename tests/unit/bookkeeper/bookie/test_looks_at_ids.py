@@ -191,6 +191,34 @@ async def test_an_id_that_is_remembered_as_deleted_is_taken_by_the_next_ledger_a
     assert await answers(peer, 3) == [(Code.OK, 7, entry) for entry in range(3)]
 
 
+@pytest.mark.rule("Q11")
+@pytest.mark.parametrize("looks_first", [False, True])
+@pytest.mark.parametrize(
+    "question",
+    [adds(7, [1]), adds(7, [1], flags=Flag.RECOVERY_ADD), read(7, -1), read(7, -1, KEY), read(7, 1, KEY), BATCH],
+)
+async def test_while_nobody_can_look_nothing_is_said_of_an_id_that_was_deleted_here(
+    bookie: Bookie, peer: Peer, driver: Watched, question: bytes, looks_first: bool
+) -> None:
+    """A recovery that was told "no such ledger" took it for a fence, and the bookie forgot the deletion later."""
+    await driver.create_ledger(METADATA, 7)
+    assert await peer.code(adds(7, [0])) == Code.OK
+    await until(lambda: bookie.storage.kept(7) != Kept(UNKNOWN, False))
+    await driver.delete_ledger(7)
+    await bookie.upkeep.collect(lambda: [7], ())
+    driver.fails = True
+    if looks_first:
+        assert await peer.code(adds(8, [1])) == Code.OK
+        assert not bookie.looks.active
+    assert codes_of(await peer.ask(question)) == Code.IO_ERROR
+    assert await peer.code(read(7, 0)) == Code.NO_LEDGER, "of an entry it says what it has"
+    driver.fails = False
+    bookie.looks._look_again()
+    expected = Code.FENCED if question == adds(7, [1]) else None
+    answer = codes_of(await peer.ask(question))
+    assert answer == expected or (expected is None and answer != Code.IO_ERROR)
+
+
 async def test_the_same_ledger_that_comes_back_after_it_was_deleted_here_does_not(
     bookie: Bookie, peer: Peer, driver: Watched
 ) -> None:
