@@ -50,6 +50,14 @@ def test_who_recovers_a_ledger_may_find_that_its_id_is_another_ones_meanwhile() 
     assert cluster.run(394973434).violation is None
 
 
+@pytest.mark.rule("P2", "P6")
+@pytest.mark.parametrize("seed", [1617322234, 1617322552])
+def test_a_bookie_whose_id_changes_hands_says_no_more_than_it_keeps(seed: int) -> None:
+    """It told a recovery "no such ledger" of a new ledger with the id of a deleted one while it could not look, which
+    fences nothing; and it wiped out a fence, as the id's old ledger had its turn to go only then."""
+    assert cluster.run(seed).violation is None
+
+
 def test_a_budget_that_is_passed_ends_a_life(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cluster_budgets.BUDGETS, "open files of a bookie", 0)
     assert "budget: open files of a bookie" in (cluster.run(1).violation or "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Protocol
 
 from tallystick.bookkeeper.bookie.ledgers import Kept
@@ -49,7 +49,7 @@ class Ledgers(Protocol):
 
 
 GoOn = Callable[[Verdict], None]
-Renew = Callable[[Collection[LedgerId]], Awaitable[None]]
+Renew = Callable[[Mapping[LedgerId, Kept]], Awaitable[None]]
 
 
 class Looks:
@@ -60,9 +60,9 @@ class Looks:
         reserve: Callable[[int], None], flush: Callable[[], None], counts: Counts, events: Events,
         failed: Callable[[Exception], None],
     ) -> None:  # fmt: skip
-        """``renew`` forgets ids durably; ``reserve`` hears of bytes that are held here, and (negative) no longer;
-        ``flush`` makes durable what ``ledgers`` were told; ``failed`` hears of an error that leaves requests without an
-        answer."""
+        """``renew`` forgets ids durably, of which this is kept; ``reserve`` hears of bytes that are held here, and
+        (negative) no longer; ``flush`` makes durable what ``ledgers`` were told; ``failed`` hears of an error that
+        leaves requests without an answer."""
         self._metadata, self._bookie, self._ledgers, self._renew = metadata, bookie, ledgers, renew
         self._core, self._instance = LookCore(instance, ledgers.kept), instance
         self._reserve, self._flush, self._counts, self._events = reserve, flush, counts, events
@@ -157,16 +157,20 @@ class Looks:
         return {ledger: found for ledger, found in judgements.items() if ledger not in others}
 
     async def _renewed(self, judgements: dict[LedgerId, Judgement]) -> dict[LedgerId, Judgement]:
-        """What is to be forgotten is forgotten, or cannot be: then nothing is answered."""
-        renew = [ledger for ledger, found in judgements.items() if found.renew]
+        """What is to be forgotten is forgotten, or cannot be: then nothing is answered. Ids of which something came
+        meanwhile, a fence perhaps, are looked at again."""
+        renew = {ledger: found.renew for ledger, found in judgements.items() if found.renew}
         if not renew:
             return judgements
         try:
             await self._renew(renew)
         except DiskFull as error:
-            self._events.emit("ledgers not replaced", ledgers=renew, reason=str(error))
+            self._events.emit("ledgers not replaced", ledgers=list(renew), reason=str(error))
             return judgements | dict.fromkeys(renew, Judgement(Verdict.AMISS))
-        return judgements
+        used = [ledger for ledger in renew if self._ledgers.kept(ledger) is not None]
+        for ledger in used:
+            self._core.wanted(ledger)
+        return {ledger: found for ledger, found in judgements.items() if ledger not in used}
 
     async def _decide(self, judgements: dict[LedgerId, Judgement]) -> None:
         for number, (ledger, found) in enumerate(judgements.items(), 1):

@@ -60,7 +60,7 @@ NOT_WRITTEN = frozenset((Verdict.REFUSE, Verdict.GONE))
 class Judgement:
     verdict: Verdict
     creation: Creation = UNKNOWN  # of the ledger that now has the id
-    renew: bool = False  # first forget, durably, what is kept of another ledger
+    renew: Kept | None = None  # first forget, durably, what is kept of another ledger: this
 
 
 def judge(record: Record | None, kept: Kept | None) -> Judgement:
@@ -74,8 +74,9 @@ def judge(record: Record | None, kept: Kept | None) -> Judgement:
         return Judgement(Verdict.AMISS, record.creation)
     if kept is not None and kept.deleted and kept.creation == record.creation:
         return Judgement(Verdict.REFUSE, record.creation)  # it came back: its entries did not
-    renew = kept is not None and kept.creation != record.creation and (kept.deleted or kept.creation != UNKNOWN)
-    return Judgement(said, record.creation, renew)
+    if kept is not None and kept.creation != record.creation and (kept.deleted or kept.creation != UNKNOWN):
+        return Judgement(said, record.creation, renew=kept)
+    return Judgement(said, record.creation)
 
 
 class LookCore:

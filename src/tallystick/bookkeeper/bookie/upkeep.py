@@ -6,10 +6,11 @@ Checkpoints and deletions share one thread and never overlap. ``collection.py`` 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tallystick.bookkeeper.bookie.checkpoint import Checkpoint
+from tallystick.bookkeeper.bookie.ledgers import Kept
 from tallystick.bookkeeper.bookie.limits import CHECK_EVERY_S, DiskGuard
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.settings import StorageSettings
@@ -107,28 +108,31 @@ class Upkeep:
     async def save(self) -> None:
         """Make durable what is known of ledgers, so that no replay of the journal says otherwise. Raises DiskFull."""
         if self._storage.checkpointed:
-            await self._renew((), ())
+            async with self._turn:
+                await self._delete((), ())
         else:
             await self.checkpoint()
 
-    async def renew(self, ledgers: Collection[LedgerId]) -> None:
+    async def renew(self, ledgers: Mapping[LedgerId, Kept]) -> None:
         """Forget all about these ids: they are other ledgers' now. Raises DiskFull: they may be deleted, and remembered
         as that.
 
         Each step is durable before the next: deleted; out of the journal, too, by a checkpoint; deleted no longer.
+        What is kept of an id otherwise when it is its turn came since, a fence perhaps, which was answered: it stays.
         """
-        await self._renew(ledgers, ())
+        async with self._turn:
+            await self._delete([ledger for ledger, kept in ledgers.items() if self._storage.kept(ledger) == kept], ())
         while any(ledger in self._storage.deleted_ids() for ledger in ledgers):
             await self.checkpoint()
-            await self._renew((), ledgers)
+            async with self._turn:
+                await self._delete((), ledgers)
         self._events.emit(
             "ledgers replaced", ledgers=list(ledgers), reason="others have their ids now, by the metadata"
         )
 
-    async def _renew(self, gone: Collection[LedgerId], again: Collection[LedgerId]) -> None:
-        async with self._turn:
-            plan = self._storage.begin_collect(gone, again)
-            await self._write(plan)
+    async def _delete(self, gone: Collection[LedgerId], again: Collection[LedgerId]) -> None:
+        plan = self._storage.begin_collect(gone, again)
+        await self._write(plan)
         self._counts.ledgers_deleted += len(plan.deleted)
 
     async def disks(self, disk: Disk, folders: Sequence[str], checked: Callable[[], None]) -> None:

@@ -55,9 +55,10 @@ def test_only_an_open_ledger_is_written(record: Record | None, said: Verdict) ->
     ],
 )
 def test_which_ledger_of_that_id_it_is(kept: Kept, said: Verdict, renew: bool) -> None:
-    assert judge(Record(LedgerState.OPEN, 5), kept) == Judgement(said, 5, renew)
+    old = kept if renew else None
+    assert judge(Record(LedgerState.OPEN, 5), kept) == Judgement(said, 5, old)
     closed = judge(Record(LedgerState.CLOSED, 5), kept)
-    assert closed == Judgement(Verdict.REFUSE if said is Verdict.ADMIT else said, 5, renew)
+    assert closed == Judgement(Verdict.REFUSE if said is Verdict.ADMIT else said, 5, old)
     assert judge(None, kept) == Judgement(Verdict.GONE)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -146,6 +147,37 @@ async def test_a_fence_does_not_overtake_adds_that_wait(old: None, peer: Peer, b
         fenced = await recovery.frame()
         stored = [code for code, _, _ in await answers(peer, 2)]
     assert (codes_of(fenced) == Code.OK) == (stored[0] == Code.OK)
+
+
+@pytest.mark.rule("Q11")
+async def test_a_fence_that_comes_while_an_id_waits_to_change_hands_stays(
+    bookie: Bookie, peer: Peer, driver: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look found the new ledger open; then a collection forgot the old one's deletion, and the fence was answered.
+    The old one's turn to go wiped the fence out, and adds that had waited were acknowledged behind it."""
+    await driver.create_ledger(METADATA, 7)
+    assert await peer.code(adds(7, [0], b"old")) == Code.OK
+    await until(lambda: bookie.storage.kept(7) != Kept(UNKNOWN, False))
+    await driver.delete_ledger(7)
+    await bookie.upkeep.collect(lambda: [7], ())
+    await driver.create_ledger(METADATA, 7)
+    renew, judged, forgotten = bookie.upkeep.renew, asyncio.Event(), asyncio.Event()
+
+    async def late(ledgers: Mapping[int, Kept]) -> None:
+        judged.set()
+        await forgotten.wait()
+        await renew(ledgers)
+
+    monkeypatch.setattr(bookie.looks, "_renew", late)
+    peer.writer.write(adds(7, [3], b"new"))
+    await judged.wait()
+    await bookie.upkeep.checkpoint()
+    await bookie.upkeep.collect(list, [7])
+    async with talking(bookie) as recovery:
+        assert await recovery.code(read(7, 3, KEY)) == Code.NO_ENTRY
+    forgotten.set()
+    assert await answers(peer, 1) == [(Code.FENCED, 7, 3)]
+    assert bookie.storage.is_fenced(7) and await entries(peer) == []
 
 
 async def test_a_ledger_that_is_newer_than_its_metadata_is_neither_served_nor_deleted(
