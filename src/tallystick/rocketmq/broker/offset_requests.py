@@ -81,7 +81,9 @@ class OffsetRequests:
             raise refusal(ResponseCode.INVALID_PARAMETER, remark)
         if header.resets is not None:
             return self._take(command, Commit(topic, group, header.queue_id, header.commit_offset, header.resets))
-        reset_to = parts.offsets.resets.pending.hear(f"{topic}@{group}", header.queue_id, header.commit_offset)
+        reset_to = parts.offsets.resets.pending.hear(
+            f"{topic}@{group}", header.queue_id, header.commit_offset, peer, parts.clock.now(), commits=True
+        )
         if reset_to is not None:
             return command.answer(OK, "Offset has been previously reset", CommitAnswer(reset_to).to_fields())
         went_back = header.went_back is True
@@ -97,6 +99,9 @@ class OffsetRequests:
             raise refusal(ResponseCode.INVALID_PARAMETER, remark)
         if not offsets.take(commit):
             raise self._no_room()
+        stands_at = offsets.get(commit.topic, commit.group, commit.queue_id)
+        if stands_at is not None:
+            offsets.resets.pending.moved(commit.key, commit.queue_id, stands_at)
         return command.answer(OK, None, {})
 
     def _no_room(self) -> Exception:

@@ -1,34 +1,45 @@
 """Where operators set groups, until their consumers have heard of it: a core.
 
 A consumer that is there goes on where it was until it is told, and its next commit would undo the reset. So its commits
-count no more from the reset on, and its pulls are answered with the new offset, until one of either comes from there
-(``ConsumerManageProcessor``, ``queryThenEraseResetOffset``; the original forgets it when it told the first pull of
-whomever, and when it is restarted). They are kept with the counters of resets, and copied with them: ``resets.py``.
+count no more from the reset on, and its pulls are answered with the new offset, until one of either comes from there:
+it has heard (``ConsumerManageProcessor``, ``queryThenEraseResetOffset``; the original forgets a reset when it told the
+first pull of whomever, and when it is restarted).
+
+While a queue goes from one member to another both may read it, and what one has heard the other has not. So each is
+told by itself, to go on where those who have heard committed, until one of these reads on ``OVERLAP_S`` after it heard.
+
+They are kept with the counters of resets, and copied with them: ``resets.py``. Who has heard is not: after a restart
+all are told again, and what they had not committed comes again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 
 from tallystick.rocketmq.broker.offset_keys import split
 
 Waiting = dict[str, dict[int, int]]  # "topic@group" to queue id to the offset
 
 MOST = 100_000  # queues of groups; the oldest are forgotten, their offsets stay set
+MOST_HEARD = 8  # members at a queue; the first are forgotten, and told again
+OVERLAP_S = 60.0  # two may read a queue: a pull is held for 20 s, and members ask who they are every 20 s
 
 
 class PendingResets:
-    """See the module. ``changed`` is called when others wait, or fewer."""
+    """See the module. ``changed`` is called when others wait, fewer, or for another offset."""
 
     def __init__(self, saved: Mapping[str, Mapping[int, int]], changed: Callable[[], None]) -> None:
         self._waiting: Waiting = {key: dict(queues) for key, queues in saved.items()}
         self._count, self._changed = sum(map(len, self._waiting.values())), changed
+        self._heard: dict[str, dict[int, dict[str, float]]] = {}  # who has, since when; by key and queue id
+        self._is_copy = False
 
     def __len__(self) -> int:
         return self._count
 
     def put(self, key: str, queue_id: int, offset: int) -> None:
         """An operator set the group to ``offset``."""
+        self._heard.get(key, {}).pop(queue_id, None)
         queues = self._waiting.pop(key, {})  # the newest is the last to be forgotten
         self._count += queue_id not in queues
         queues.pop(queue_id, None)
@@ -39,21 +50,54 @@ class PendingResets:
             self._drop(oldest, next(iter(self._waiting[oldest])))
         self._changed()
 
-    def hear(self, key: str, queue_id: int, offset: int) -> int | None:
-        """A consumer of the group commits, or pulls at, ``offset``. Returns where it is to go on instead, or None."""
+    def hear(self, key: str, queue_id: int, offset: int, who: str, now: float, *, commits: bool) -> int | None:
+        """A consumer of the group, by the connection ``who``, ``commits`` an offset, or pulls there. Returns where it
+        is to go on instead, or None."""
         wanted = self._waiting.get(key, {}).get(queue_id) if self._count else None
-        if wanted is None or wanted != offset:
+        if wanted is None:
+            return None
+        heard = self._heard.get(key, {}).get(queue_id, {})
+        if who not in heard:
+            if offset == wanted:
+                latest = list(heard.items())[-MOST_HEARD + 1 :]
+                self._heard.setdefault(key, {})[queue_id] = dict(latest) | {who: now}
+                return None
             return wanted
-        self._drop(key, queue_id)
-        self._changed()
+        if now - heard[who] >= OVERLAP_S and not self._is_copy:
+            self._drop(key, queue_id)
+            self._changed()
+        elif commits and offset != wanted:
+            self._waiting[key][queue_id] = offset
+            self._changed()
         return None
 
     def _drop(self, key: str, queue_id: int) -> None:
+        self._heard.get(key, {}).pop(queue_id, None)
         queues = self._waiting[key]
         del queues[queue_id]
         self._count -= 1
         if not queues:
             del self._waiting[key]
+            self._heard.pop(key, None)
+
+    def moved(self, key: str, queue_id: int, offset: int) -> None:
+        """The group committed this at a slave, where it had heard."""
+        if self._waiting.get(key, {}).get(queue_id, offset) != offset:
+            self._waiting[key][queue_id] = offset
+            self._changed()
+
+    def heard(self) -> Iterator[tuple[str, int]]:
+        """Of which of them somebody has."""
+        return ((key, queue_id) for key, queues in self._heard.items() for queue_id in queues)
+
+    def replaced(self, table: Waiting, same: Set[tuple[str, int]]) -> PendingResets:
+        """By the master's, who alone forgets them; who has heard of one has heard of the ``same``."""
+        after = PendingResets(table, self._changed)
+        after._is_copy = True
+        for key, queue_id in same:
+            if queue_id in after._waiting.get(key, {}):
+                after._heard.setdefault(key, {})[queue_id] = self._heard[key][queue_id]
+        return after
 
     def forget_topic(self, topic: str) -> None:
         """It is deleted: what comes under its name begins anew."""
@@ -66,6 +110,7 @@ class PendingResets:
     def _forget(self, keys: Iterable[str]) -> None:
         for key in list(keys):
             self._count -= len(self._waiting.pop(key))
+            self._heard.pop(key, None)
             self._changed()
 
     def table(self) -> Waiting:

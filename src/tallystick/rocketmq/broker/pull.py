@@ -85,7 +85,7 @@ class Pulls:
             return
         header = pull.header
         if header.sys_flag & _COMMIT_OFFSET and header.commit_offset >= 0:
-            self._commit(header)
+            self._commit(link.peer, header)
         if self._parts.saves.changes != before:
             self._save_first(pull)
         elif self._late or not self._has_time():
@@ -93,7 +93,7 @@ class Pulls:
         else:
             self._serve(pull, allowed, first=True)
 
-    def _commit(self, header: PullHeader) -> None:
+    def _commit(self, peer: str, header: PullHeader) -> None:
         """What a pull commits; its client hears nothing of how that ends."""
         topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.commit_offset
         if self._parts.offsets.is_beyond(topic, queue_id, offset):
@@ -101,7 +101,9 @@ class Pulls:
                 self._parts.events.emit(
                     "commit beyond the end", topic=topic, group=group, queue=queue_id, offset=offset
                 )
-        elif self._parts.offsets.resets.pending.hear(f"{topic}@{group}", queue_id, offset) is None:
+            return
+        now, pending = self._parts.clock.now(), self._parts.offsets.resets.pending
+        if pending.hear(f"{topic}@{group}", queue_id, offset, peer, now, commits=True) is None:
             self._parts.offsets.commit(topic, group, queue_id, offset)
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
@@ -261,12 +263,12 @@ class Pulls:
 
     def _reset_to(self, pull: _Pull) -> int | None:
         """Where an operator set the group, for one of its consumers: tools and slaves pull in its name, too."""
-        header = pull.header
-        members = self._parts.clients.consumers(header.consumer_group)
+        header, group = pull.header, pull.header.consumer_group
+        members = self._parts.clients.consumers(group)
         if members is None or pull.link not in members.members:
             return None
-        key = f"{header.topic}@{header.consumer_group}"
-        return self._parts.offsets.resets.pending.hear(key, header.queue_id, header.queue_offset)
+        key, pending, now = f"{header.topic}@{group}", self._parts.offsets.resets.pending, self._parts.clock.now()
+        return pending.hear(key, header.queue_id, header.queue_offset, pull.link.peer, now, commits=False)
 
     def _back(self, header: PullHeader, found: Found) -> int:
         """Where a reader beyond the end, or of another log, goes on. The messages up to its offset are not those of

@@ -34,7 +34,7 @@ class ResetTable(msgspec.Struct, frozen=True):
     """tallyResets.json, and what of it a page of offsets needs: counters by ``topic@group`` and queue id.
 
     ``topics`` and ``groups``: those that were deleted, the last one last, each with what no counter of it is below.
-    ``waiting``: offsets that operators set and consumers have not heard of.
+    ``waiting``: where operators set groups, or these are since, that may not have heard of it.
     """
 
     floor: Int64 = 0
@@ -130,8 +130,10 @@ class Resets:
     def replace(self, table: ResetTable) -> None:
         """By the master's. The table is the slave's from now on."""
         self.dirty = self.dirty or table != self.table()
+        strides = {place: self.get(*place) // STRIDE for place in self.pending.heard()}
         self._floor, self._counts, self._topics, self._groups = table.floor, table.counts, table.topics, table.groups
-        self.pending = PendingResets(table.waiting, self._changed)
+        same = {place for place, stride in strides.items() if self.get(*place) // STRIDE == stride}
+        self.pending = self.pending.replaced(table.waiting, same)
 
 
 def _beyond(count: int) -> int:

@@ -2,22 +2,68 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 
 from tallystick.rocketmq.broker import pending_resets
-from tallystick.rocketmq.broker.pending_resets import PendingResets
-from tallystick.rocketmq.broker.resets import Resets, ResetTable
+from tallystick.rocketmq.broker.pending_resets import MOST_HEARD, OVERLAP_S, PendingResets
+from tallystick.rocketmq.broker.resets import STRIDE, Resets, ResetTable
 
 
 def waiting() -> PendingResets:
     return Resets().pending
 
 
+def pull(resets: PendingResets, key: str, queue_id: int, offset: int, who: str = "a", now: float = 0.0) -> int | None:
+    return resets.hear(key, queue_id, offset, who, now, commits=False)
+
+
+def commit(resets: PendingResets, offset: int, who: str, now: float = 0.0) -> int | None:
+    return resets.hear("T@g", 0, offset, who, now, commits=True)
+
+
 def test_a_consumer_is_told_until_it_goes_on_from_there() -> None:
     resets = waiting()
     resets.put("T@g", 0, 10)
-    assert [resets.hear("T@g", 0, offset) for offset in (100, 101, 10, 11)] == [10, 10, None, None]
-    assert resets.hear("U@h", 0, 5) is None and not resets
+    assert [pull(resets, "T@g", 0, offset) for offset in (100, 101, 10, 11)] == [10, 10, None, None]
+    assert pull(resets, "U@h", 0, 5) is None
+    resets.put("T@g", 0, 10)
+    assert pull(resets, "T@g", 0, 11) == 10, "of the new one it has not heard"
+
+
+@pytest.mark.rule("H13")
+@pytest.mark.parametrize("old", [100, 3])
+def test_h13_another_that_still_reads_where_it_was_does_not_undo_it(old: int) -> None:
+    """The one that has heard may have to give the queue up at once; what is in between would never come."""
+    resets = waiting()
+    resets.put("T@g", 0, 10)
+    assert pull(resets, "T@g", 0, 10, "b") is None
+    assert (pull(resets, "T@g", 0, old, "a"), commit(resets, old + 1, "a")) == (10, 10)
+    assert (commit(resets, 12, "b"), commit(resets, old + 1, "a")) == (None, 12), "it goes on where the group is now"
+    assert pull(resets, "T@g", 0, 12, "c") is None, "who takes over is there"
+    assert (commit(resets, 8, "b"), pull(resets, "T@g", 0, 8, "d")) == (None, None), "sought back by itself"
+    assert (commit(resets, 8, "a"), commit(resets, 9, "a")) == (None, None)
+
+
+def test_it_is_forgotten_when_who_has_heard_reads_on_for_long() -> None:
+    resets = waiting()
+    resets.put("T@g", 0, 10)
+    assert pull(resets, "T@g", 0, 100, "a", OVERLAP_S) == 10
+    assert pull(resets, "T@g", 0, 10, "b", OVERLAP_S) is None
+    assert pull(resets, "T@g", 0, 20, "b", 2 * OVERLAP_S - 1) is None and resets
+    assert pull(resets, "T@g", 0, 100, "a", 3 * OVERLAP_S) == 10, "it has not, and nobody else is known to be there"
+    assert pull(resets, "T@g", 0, 10, "c", 3 * OVERLAP_S) is None and resets, "the other may still be there"
+    assert pull(resets, "T@g", 0, 20, "b", 3 * OVERLAP_S) is None and not resets
+    assert pull(resets, "T@g", 0, 100, "a", 3 * OVERLAP_S) is None and not list(resets.heard())
+
+
+def test_of_many_that_have_heard_the_first_are_told_again() -> None:
+    resets = waiting()
+    resets.put("T@g", 0, 10)
+    for number in range(MOST_HEARD + 1):
+        pull(resets, "T@g", 0, 10, str(number))
+    assert [pull(resets, "T@g", 0, 11, str(number)) for number in (0, 1, MOST_HEARD)] == [10, None, None]
 
 
 @pytest.mark.parametrize("forget", ["topic", "group"])
@@ -27,7 +73,7 @@ def test_what_is_deleted_takes_its_resets_along(forget: str) -> None:
     resets.put("T@g", 0, 100)
     resets.put("U@h", 0, 7)
     resets.forget_topic("T") if forget == "topic" else resets.forget_group("g")
-    assert (resets.hear("T@g", 0, 0), resets.hear("U@h", 0, 0), len(resets)) == (None, 7, 1)
+    assert (pull(resets, "T@g", 0, 0), pull(resets, "U@h", 0, 0), len(resets)) == (None, 7, 1)
 
 
 def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,10 +81,10 @@ def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     resets = waiting()
     for topic in (0, 1, 2, 0, 3):
         resets.put(f"T{topic}@g", 0, 9)
-    assert [resets.hear(f"T{topic}@g", 0, 0) for topic in range(4)] == [9, None, 9, 9]
+    assert [pull(resets, f"T{topic}@g", 0, 0) for topic in range(4)] == [9, None, 9, 9]
     for queue in range(5):
         resets.put("T@g", queue, 9)
-    assert [resets.hear("T@g", queue, 0) for queue in range(5)] == [None, None, 9, 9, 9] and len(resets) == 3
+    assert [pull(resets, "T@g", queue, 0) for queue in range(5)] == [None, None, 9, 9, 9] and len(resets) == 3
 
 
 @pytest.mark.rule("H13")
@@ -49,13 +95,40 @@ def test_h13_they_outlive_a_restart_and_are_copied_with_the_counters() -> None:
     before.pending.put("U@g", 1, 20)
     assert before.dirty, "to be saved"
     before.dirty = False
-    assert before.pending.hear("U@g", 1, 20) is None and before.dirty, "heard, so to be saved without it"
+    assert pull(before.pending, "U@g", 1, 20) is None and not before.dirty, "who has heard is not saved"
+    assert pull(before.pending, "U@g", 1, 20, now=OVERLAP_S) is None and before.dirty, "to be saved without it"
     after, slave = Resets(before.table()), Resets()
     slave.replace(before.of(["T@g"], with_names=False))
     for resets in (after, slave):
-        assert (resets.pending.hear("T@g", 0, 100), resets.pending.hear("U@g", 1, 0)) == (10, None)
+        assert (pull(resets.pending, "T@g", 0, 100), pull(resets.pending, "U@g", 1, 0)) == (10, None)
     slave.dirty = False
     slave.replace(before.of(["T@g"], with_names=False))
     assert not slave.dirty
     slave.replace(ResetTable())
-    assert slave.dirty and slave.pending.hear("T@g", 0, 100) is None
+    assert slave.dirty and pull(slave.pending, "T@g", 0, 100) is None
+
+
+@pytest.mark.rule("H13")
+def test_h13_who_has_heard_at_a_slave_is_told_anew_of_another_reset_alone() -> None:
+    """Else each copy set it back, and a reader that commits nothing, or seldom, came no further."""
+    master, slave = Resets(), Resets()
+    for _ in range(2):
+        master.set_on_purpose("T@g", 0)
+        master.pending.put("T@g", 0, 10)
+        slave.replace(deepcopy(master.table()))
+        assert (pull(slave.pending, "T@g", 0, 50), pull(slave.pending, "T@g", 0, 10)) == (10, None)
+        for copy in range(3):
+            assert pull(slave.pending, "T@g", 0, 50, now=copy * OVERLAP_S) is None
+            master.went_back("T@g", 0)
+            slave.replace(deepcopy(master.table()))
+    assert master.get("T@g", 0) > 2 * STRIDE
+
+
+@pytest.mark.rule("H13")
+def test_h13_what_was_committed_at_a_slave_after_it_stands() -> None:
+    resets = waiting()
+    resets.moved("T@g", 0, 7)
+    assert not resets
+    resets.put("T@g", 0, 10)
+    resets.moved("T@g", 0, 20)
+    assert (pull(resets, "T@g", 0, 100), pull(resets, "T@g", 0, 20)) == (20, None)
