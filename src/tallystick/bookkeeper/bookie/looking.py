@@ -9,6 +9,7 @@ from typing import Protocol
 from tallystick.bookkeeper.bookie.ledgers import Kept
 from tallystick.bookkeeper.bookie.looks import BATCH_LEDGERS, NOT_WRITTEN, Judgement, LookCore, Verdict
 from tallystick.bookkeeper.bookie.metrics import Counts
+from tallystick.bookkeeper.bookie.turns import TURN_S
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
@@ -20,8 +21,6 @@ HELD_LEDGERS = 8 * BATCH_LEDGERS  # more that wait are no room for those that ne
 ANSWER_S = 1.0  # a look that takes longer counts as unreadable: writers wait for their adds
 PAUSE_S = 10.0  # after such a look
 TOLD_S = 60.0  # so often it is said that adds are refused: anybody can send such
-
-_SLICE_LEDGERS = 64  # are decided in one turn of the loop
 
 
 class Metadata(Protocol):
@@ -173,7 +172,8 @@ class Looks:
         return {ledger: found for ledger, found in judgements.items() if ledger not in used}
 
     async def _decide(self, judgements: dict[LedgerId, Judgement]) -> None:
-        for number, (ledger, found) in enumerate(judgements.items(), 1):
+        ends = self._loop.time() + TURN_S
+        for ledger, found in judgements.items():
             held, said = self._held.pop(ledger, []), found.verdict
             self._count(ledger, said, any(adds for *_, adds in held))
             for go_on, size, _ in held:
@@ -181,8 +181,9 @@ class Looks:
                 go_on(said)
             if said is not Verdict.AMISS and self.active:  # else it is looked at when that can be done again
                 self._ledgers.looked(ledger, found.creation, written=said not in NOT_WRITTEN)
-            if number % _SLICE_LEDGERS == 0:
+            if self._loop.time() >= ends:
                 await asyncio.sleep(0)
+                ends = self._loop.time() + TURN_S
         self._flush()
 
     def _count(self, ledger: LedgerId, said: Verdict, adds: bool) -> None:
