@@ -1,12 +1,14 @@
 """Who is served in which turn of the event loop: no turn is long, and adds do not wait behind readers.
 
-Each of the two kinds of work may take so many seconds of a turn, adds first. Who comes after that waits, in order, for
-one of the next turns. The seconds of several short turns add up before anybody has to wait: nothing needs to be done at
-the begin of a turn in which nobody waits.
+Each of the two kinds of work may take so many seconds of a turn, adds first. Who comes after that waits for one of the
+next turns: hosts have theirs one after the other, and the connections of a host in order, so that a host with hundreds
+of them keeps the others waiting no longer than one with a single one. The seconds of several short turns add up before
+anybody has to wait: nothing needs to be done at the begin of a turn in which nobody waits.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from enum import IntEnum
 from typing import Generic, TypeVar
@@ -30,7 +32,7 @@ class Turns(Generic[Peer]):
         """``limit_s`` is the time of each kind of work in one turn."""
         self._limit_s = limit_s
         self._spent = [0.0] * len(Kind)
-        self._waiting: list[dict[Peer, None]] = [{} for _ in Kind]
+        self._waiting: list[OrderedDict[str, dict[Peer, None]]] = [OrderedDict() for _ in Kind]  # by host
 
     def admits(self, kind: Kind) -> bool:
         """Whether a peer may be served now, ahead of nobody who waits."""
@@ -40,14 +42,17 @@ class Turns(Generic[Peer]):
         """So long a peer was served."""
         self._spent[kind] += seconds
 
-    def wait(self, kind: Kind, peer: Peer) -> None:
-        """Serve the peer in one of the next turns."""
-        self._waiting[kind][peer] = None
+    def wait(self, kind: Kind, peer: Peer, host: str) -> None:
+        """Serve the peer in one of the next turns, when those of other hosts had theirs."""
+        self._waiting[kind].setdefault(host, {})[peer] = None
 
-    def leave(self, peer: Peer) -> None:
+    def leave(self, peer: Peer, host: str) -> None:
         """The peer wants nothing any more."""
-        for queue in self._waiting:
-            queue.pop(peer, None)
+        for hosts in self._waiting:
+            peers = hosts.get(host, {})
+            peers.pop(peer, None)
+            if not peers:
+                hosts.pop(host, None)
 
     @property
     def due(self) -> bool:
@@ -55,13 +60,16 @@ class Turns(Generic[Peer]):
         return any(self._waiting)
 
     def begin(self) -> Iterator[tuple[Peer, Kind]]:
-        """A new turn: the peers to serve now, each before the next is asked for. Who waits again waits for a later
-        turn."""
+        """A new turn: the peers to serve now, each before the next is asked for; as many as wait when it begins. Who
+        waits again comes behind all other hosts, and behind the others of its own."""
         self._spent = [0.0] * len(Kind)
-        for kind, queue in zip(Kind, self._waiting, strict=True):
-            for _ in range(len(queue)):
-                if not queue or self._spent[kind] >= self._limit_s:
+        for kind, hosts in zip(Kind, self._waiting, strict=True):
+            for _ in range(sum(map(len, hosts.values()))):
+                if not hosts or self._spent[kind] >= self._limit_s:
                     break
-                peer = next(iter(queue))
-                del queue[peer]
+                host, peers = hosts.popitem(last=False)
+                peer = next(iter(peers))
+                del peers[peer]
+                if peers:
+                    hosts[host] = peers
                 yield peer, kind

@@ -1,8 +1,10 @@
-"""Nobody is served for longer than a turn has time, in order, adds before reads."""
+"""Nobody is served for longer than a turn has time, in order, adds before reads, hosts one after the other."""
 
 from __future__ import annotations
 
 from tallystick.bookkeeper.bookie.turns import Kind, Turns
+
+HOST = "127.0.0.1"
 
 
 def turns() -> Turns[str]:
@@ -31,9 +33,9 @@ def test_all_are_admitted_until_the_time_of_their_kind_is_up() -> None:
 def test_who_waits_is_served_in_order_adds_first_and_only_while_there_is_time() -> None:
     made = turns()
     for reader in ("r0", "r1", "r2"):
-        made.wait(Kind.READ, reader)
+        made.wait(Kind.READ, reader, HOST)
     for writer in ("w0", "w1", "w2"):
-        made.wait(Kind.ADD, writer)
+        made.wait(Kind.ADD, writer, HOST)
     assert not made.admits(Kind.ADD) and not made.admits(Kind.READ), "nobody passes those who wait"
     assert serve(made, 0.6) == ["w0", "w1", "r0", "r1"]
     assert made.due
@@ -43,18 +45,18 @@ def test_who_waits_is_served_in_order_adds_first_and_only_while_there_is_time() 
 
 def test_adds_without_end_leave_readers_their_time() -> None:
     made = turns()
-    made.wait(Kind.READ, "reader")
+    made.wait(Kind.READ, "reader", HOST)
     for number in range(10):
-        made.wait(Kind.ADD, f"writer {number}")
+        made.wait(Kind.ADD, f"writer {number}", HOST)
     assert serve(made, 5.0) == ["writer 0", "reader"]
 
 
 def test_who_waits_again_in_its_turn_is_served_in_the_next() -> None:
     made = turns()
-    made.wait(Kind.ADD, "a")
+    made.wait(Kind.ADD, "a", HOST)
     for peer, kind in made.begin():
         assert peer == "a"
-        made.wait(kind, peer)
+        made.wait(kind, peer, HOST)
     assert made.due
     assert serve(made, 0.0) == ["a"]
 
@@ -62,10 +64,43 @@ def test_who_waits_again_in_its_turn_is_served_in_the_next() -> None:
 def test_who_left_is_not_served() -> None:
     made = turns()
     for peer in ("a", "b"):
-        made.wait(Kind.READ, peer)
+        made.wait(Kind.READ, peer, HOST)
     served = []
     for peer, _ in made.begin():
         served.append(peer)
-        made.leave("b")
+        made.leave("b", HOST)
     assert served == ["a"]
     assert not made.due
+
+
+def test_a_host_with_hundreds_of_connections_keeps_the_others_waiting_no_longer_than_one_with_a_single_one() -> None:
+    made = turns()
+    for number in range(400):
+        made.wait(Kind.ADD, f"stranger {number}", "127.0.0.9")
+    for number in range(2):
+        made.wait(Kind.ADD, f"honest {number}", HOST)
+    turns_of_all = [serve(made, 1.0) for _ in range(5)]
+    assert turns_of_all == [["stranger 0"], ["honest 0"], ["stranger 1"], ["honest 1"], ["stranger 2"]]
+
+
+def test_who_waits_again_comes_behind_the_others_of_its_host_and_behind_other_hosts() -> None:
+    made = turns()
+    for peer, host in (("a0", "a"), ("a1", "a"), ("b0", "b")):
+        made.wait(Kind.READ, peer, host)
+    served = []
+    for _ in range(5):
+        [peer] = serve(made, 1.0)
+        served.append(peer)
+        made.wait(Kind.READ, peer, peer[0])
+    assert served == ["a0", "b0", "a1", "b0", "a0"]
+
+
+def test_a_host_of_which_all_left_is_forgotten() -> None:
+    made = turns()
+    for peer in ("a", "b"):
+        made.wait(Kind.ADD, peer, HOST)
+    made.leave("a", HOST)
+    assert made.due and made.admits(Kind.READ) and not made.admits(Kind.ADD)
+    made.leave("b", HOST)
+    made.leave("c", "127.0.0.9")
+    assert not made.due and made.admits(Kind.ADD)
