@@ -21,8 +21,8 @@ creations of everything, also of the cookie: then those that are kept say nothin
 ``unmade``: the look behind the ledger's first add found no metadata of it, and nothing was added since. Its client
 never made it, as honest ones do first: anybody can invent such ids (``garbage.py``). Only the look behind what has just
 come says that: later, in metadata that was restored from an older copy, honest ledgers are not found either. There are
-so many of them, and of those whose look is not yet done: beyond that a ledger that is unknown here is looked at before
-its first add, also entry 0 and recovery's.
+so many of them, and of those that no look has found yet, as it is not done, could not be made, or a crash came before
+it: beyond that a ledger that is unknown here is looked at before its first add, also entry 0 and recovery's.
 """
 
 from __future__ import annotations
@@ -182,6 +182,7 @@ class Ledgers:
         self.deleted = dict(state.deleted)
         self.ahead: set[LedgerId] = set()  # newer than the metadata
         self._new: set[LedgerId] = set()  # added to in this life, and in no metadata yet: looks are behind them
+        self._missed: set[LedgerId] = set()  # the same, but nobody could look, or they are from the journal
         self._last_commits: dict[LedgerId, int] = {}  # of deleted ledgers: those that the journal may still have
 
     def admit(self, ledger: LedgerId, key: bytes, now_ms: int, *, recovery: bool = False) -> Code:
@@ -196,13 +197,11 @@ class Ledgers:
                 self.touch(ledger, now_ms)
                 return Code.FENCED
             self.create(ledger, key)
-            self._new.add(ledger)
             return Code.OK
         if not hmac.compare_digest(found.key, key):
             return Code.UNAUTHORIZED
-        if found.unmade:  # what comes now is looked at anew
+        if found.unmade:
             self.added_to(ledger, found)
-            self._new.add(ledger)
         return Code.FENCED if found.fenced and not recovery else Code.OK
 
     def fence(self, ledger: LedgerId, key: bytes, now_ms: int) -> Code:
@@ -235,7 +234,7 @@ class Ledgers:
 
     def is_one_too_many(self, ledger: LedgerId) -> bool:
         """Whether it is unknown here, and so many are that the metadata does not have, as far as anybody looked."""
-        is_full = self._unmade + len(self._new) >= self.most_unmade
+        is_full = self._unmade + len(self._new) + len(self._missed) >= self.most_unmade
         return is_full and ledger not in self.alive and ledger not in self.deleted
 
     def needs_comparison(self, ledger: LedgerId) -> bool:
@@ -270,9 +269,10 @@ class Ledgers:
             self._new.remove(ledger)
 
     def added_to(self, ledger: LedgerId, found: Ledger) -> None:
-        """Who knows whether it is ``unmade`` still?"""
+        """Who knows whether it is ``unmade`` still? What comes now is looked at anew."""
         if found.unmade:
             self._mark(ledger, found, unmade=False)
+            self._new.add(ledger)
 
     def _mark(self, ledger: LedgerId, found: Ledger, *, unmade: bool) -> None:
         self._unmade += unmade - found.unmade
@@ -280,7 +280,8 @@ class Ledgers:
         self._pack(ledger, found)
 
     def missed_looks(self) -> None:
-        """What has come till now is not ``unmade`` if a later look finds no metadata of it."""
+        """What has come till now is not ``unmade`` if a later look finds none of it. It counts until one does."""
+        self._missed |= self._new
         self._new.clear()
 
     def anchored(self, anchor: Creation) -> bool:
@@ -305,6 +306,7 @@ class Ledgers:
     def create(self, ledger: LedgerId, key: bytes) -> Ledger:
         found = self.alive[ledger] = Ledger(key, self.next_log)
         self.without_entries += 1
+        self._new.add(ledger)
         self._pack(ledger, found)
         return found
 
@@ -317,8 +319,13 @@ class Ledgers:
         """Of a ledger that is here."""
         found = self.alive[ledger]
         found.creation = creation
-        self._new.discard(ledger)
+        self._forget_look(ledger)
         self._mark(ledger, found, unmade=False)
+
+    def _forget_look(self, ledger: LedgerId) -> None:
+        """Nobody has to find out any more whether the metadata has it."""
+        self._new.discard(ledger)
+        self._missed.discard(ledger)
 
     def _pack(self, ledger: LedgerId, found: Ledger) -> None:
         self._records[ledger] = LedgerRecord(found.key, found.born, found.fenced, found.creation, found.unmade).packed(
@@ -333,7 +340,7 @@ class Ledgers:
         found = self.alive.pop(ledger)
         self.without_entries -= found.last < 0
         self._unmade -= found.unmade
-        self._new.discard(ledger)
+        self._forget_look(ledger)
         del self._records[ledger]
         self.deleted[ledger] = Deletion(now_ms, UNKNOWN if ledger in self.ahead else found.creation)
         self._last_commits[ledger] = commit

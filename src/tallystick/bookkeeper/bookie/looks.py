@@ -19,6 +19,7 @@ out of all its ensembles. An id that is remembered as deleted is looked at in th
 A look is a synced read, of many ledgers at once; who waits for very many keeps nobody else waiting for his own. What
 cannot be read decides nothing: the add is taken as if nobody had looked, and is counted; for a while then nobody looks.
 Ledgers that came then get their creation with the next collection, whether or not anything is added to them again.
+Only first adds beyond the bound of ledgers without metadata (``ledgers.py``) wait for a look also then, or are refused.
 But of a ledger whose creation is kept and was never compared in this life, and of an id that is remembered as deleted,
 nothing is taken, fenced or said until it is (101, which every client takes for "unknown"): what is stored may be
 another ledger's, and go with the next look, the new entries too; and "no such ledger", which recovery takes for a fence

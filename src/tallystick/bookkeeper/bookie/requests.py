@@ -125,8 +125,8 @@ class Requests:
         position = 0
         while position < len(frames):
             run, stop = self._scan(frames, position, len(frames))
-            in_doubt = said is Verdict.UNKNOWN and any(map(self._storage.is_in_doubt, set(run.ledgers)))
-            if run.ledgers and said in (Verdict.ADMIT, Verdict.UNKNOWN) and not in_doubt:
+            refused = said is Verdict.UNKNOWN and any(map(self._is_refused, set(run.ledgers)))
+            if run.ledgers and said in (Verdict.ADMIT, Verdict.UNKNOWN) and not refused:
                 self._store_run(frames, run, stop, served)
             else:
                 stop = position + _LENGTH_BYTES + int.from_bytes(frames[position : position + _LENGTH_BYTES], "big")
@@ -137,14 +137,19 @@ class Requests:
 
     def _settle_one(self, request: v2.Add | v2.Read | v2.BatchRead, said: Verdict, served: Served) -> None:
         ordinary = isinstance(request, v2.Add) and not request.flags & Flag.RECOVERY_ADD
+        exists = said in (Verdict.ADMIT, Verdict.REFUSE)
         if said is Verdict.AMISS or (said is Verdict.UNKNOWN and self._is_in_doubt(request)):
             self._refuse(request, Code.IO_ERROR, served)
         elif said in NOT_WRITTEN and ordinary:  # as if it were fenced here
             self._refuse(request, Code.FENCED, served)
-        elif said is Verdict.GONE and isinstance(request, v2.Add) and self._storage.is_one_too_many(request.ledger):
+        elif not exists and isinstance(request, v2.Add) and self._storage.is_one_too_many(request.ledger):
             self._refuse(request, Code.TOO_MANY_REQUESTS, served)
         else:
-            self._serve_one(request, served, exists=said in (Verdict.ADMIT, Verdict.REFUSE))
+            self._serve_one(request, served, exists=exists)
+
+    def _is_refused(self, ledger: LedgerId) -> bool:
+        """Whether adds to it are, as nobody can look."""
+        return self._storage.is_in_doubt(ledger) or self._storage.is_one_too_many(ledger)
 
     def _refuse(self, request: v2.Add | v2.Read | v2.BatchRead, code: Code, served: Served) -> None:
         if isinstance(request, v2.BatchRead):
@@ -175,11 +180,11 @@ class Requests:
         places = [place for place, (ledger, entry) in enumerate(pairs) if needs_look(ledger, entry)]
         if not looks:
             self._counts.adds_not_looked_at += len(places)
-            places = [place for place in places if self._storage.is_in_doubt(run.ledgers[place])]
+            places = [place for place in places if self._is_refused(run.ledgers[place])]
         if places:
             frames = [data[run.bounds[place] : run.bounds[place + 1]] for place in range(len(run))]
             for place in places:
-                if looks:
+                if looks or self._storage.is_one_too_many(run.ledgers[place]):
                     served.wait(run.ledgers[place], frames[place])
                 else:
                     self._settle(frames[place], Verdict.UNKNOWN, served)
@@ -299,12 +304,12 @@ class Requests:
             if not self._storage.needs_look(request.ledger, request.entry):
                 return False
             self._counts.adds_not_looked_at += not self.looks()
-            return self.looks()
+            return self.looks() or self._storage.is_one_too_many(request.ledger)
         fences = not isinstance(request, v2.Add) and request.master_key is not None
         if fences and self._fences.must_look(request.ledger, waiting):
             return True
         if isinstance(request, v2.Add) and self._storage.is_one_too_many(request.ledger):
-            return self.looks()
+            return True  # while nobody looks, too: who could make its ledger can be looked at
         return _is_of_the_ledger(request) and self._storage.needs_comparison(request.ledger) and self.looks()
 
     def _is_in_doubt(self, request: v2.Add | v2.Read | v2.BatchRead) -> bool:

@@ -211,9 +211,19 @@ def test_ledgers_that_the_metadata_does_not_have_are_counted() -> None:
     assert not ledgers.is_one_too_many(5) and not ledgers.needs_look(5, 0)
 
 
-def test_what_nobody_could_look_at_is_not_counted() -> None:
+def test_what_nobody_could_look_at_counts_until_a_look_finds_it() -> None:
+    """Each pause, and each crash, would give who invents ledgers the next lot."""
     ledgers = Ledgers(State())
-    ledgers.most_unmade = 1
+    ledgers.most_unmade = 2
     ledgers.admit(1, KEY, 0)
+    ledgers.create(2, KEY)
     ledgers.missed_looks()
-    assert not ledgers.is_one_too_many(2)
+    assert ledgers.is_one_too_many(3)
+    ledgers.lacks(1)
+    assert not ledgers.alive[1].unmade and ledgers.is_one_too_many(3), "metadata may have been restored since"
+    ledgers.set_creation(1, 5)
+    assert not ledgers.is_one_too_many(3)
+    ledgers.create(3, KEY)
+    assert ledgers.is_one_too_many(4)
+    ledgers.delete(2, 0, 0)
+    assert not ledgers.is_one_too_many(4)

@@ -331,3 +331,21 @@ def test_beyond_the_bound_of_ledgers_without_metadata_a_first_add_waits_for_a_lo
         settled = room.requests.settle(b"".join(served.to_look[ledger]), said)
         assert [code for _, code, _, _ in codes(b"".join([*settled.at_once, *settled.when_durable]))] == [code]
     assert set(room.storage.ledger_ids()) == {1, 2, 3, 9}
+
+
+def test_beyond_it_nothing_is_taken_of_an_unknown_ledger_while_nobody_can_look(room: Room) -> None:
+    """60,000 invented ledgers came while the metadata was away. What is stored here goes on."""
+    room.storage.bound_unmade(2)
+    recovery = adds(9, [0], flags=Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY)
+    assert room.codes(adds(1, [0]) + adds(2, [5])) == [Code.OK, Code.OK]
+    room.storage.missed_looks()
+    served = room.ask(adds(3, [0]) + adds(3, [1], flags=Flag.HIGH_PRIORITY) + recovery + adds(1, [1]) + adds(2, [6]))
+    assert served.to_look.keys() == {3, 9}
+    assert [code for _, code, _, _ in codes(b"".join(served.when_durable))] == [Code.OK, Code.OK]
+    for ledger, count in ((3, 2), (9, 1)):
+        settled = room.requests.settle(b"".join(served.to_look[ledger]), Verdict.UNKNOWN)
+        assert not settled.when_durable
+        assert [code for _, code, _, _ in codes(b"".join(settled.at_once))] == [Code.TOO_MANY_REQUESTS] * count
+    settled = room.requests.settle(b"".join(served.to_look[3]), Verdict.ADMIT)
+    assert [code for _, code, _, _ in codes(b"".join(settled.when_durable))] == [Code.OK, Code.OK]
+    assert set(room.storage.ledger_ids()) == {1, 2, 3}
