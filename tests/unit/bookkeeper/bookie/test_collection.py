@@ -64,6 +64,8 @@ async def test_a_ledger_without_metadata_is_deleted_and_others_stay(home: Home, 
     assert await bookie.collection.run() == 2
     assert await stored(bookie, 1, 2, 3) == [2]
     async with talking(bookie) as peer:
+        assert await peer.code(adds(1, [1])) == Code.IO_ERROR, "nobody can look who has the id"
+        bookie.looks.active = True
         assert await peer.code(adds(1, [1])) == Code.FENCED  # its old writer cannot bring it back
     assert (bookie.counts.collections, bookie.counts.ledgers_deleted) == (1, 2)
 
@@ -279,6 +281,7 @@ async def test_an_id_that_existed_again_and_is_deleted_again_is_refused(home: Ho
     await write(bookie, 1)
     await driver.delete_ledger(1)
     assert await bookie.collection.run() == 1
+    bookie.looks.active = True
     async with talking(bookie) as peer:
         assert await peer.code(adds(1, [1])) == Code.FENCED
 
