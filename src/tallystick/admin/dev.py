@@ -31,7 +31,8 @@ from tallystick.admin import dev_nodes, dev_services
 from tallystick.admin.dev_nodes import DevNode, DevState, Kind
 from tallystick.admin.process import ProcessId, ProcessState, send, spawn, state_of, wait_dead
 from tallystick.errors import NotFound, StorageError, Unavailable, UsageError
-from tallystick.runtime.disk import FolderLock, OsDisk, read_file, write_atomic
+from tallystick.runtime.atomic import write_atomic
+from tallystick.runtime.disk import FolderLock, OsDisk, read_file
 
 DEFAULT_BOOKIES = 4  # one more than the default ensemble: one kill leaves a replacement
 READY_S = 15.0

@@ -417,21 +417,6 @@ class FolderLock:
         os.close(self._fd)
 
 
-def write_atomic(disk: Disk, path: str, *data: Buffer) -> None:
-    """Replace a file so that a crash leaves the old or the new content: temp, sync, rename, sync folder."""
-    temporary = path + ".new"
-    if disk.exists(temporary):
-        disk.unlink(temporary)
-    file = disk.open(temporary, create=True)
-    try:
-        file.write(data, 0)
-        file.sync()
-    finally:
-        file.close()
-    disk.rename(temporary, path)
-    disk.sync_dir(os.path.dirname(path))
-
-
 def read_file(disk: Disk, path: str) -> bytes:
     """A whole small file."""
     file = disk.open(path)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tallystick.errors import StorageError
-from tallystick.runtime.disk import OsDisk, write_atomic
+from tallystick.runtime.atomic import write_atomic
+from tallystick.runtime.disk import OsDisk
 from tallystick.runtime.folders import make_folder
 from tallystick.sim.disk import SimDisk
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tallystick.errors import DiskFull, StorageError, UsageError
-from tallystick.runtime.disk import BLOCK_BYTES, Disk, OsDisk, read_file, write_atomic
+from tallystick.runtime.atomic import write_atomic
+from tallystick.runtime.disk import BLOCK_BYTES, Disk, OsDisk, read_file
 from tallystick.sim.disk import Crashed, DiskImage, SimDisk
 
 

@@ -32,8 +32,9 @@ from tallystick.bookkeeper.metadata.driver import MetadataDriver, Moment
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
 from tallystick.errors import CorruptRecord, DiskFull, MetadataError, StorageError
+from tallystick.runtime.atomic import write_atomic
 from tallystick.runtime.clock import Clock
-from tallystick.runtime.disk import Disk, read_file, write_atomic
+from tallystick.runtime.disk import Disk, read_file
 from tallystick.runtime.events import Events
 from tallystick.runtime.worker import Worker
 

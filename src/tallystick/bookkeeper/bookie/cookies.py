@@ -19,7 +19,8 @@ from tallystick.bookkeeper.wire import cookie as format
 from tallystick.bookkeeper.wire.cookie import Cookie
 from tallystick.bookkeeper.wire.values import BookieId
 from tallystick.errors import InvalidCookie
-from tallystick.runtime.disk import Disk, read_file, write_atomic
+from tallystick.runtime.atomic import write_atomic
+from tallystick.runtime.disk import Disk, read_file
 
 FOLDER = "tally"
 FILE = "VERSION"

@@ -8,7 +8,7 @@
 
 The original indents them; ours have a line for each entry, which is written in a thirtieth of the time.
 
-X is renamed to ``X.bak`` and then made anew by way of ``X.new``: after a crash at any moment X is whole, or it is not
+``X.new`` is written, X is renamed to ``X.bak`` and X.new to X: after a crash at any moment X is whole, or it is not
 there and X.bak is whole. The original writes X in place instead; both read what the other left.
 """
 
@@ -19,7 +19,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tallystick.errors import CorruptRecord, RemoteProtocolError
-from tallystick.runtime.disk import Disk, read_file, write_atomic
+from tallystick.runtime.atomic import AtomicWrite
+from tallystick.runtime.disk import Disk, read_file
 
 TOPICS = "topics.json"
 GROUPS = "subscriptionGroup.json"
@@ -82,10 +83,26 @@ class ConfigFiles:
 
         Durable when it returns. Raises StorageError; then the old content stands, as the predecessor perhaps.
         """
+        new = self.begin(name)
+        try:
+            new.write(*text)
+            self.finish(name, new)
+        finally:
+            new.close()
+
+    def begin(self, name: str) -> AtomicWrite:
+        """The same, piece by piece: write it, ``finish`` it, close it. Raises StorageError."""
+        return AtomicWrite(self._disk, os.path.join(self.directory, name))
+
+    def finish(self, name: str, new: AtomicWrite) -> None:
+        """Durable when it returns. Raises StorageError."""
         path = os.path.join(self.directory, name)
-        if self._disk.exists(path):
-            self._disk.rename(path, path + ".bak")
-        write_atomic(self._disk, path, *text)
+
+        def replacing() -> None:
+            if self._disk.exists(path):
+                self._disk.rename(path, path + ".bak")
+
+        new.finish(replacing)
 
     def remove(self, name: str) -> None:
         """For good: first what would stand in for it. Raises StorageError."""

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Protocol
 
 from tallystick.errors import StorageError
@@ -25,6 +26,7 @@ from tallystick.runtime.events import Events
 from tallystick.runtime.worker import Worker
 
 PERIOD_S = 5.0  # flushConsumerOffsetInterval
+AT_ONCE = 64  # pieces of a text, of some 10 to 100 KB, that are in memory
 
 
 class Saved(Protocol):
@@ -160,6 +162,17 @@ class Saver:
 
     async def _save(self, name: str) -> None:
         """Raises StorageError."""
-        pieces = await in_slices(self._tables.text(name), self._clock)
-        await self._worker.run(partial(self._files.save, name, *pieces))
+        text, files, run = self._tables.text(name), self._files, self._worker.run
+        pieces = await in_slices(islice(text, AT_ONCE), self._clock)
+        if len(pieces) < AT_ONCE:
+            await run(partial(files.save, name, *pieces))
+        else:
+            new = await run(partial(files.begin, name))
+            try:
+                while pieces:
+                    await run(partial(new.write, *pieces))
+                    pieces = await in_slices(islice(text, AT_ONCE), self._clock)
+                await run(partial(files.finish, name, new))
+            finally:
+                await run(new.close)
         self._tables.saved(name)

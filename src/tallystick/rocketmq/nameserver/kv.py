@@ -12,7 +12,8 @@ from msgspec import field
 from tallystick.errors import RemoteProtocolError, UsageError
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import KvTable
-from tallystick.runtime.disk import Disk, read_file, write_atomic
+from tallystick.runtime.atomic import write_atomic
+from tallystick.runtime.disk import Disk, read_file
 
 MAX_BYTES = 1024 * 1024  # of the file, and of what a namespace has in an answer: a frame has 16 MiB
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"  # the namespace of ordered topics: topic to "broker:queues;…"

@@ -22,7 +22,8 @@ from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.wire.v2 import Code, Flag
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 from tallystick.errors import MetadataError, StorageError
-from tallystick.runtime.disk import OsDisk, read_file, write_atomic
+from tallystick.runtime.atomic import write_atomic
+from tallystick.runtime.disk import OsDisk, read_file
 
 METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("b0",)),))
 NOW_S = 1_700_000_000

@@ -13,6 +13,7 @@ from support.brokers import Peer, benched, pull_command, send_command
 from support.stores import SteppingClock
 from support.workers import WorkerAtOnce
 from tallystick.errors import DiskFull, StorageError
+from tallystick.rocketmq.broker import saver as saver_module
 from tallystick.rocketmq.broker.config_files import LOCKS, ConfigFiles
 from tallystick.rocketmq.broker.lock_file import LockFile
 from tallystick.rocketmq.broker.saver import Saver
@@ -20,6 +21,7 @@ from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import LockRequest
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MessageQueue, RequestCode
+from tallystick.runtime.atomic import AtomicWrite
 from tallystick.runtime.disk import File, OsDisk
 from tallystick.runtime.events import Events
 
@@ -140,6 +142,33 @@ async def test_locks_are_saved_a_share_of_the_time_and_at_the_end(tmp_path: Path
     await saver.close()
     assert done == [None]
     assert len(LockFile(files, clock, slave=False).locks) == 5
+
+
+async def test_a_long_file_is_never_all_in_memory_and_one_that_fails_halfway_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saver_module, "AT_ONCE", 2)
+    files, clock, pieces = ConfigFiles(OsDisk(), str(tmp_path)), SteppingClock(), list[int]()
+    write, most = AtomicWrite.write, 3
+
+    def counted(new: AtomicWrite, *data: bytes) -> None:
+        pieces.append(len(data))
+        if len(pieces) > most:
+            raise DiskFull("no room")
+        write(new, *data)
+
+    file = LockFile(files, clock, slave=False)
+    saver = Saver(file, files, clock, Events(), WorkerAtOnce())
+    file.locks.lock("g", "a", "host", [MessageQueue("T", "b0", number) for number in range(1000)], clock.now())
+    monkeypatch.setattr(AtomicWrite, "write", counted)
+    for _ in range(2):
+        done: list[StorageError | None] = []
+        saver.after(file.changes, done.append)
+        await saver.save(urgent=True)
+        assert (max(pieces), bool(done[0])) == (2, len(pieces) > most)
+        assert len(LockFile(files, clock, slave=False).locks) == (1000 if most > 3 else 0)
+        most = 1000
+    await saver.close()
 
 
 def test_a_slave_writes_no_locks_that_it_would_know_when_it_is_a_master() -> None:
