@@ -63,6 +63,9 @@ async def original(bench: Bench) -> tuple[Broker, Peer]:
     log = bench.folder / "b0" / "commitlog" / f"{0:020}"
     log.parent.mkdir(parents=True)
     log.write_bytes(LOG[:FIRST].ljust(SMALL.commit_log_file_bytes, b"\0"))
+    locks = bench.folder / "b0" / "config" / "tallyLocks.json"  # else it is one that may have been a slave till now
+    locks.parent.mkdir()
+    locks.write_text('{"locks":[]}')
     broker = await bench.broker()
     peer = await bench.peer(broker)
     topic = CreateTopicHeader(
