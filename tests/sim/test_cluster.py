@@ -50,6 +50,12 @@ def test_who_recovers_a_ledger_may_find_that_its_id_is_another_ones_meanwhile() 
     assert cluster.run(394973434).violation is None
 
 
+@pytest.mark.rule("P5")
+def test_a_ledger_that_a_loss_of_power_brings_back_was_not_said_to_be_gone() -> None:
+    """Its id was given away, and a reader of the new ledger got the old one's entry."""
+    assert cluster.run(2544373518).violation is None
+
+
 @pytest.mark.rule("P2", "P6")
 @pytest.mark.parametrize("seed", [1617322234, 1617322552])
 def test_a_bookie_whose_id_changes_hands_says_no_more_than_it_keeps(seed: int) -> None:

@@ -32,6 +32,7 @@ from tallystick.sim.storage_model import (
     Book,
     Clock,
     Versions,
+    absent,
     check_reads,
     check_rot,
     expect,
@@ -177,7 +178,7 @@ class Life:
         book = self.books[ledger]
         code = self.storage.fence(ledger, key_of(ledger))
         self.trace.note("  fenced", ledger, code)
-        expect(code, Code.NO_LEDGER if book.deleting else Code.OK, "fence", ledger)
+        expect(code, absent(book) if book.deleting else Code.OK, "fence", ledger)
         if code == Code.OK:
             book.fenced = book.exists = True
             if self.storage.staged:

@@ -180,6 +180,7 @@ class Ledgers:
         self.most_unmade = sys.maxsize  # settable
         self._unmade = sum(found.unmade for found in self.alive.values())
         self.deleted = dict(state.deleted)
+        self._leaving: set[LedgerId] = set()  # deleted, but a loss of power would bring them back
         self.ahead: set[LedgerId] = set()  # newer than the metadata
         self._new: set[LedgerId] = set()  # added to in this life, and in no metadata yet: looks are behind them
         self._missed: set[LedgerId] = set()  # the same, but nobody could look, or they are from the journal
@@ -212,7 +213,11 @@ class Ledgers:
             if not found.fenced:
                 found.fenced = True
                 self._pack(ledger, found)
-        return Code.NO_LEDGER if code == Code.FENCED else code
+        return self.absent(ledger) if code == Code.FENCED else code
+
+    def absent(self, ledger: LedgerId) -> int:
+        """The answer for a ledger that is not alive: NO_LEDGER is believed (Q15), so its deletion must be durable."""
+        return Code.IO_ERROR if ledger in self._leaving else Code.NO_LEDGER
 
     def were_looked_at(self, ledgers: Iterable[LedgerId]) -> bool:
         """Whether ``needs_look`` is False for all, of ledgers that are written all the time."""
@@ -344,6 +349,7 @@ class Ledgers:
         del self._records[ledger]
         self.deleted[ledger] = Deletion(now_ms, UNKNOWN if ledger in self.ahead else found.creation)
         self._last_commits[ledger] = commit
+        self._leaving.add(ledger)
 
     def skipped(self, ledger: LedgerId, commit: int) -> bool:
         """Whether a ledger was deleted after this commit of the journal, which has adds to it or its fence, was
@@ -381,7 +387,8 @@ class Ledgers:
         return bound | {ledger: self.deleted[ledger] for *_, ledger in kept}
 
     def remember_deleted(self, remembered: Container[LedgerId]) -> None:
-        """Forget the other deleted ledgers."""
+        """Forget the other deleted ledgers; a state that lacks all of them alive is durable."""
+        self._leaving.clear()
         for ledger in [ledger for ledger in self.deleted if ledger not in remembered]:
             del self.deleted[ledger]
             self._last_commits.pop(ledger, None)

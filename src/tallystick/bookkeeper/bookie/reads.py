@@ -34,7 +34,7 @@ class Reads:
         found = self._ledgers.alive.get(ledger)
         if found is None:
             self._ledgers.touch(ledger, self._clock.wall_ms())
-            return Code.NO_LEDGER, b""
+            return self._ledgers.absent(ledger), b""
         if entry == NO_ENTRY:
             entry = found.last
         for table in self._tables.newest_first():

@@ -154,6 +154,8 @@ def test_a_deleted_ledger_is_remembered_from_its_last_access() -> None:
         ledgers.admit(ledger, KEY, 0)
         ledgers.delete(ledger, 1000 + ledger, 0)
     assert ledgers.admit(1, KEY, 5000) == ledgers.admit(1, KEY, 5000, recovery=True) == Code.FENCED
+    assert ledgers.fence(2, KEY, 5000) == Code.IO_ERROR, "its deletion is not durable"
+    ledgers.remember_deleted({1, 2, 3})
     assert ledgers.fence(2, KEY, 5000) == Code.NO_LEDGER
     assert set(ledgers.remembered((), 2000, 10, 0)) == {1, 2}
     assert set(ledgers.remembered((), 0, 2, 0)) == {1, 2}, "the ones asked for last"

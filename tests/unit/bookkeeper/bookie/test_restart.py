@@ -6,7 +6,8 @@ import contextlib
 
 import pytest
 
-from support.stores import Store
+from support.stores import KEY, Store
+from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.errors import CorruptRecord
 from tallystick.sim.disk import Crashed
 
@@ -81,3 +82,21 @@ def test_q15_a_crash_before_the_first_commit_of_a_segment_used_again_is_no_lost_
         store.fill(5, range(10, 20))
     store.power_loss()
     assert all(store.has(5, entry) for entry in range(10))
+
+
+@pytest.mark.rule("Q15")
+def test_q15_nobody_is_told_that_a_ledger_is_gone_which_a_loss_of_power_brings_back() -> None:
+    """Who gives the id away again believed it, and the old entries were read as the new ledger's."""
+    store = Store()
+    store.fill(5, range(3))
+    store.storage.checkpoint()
+    plan = store.storage.begin_collect([5], [])
+    assert (store.storage.read(5, 0)[0], store.storage.fence(5, KEY)) == (Code.IO_ERROR, Code.IO_ERROR)
+    store.power_loss()
+    assert store.has(5, 0)
+    plan = store.storage.begin_collect([5], [])
+    store.storage.write(plan)
+    store.storage.finish(plan)
+    assert (store.storage.read(5, 0)[0], store.storage.fence(5, KEY)) == (Code.NO_LEDGER, Code.NO_LEDGER)
+    store.power_loss()
+    assert store.storage.read(5, 0)[0] == Code.NO_LEDGER
