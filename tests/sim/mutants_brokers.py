@@ -71,8 +71,8 @@ BROKER_MUTANTS = (
     _planted(
         "a table counts as saved that was not written (B1)",
         "broker/saver.py",
-        "        await self._worker.run(partial(self._files.save, name, *pieces))\n",
-        "",
+        "            await run(partial(files.save, name, *pieces))\n",
+        "            pass\n",
     ),
     _planted(
         "a deletion is not noted on the disk (B8)",

@@ -215,7 +215,7 @@ class Ledgers:
                 self._pack(ledger, found)
         return self.absent(ledger) if code == Code.FENCED else code
 
-    def absent(self, ledger: LedgerId) -> int:
+    def absent(self, ledger: LedgerId) -> Code:
         """The answer for a ledger that is not alive: NO_LEDGER is believed (Q15), so its deletion must be durable."""
         return Code.IO_ERROR if ledger in self._leaving else Code.NO_LEDGER
 
