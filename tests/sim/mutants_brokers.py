@@ -7,8 +7,8 @@ from sim.mutants import Mutant
 ROCKETMQ = "rocketmq/"
 
 
-def _planted(name: str, module: str, old: str, new: str, schedules: int = 60) -> Mutant:
-    return Mutant(name, ROCKETMQ + module, old, new, killer="sim brokers", schedules=schedules)
+def _planted(name: str, module: str, old: str, new: str, killer: str = "sim brokers", schedules: int = 60) -> Mutant:
+    return Mutant(name, ROCKETMQ + module, old, new, killer=killer, schedules=schedules)
 
 
 BROKER_MUTANTS = (
@@ -67,6 +67,7 @@ BROKER_MUTANTS = (
         "broker/metadata_sync.py",
         "            await worker.run(deletion.run)\n",
         "            pass\n",
+        "tests/unit/rocketmq/broker/test_queue_pages.py",
     ),
     _planted(
         "a table counts as saved that was not written (B1)",
@@ -91,6 +92,7 @@ BROKER_MUTANTS = (
         "client/routes.py",
         "                await self._relocate(name)\n",
         "                pass\n",
+        "tests/unit/rocketmq/client/test_producer.py",
     ),
     _planted(
         "a message that may be stored twice is told as stored once (B7)",

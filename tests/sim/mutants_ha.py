@@ -324,7 +324,7 @@ HA_MUTANTS = (
         BROKER + "offsets.py",
         "return self.resets.stepped_since(commit.key, commit.queue_id, commit.resets)",
         "return False",
-        "tests/unit/rocketmq/broker/test_offsets.py",
+        "tests/unit/rocketmq/broker/test_offset_resets.py",
     ),
     Mutant(
         "who makes a topic is answered before it is on the disk",

@@ -40,6 +40,27 @@ async def test_a_slave_learns_ends_and_deletions_in_pages(
 
 
 @pytest.mark.rule("H12")
+async def test_a_slave_carries_out_what_its_master_deleted(
+    master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its disk keeps the queues' files until the next start."""
+    steps: list[str] = []
+
+    class Deletion:
+        def run(self) -> None:
+            steps.append("run")
+
+    def learned(deleted: object) -> Deletion:
+        steps.append("learned")
+        return Deletion()
+
+    monkeypatch.setattr(slave.shelf.store, "learn_deletions", learned)
+    slave.copy_queues()
+    assert await slave.copy(master) == {}
+    assert steps == ["learned", "run"]
+
+
+@pytest.mark.rule("H12")
 async def test_no_page_has_more_than_its_share_of_deletions(
     master: Master, slave: Slave, monkeypatch: pytest.MonkeyPatch
 ) -> None:
