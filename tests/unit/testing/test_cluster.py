@@ -283,6 +283,7 @@ async def test_wrong_arguments() -> None:
 def test_the_example_of_the_page_runs() -> None:
     page = (Path(__file__).parents[3] / "docs" / "testing.md").read_text(encoding="utf-8")
     code = page.split("```python\n")[1].split("```")[0]
+    assert code.count("assert ") == 1, "the example proves something by itself"
     names: dict[str, Any] = {}
     exec(code, names)
     names["test_a_ledger_outlives_a_bookie"]()

@@ -122,6 +122,7 @@ async def test_a_registration_that_moved_is_kept_up_where_it_is(store: Failing) 
         creation = store._tree.nodes[place].creation
         await store.change(Delete(place))
         await until(partial(made_again, store, place, creation))
+        assert [path for path in store._tree.nodes if path.endswith("/b:1")] == [place], "in one of the lists alone"
     await made.close()
 
 
