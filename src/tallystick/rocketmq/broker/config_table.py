@@ -56,8 +56,7 @@ class ConfigTable(Generic[C]):
         room = max(0, self.most - len(self._table))
         if peer is None or not room:
             return room
-        made = self._of_host[_host(peer)]
-        return max(0, min(room, -(-(room + made) * 3 // 4) - made))
+        return share(room, self._of_host[host_of(peer)])
 
     def put(self, *configs: C, peer: str | None = None) -> None:
         """Make or change entries, all in one step. ``peer``: whose use makes them; None: they were asked for."""
@@ -65,8 +64,8 @@ class ConfigTable(Generic[C]):
             self.fresh[config.name] = self.changes
             self._forget_maker(config.name)
             if peer is not None:
-                self._makers[config.name] = _host(peer)
-                self._of_host[_host(peer)] += 1
+                self._makers[config.name] = host_of(peer)
+                self._of_host[host_of(peer)] += 1
             self._table[config.name] = config
         self._step(self.version.next(self._clock.wall_ms()))
 
@@ -106,5 +105,10 @@ class ConfigTable(Generic[C]):
         self._changed()
 
 
-def _host(peer: str) -> str:
+def share(room: int, made: int) -> int:
+    """How much of ``room`` a host may have that has ``made``: a quarter of what others left is never one host's."""
+    return max(0, min(room, -(-(room + made) * 3 // 4) - made))
+
+
+def host_of(peer: str) -> str:
     return peer.rpartition(":")[0]

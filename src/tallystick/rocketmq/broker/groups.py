@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from itertools import islice
 
-from tallystick.rocketmq.broker.config_table import ConfigTable
+from tallystick.rocketmq.broker.config_table import ConfigTable, host_of, share
 from tallystick.rocketmq.broker.topics import is_group_name
 from tallystick.rocketmq.wire.bodies import GroupTable
 from tallystick.rocketmq.wire.values import GroupConfig
@@ -24,6 +25,7 @@ SYSTEM_GROUPS = (
 
 MAX_GROUPS = 10_000
 LOOKED_AT = 100  # groups, where there is no room for one
+MOST_A_MINUTE = 100  # idle groups that go: each has the tables saved, and all topics registered, anew
 MAX_AUTO_GROUP_CHARS = 255  # of a group that makes itself; those made by hand are shorter
 
 
@@ -34,7 +36,7 @@ class Groups(ConfigTable[GroupConfig]):
     again, and the one after that, for as long as somebody uses it.
 
     ``is_idle`` (settable) says of a group that made itself whether nothing is known of it: where there is no room, such
-    groups go; ``went`` hears of them.
+    groups go, some of them within a minute; ``went`` hears of them.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Groups(ConfigTable[GroupConfig]):
         self.is_idle: Callable[[str], bool] = lambda name: False
         self.went: Callable[[list[str]], None] = lambda names: None
         self._forbidden = saved.forbidden if saved else {}
+        self._minute, self._in_minute = clock.now(), Counter[str]()  # how many groups went in it, by host for which
 
     def get(self, name: str, peer: str) -> GroupConfig | None:
         """The group; where groups make themselves, it is made now, for whoever is at ``peer`` (host:port).
@@ -67,15 +70,17 @@ class Groups(ConfigTable[GroupConfig]):
         wanted = dict.fromkeys(names)
         new = [name for name in wanted if name not in self._table and _makes_itself(name)] if self._auto_create else []
         if len(new) > self.room(peer) and not self.slave:
-            self._make_room(len(new) - self.room(peer), wanted)
+            self._make_room(len(new) - self.room(peer), wanted, host_of(peer))
         made = {name: GroupConfig(name) for name in new[: self.room(peer)]}
         if made and not self.slave:
             self.put(*made.values(), peer=peer)
         return {name: config for name in wanted if (config := self._table.get(name) or made.get(name)) is not None}
 
-    def _make_room(self, count: int, wanted: Container[str]) -> None:
+    def _make_room(self, count: int, wanted: Container[str], host: str) -> None:
         """Groups that made themselves and are idle go, as far as some are found soon: those made first come first."""
-        idle: list[str] = []
+        count, idle = min(count, self._may_go(host)), list[str]()
+        if not count:
+            return
         for name in list(islice(self._makers, 2 * count + LOOKED_AT)):
             if len(idle) == count:
                 break
@@ -84,14 +89,22 @@ class Groups(ConfigTable[GroupConfig]):
             else:
                 self._makers[name] = self._makers.pop(name)  # another one is looked at next time
         if idle:
+            self._in_minute[host] += len(idle)
             self.delete(*idle)
             self.went(idle)
+
+    def _may_go(self, host: str) -> int:
+        """How many more idle groups may go in this minute, for new ones of that host."""
+        now = self._clock.now()
+        if now - self._minute >= 60:
+            self._minute, self._in_minute = now, Counter()
+        return share(MOST_A_MINUTE - self._in_minute.total(), self._in_minute[host])
 
     def lacks_room(self, name: str, peer: str) -> bool:
         """Whether the group would make itself if there were room for another one, and none can be made."""
         would = self._auto_create and not self.slave and name not in self._table and _makes_itself(name)
         if would and not self.room(peer):
-            self._make_room(1, (name,))
+            self._make_room(1, (name,), host_of(peer))
         return would and not self.room(peer)
 
     def to_save(self) -> GroupTable:

@@ -43,7 +43,7 @@ class HoldCore(Generic[Pull]):
     """Every event returns the pulls that are over, to be run again. ``tick`` is due at ``wake_at``."""
 
     def __init__(self) -> None:
-        self._queues: dict[tuple[str, int], dict[Held[Pull], None]] = {}
+        self._topics: dict[str, dict[int, dict[Held[Pull], None]]] = {}  # by queue id
         self._links: dict[Hashable, dict[Held[Pull], None]] = {}
         self._deadlines: list[tuple[float, int, Held[Pull]]] = []
         self._count = self._number = 0
@@ -54,7 +54,7 @@ class HoldCore(Generic[Pull]):
     def hold(self, held: Held[Pull], now: float) -> bool:
         """Returns False if it waits briefly, as there are too many."""
         of_link = self._links.setdefault(held.link, {})
-        of_queue = self._queues.setdefault((held.topic, held.queue_id), {})
+        of_queue = self._topics.setdefault(held.topic, {}).setdefault(held.queue_id, {})
         is_listed = len(of_queue) < MAX_QUEUE_HELD
         has_room = is_listed and self._count < MAX_HELD and len(of_link) < MAX_LINK_HELD
         if not has_room:
@@ -72,7 +72,7 @@ class HoldCore(Generic[Pull]):
 
     def arrived(self, topic: str, queue_id: int, next_offset: int, tags: Iterable[int]) -> list[Pull]:
         """Messages with these tags codes became readable; ``next_offset`` is after the last of them."""
-        waiting = self._queues.get((topic, queue_id))
+        waiting = self._topics.get(topic, {}).get(queue_id)
         if not waiting:
             return []
         codes = frozenset(tags)
@@ -86,8 +86,8 @@ class HoldCore(Generic[Pull]):
 
     def gone(self, topics: Container[str]) -> list[Pull]:
         """Only these topics are left."""
-        lost = [waiting for (topic, _), waiting in self._queues.items() if topic not in topics]
-        return self._end([held for waiting in lost for held in waiting])
+        lost = [queues for topic, queues in self._topics.items() if topic not in topics]
+        return self._end([held for queues in lost for waiting in queues.values() for held in waiting])
 
     def closed(self, link: Hashable) -> None:
         """Nobody waits there any more."""
@@ -114,7 +114,10 @@ class HoldCore(Generic[Pull]):
         for held in over:
             held.waiting = False
             self._count -= 1
-            _remove(self._queues, (held.topic, held.queue_id), held)
+            queues = self._topics.get(held.topic, {})
+            _remove(queues, held.queue_id, held)
+            if not queues:
+                self._topics.pop(held.topic, None)
             _remove(self._links, held.link, held)
         return [held.pull for held in over]
 

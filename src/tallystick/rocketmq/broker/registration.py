@@ -2,8 +2,9 @@
 
 At once at the start, when a topic changes and when the connection to a name server is lost, as one that was restarted
 knows nobody; and again every 30 s, as it forgets who is silent for 120 s (``BrokerController.registerBrokerAll``,
-``BrokerOuterAPI``). A first registration with exactly one topic would be refused there; a broker has its system topics
-from the start. Each name server has a task of its own: one that hangs keeps the others from nothing.
+``BrokerOuterAPI``). All topics go each time: where there are very many, changes wait some moments for each other. A
+first registration with exactly one topic would be refused there; a broker has its system topics from the start.
+Each name server has a task of its own: one that hangs keeps the others from nothing.
 
 A slave that is there before its master asks for its broker set every second, and registers again when the master is.
 
@@ -38,6 +39,7 @@ PERIOD_S = 30.0
 SEARCH_S = 1.0  # how often a slave that was told of no master asks for its broker set
 FIRST_RETRY_S = 0.05  # after a failure, or a lost connection; twice as long after each further failure
 RETRY_S = 1.0  # at most, where it cannot be reached; one that refuses it is asked again after up to ``PERIOD_S``
+TOPICS_A_SECOND = 15_000  # that one name server is told: topics that come and go are told together
 STEP_TOPICS = 500  # whose permissions are masked without a stop
 FORGET_MS = 120_000  # a name server may forget this broker when it is silent for so long
 
@@ -85,6 +87,7 @@ class _NameServer:
         self.lost = False  # its connection, and it will be due for that
         self.refused = False  # by the last answer
         self.failure: str | None = None  # of the last attempt; empty: registered; None: there was none yet
+        self.topics = 0  # that it was told last
         self.known = 0  # the number of the last change that it was told
         self.answer: RegisteredAnswer | None = None  # the last one, while it is registered there
 
@@ -180,6 +183,7 @@ class Registrar:
             self._settle()
             with contextlib.suppress(TimeoutError):  # not ``wait_for``: it may swallow the end of this task
                 async with asyncio.timeout(PERIOD_S if server.answer is not None else retry_s):
+                    await asyncio.sleep(server.topics / TOPICS_A_SECOND)
                     await self._until_due(name, server)
             if server.answer is None:
                 retry_s = min(2 * retry_s, PERIOD_S if server.refused else RETRY_S)
@@ -227,7 +231,7 @@ class Registrar:
     async def _register(self, name: str, server: _NameServer) -> RegisteredAnswer | None:
         server.refused = False
         try:
-            answer = await self._client.ask(name, await self._request(), self._timeout_s)
+            answer = await self._client.ask(name, await self._request(server), self._timeout_s)
             server.refused = answer.code != ResponseCode.SUCCESS
             if server.refused:
                 raise BrokerError(answer.remark or "refused", response_code=answer.code)
@@ -260,8 +264,9 @@ class Registrar:
         elif self.rival is None and before is not None:
             self._events.emit("only broker of this id", broker=me.name, id=me.id, was=before)
 
-    async def _request(self) -> Command:
+    async def _request(self, server: _NameServer) -> Command:
         table = await self._table()
+        server.topics = len(table.topics)
         body = encode_registration(Registration(TopicTableAnswer(table.version, table.topics)))
         header = RegisterBrokerHeader(
             **self._header(),

@@ -101,10 +101,28 @@ def test_groups_that_made_themselves_and_are_idle_make_room() -> None:
     assert groups.get("g", "h3:1") is None, "the others are in use, or were made by hand"
 
 
+def test_so_many_idle_groups_make_room_in_a_minute_and_not_all_for_one_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger made new groups without end: all tables were saved, and all topics registered, again and again."""
+    monkeypatch.setattr("tallystick.rocketmq.broker.groups.MOST_A_MINUTE", 8)
+    clock = SteppingClock()
+    groups = Groups(clock, lambda: None, most=len(SYSTEM_GROUPS) + 200)
+    for host in range(200):
+        groups.get_all([f"g{host}-{number}" for number in range(150)], f"h{host}:1")
+    gone: list[str] = []
+    groups.is_idle, groups.went = lambda name: True, gone.extend
+    for number in range(20):
+        groups.get(f"x{number}", f"stranger:{number}")
+    assert len(gone) == 6 and groups.lacks_room("x", "stranger:1")
+    assert groups.get_all(["x", "y", "z"], "other:1") and len(gone) == 8
+    assert groups.get("late", "third:1") is None
+    clock.ms += 60_000
+    assert groups.get("late", "third:1") is not None and len(gone) == 9
+
+
 def test_a_look_for_idle_groups_goes_on_where_the_last_one_ended() -> None:
     groups = Groups(SteppingClock(), lambda: None, most=len(SYSTEM_GROUPS) + 1000)
     for host in range(9):
-        groups.get_all([f"g{host}-{number}" for number in range(800)], f"h{host}:1")
+        groups.get_all([f"g{host}-{number}" for number in range(groups.room(f"h{host}:1"))], f"h{host}:1")
     looked: list[str] = []
 
     def is_idle(name: str) -> bool:

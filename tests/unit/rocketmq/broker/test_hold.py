@@ -55,6 +55,24 @@ def test_a_topic_that_is_gone_wakes_all_who_wait_there() -> None:
     assert len(waiting) == 1
 
 
+def test_a_topic_that_is_gone_is_looked_for_by_topics() -> None:
+    """200,000 pulls of as many queues were 41 ms at each deletion of a topic."""
+    waiting, asked = core(), list[str]()
+
+    class Topics(dict[str, None]):
+        def __contains__(self, topic: object) -> bool:
+            asked.append(str(topic))
+            return super().__contains__(topic)
+
+    for queue_id in range(100):
+        waiting.hold(Held("T", queue_id, 5, None, 10.0, "l", f"T{queue_id}"), 0.0)
+        waiting.hold(Held("U", queue_id, 5, None, 10.0, "l", f"U{queue_id}"), 0.0)
+    assert waiting.gone(Topics({"T": None, "U": None})) == [] and asked == ["T", "U"]
+    assert len(waiting.gone(Topics({"U": None}))) == len(waiting) == 100
+    waiting.closed("l")
+    assert waiting.gone(Topics()) == [] and len(asked) == 4
+
+
 def test_a_closed_link_waits_no_more() -> None:
     waiting = core(held("a", link="gone"), held("b", link="here"))
     waiting.closed("gone")

@@ -319,6 +319,20 @@ async def test_a_topic_that_is_made_during_a_registration_is_announced_by_the_ne
     await until(lambda: done == [2])
 
 
+async def test_changes_of_very_many_topics_are_registered_together(
+    slow: SlowNameServer, registrar: Registrar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them had all topics written and sent again at once, to each name server."""
+    monkeypatch.setattr(registration, "TOPICS_A_SECOND", 0.001)
+    await slow.was_asked(1)
+    slow.asked[0].set_result(None)
+    await until(lambda: registrar.registered == {"n:9876": ""})
+    for _ in range(10):
+        registrar.changed()
+        await asyncio.sleep(0)
+    assert len(slow.asked) == 1
+
+
 class DoneWaiting:
     """Stands for ``asyncio.timeout`` and for the client of a name server: nothing is waited for, the time is noted."""
 
