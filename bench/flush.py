@@ -22,7 +22,6 @@ import command
 from machine import describe
 from report import grid
 
-from tallystick.node import real_world
 from tallystick.rocketmq.broker.broker import start_broker
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.remoting.client import RemotingClient
@@ -31,6 +30,7 @@ from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.wire.headers import SendHeader
 from tallystick.rocketmq.wire.remoting import request
 from tallystick.rocketmq.wire.values import RequestCode
+from tallystick.runtime.machine import this_machine
 
 MIB = 1024 * 1024
 TOPIC, BODY = "Sent", bytes(1024)
@@ -73,10 +73,10 @@ async def send_all(client: RemotingClient, address: str, window: int, seconds: f
 
 async def measure(mode: str, window: int, folder: str, seconds: float) -> Round:
     store = StoreSettings(commit_log_file_bytes=256 * MIB, index=False, sync_flush=MODES[mode])
-    outside = real_world()
+    outside = this_machine()
     broker = await start_broker(BrokerSettings(folder, "b0", "c0", port=0, store=store), outside)
     gc.freeze()  # as a broker's own process does
-    client = RemotingClient(outside.network, outside.clock, outside.events, RemotingSettings())
+    client = RemotingClient(outside, RemotingSettings())
     address = "{}:{}".format(*broker.address)
     await send_all(client, address, window, WARM_S)
     took, whole = await send_all(client, address, window, seconds)

@@ -24,7 +24,6 @@ import command
 from machine import describe
 from report import grid
 
-from tallystick.node import real_world
 from tallystick.rocketmq.broker.broker import Broker, start_broker
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.remoting.client import RemotingClient
@@ -34,6 +33,7 @@ from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.headers import CreateTopicHeader, SendHeader
 from tallystick.rocketmq.wire.remoting import request
 from tallystick.rocketmq.wire.values import ConsumerGroup, GroupConfig, Heartbeat, RequestCode, TopicConfig
+from tallystick.runtime.machine import this_machine
 
 MIB = 1024 * 1024
 TOPIC = "Sent"
@@ -142,10 +142,10 @@ async def measure(load: str, folder: str) -> Round:
     work, count = LOADS[load]
     store = StoreSettings(commit_log_file_bytes=64 * MIB, consume_queue_file_units=3000, index=False)
     settings = BrokerSettings(folder, "b0", "c0", port=0, store=store)
-    outside = real_world()
+    outside = this_machine()
     broker = await start_broker(settings, outside)
     gc.freeze()  # as a broker's own process does
-    client = RemotingClient(outside.network, outside.clock, outside.events, RemotingSettings())
+    client = RemotingClient(outside, RemotingSettings())
     address = "{}:{}".format(*broker.address)
     watch = Watch(client, address)
     took = await watch.over(work(broker, client, address, count))

@@ -21,13 +21,11 @@ from typing import TYPE_CHECKING, TextIO
 
 from tallystick.errors import InvalidCookie, MetadataError, StorageError, TallyError, UsageError
 from tallystick.runtime import open_files
-from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.disk import OsDisk
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.garbage import Collections
 from tallystick.runtime.log import log_listener, log_to_stderr, writable
+from tallystick.runtime.machine import this_machine
 from tallystick.runtime.memory import keep_freed_memory
-from tallystick.runtime.network import TcpNetwork
 from tallystick.runtime.outside import Outside
 
 if TYPE_CHECKING:
@@ -54,11 +52,6 @@ class Server:
 
 
 Start = Callable[[Outside], Awaitable[Server]]
-
-
-def real_world(*listeners: Callable[[Event], None]) -> Outside:
-    """This machine; the listeners hear the events."""
-    return Outside(TcpNetwork(), OsDisk(), SystemClock(), Events(*listeners), open_files.raise_limit())
 
 
 # One function each, for the command line: run until SIGTERM or SIGINT; the exit code. ``ready …`` goes to ``out``
@@ -116,9 +109,7 @@ async def _broker(settings: BrokerSettings, outside: Outside) -> Server:
 async def _name_server(settings: NameServerSettings, outside: Outside) -> Server:
     from tallystick.rocketmq.nameserver.server import NameServer
 
-    server = NameServer(
-        outside.network, outside.disk, outside.clock, outside.events, settings, open_files=outside.open_files
-    )
+    server = NameServer(settings, outside)
     try:
         address = await server.start()
     except OSError as error:
@@ -156,7 +147,7 @@ async def _serve(name: str, start: Start, out: TextIO) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    outside = real_world(log_listener(name))
+    outside = this_machine(Events(log_listener(name)), open_files=open_files.raise_limit())
     collections = Collections(outside.clock)
     gc.disable()  # what a start makes stays: looking for garbage in it again and again takes longer than some starts
     try:

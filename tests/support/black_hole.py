@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from tallystick.runtime.network import ProtocolFactory, TcpNetwork
+from tallystick.runtime.network import ProtocolFactory
+from tallystick.runtime.tcp import TcpNetwork
 
 
 class BlackHole(TcpNetwork):

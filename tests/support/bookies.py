@@ -19,10 +19,9 @@ from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.digest import Digest, master_key
 from tallystick.bookkeeper.wire.values import DigestType
 from tallystick.codec.frames import encode_adds
-from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import Disk, OsDisk
 from tallystick.runtime.events import Event, Events
-from tallystick.runtime.network import TcpNetwork
+from tallystick.runtime.machine import this_machine
 from tallystick.runtime.outside import Outside
 
 KEY = master_key(b"pw")
@@ -125,7 +124,7 @@ class Home:
         return driver
 
     def outside(self) -> Outside:
-        return Outside(TcpNetwork(), self.disk, SystemClock(), Events(self.events.append))
+        return replace(this_machine(Events(self.events.append)), disk=self.disk)
 
     async def start(self, **changes: Any) -> Bookie:
         bookie = await start_bookie(replace(self.settings, **changes), self.outside(), self.storage)

@@ -18,11 +18,9 @@ from tallystick.rocketmq.wire.headers import PullHeader, SendHeader
 from tallystick.rocketmq.wire.record import decode_messages
 from tallystick.rocketmq.wire.remoting import Command, FrameReader, encode, request
 from tallystick.rocketmq.wire.values import PullFlag, RequestCode
-from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import Disk, OsDisk
 from tallystick.runtime.events import Event, Events
-from tallystick.runtime.network import TcpNetwork
-from tallystick.runtime.outside import Outside
+from tallystick.runtime.machine import this_machine
 
 MIB = 1024 * 1024
 SMALL = StoreSettings(
@@ -120,7 +118,7 @@ class Bench:
         return replace(made, **changes)
 
     async def broker(self, settings: BrokerSettings | None = None, disk: Disk | None = None) -> Broker:
-        outside = Outside(TcpNetwork(), disk or OsDisk(), SystemClock(), Events(self.told.append))
+        outside = replace(this_machine(Events(self.told.append)), disk=disk or OsDisk())
         broker = await start_broker(settings or self.settings(), outside)
         self._stack.push_async_callback(broker.stop)
         self.brokers.append(broker)

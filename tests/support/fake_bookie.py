@@ -24,7 +24,8 @@ from tallystick.bookkeeper.wire.digest import master_key
 from tallystick.bookkeeper.wire.values import BookieInfo
 from tallystick.codec.frames import next_frame
 from tallystick.errors import BookieUnavailable
-from tallystick.runtime.network import Listener, Network, TcpNetwork
+from tallystick.runtime.network import Listener, Network
+from tallystick.runtime.tcp import TcpNetwork
 from tallystick.sim.disk import SimDisk
 from tallystick.sim.storage_model import Clock
 

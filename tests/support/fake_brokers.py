@@ -18,10 +18,7 @@ from tallystick.rocketmq.wire.record import decode_batch, decode_properties
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import Heartbeat, MessageQueue, PullFlag, RequestCode, ResponseCode, TopicConfig
-from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.disk import OsDisk
-from tallystick.runtime.events import Events
-from tallystick.runtime.network import TcpNetwork
+from tallystick.runtime.machine import this_machine
 
 HOST = encode_host("127.0.0.1", 10911)
 Queue = tuple[str, int]
@@ -63,7 +60,7 @@ class FakeBroker:
         }
 
     async def start(self) -> None:
-        self._server = RemotingServer(TcpNetwork(), SystemClock(), Events(), self, RemotingSettings())
+        self._server = RemotingServer(this_machine(), self, RemotingSettings())
         host, port = await self._server.start("127.0.0.1", 0)
         self.address = f"{host}:{port}"
 
@@ -211,7 +208,7 @@ class FakeCluster:
 
     def __init__(self) -> None:
         settings = NameServerSettings(port=0)
-        self.name_server = NameServer(TcpNetwork(), OsDisk(), SystemClock(), Events(), settings)
+        self.name_server = NameServer(settings, this_machine())
         self.brokers: list[FakeBroker] = []
 
     async def start(self) -> None:

@@ -14,11 +14,7 @@ from tallystick.rocketmq.broker.broker import Broker, start_broker
 from tallystick.rocketmq.broker.keys import SCHEMA
 from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
-from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.disk import OsDisk
-from tallystick.runtime.events import Events
-from tallystick.runtime.network import TcpNetwork
-from tallystick.runtime.outside import Outside
+from tallystick.runtime.machine import this_machine
 
 SMALL = {"mappedFileSizeCommitLog": "1048576", "maxHashSlotNum": "100", "maxIndexNum": "400"}
 
@@ -38,7 +34,7 @@ class LiveCluster:
         settings = {"brokerName": name, "brokerId": slave or "0", "namesrvAddr": self.name_server, "listenPort": "0"}
         settings |= {"storePathRootDir": str(self.store(store or node)), **SMALL}
         settings["brokerRole"] = "SLAVE" if slave else role
-        outside = Outside(TcpNetwork(), OsDisk(), SystemClock(), Events())
+        outside = this_machine()
         broker = self.brokers[node] = await start_broker(SCHEMA.read(settings).settings, outside)
         await until(lambda: self.registered(node))
         return broker
@@ -54,7 +50,7 @@ class LiveCluster:
 async def live_cluster(folder: Path, *nodes: str) -> AsyncIterator[LiveCluster]:
     """With these brokers, masters first."""
     settings = NameServerSettings(port=0)
-    server = NameServer(TcpNetwork(), OsDisk(), SystemClock(), Events(), settings)
+    server = NameServer(settings, this_machine())
     host, port = await server.start()
     try:
         async with brokers.operator(f"{host}:{port}") as operator:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from tallystick.runtime.machine import this_machine
+
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -25,7 +27,6 @@ from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import Usage
 from tallystick.runtime.events import Events
-from tallystick.runtime.network import TcpNetwork
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
@@ -70,7 +71,7 @@ def _broker() -> CollectorRegistry:
 
 
 def _name_server() -> CollectorRegistry:
-    server = RemotingServer(TcpNetwork(), SystemClock(), Events(), cast("Handler", None), RemotingSettings())
+    server = RemotingServer(this_machine(), cast("Handler", None), RemotingSettings())
     return name_server.registry(Routes(), server, {}, lambda: 0)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from dataclasses import replace
 from typing import Any
 
 from support.fake_bookie import FakeBookie
@@ -12,9 +13,8 @@ from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.memory import MemoryStore
-from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.events import Event, Events
-from tallystick.runtime.network import TcpNetwork
+from tallystick.runtime.machine import this_machine
 
 
 class SmallCluster:
@@ -52,11 +52,8 @@ class SmallCluster:
             await self.bookies[name].stop()
 
     def client(self, seed: int = 1, /, **settings: Any) -> BookKeeper:
-        client = BookKeeper(
-            ClusterMetadata(MemoryStore(self.name)), TcpNetwork(), SystemClock(), random.Random(seed),
-            ClientSettings(**settings),
-            Events(self.events.append),
-        )  # fmt: skip
+        outside = replace(this_machine(Events(self.events.append)), random=random.Random(seed))
+        client = BookKeeper(ClusterMetadata(MemoryStore(self.name)), outside, ClientSettings(**settings))
         self._clients.append(client)
         return client
 

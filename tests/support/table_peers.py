@@ -15,7 +15,7 @@ from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.ha import MasterHello
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.runtime.clock import Clock, SystemClock
-from tallystick.runtime.network import TcpNetwork
+from tallystick.runtime.machine import this_machine
 
 HELLO = MasterHello(0, 500, 500, instance="first")
 PROVEN = FollowStatus("m:1", "following", True, 400, 400, 400, 0, 0, 0, HELLO, "", 1)
@@ -30,7 +30,7 @@ class Master(Desk):
         self.react: dict[int, React] = {}
         self.asked: list[int] = []
         self.fields: dict[str, str] = {}  # of all requests
-        self._server = RemotingServer(TcpNetwork(), SystemClock(), self.events, self, RemotingSettings())
+        self._server = RemotingServer(this_machine(self.events), self, RemotingSettings())
         host, port = await self._server.start("127.0.0.1", 0)
         self.address = f"{host}:{port}"
 
@@ -56,7 +56,7 @@ class Slave(Desk):
 
     def __init__(self) -> None:
         super().__init__(SLAVE)
-        self.client = RemotingClient(TcpNetwork(), SystemClock(), self.events, RemotingSettings())
+        self.client = RemotingClient(this_machine(self.events), RemotingSettings())
         self.link = PROVEN
         self.sync = self._sync(0.001, 0.01)
 

@@ -25,6 +25,7 @@ from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.errors import StorageError
 from tallystick.node import bookie_main, broker_main, name_server_main
 from tallystick.rocketmq.wire.remoting import encode
+from tallystick.runtime.machine import this_machine
 
 pytestmark = pytest.mark.usefixtures("house_logger")  # some run a server's main in this process
 
@@ -166,8 +167,9 @@ def test_exit_code_5_for_a_broker_whose_disk_fails(
         if failing and action == "write" and "commitlog" in path:
             raise StorageError("cannot write: Input/output error", path=path)
 
-    real_world = node.real_world
-    monkeypatch.setattr(node, "real_world", lambda *told: replace(real_world(*told), disk=SpyDisk(fail)))
+    monkeypatch.setattr(
+        node, "this_machine", lambda events, open_files: replace(this_machine(events), disk=SpyDisk(fail))
+    )
     (tmp_path / "namesrv.conf").write_text("listenPort=0\n")
     names = Process(str(tmp_path / "namesrv.conf"), "name_server_main")
     processes.append(names)

@@ -20,8 +20,7 @@ from tallystick.bookkeeper.wire.values import MAX_ID, BookieId, BookieInfo
 from tallystick.errors import BookieUnavailable, MetadataUnavailable, NotFound, Unavailable, UsageError
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
-from tallystick.runtime.events import Events
-from tallystick.runtime.network import TcpNetwork
+from tallystick.runtime.machine import this_machine
 
 PROBE_TIMEOUT_S = 2.0
 _SHOWN_LEDGERS = 5
@@ -155,7 +154,7 @@ async def _probe(bookie: Bookie) -> tuple[float | None, str | None]:
         return address
 
     settings = ClientSettings(read_timeout_s=PROBE_TIMEOUT_S, connect_timeout_s=PROBE_TIMEOUT_S)
-    client = BookieClient(TcpNetwork(), SystemClock(), resolve, settings, Events())
+    client = BookieClient(this_machine(), resolve, settings)
     started = time.monotonic()
     try:
         async with asyncio.timeout(2 * PROBE_TIMEOUT_S):

@@ -17,9 +17,7 @@ from tallystick.rocketmq.wire.bodies import ClusterInfo
 from tallystick.rocketmq.wire.headers import Header
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MASTER_ID, RequestCode
-from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.events import Events
-from tallystick.runtime.network import TcpNetwork
+from tallystick.runtime.machine import this_machine
 
 ANSWER_S = 3.0
 
@@ -72,7 +70,7 @@ def _fields(header: Header | None) -> dict[str, str]:
 async def operator(name_servers: str) -> AsyncIterator[Operator]:
     """Connections are made when they are needed, and closed at the end. Raises UsageError for what is no address."""
     addresses = addresses_of(name_servers)
-    remoting = RemotingClient(TcpNetwork(), SystemClock(), Events(), RemotingSettings())
+    remoting = RemotingClient(this_machine(), RemotingSettings())
     try:
         yield Operator(remoting, addresses)
     finally:

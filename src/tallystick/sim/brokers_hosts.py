@@ -61,11 +61,8 @@ class NameServerHost(Host[BrokersWorld]):
         return self._server is not None
 
     async def _run(self, process: Process) -> None:
-        world = self._world
-        server = NameServer(
-            world.fabric.network(process), self.disk, world.clock, world.events(process.name),
-            NameServerSettings(bind_host=NAMES_ADDRESS, port=NAMES_PORT),
-        )  # fmt: skip
+        settings = NameServerSettings(bind_host=NAMES_ADDRESS, port=NAMES_PORT)
+        server = NameServer(settings, self._outside(process))
         await server.start()
         self._server = server
 
@@ -179,8 +176,4 @@ class BrokerClientHost(ClientHost[BrokersWorld, RocketMQ]):
     """A machine on which one program uses the brokers."""
 
     def _client(self) -> RocketMQ:
-        world = self._world
-        return RocketMQ(
-            NAME_SERVERS, program=self.name, network=world.fabric.network(self.process), clock=world.clock,
-            random=world.chance(), settings=CLIENT, events=world.events(self.name),
-        )  # fmt: skip
+        return RocketMQ(NAME_SERVERS, self.outside(), CLIENT, program=self.name)

@@ -53,18 +53,14 @@ class Operator:
             await asyncio.sleep(AGAIN_S)
 
     async def _run(self, work: Callable[[RemotingClient], Awaitable[T]]) -> T:
-        world, process = self._world, self._host.process
-
         async def run() -> T:
-            client = RemotingClient(
-                world.fabric.network(process), world.clock, world.events(process.name), RemotingSettings()
-            )
+            client = RemotingClient(self._host.outside(), RemotingSettings())
             try:
                 return await work(client)
             finally:
                 await client.close()
 
-        return await process.start(run())
+        return await self._host.process.start(run())
 
     async def _ask(self, client: RemotingClient, command: Command) -> Command | None:
         try:

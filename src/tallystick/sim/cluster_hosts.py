@@ -102,8 +102,5 @@ class LedgerClientHost(ClientHost[ClusterWorld, BookKeeper]):
     """A machine on which one program uses the cluster."""
 
     def _client(self) -> BookKeeper:
-        world = self._world
-        return BookKeeper(
-            world.service.connect(self.process), world.fabric.network(self.process), world.clock, world.chance(),
-            CLIENT, world.events(self.name, world.judge.heard),
-        )  # fmt: skip
+        driver = self._world.service.connect(self.process)
+        return BookKeeper(driver, self.outside(self._world.judge.heard), CLIENT)

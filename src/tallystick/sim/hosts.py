@@ -154,6 +154,14 @@ class ClientHost(ABC, Generic[W, C]):
         async with client:
             await work(client)
 
+    def outside(self, *listeners: Callable[[Event], None]) -> Outside:
+        """All that a client of this process sees of the world."""
+        world = self._world
+        return Outside(
+            world.fabric.network(self.process), SimDisk(random.Random(0)), world.clock,  # clients keep nothing on it
+            world.events(self.name, *listeners), random=world.chance(),
+        )  # fmt: skip
+
     def kill(self) -> None:
         if self.process.alive:
             self._world.fabric.kill(self.process)

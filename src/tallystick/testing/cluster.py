@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from types import TracebackType
 from typing import Self
 
@@ -15,6 +16,8 @@ from tallystick.rocketmq.client.client import RocketMQ
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.runtime.arguments import whole
 from tallystick.runtime.opening import Opening
+from tallystick.runtime.outside import Outside
+from tallystick.sim.disk import SimDisk
 from tallystick.testing.nodes import NAMES_PORT, POLL_S, BookieNode, BrokerNode, NameServerNode, Node
 from tallystick.testing.world import Listener, World
 
@@ -64,11 +67,8 @@ class Cluster:
         """A client of the ledgers, on the cluster's own network: ``async with c.connect() as bk``."""
 
         async def start() -> BookKeeper:
-            world = self._world
-            return BookKeeper(
-                await world.connect(world.clients), world.fabric.network(world.clients), world.clock, world.chance(),
-                settings or ClientSettings(), world.events(CLIENTS),
-            )  # fmt: skip
+            driver = await self._world.connect(self._world.clients)
+            return BookKeeper(driver, self._outside(), settings or ClientSettings())
 
         return Opening(start, "connect(…)")
 
@@ -77,13 +77,17 @@ class Cluster:
         name_servers = self.name_servers
 
         async def start() -> RocketMQ:
-            world = self._world
-            return RocketMQ(
-                (name_servers,), program=CLIENTS, network=world.fabric.network(world.clients), clock=world.clock,
-                random=world.chance(), settings=settings or BrokerClientSettings(), events=world.events(CLIENTS),
-            )  # fmt: skip
+            return RocketMQ((name_servers,), self._outside(), settings or BrokerClientSettings(), program=CLIENTS)
 
         return Opening(start, "topics(…)")
+
+    def _outside(self) -> Outside:
+        """What all clients see of the world; they keep nothing on a disk."""
+        world = self._world
+        return Outside(
+            world.fabric.network(world.clients), SimDisk(random.Random(0)), world.clock, world.events(CLIENTS),
+            random=world.chance(),
+        )  # fmt: skip
 
     async def settled(self) -> None:
         """Wait until the name server knows all brokers that run, and their slaves are in sync: after a start."""

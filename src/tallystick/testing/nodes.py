@@ -212,11 +212,8 @@ class NameServerNode(Node):
         self.server: NameServer | None = None  # of the process that answers
 
     async def _run(self, process: Process) -> Failure:
-        outside = self._outside(process)
-        server = NameServer(
-            outside.network, outside.disk, outside.clock, outside.events,
-            NameServerSettings(bind_host=self.address, port=NAMES_PORT),
-        )  # fmt: skip
+        settings = NameServerSettings(bind_host=self.address, port=NAMES_PORT)
+        server = NameServer(settings, self._outside(process))
         await server.start()
         self.server = server
         return asyncio.get_running_loop().create_future()

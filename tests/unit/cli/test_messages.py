@@ -16,10 +16,7 @@ from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire.headers import SendAnswer
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
-from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.disk import OsDisk
-from tallystick.runtime.events import Events
-from tallystick.runtime.network import TcpNetwork
+from tallystick.runtime.machine import this_machine
 
 
 class Beside:
@@ -171,7 +168,7 @@ def test_with_no_broker_registered_no_topic_is_said_to_be_missing(
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     settings = NameServerSettings(port=0)
-    server = NameServer(TcpNetwork(), OsDisk(), SystemClock(), Events(), settings)
+    server = NameServer(settings, this_machine())
     address = "{}:{}".format(*asyncio.run_coroutine_threadsafe(server.start(), loop).result(20))
     monkeypatch.setenv("TALLY_NAMESRV", address)
     try:

@@ -18,7 +18,7 @@ from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.runtime import health
 from tallystick.runtime.health import MAX_VISITS, PIECE_SAMPLES, HealthPages, serve_health
-from tallystick.runtime.network import TcpNetwork
+from tallystick.runtime.tcp import TcpNetwork
 
 
 async def get(bookie: Bookie, request: bytes) -> tuple[str, str, str]:

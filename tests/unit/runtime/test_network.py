@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from support.waiting import until
-from tallystick.runtime.network import TcpNetwork
+from tallystick.runtime.tcp import TcpNetwork
 
 CROWD = 128
 

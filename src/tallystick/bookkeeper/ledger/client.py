@@ -40,30 +40,20 @@ from tallystick.bookkeeper.wire.values import (
 )
 from tallystick.errors import LedgerExists, MetadataError, MetadataUnavailable, UsageError
 from tallystick.runtime.arguments import instance, mapping, optional, payload_bytes, text, whole
-from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.events import Events
 from tallystick.runtime.log import log_listener
-from tallystick.runtime.network import Network, TcpNetwork
+from tallystick.runtime.machine import this_machine
 from tallystick.runtime.opening import Opening
-from tallystick.runtime.rng import Random, system_random
+from tallystick.runtime.outside import Outside
 
 
 class BookKeeper:
     """Made by ``connect``; on one running event loop. ``close`` it, or use it with ``async with``."""
 
-    def __init__(
-        self,
-        driver: MetadataDriver,
-        network: Network,
-        clock: Clock,
-        random: Random,
-        settings: ClientSettings,
-        events: Events,
-    ) -> None:
+    def __init__(self, driver: MetadataDriver, outside: Outside, settings: ClientSettings) -> None:
+        clock, random, events = outside.clock, outside.random, outside.events
         self._directory = BookieDirectory(driver)
-        bookies = BookieClient(
-            network, clock, self._directory.resolve, settings, events, identify=driver.bookie_creation
-        )
+        bookies = BookieClient(outside, self._directory.resolve, settings, identify=driver.bookie_creation)
         self._restorer = Restorer(bookies, self._directory, clock, events)
         self._context = LedgerContext(driver, bookies, clock, random, settings, events)
         self._placement = Placement(self._directory, random, Quarantine(clock, settings.quarantine_s))
@@ -272,13 +262,7 @@ def connect(uri: str, *, settings: ClientSettings | None = None, events: Events 
 
     async def start() -> BookKeeper:
         driver = await open_driver(uri)
-        return BookKeeper(
-            driver,
-            TcpNetwork(),
-            SystemClock(),
-            system_random(),
-            settings or ClientSettings(),
-            events or Events(log_listener()),
-        )
+        outside = this_machine(events or Events(log_listener()))
+        return BookKeeper(driver, outside, settings or ClientSettings())
 
     return Opening(start, "connect(…)")

@@ -28,9 +28,7 @@ from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, Slot
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.events import Events
-from tallystick.runtime.network import Network
+from tallystick.runtime.outside import Outside
 
 Resolve = Callable[[BookieId], Awaitable[tuple[str, int]]]
 
@@ -48,13 +46,12 @@ class BookieClient:
     """
 
     def __init__(
-        self, network: Network, clock: Clock, resolve: Resolve, settings: ClientSettings, events: Events, *,
-        identify: Identify | None = None,
-    ) -> None:  # fmt: skip
+        self, outside: Outside, resolve: Resolve, settings: ClientSettings, *, identify: Identify | None = None
+    ) -> None:
         self.settings = settings
         self._identify = identify
         self.batch_reads = BatchReads()  # kept by readers
-        self._network, self._clock, self._resolve, self._events = network, clock, resolve, events
+        self._outside, self._resolve = outside, resolve
         self._peers: dict[BookieId, _Peer] = {}
         self._next_request = 0
         self._closed = False
@@ -99,7 +96,7 @@ class BookieClient:
 
     def now(self) -> float:
         """The time of this client's clock."""
-        return self._clock.now()
+        return self._outside.clock.now()
 
     def connection(self, bookie: BookieId) -> int:
         """The number of the connection that the next request to this bookie goes over, counted from 1."""
@@ -136,7 +133,7 @@ class BookieClient:
     def _peer(self, bookie: BookieId) -> _Peer:
         peer = self._peers.get(bookie)
         if peer is None:
-            peer = _Peer(bookie, self._network, self._clock, self._resolve, self.settings, self._events, self._identify)
+            peer = _Peer(bookie, self._outside, self._resolve, self.settings, self._identify)
             peer.closed = self._closed
             self._peers[bookie] = peer
         return peer
@@ -148,11 +145,9 @@ class _Peer:
     def __init__(
         self,
         bookie: BookieId,
-        network: Network,
-        clock: Clock,
+        outside: Outside,
         resolve: Resolve,
         settings: ClientSettings,
-        events: Events,
         identify: Identify | None,
     ) -> None:
         self.bookie = bookie
@@ -160,12 +155,12 @@ class _Peer:
         self.links = 0  # made so far
         self._identify = identify
         self._identity: LinkIdentity | None = None  # of the newest link, once a channel asked
-        self._network, self._clock, self._resolve = network, clock, resolve
-        self._settings, self._events = settings, events
+        self._network, self._clock, self._events = outside.network, outside.clock, outside.events
+        self._resolve, self._settings = resolve, settings
         self._link: Link | None = None
         self._attempt: asyncio.Task[None] | None = None  # to connect the living link; None once it ended or succeeded
         self._backoff_s = 0.0
-        self._retry_at = clock.now()
+        self._retry_at = self._clock.now()
         self._reason = ""  # why the last attempt failed
 
     def link(self) -> Link:

@@ -9,10 +9,9 @@ from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.wire.values import BookieId
 from tallystick.errors import BookieUnavailable
-from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.events import Events
 from tallystick.runtime.log import log_listener
-from tallystick.runtime.network import TcpNetwork
+from tallystick.runtime.machine import this_machine
 
 Address = tuple[str, int]
 
@@ -25,7 +24,7 @@ def bookie_client(addresses: Mapping[BookieId, Address]) -> BookieClient:
             raise BookieUnavailable("the bookie was not registered when the query was planned", bookie=bookie)
         return addresses[bookie]
 
-    return BookieClient(TcpNetwork(), SystemClock(), resolve, ClientSettings(), Events(log_listener()))
+    return BookieClient(this_machine(Events(log_listener())), resolve, ClientSettings())
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.headers import PullAnswer, PullHeader
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MASTER_ID, MessageQueue, PullFlag, RequestCode, ResponseCode
-from tallystick.runtime.clock import Clock, SystemClock
+from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 from tallystick.runtime.log import log_listener
-from tallystick.runtime.network import TcpNetwork
+from tallystick.runtime.machine import this_machine
 
 NOTHING_THERE = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 
@@ -117,7 +117,5 @@ class Brokers:
     sets: BrokerSets
 
     async def connect(self) -> TopicClient:
-        clock = SystemClock()
-        return TopicClient(
-            self.sets, RemotingClient(TcpNetwork(), clock, Events(log_listener()), RemotingSettings()), clock
-        )
+        outside = this_machine(Events(log_listener()))
+        return TopicClient(self.sets, RemotingClient(outside, RemotingSettings()), outside.clock)

@@ -249,9 +249,7 @@ class Broker:
     def _join(self) -> None:
         """Register, and as a slave follow the master."""
         settings, outside = self.settings, self._outside
-        client = RemotingClient(
-            outside.network, outside.clock, outside.events, settings.remoting, on_lost=self._connection_lost
-        )
+        client = RemotingClient(outside, settings.remoting, on_lost=self._connection_lost)
         self._stack.push_async_callback(client.close)
         if settings.is_slave:
             self.sync = MetadataSync(

@@ -78,10 +78,10 @@ class BrokerLog:
         store = self.store
         if store.slave:
             told = self._appended, self._listeners.following, self._listeners.failed
-            return None, HaSlave(outside.network, outside.clock, outside.events, store, ha, *told)
+            return None, HaSlave(outside, store, ha, *told)
         file_bytes = self._settings.store.commit_log_file_bytes
         return HaMaster(
-            outside.network, outside.clock, outside.events, store, self._waits, ha, file_bytes=file_bytes,
+            outside, store, self._waits, ha, file_bytes=file_bytes,
             instance=instance,
         ), None  # fmt: skip
 

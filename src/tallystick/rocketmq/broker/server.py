@@ -109,7 +109,7 @@ class BrokerServer:
         self.memory = Memory(clock, events, settings.held_limit_bytes, settings.stalled_s)
 
         def server(handler: Requests | FastRequests) -> RemotingServer:
-            return RemotingServer(outside.network, clock, events, handler, settings, self.memory, questions)
+            return RemotingServer(outside, handler, settings, self.memory, questions)
 
         self._main, self._fast = server(requests), server(FastRequests(requests))
 

@@ -34,12 +34,11 @@ from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue
 from tallystick.runtime.arguments import MAX_INT64, instance, items, listener, optional, text, whole
-from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.events import Events
 from tallystick.runtime.log import log_listener
-from tallystick.runtime.network import Network, TcpNetwork
+from tallystick.runtime.machine import this_machine
 from tallystick.runtime.opening import Opening
-from tallystick.runtime.rng import Random, system_random
+from tallystick.runtime.outside import Outside
 from tallystick.runtime.tasks import watch
 
 # As brokers have it: they refuse the heartbeats of others, and a consumer would wait for ever.
@@ -50,19 +49,12 @@ class RocketMQ:
     """Made by ``topics``; on one running event loop. ``close`` it, or use it with ``async with``."""
 
     def __init__(
-        self,
-        name_servers: Sequence[str],
-        *,
-        program: str,
-        network: Network,
-        clock: Clock,
-        random: Random,
-        settings: BrokerClientSettings,
-        events: Events,
+        self, name_servers: Sequence[str], outside: Outside, settings: BrokerClientSettings, *, program: str
     ) -> None:
         """``program`` tells operators whose connections they see: host@process."""
+        clock, random, events = outside.clock, outside.random, outside.events
         self._name_servers = tuple(name_servers)
-        remoting = RemotingClient(network, clock, events, RemotingSettings(), self._asked, self._lost)
+        remoting = RemotingClient(outside, RemotingSettings(), self._asked, self._lost)
         self._context = BrokerContext(
             client_id=f"{program}#{random.getrandbits(48):012x}",
             remoting=remoting,
@@ -256,14 +248,8 @@ def topics(
     optional(events, Events, "events")
 
     async def start() -> RocketMQ:
-        return RocketMQ(
-            addresses,
-            program=f"{platform.node() or 'client'}@{os.getpid()}",
-            network=TcpNetwork(),
-            clock=SystemClock(),
-            random=system_random(),
-            settings=settings or BrokerClientSettings(),
-            events=events or Events(log_listener()),
-        )
+        outside = this_machine(events or Events(log_listener()))
+        program = f"{platform.node() or 'client'}@{os.getpid()}"
+        return RocketMQ(addresses, outside, settings or BrokerClientSettings(), program=program)
 
     return Opening(start, "topics(…)")

@@ -19,10 +19,9 @@ from tallystick.rocketmq.ha.status import Ages, SlaveStatus, Speed
 from tallystick.rocketmq.ha.waits import Waits
 from tallystick.rocketmq.wire.ha import HEAD, MasterHello
 from tallystick.runtime.alarm import Alarm
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.events import Events
-from tallystick.runtime.network import Listener, Network, no_delay
+from tallystick.runtime.network import Listener, no_delay
 from tallystick.runtime.once import Once
+from tallystick.runtime.outside import Outside
 
 WAKE_BYTES = 1024 * 1024  # to one slave in one turn of the loop
 WRITE_HIGH_BYTES = 1024 * 1024
@@ -32,18 +31,17 @@ class HaMaster:
     """``start`` it, tell it of each append, ``close`` it. ``waits`` hears of slaves and their acks."""
 
     def __init__(
-        self, network: Network, clock: Clock, events: Events, log: Log, waits: Waits, settings: HaSettings, *,
-        file_bytes: int, instance: str = "",
-    ) -> None:  # fmt: skip
+        self, outside: Outside, log: Log, waits: Waits, settings: HaSettings, *, file_bytes: int, instance: str = ""
+    ) -> None:
         """``file_bytes`` is the size of a file of the CommitLog; ``instance`` names this process to its slaves."""
         self.instance = instance
-        self._network, self.events = network, events
-        self.clock, self.log, self.waits, self.settings, self.file_bytes = clock, log, waits, settings, file_bytes
+        self._network, self.clock, self.events = outside.network, outside.clock, outside.events
+        self.log, self.waits, self.settings, self.file_bytes = log, waits, settings, file_bytes
         self._links: dict[SlaveLink, None] = {}
         self._slaves: dict[str, SlaveLink] = {}  # by name, each slave once
         self._admission: Admission[SlaveLink] = Admission(settings.max_slaves, settings.max_strangers)
         self._said = Once()  # of strangers: by host, what an operator was told
-        self._ages = Ages(log.end, clock.now())
+        self._ages = Ages(log.end, self.clock.now())
         self._listener: Listener | None = None
 
     async def start(self) -> tuple[str, int]:

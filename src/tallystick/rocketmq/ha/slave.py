@@ -15,9 +15,7 @@ from tallystick.rocketmq.ha.proof import spans_of
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.ha.status import FollowStatus, Speed
 from tallystick.runtime.alarm import Alarm
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.events import Events
-from tallystick.runtime.network import Network
+from tallystick.runtime.outside import Outside
 from tallystick.runtime.tasks import watch
 
 ARENA_BYTES = 1024 * 1024
@@ -36,17 +34,21 @@ class HaSlave:
     """``follow`` a master or none; ``close`` it at the end. Everything runs on the loop."""
 
     def __init__(
-        self, network: Network, clock: Clock, events: Events, log: Log, settings: HaSettings,
-        on_appended: Callable[[], None], on_following: Callable[[], None],
+        self,
+        outside: Outside,
+        log: Log,
+        settings: HaSettings,
+        on_appended: Callable[[], None],
+        on_following: Callable[[], None],
         failed: Callable[[Exception], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``on_appended()`` after each append, one that failed too: to dispatch it, and to begin a sync that ends in
         ``flushed``.
 
         ``on_following()`` when a link begins that feeds this log. ``failed(error)`` when it can follow nobody any more.
         """
-        self._network, self._events = network, events
-        self.clock, self.log, self.settings = clock, log, settings
+        self._network, self.clock, self._events = outside.network, outside.clock, outside.events
+        self.log, self.settings = log, settings
         self.on_appended, self._on_following, self._failed = on_appended, on_following, failed
         self.arena = memoryview(bytearray(ARENA_BYTES))
         self.speed = Speed()

@@ -22,11 +22,9 @@ from tallystick.rocketmq.remoting.slices import SLICE_S, Slices
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.steps import Steps
 from tallystick.rocketmq.wire.values import RequestCode
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.disk import Disk
-from tallystick.runtime.events import Events
 from tallystick.runtime.health import HealthPages, serve_health
-from tallystick.runtime.network import Listener, Network
+from tallystick.runtime.network import Listener
+from tallystick.runtime.outside import Outside
 
 _WAITING_BYTES = 1024  # that a request takes beside its body while it is answered
 OTHER_FILES = 128  # that are no connections of clients and brokers
@@ -36,22 +34,20 @@ _CODES = frozenset(map(int, RequestCode))
 class NameServer:
     """``start`` it on a running loop, then ``close`` it. Raises UsageError for a damaged configuration file."""
 
-    def __init__(
-        self, network: Network, disk: Disk, clock: Clock, events: Events, settings: NameServerSettings, *,
-        open_files: int = 1024,
-    ) -> None:  # fmt: skip
-        """``open_files``: that the process may have; connections leave some of them to it."""
+    def __init__(self, settings: NameServerSettings, outside: Outside) -> None:
+        clock, events, open_files = outside.clock, outside.events, outside.open_files
         self.routes = Routes(
             delete_missing_topics=settings.delete_topic_with_registration,
             acting_masters=settings.support_acting_master,
             host_of=_host_of,
             later=lambda steps: self._chores.make(steps, lambda _: None),
         )
-        self._settings, self._network, self._clock, self._events = settings, network, clock, events
-        config = KvConfig(disk, settings.kv_config_path)
+        self._settings, self._network, self._clock, self._events = settings, outside.network, clock, events
+        config = KvConfig(outside.disk, settings.kv_config_path)
         self._requests = NameRequests(self.routes, config, settings, clock, events)
+        # connections leave some files to the process
         room = min(RemotingSettings().max_connections, max(open_files - OTHER_FILES, open_files // 4))
-        self._server = RemotingServer(network, clock, events, self, RemotingSettings(max_connections=room))
+        self._server = RemotingServer(outside, self, RemotingSettings(max_connections=room))
         self._refused = Refused(events)
         self._slices = Slices(clock, most=room)  # requests
         self._chores = Slices(clock, most=sys.maxsize)  # no more than there are brokers

@@ -23,9 +23,7 @@ from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.numbers import number_of
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import Flag
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.events import Events
-from tallystick.runtime.network import Network
+from tallystick.runtime.outside import Outside
 
 MIN_TIMER_S = 0.005
 MAX_OPAQUE = 2**31 - 1
@@ -54,18 +52,17 @@ class RemotingClient:
 
     def __init__(
         self,
-        network: Network,
-        clock: Clock,
-        events: Events,
+        outside: Outside,
         settings: RemotingSettings,
         on_request: Callable[[Link, Command], None] | None = None,
         on_lost: Callable[[str], None] | None = None,
     ) -> None:
-        self._network, self._clock, self._events, self._settings = network, clock, events, settings
+        self._network, self._clock, self._events = outside.network, outside.clock, outside.events
+        self._settings = settings
         self._on_request, self._on_lost = on_request, on_lost
         self._loop = asyncio.get_running_loop()
         self._around = Surroundings(
-            clock,
+            self._clock,
             settings,
             Outbox(),
             Arena(),

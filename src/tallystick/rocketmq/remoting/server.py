@@ -19,10 +19,9 @@ from tallystick.rocketmq.remoting.questions import Questions
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import ResponseCode
-from tallystick.runtime.clock import Clock
-from tallystick.runtime.events import Events
-from tallystick.runtime.network import Listener, Network
+from tallystick.runtime.network import Listener
 from tallystick.runtime.once import Once
+from tallystick.runtime.outside import Outside
 from tallystick.runtime.places import Places
 
 _ARENAS_SHARE = 0.125  # of the server's memory is what one read of each connection may bring; two come before it waits
@@ -48,21 +47,25 @@ class RemotingServer:
     """``start`` it on a running loop, then ``close`` it."""
 
     def __init__(
-        self, network: Network, clock: Clock, events: Events, handler: Handler, settings: RemotingSettings,
-        memory: Memory | None = None, questions: Questions | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        outside: Outside,
+        handler: Handler,
+        settings: RemotingSettings,
+        memory: Memory | None = None,
+        questions: Questions | None = None,
+    ) -> None:
         """``memory``: of a server with more ports than this one; whoever made it closes it. ``questions`` hears the
         answers of clients."""
         self._questions = questions
-        self.memory = memory or Memory(clock, events, settings.held_limit_bytes, settings.stalled_s)
+        self.memory = memory or Memory(outside.clock, outside.events, settings.held_limit_bytes, settings.stalled_s)
         self._owns_memory = memory is None
         self.malformed = 0  # connections closed for garbage
         self.refused = 0  # connections closed for being above the limit
-        self._network, self._clock, self._events = network, clock, events
+        self._network, self._clock, self._events = outside.network, outside.clock, outside.events
         self._handler, self._settings = handler, settings
         self._links: dict[Link, None] = {}
         self._places: Places[Link] = Places(settings.max_connections, lambda link: link.touched)
-        self._intake: Intake[Link] = Intake(clock)
+        self._intake: Intake[Link] = Intake(outside.clock)
         self._turn_is_due = False
         self._told = Once()  # of which hosts what was reported
         self._listener: Listener | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -15,9 +15,9 @@ from tallystick.bookkeeper.ledger.identity import Identify
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader
 from tallystick.bookkeeper.wire.values import DigestType
-from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.events import Event, Events
-from tallystick.runtime.network import TcpNetwork
+from tallystick.runtime.machine import this_machine
+from tallystick.runtime.outside import Outside
 
 
 @dataclass
@@ -38,11 +38,12 @@ class Bench:
     async def resolve(self, bookie: str) -> tuple[str, int]:
         return self.bookies[bookie].address
 
+    def outside(self, **instead: Any) -> Outside:
+        """This machine, with another network or clock in its place where one is given."""
+        return replace(this_machine(Events(self.events.append)), **instead)
+
     def client(self, identify: Identify | None = None, **settings: Any) -> BookieClient:
-        client = BookieClient(
-            TcpNetwork(), SystemClock(), self.resolve, ClientSettings(**settings), Events(self.events.append),
-            identify=identify,
-        )  # fmt: skip
+        client = BookieClient(self.outside(), self.resolve, ClientSettings(**settings), identify=identify)
         self.clients.append(client)
         return client
 

@@ -18,8 +18,6 @@ from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.wire import v2
 from tallystick.errors import BookieUnavailable, RequestTimeout
 from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.events import Events
-from tallystick.runtime.network import TcpNetwork
 
 if TYPE_CHECKING:
     from unit.bookkeeper.ledger.conftest import Bench
@@ -85,9 +83,7 @@ async def test_a_bookie_behind_a_black_hole_is_reached_again_however_much_is_ask
     """The attempt to connect hangs until the requests that wait for it time out, which cancels it."""
     await bench.bookie("b1")
     network = BlackHole()
-    client = BookieClient(
-        network, SystemClock(), bench.resolve, ClientSettings(add_timeout_s=0.05), Events(bench.events.append)
-    )
+    client = BookieClient(bench.outside(network=network), bench.resolve, ClientSettings(add_timeout_s=0.05))
     bench.clients.append(client)
     heard = Heard()
     client.adds("b1", 1, heard).send([0], add_frame(bench, 1, 0))
@@ -122,7 +118,7 @@ async def test_only_a_real_attempt_moves_the_back_off(bench: Bench) -> None:
     async def resolve(name: str) -> tuple[str, int]:
         return host, port
 
-    client = BookieClient(network, clock, resolve, ClientSettings(), Events(bench.events.append))
+    client = BookieClient(bench.outside(network=network, clock=clock), resolve, ClientSettings())
     bench.clients.append(client)
 
     async def ask() -> str:
@@ -144,7 +140,7 @@ async def test_only_a_real_attempt_moves_the_back_off(bench: Bench) -> None:
 
 async def test_a_client_that_is_closed_while_it_connects_leaves_nothing_behind(bench: Bench) -> None:
     await bench.bookie("b1")
-    client = BookieClient(BlackHole(), SystemClock(), bench.resolve, ClientSettings(), Events(bench.events.append))
+    client = BookieClient(bench.outside(network=BlackHole()), bench.resolve, ClientSettings())
     read = asyncio.ensure_future(client.read("b1", 1, 0))
     await asyncio.sleep(0)
     await client.close()
@@ -339,7 +335,7 @@ async def test_an_answer_is_not_overdue_because_the_loop_stood_still(bench: Benc
     held: list[v2.Add] = []
     bookie.script = holding(held)
     clock = Clock()
-    client = BookieClient(TcpNetwork(), clock, bench.resolve, ClientSettings(), Events(bench.events.append))
+    client = BookieClient(bench.outside(clock=clock), bench.resolve, ClientSettings())
     bench.clients.append(client)
     heard = Heard()
     channel = client.adds("b1", 1, heard)

@@ -18,7 +18,7 @@ from tallystick.bookkeeper.ledger import delete
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.errors import LedgerExists, LedgerFenced, MetadataUnavailable, NoSuchLedger, NotEnoughBookies
-from tallystick.node import real_world
+from tallystick.runtime.machine import this_machine
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ async def test_an_id_that_is_used_again_before_the_collection_shows_no_old_entri
     for number in range(3):
         home = str(tmp_path / f"b{number}")
         settings = BookieSettings(uri, home, home, port=0, bookie_id=f"b{number}")
-        bookies.append(await start_bookie(settings, real_world()))
+        bookies.append(await start_bookie(settings, this_machine()))
     async with tallystick.connect(uri) as bk:
         async with bk.create_ledger(3, write_quorum=3, ack_quorum=2, ledger_id=7) as old:
             await old.append_batch([b"old"] * 10)

@@ -22,7 +22,7 @@ from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.wire.values import LedgerMetadata
 from tallystick.errors import LedgerFenced, MetadataUnavailable
-from tallystick.node import real_world
+from tallystick.runtime.machine import this_machine
 
 # -- what counts ------------------------------------------------------------------------------------------------------
 
@@ -335,7 +335,7 @@ async def test_empty_bookies_at_old_addresses_acknowledge_nothing_to_a_writer_of
     async def start(name: str, folder: str) -> Bookie:
         home = str(tmp_path / folder / name)
         settings = BookieSettings(f"memory://{tmp_path.name}", home, home, port=ports.get(name, 0), bookie_id=name)
-        bookie = await start_bookie(settings, real_world())
+        bookie = await start_bookie(settings, this_machine())
         ports[name] = bookie.address[1]
         return bookie
 

@@ -31,7 +31,7 @@ from tallystick.errors import (
     RecoveryIncomplete,
     Unauthorized,
 )
-from tallystick.node import real_world
+from tallystick.runtime.machine import this_machine
 
 
 @dataclass
@@ -45,7 +45,7 @@ class RealCluster:
     async def start(self, name: str, **changes: int) -> None:
         home = str(self.folder / name)
         settings = BookieSettings(self.uri, home, home, port=0, bookie_id=name, **changes)  # type: ignore[arg-type]
-        self.running[name] = await start_bookie(settings, real_world(), SMALL)
+        self.running[name] = await start_bookie(settings, this_machine(), SMALL)
 
     async def collect(self) -> None:
         for bookie in self.running.values():

@@ -25,11 +25,7 @@ from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import HaStatus
 from tallystick.rocketmq.wire.values import PullFlag, RequestCode, TopicConfig
-from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.disk import OsDisk
-from tallystick.runtime.events import Events
-from tallystick.runtime.network import TcpNetwork
-from tallystick.runtime.outside import Outside
+from tallystick.runtime.machine import this_machine
 
 WAITING = PullFlag.SUBSCRIPTION | PullFlag.SUSPEND
 
@@ -88,8 +84,8 @@ async def _in_another_process(folder: str) -> None:
 
 @pytest.mark.parametrize(("perm", "shown"), [(2, 2), (4, 4), (6, 6)])
 async def test_what_is_registered_is_what_the_whole_broker_allows(tmp_path: Path, perm: int, shown: int) -> None:
-    outside = Outside(TcpNetwork(), OsDisk(), SystemClock(), Events())
-    server = NameServer(outside.network, outside.disk, outside.clock, outside.events, NameServerSettings(port=0))
+    outside = this_machine()
+    server = NameServer(NameServerSettings(port=0), outside)
     host, port = await server.start()
 
     def route(topic: str) -> list[int]:

@@ -22,10 +22,8 @@ from tallystick.rocketmq.wire.own_headers import RegisteredAnswer
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import DataVersion, TopicConfig
-from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.disk import OsDisk
 from tallystick.runtime.events import Event, Events
-from tallystick.runtime.network import TcpNetwork
+from tallystick.runtime.machine import this_machine
 
 MASTER = Identity("c0", "b0", 0, "127.0.0.1:10911", "127.0.0.1:10912")
 SLAVE = Identity("c0", "b0", 1, "127.0.0.1:11911", "127.0.0.1:11912")
@@ -39,7 +37,7 @@ class Announced:
         self.found: list[Masters] = []
         events = Events(self.events.append)
         self.topics = Topics(TopicDefaults("b0", "c0"), SteppingClock(), self._changed)
-        self.client = RemotingClient(TcpNetwork(), SystemClock(), events, RemotingSettings(), on_lost=self._lost)
+        self.client = RemotingClient(this_machine(events), RemotingSettings(), on_lost=self._lost)
         self.registrar = Registrar(
             self.client, events, identity, name_servers, _copy_of(self.topics), self.found.append, timeout_s
         )
@@ -58,7 +56,7 @@ class Announced:
 class Server(NameServer):
     def __init__(self, folder: Path, port: int = 0) -> None:
         settings = NameServerSettings(port=port, kv_config_path=str(folder / "kv.json"))
-        super().__init__(TcpNetwork(), OsDisk(), SystemClock(), Events(), settings)
+        super().__init__(settings, this_machine())
 
     async def listen(self) -> None:
         host, port = await self.start()

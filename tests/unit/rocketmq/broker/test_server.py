@@ -24,11 +24,9 @@ from tallystick.rocketmq.store.queue_state import read_queue_state
 from tallystick.rocketmq.wire.headers import QueueHeader
 from tallystick.rocketmq.wire.remoting import Command, encode, request
 from tallystick.rocketmq.wire.values import RequestCode, Serialization, TopicConfig
-from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.disk import OsDisk
 from tallystick.runtime.events import Events
-from tallystick.runtime.network import TcpNetwork
-from tallystick.runtime.outside import Outside
+from tallystick.runtime.machine import this_machine
 
 
 async def healthy(broker: Broker, bench: Bench) -> None:
@@ -68,7 +66,7 @@ async def test_garbage_ends_its_connection_and_nothing_else(tmp_path: Path, name
 
 
 async def test_a_broker_that_may_open_few_files_does_not_start(tmp_path: Path) -> None:
-    outside = Outside(TcpNetwork(), OsDisk(), SystemClock(), Events(), open_files=LEAST_FILES - 1)
+    outside = this_machine(open_files=LEAST_FILES - 1)
     async with benched(tmp_path) as bench:
         with pytest.raises(UsageError, match="1024 open files"):
             await start_broker(bench.settings(), outside)

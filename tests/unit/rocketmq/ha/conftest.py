@@ -19,7 +19,7 @@ from tallystick.rocketmq.ha.waits import Waits
 from tallystick.rocketmq.wire.ha import HEAD, REPORT
 from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.events import Event, Events
-from tallystick.runtime.network import TcpNetwork
+from tallystick.runtime.machine import this_machine
 
 QUICK = HaSettings(port=0, heartbeat_ms=100, retry_ms=20, handshake_ms=100)
 
@@ -29,10 +29,7 @@ class Master:
         self.log, self.events = log, list[Event]()
         self.settles: list[Settle] = []
         self.waits = Waits(SystemClock(), settings, self.settles.extend, flushed=0)
-        self.port = HaMaster(
-            TcpNetwork(), SystemClock(), Events(self.events.append), log, self.waits, settings,
-            file_bytes=file_bytes,
-        )  # fmt: skip
+        self.port = HaMaster(this_machine(Events(self.events.append)), log, self.waits, settings, file_bytes=file_bytes)
         self.address = ""
 
     def put(self, data: bytes) -> int:
@@ -50,7 +47,7 @@ class Slave:
         self.followed = 0
         self.errors: list[Exception] = []  # why it can follow nobody any more
         self.link = HaSlave(
-            TcpNetwork(), SystemClock(), Events(self.events.append), log, settings, self._appended, self._following,
+            this_machine(Events(self.events.append)), log, settings, self._appended, self._following,
             self.errors.append,
         )  # fmt: skip
         self.synced = settings.sync_flush

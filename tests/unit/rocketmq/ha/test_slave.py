@@ -9,7 +9,8 @@ from support.ha_log import MemoryLog
 from support.waiting import until
 from tallystick.errors import DiskFull
 from tallystick.rocketmq.wire.ha import ASK, HEAD
-from tallystick.runtime.network import ProtocolFactory, TcpNetwork
+from tallystick.runtime.network import ProtocolFactory
+from tallystick.runtime.tcp import TcpNetwork
 
 if TYPE_CHECKING:
     from unit.rocketmq.ha.conftest import House

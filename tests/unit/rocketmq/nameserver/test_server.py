@@ -19,10 +19,8 @@ from tallystick.rocketmq.wire.headers import RegisterBrokerHeader
 from tallystick.rocketmq.wire.registration import Registration, encode_registration
 from tallystick.rocketmq.wire.remoting import encode, request
 from tallystick.rocketmq.wire.values import DataVersion, RequestCode, TopicConfig, TopicRoute
-from tallystick.runtime.clock import SystemClock
-from tallystick.runtime.disk import OsDisk
 from tallystick.runtime.events import Event, Events
-from tallystick.runtime.network import TcpNetwork
+from tallystick.runtime.machine import this_machine
 
 
 class Bench:
@@ -31,11 +29,11 @@ class Bench:
     def __init__(self) -> None:
         self.told: list[Event] = []
         settings = NameServerSettings(port=0, scan_interval_s=0.02)
-        self.server = NameServer(TcpNetwork(), OsDisk(), SystemClock(), Events(self.told.append), settings)
+        self.server = NameServer(settings, this_machine(Events(self.told.append)))
         self.client = self.new_client()
 
     def new_client(self) -> RemotingClient:
-        return RemotingClient(TcpNetwork(), SystemClock(), Events(), RemotingSettings())
+        return RemotingClient(this_machine(), RemotingSettings())
 
     async def register(
         self, client: RemotingClient, broker_id: int, timeout_ms: int | None = None, more: int = 0
@@ -98,7 +96,7 @@ async def test_a_silent_broker_is_forgotten(bench: Bench) -> None:
 
 async def test_a_clean_stop_is_told_once() -> None:
     told: list[Event] = []
-    server = NameServer(TcpNetwork(), OsDisk(), SystemClock(), Events(told.append), NameServerSettings(port=0))
+    server = NameServer(NameServerSettings(port=0), this_machine(Events(told.append)))
     await server.start()
     await server.close()
     await server.close()
@@ -118,9 +116,9 @@ async def test_a_one_way_request_gets_no_answer(bench: Bench) -> None:
 
 async def test_metrics_and_health() -> None:
     settings = NameServerSettings(port=0, http_enabled=True, http_port=0)
-    server = NameServer(TcpNetwork(), OsDisk(), SystemClock(), Events(), settings)
+    server = NameServer(settings, this_machine())
     host, port = await server.start()
-    client = RemotingClient(TcpNetwork(), SystemClock(), Events(), RemotingSettings())
+    client = RemotingClient(this_machine(), RemotingSettings())
     for code in (RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_BROKER_CLUSTER_INFO, 7777):
         await client.ask(f"{host}:{port}", request(code, {}), 5)
     assert server.http_address is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -14,7 +15,7 @@ from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command, FrameReader, encode
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.events import Event, Events
-from tallystick.runtime.network import TcpNetwork
+from tallystick.runtime.machine import this_machine
 
 
 class Heard:
@@ -86,8 +87,8 @@ class Bench:
 
     async def start(self, settings: RemotingSettings | None = None, clock: Clock | None = None) -> None:
         self.settings = settings or RemotingSettings()
-        events = Events(self.told.append)
-        self.server = RemotingServer(TcpNetwork(), clock or SystemClock(), events, self.heard, self.settings)
+        outside = replace(this_machine(Events(self.told.append)), clock=clock or SystemClock())
+        self.server = RemotingServer(outside, self.heard, self.settings)
         self.host, self.port = await self.server.start("127.0.0.1", 0)
 
     @property

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,9 +15,8 @@ from tallystick.rocketmq.remoting.client import MAX_OPAQUE, RemotingClient, pars
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command, request
-from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.events import Event, Events
-from tallystick.runtime.network import TcpNetwork
+from tallystick.runtime.machine import this_machine
 
 if TYPE_CHECKING:
     from unit.rocketmq.remoting.conftest import Bench
@@ -28,9 +28,7 @@ class Caller:
         self.lost: list[str] = []
         self.told: list[Event] = []
         self.client = RemotingClient(
-            TcpNetwork(),
-            SystemClock(),
-            Events(self.told.append),
+            this_machine(Events(self.told.append)),
             RemotingSettings(),
             lambda link, command: self.asked.append(command),
             self.lost.append,
@@ -101,7 +99,7 @@ async def test_no_answer_in_time_is_ambiguous_and_a_silent_peer_is_disconnected(
 async def test_an_attempt_to_connect_ends_with_the_questions_that_wait_for_it(bench: Bench) -> None:
     """Else each question that times out before a black hole leaves one more behind."""
     network = BlackHole()
-    client = RemotingClient(network, SystemClock(), Events(lambda event: None), RemotingSettings())
+    client = RemotingClient(replace(this_machine(), network=network), RemotingSettings())
     for _ in range(3):
         with pytest.raises(RequestTimeout):
             await client.ask(bench.address, request(10), 0.02)
@@ -115,7 +113,7 @@ async def test_an_attempt_to_connect_ends_with_the_questions_that_wait_for_it(be
 
 
 async def test_closing_while_connecting_leaves_nothing_behind(bench: Bench) -> None:
-    client = RemotingClient(BlackHole(), SystemClock(), Events(lambda event: None), RemotingSettings())
+    client = RemotingClient(replace(this_machine(), network=BlackHole()), RemotingSettings())
     asked = asyncio.ensure_future(client.ask(bench.address, request(10), 5))
     await asyncio.sleep(0)
     await client.close()
