@@ -57,6 +57,10 @@ class BrokerSet:
         for broker_id in [id for id, held in self.displaced.items() if held == address]:
             del self.displaced[broker_id]
 
+    def first_address(self) -> str | None:
+        """Its master's, or its first slave's."""
+        return self.addresses[min(self.addresses)] if self.addresses else None
+
     def route(self) -> BrokerRoute:
         return BrokerRoute(self.cluster, self.name, dict(sorted(self.addresses.items())), self.acting_master)
 

@@ -138,19 +138,27 @@ class NameRequests:
 
     # Topics
 
-    def _route(self, link: Hashable, command: Command) -> Command:
+    def _route(self, link: Hashable, command: Command) -> Steps[Command]:
         header = headers.RouteHeader.of(command)
         settings = self._settings
         if settings.wait_for_service and self._clock.now() - self._started < settings.wait_for_service_s:
             return command.answer(FAILED, "name server not ready")
-        route = self._routes.route(header.topic)
+        route = yield from self._routes.route(header.topic)
         if route is None:
             return command.answer(ResponseCode.TOPIC_NOT_EXIST, NO_ROUTE.format(header.topic))
         if settings.order_message:
             order = self._config.get(ORDER_TOPICS, header.topic)
             route = msgspec.structs.replace(route, order_conf=order)
         quoted = command.version >= FIRST_STANDARD_JSON_VERSION or bool(header.accept_standard_json_only)
-        return command.answer(OK, body=dialect.write(route, quoted=quoted))
+        pieces, size = [], 0
+        for piece in dialect.write_pieces(route, quoted=quoted):
+            pieces.append(piece)
+            size += len(piece)
+            if size > MAX_BODY_BYTES:
+                remark = f"more than the {MAX_BODY_BYTES} bytes of a frame: too many brokers have it"
+                return command.answer(FAILED, remark)
+            yield
+        return command.answer(OK, body=b"".join(pieces))
 
     def _clusters(self, link: Hashable, command: Command) -> Steps[Command]:
         """``ClusterInfo``, broker set by broker set."""
@@ -190,8 +198,7 @@ class NameRequests:
         """Clusters and broker sets have topics of their names; and the address of some broker."""
         clusters = self._routes.clusters()
         names = list(dict.fromkeys(name for cluster in clusters for name in (cluster, *clusters[cluster])))
-        addresses = (held for brokers in self._routes.broker_sets().values() for held in brokers.addresses.values())
-        found = TopicNames(names, next(addresses, None))
+        found = TopicNames(names, self._routes.first_address())
         return _listed(command, sum(map(len, names)), lambda: dialect.write_strict(found))
 
     def _delete_topic(self, link: Hashable, command: Command) -> Command:

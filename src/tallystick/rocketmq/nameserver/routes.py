@@ -44,6 +44,7 @@ MAX_HOST_BROKERS = MAX_BROKERS // 4  # over connections from one host
 MAX_LINK_BROKERS = 100  # over one connection: a process hosts a few
 MAX_NAME_CHARS = 512  # of a cluster, broker, address or topic: brokers have at most half of it
 MOST_EXPIRED = 500  # brokers at once
+STEP_SETS = 200  # broker sets of a route in one step: about a millisecond
 SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"  # topics by which brokers find each other: shown as they are
 
 
@@ -334,14 +335,18 @@ class Routes:
 
     # Questions
 
-    def route(self, topic: str) -> TopicRoute | None:
-        queues = self._queues.of(topic)
-        if not queues:
-            return None
-        routes = [brokers.route() for brokers in queues]
-        if self._acting_masters and not topic.startswith(SYNC_MEMBER_PREFIX):
-            routes = [self._with_acting_master(one, queue) for one, queue in zip(routes, queues.values(), strict=True)]
-        return TopicRoute(routes, list(queues.values()))
+    def route(self, topic: str) -> Steps[TopicRoute | None]:
+        """Returns None if nobody has the topic. Broker sets that go meanwhile may be left out, or not."""
+        having, shows_acting = self._queues.of(topic), not topic.startswith(SYNC_MEMBER_PREFIX) and self._acting_masters
+        route = TopicRoute([], [])
+        for count, (brokers, queue) in enumerate(having.items(), 1):
+            if not brokers.is_gone:
+                one = brokers.route()
+                route.brokers.append(self._with_acting_master(one, queue) if shows_acting else one)
+                route.queues.append(queue)
+            if count % STEP_SETS == 0:
+                yield
+        return route if route.queues else None
 
     @staticmethod
     def _with_acting_master(broker: BrokerRoute, queue: QueueRoute) -> BrokerRoute:
@@ -351,6 +356,11 @@ class Routes:
         acting = min(addresses)
         shown = {MASTER_ID: addresses[acting]} | {id: held for id, held in addresses.items() if id != acting}
         return msgspec.structs.replace(broker, addresses=shown)
+
+    def first_address(self) -> str | None:
+        """Of some broker. Returns None if there is none."""
+        first = next(iter(self._sets.values()), None)
+        return first.first_address() if first is not None else None
 
     def broker_sets(self) -> dict[str, BrokerRoute]:
         return {name: brokers.route() for name, brokers in self._sets.items()}

@@ -32,6 +32,7 @@ SHORT_BYTES = 512 * 1024  # of a request: some ten milliseconds, whatever it say
 LOOSE_SHORT_BYTES = 32 * 1024  # of one that is no strict JSON
 MAX_LOOSE_SHORT = 5_000
 MAX_DEPTH = 64
+STEP_ITEMS = 200  # of a list or table, in one piece: about a millisecond
 PIECE_VALUES = 1000  # of a configuration file, in one piece: lines, and what tables and lists in them have
 
 # Reading
@@ -213,6 +214,38 @@ def write(value: Any, *, quoted: bool = False) -> bytes:
     out: list[str] = []
     _write(value, out.append, '"' if quoted else "")
     return "".join(out).encode()
+
+
+def write_pieces(value: Any, *, quoted: bool = False) -> Iterator[bytes]:
+    """As ``write``, for a struct with lists or tables that may be long: a piece has ``STEP_ITEMS`` of one at most."""
+    text, between = b"", b"{"
+    kind: Any = type(value)
+    for head, name in _members(kind):
+        member = getattr(value, name)
+        if member is None:
+            continue
+        text += between + head.encode()
+        between = b","
+        if isinstance(member, list | dict) and len(member) > STEP_ITEMS:
+            yield text
+            yield from _items(member, quoted)
+            text = b""
+        else:
+            text += write(member, quoted=quoted)
+    yield text + (b"}" if between == b"," else b"{}")
+
+
+def _items(member: list[Any] | dict[Any, Any], quoted: bool) -> Iterator[bytes]:
+    is_list = isinstance(member, list)
+    items = list(member.items()) if isinstance(member, dict) else member
+    between = b"[" if is_list else b"{"
+    for start in range(0, len(items), STEP_ITEMS):
+        some = items[start : start + STEP_ITEMS]
+        text = write(some if is_list else dict(some), quoted=quoted)[1:-1]
+        if text:  # else all of them are null, and left out
+            yield between + text
+            between = b","
+    yield (b"" if between == b"," else between) + (b"]" if is_list else b"}")
 
 
 def write_lines(value: Any) -> Iterator[bytes]:

@@ -24,6 +24,7 @@ from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import HaStatus
+from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import PullFlag, RequestCode, TopicConfig
 from tallystick.runtime.machine import this_machine
 
@@ -89,7 +90,7 @@ async def test_what_is_registered_is_what_the_whole_broker_allows(tmp_path: Path
     host, port = await server.start()
 
     def route(topic: str) -> list[int]:
-        found = server.routes.route(topic)
+        found = finished(server.routes.route(topic))
         return [queue.perm for queue in found.queues] if found is not None else []
 
     async with benched(tmp_path) as bench:

@@ -112,7 +112,7 @@ async def test_a_new_topic_is_known_at_once(server: Server) -> None:
     assert "T" not in finished(server.routes.topics())
     broker.topics.put(TopicConfig("T", read_queues=3, write_queues=2))
     await until(lambda: "T" in finished(server.routes.topics()))
-    route = server.routes.route("T")
+    route = finished(server.routes.route("T"))
     assert route is not None
     assert [(queues.broker, queues.read_queues, queues.write_queues) for queues in route.queues] == [("b0", 3, 2)]
     await broker.close()

@@ -48,7 +48,7 @@ def test_a_registration_without_room_is_refused_aloud(bound: str, said: str, mon
     assert requests.brokers.refused == 2
     (told,) = [event for event in seen if event.kind == "broker not registered"]
     assert (told.fields["broker"], told.fields["at"]) == ("n", "n:1")
-    assert (routes.route("N1") is not None) == (bound == "MAX_ROUTES"), "what fits is taken"
+    assert (finished(routes.route("N1")) is not None) == (bound == "MAX_ROUTES"), "what fits is taken"
 
 
 def test_a_registration_that_is_the_same_again_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,7 +199,8 @@ def test_lists_that_fit_no_frame_are_refused_and_not_made(monkeypatch: pytest.Mo
     routes = Routes()
     name = "{:0512}".format
     for number in range(9_000):
-        finished(routes.register(announcement(0, cluster=name(number), name=name(number)), number // 100, 0))
+        one = announcement(0, [name(0), "T2"], cluster=name(number), name=name(number), address=name(number))
+        finished(routes.register(one, number // 100, 0))
     finished(routes.register(announcement(0, [name(number) for number in range(33_000)]), "topics", 0))
     requests = NameRequests(routes, KvConfig(OsDisk(), ""), NameServerSettings(), SystemClock(), Events())
     for code in (RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER):
@@ -207,6 +208,9 @@ def test_lists_that_fit_no_frame_are_refused_and_not_made(monkeypatch: pytest.Mo
         assert (answer.code, bytes(answer.body)) == (1, b"")
         assert "bytes of a frame: ask for routes by topic" in (answer.remark or "")
     assert not written
+    monkeypatch.undo()
+    answer = ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=name(0))
+    assert (answer.code, bytes(answer.body), "bytes of a frame" in (answer.remark or "")) == (1, b"", True)
 
 
 def test_a_list_that_grows_too_long_when_it_is_written_is_refused() -> None:
@@ -231,3 +235,24 @@ def test_lists_are_made_in_steps_and_written_as_ever() -> None:
     ):
         assert len(list(requests.answer("link", request(code, {"cluster": "c"})))) >= 2
         assert bytes(ask(requests, code, cluster="c").body) == body
+
+
+def test_a_route_to_many_brokers_is_made_in_steps_and_written_as_ever() -> None:
+    routes, count = Routes(), 3 * dialect.STEP_ITEMS + 1
+    for number in range(count):
+        finished(routes.register(announcement(0, ["A", "Ü"], name=f"b{number}"), number, 0))
+    requests = NameRequests(routes, KvConfig(OsDisk(), ""), NameServerSettings(), SystemClock(), Events())
+    route = finished(routes.route("Ü"))
+    assert route is not None and (len(route.brokers), len(route.queues)) == (count, count)
+    for quoted in (False, True):
+        command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "Ü", "acceptStandardJsonOnly": str(quoted)})
+        command.version = 0
+        assert bytes(finished(requests.answer("link", command)).body) == dialect.write(route, quoted=quoted)
+        assert len(list(requests.answer("link", command))) >= count // dialect.STEP_ITEMS
+    steps = routes.route("Ü")
+    next(steps)  # what goes meanwhile is not in it without an address
+    for number in range(count):
+        routes.closed(number)
+    left = finished(steps)
+    assert left is not None and all(one.addresses for one in left.brokers)
+    assert finished(routes.route("Ü")) is None

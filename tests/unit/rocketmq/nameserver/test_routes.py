@@ -25,13 +25,13 @@ def set_writeable(routes: Routes, name: str, writeable: bool) -> int:
 
 
 def addresses(routes: Routes, topic: str = "T1") -> dict[int, str]:
-    route = routes.route(topic)
+    route = finished(routes.route(topic))
     assert route is not None
     return route.brokers[0].addresses
 
 
 def perm(routes: Routes, topic: str = "T1") -> int:
-    route = routes.route(topic)
+    route = finished(routes.route(topic))
     assert route is not None
     return route.queues[0].perm
 
@@ -117,14 +117,14 @@ def test_the_last_broker_takes_its_topics_along() -> None:
     assert addresses(routes) == {1: "b-1:10911"}
     assert perm(routes) == 6
     routes.unregister("c", "b", "b-1:10911")
-    assert (routes.route("T1"), topics(routes), routes.broker_sets(), routes.clusters()) == (None, [], {}, {})
+    assert (finished(routes.route("T1")), topics(routes), routes.broker_sets(), routes.clusters()) == (None, [], {}, {})
     routes.unregister("c", "b", "b-1:10911")
 
 
 def test_topics_of_two_broker_sets_have_both() -> None:
     routes = with_both()
     register(routes, announcement(0, ["T2", "T3"], name="d"), "other", 0)
-    route = routes.route("T2")
+    route = finished(routes.route("T2"))
     assert route is not None
     assert [queue.broker for queue in route.queues] == ["b", "d"]
     assert topics(routes, "c") == ["T1", "T2", "T3"]

@@ -233,6 +233,22 @@ def test_members_are_written_by_name_without_nulls_and_flags_are_numbers() -> No
     )
 
 
+@settings(max_examples=60)
+@given(VALUES, VALUES, st.integers(1, 3), st.booleans())
+def test_in_pieces_it_is_the_same_text(one: Any, other: Any, step: int, quoted: bool) -> None:
+    class Pair(msgspec.Struct):
+        one: Any
+        other: Any
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dialect, "STEP_ITEMS", step)
+        for pair in (Pair(one, other), Pair({1: one, (("a", 1),): other, 2: None}, [other, None, one])):
+            pieces = list(dialect.write_pieces(pair, quoted=quoted))
+            assert b"".join(pieces) == dialect.write(pair, quoted=quoted)
+    table = OffsetTable(DataVersion(), {str(number): {} for number in range(3 * dialect.STEP_ITEMS)})
+    assert max(map(len, dialect.write_pieces(table))) <= 10 * dialect.STEP_ITEMS
+
+
 def test_files_have_a_line_for_each_entry() -> None:
     table = OffsetTable(DataVersion(), {"a@g": {0: 1, 1: 2}, "b@g": {}})
     assert b"".join(dialect.write_lines(table)).decode() == (
