@@ -87,11 +87,11 @@ class GroupRequests:
         was_there = self._parts.groups.delete(header.group)
         if was_there:
             self._parts.events.emit("group deleted", group=header.group, peer=peer)
-        self._parts.offsets.resets.pending.forget_group(header.group)
         self._parts.traffic.forget_group(header.group)
-        if not header.clean_offset:
-            return command.answer(OK)
-        steps = self._parts.offsets.forgetting_group(header.group, was_there=was_there)
+        offsets = self._parts.offsets
+        steps = offsets.forgetting_resets(header.group)
+        if header.clean_offset:
+            steps = offsets.forgetting_group(header.group, was_there=was_there)
         return answer_behind(self._parts, command.answer(OK), steps)
 
     def _all(self, peer: str, command: Command) -> Command:

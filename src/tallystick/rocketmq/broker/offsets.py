@@ -78,9 +78,10 @@ class Offsets:
         self._merge: OffsetMerge | None = None  # under way
         self._own: Table = (saved.own or {}) if saved and slave else {}
         self._own_resets: Table = (saved.own_resets or {}) if saved and slave else {}
-        for key in (*self._own, *self._own_resets):
-            self._others.add(key)
         self.resets = Resets(resets)
+        # The offset of a reset may not have come to the disk, when the reset had: its key goes with its topic, too.
+        for key in (*self._own, *self._own_resets, *self.resets.pending.table()):
+            self._others.add(key)
         self._commits = 0
         self.removals = 0  # how often keys went, so that those behind them have other places
         self.dirty = False
@@ -220,7 +221,15 @@ class Offsets:
             self.resets.forget_group(group, keys)
             self._reset_done()
 
+    def forgetting_resets(self, group: str) -> Iterator[None]:
+        """It is deleted, and keeps its offsets: nobody of its name is told of resets of before. In steps."""
+        keys = [*self._committed.of_group(group), *self._others.of_group(group)]
+        for start in range(0, len(keys), STEP_KEYS):
+            self.resets.pending.forget(keys[start : start + STEP_KEYS])
+            yield
+
     def _forget(self, keys: Sequence[str]) -> None:
+        self.resets.pending.forget(keys)
         for key in keys:
             self._committed.discard(key)
             self._others.discard(key)

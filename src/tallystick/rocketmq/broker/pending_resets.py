@@ -14,9 +14,9 @@ all are told again, and what they had not committed comes again.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-
-from tallystick.rocketmq.broker.offset_keys import split
+from itertools import islice
 
 Waiting = dict[str, dict[int, int]]  # "topic@group" to queue id to the offset
 
@@ -28,26 +28,31 @@ OVERLAP_S = 60.0  # two may read a queue: a pull is held for 20 s, and members a
 class PendingResets:
     """See the module. ``changed`` is called when others wait, fewer, or for another offset."""
 
-    def __init__(self, saved: Mapping[str, Mapping[int, int]], changed: Callable[[], None]) -> None:
-        self._waiting: Waiting = {key: dict(queues) for key, queues in saved.items()}
+    def __init__(self, saved: Waiting, changed: Callable[[], None], *, is_copy: bool = False) -> None:
+        """What ``saved`` has is its own from now on. ``is_copy``: of the master's, who alone forgets them."""
+        # Ordered, since the first goes in one step, however many went before it; a slave only looks places up.
+        self._waiting: Waiting = saved if is_copy else OrderedDict(saved)
         self._count, self._changed = sum(map(len, self._waiting.values())), changed
         self._heard: dict[str, dict[int, dict[str, float]]] = {}  # who has, since when; by key and queue id
-        self._is_copy = False
+        self._is_copy = is_copy
 
     def __len__(self) -> int:
         return self._count
 
-    def put(self, key: str, queue_id: int, offset: int) -> None:
-        """An operator set the group to ``offset``."""
-        self._heard.get(key, {}).pop(queue_id, None)
-        queues = self._waiting.pop(key, {})  # the newest is the last to be forgotten
-        self._count += queue_id not in queues
-        queues.pop(queue_id, None)
-        queues[queue_id] = offset
+    def put(self, key: str, offsets: Mapping[int, int]) -> None:
+        """An operator set the group to these offsets, by queue id."""
+        queues, heard = self._waiting.pop(key, {}), self._heard.get(key, {})
+        self._count -= len(queues)
+        for queue_id, offset in offsets.items():
+            heard.pop(queue_id, None)
+            queues.pop(queue_id, None)  # the newest is the last to be forgotten
+            queues[queue_id] = offset
+        self._count += len(queues)
         self._waiting[key] = queues
         while self._count > MOST:
-            oldest = next(iter(self._waiting))
-            self._drop(oldest, next(iter(self._waiting[oldest])))
+            oldest, queues = next(iter(self._waiting.items()))
+            for queue_id in list(islice(queues, self._count - MOST)):
+                self._drop(oldest, queue_id)
         self._changed()
 
     def hear(self, key: str, queue_id: int, offset: int, who: str, now: float, *, commits: bool) -> int | None:
@@ -92,26 +97,19 @@ class PendingResets:
 
     def replaced(self, table: Waiting, same: Set[tuple[str, int]]) -> PendingResets:
         """By the master's, who alone forgets them; who has heard of one has heard of the ``same``."""
-        after = PendingResets(table, self._changed)
-        after._is_copy = True
+        after = PendingResets(table, self._changed, is_copy=True)
         for key, queue_id in same:
             if queue_id in after._waiting.get(key, {}):
                 after._heard.setdefault(key, {})[queue_id] = self._heard[key][queue_id]
         return after
 
-    def forget_topic(self, topic: str) -> None:
-        """It is deleted: what comes under its name begins anew."""
-        self._forget(key for key in self._waiting if split(key)[0] == topic)
-
-    def forget_group(self, group: str) -> None:
-        """As ``forget_topic``."""
-        self._forget(key for key in self._waiting if split(key)[1] == group)
-
-    def _forget(self, keys: Iterable[str]) -> None:
-        for key in list(keys):
-            self._count -= len(self._waiting.pop(key))
-            self._heard.pop(key, None)
-            self._changed()
+    def forget(self, keys: Iterable[str]) -> None:
+        """A topic or a group is deleted, and had these keys: what comes under its name begins anew."""
+        for key in keys:
+            if key in self._waiting:
+                self._count -= len(self._waiting.pop(key))
+                self._heard.pop(key, None)
+                self._changed()
 
     def table(self) -> Waiting:
         """All, as they stand; not a copy."""

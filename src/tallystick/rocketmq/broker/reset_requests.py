@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tallystick.rocketmq.broker.answers import OK, Answer, refusal
+from tallystick.rocketmq.broker.answers import OK, Answer, Later, answer_in_slices, refusal
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.store.values import TimeBoundary
 from tallystick.rocketmq.wire import dialect
@@ -28,7 +28,7 @@ class ResetRequests:
         self._parts = parts
         self.answers: Mapping[int, Answer] = {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset}
 
-    def _reset(self, peer: str, command: Command) -> Command:
+    def _reset(self, peer: str, command: Command) -> Later:
         header, parts = ResetOffsetHeader.of(command), self._parts
         if parts.settings.is_slave:
             raise refusal(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
@@ -42,10 +42,11 @@ class ResetRequests:
             if not parts.offsets.reset(header.topic, header.group, queue_id, offset):
                 remark = f"This broker keeps {parts.offsets.most} offsets: a group gets no more of them (maxOffsets)."
                 raise refusal(ResponseCode.SYSTEM_ERROR, remark)
-            parts.offsets.resets.pending.put(f"{header.topic}@{header.group}", queue_id, offset)
+        parts.offsets.resets.pending.put(f"{header.topic}@{header.group}", offsets)
         parts.events.emit("offsets reset", topic=header.topic, group=header.group, queues=len(offsets), peer=peer)
         table = {MessageQueue(header.topic, parts.identity.name, queue): offset for queue, offset in offsets.items()}
-        return command.answer(OK, body=dialect.write(ResetOffsets(table)))
+        pieces = dialect.write_pieces(ResetOffsets(table))
+        return answer_in_slices(parts, command.answer(OK), pieces, f"the queues of topic {header.topic}")
 
     def _targets(self, header: ResetOffsetHeader, config: TopicConfig) -> dict[int, int]:
         """Offset by queue id. Raises BrokerError."""

@@ -21,9 +21,10 @@ def test_a_group_is_made_changed_and_deleted() -> None:
     desk.ask(CREATE, body=dialect.write(GroupConfig("g", retry_max_times=3)))
     assert desk.tables.groups.version == version
     assert desk.read(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"})["retryMaxTimes"] == 3
-    desk.tables.offsets.commit("T", "g", 0, 1)
+    desk.tables.offsets.reset("T", "g", 0, 1)
+    desk.tables.offsets.resets.pending.put("T@g", {0: 1})
     assert desk.ask(DELETE, {"groupName": "g"}).code == 0
-    assert desk.tables.offsets.get("T", "g", 0) == 1
+    assert desk.tables.offsets.get("T", "g", 0) == 1 and not desk.tables.offsets.resets.pending
     assert desk.ask(DELETE, {"groupName": "g", "cleanOffset": "true"}).code == 0
     assert desk.tables.offsets.get("T", "g", 0) is None
     assert len(desk.said("group changed")) == len(desk.said("group deleted")) == 1

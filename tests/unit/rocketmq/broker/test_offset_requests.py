@@ -172,7 +172,7 @@ def test_a_commit_told_by_a_slave_counts_if_the_offset_was_not_set_since() -> No
     refused = desk.ask(15, told)
     assert (refused.code, refused.remark) == (29, "The offset of group g was set since, topic is T")
     assert desk.tables.offsets.get("T", "g", 0) == 10
-    desk.tables.offsets.resets.pending.put("T@g", 0, 10)
+    desk.tables.offsets.resets.pending.put("T@g", {0: 10})
     known = desk.tables.offsets.resets.get("T@g", 0)
     assert desk.ask(15, {**told, "commitOffset": 20, "tallyResets": known}).code == 0
     here = {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 90}

@@ -10,6 +10,7 @@ import pytest
 from support.copied_offsets import lacking, take_over
 from support.stores import SteppingClock
 from tallystick.rocketmq.broker.offsets import Commit, Offsets, SavedOffsets
+from tallystick.rocketmq.broker.pending_resets import PendingResets
 from tallystick.rocketmq.broker.resets import STRIDE, ResetTable
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import OffsetTable
@@ -192,6 +193,35 @@ def test_the_deletion_of_a_name_that_a_stranger_invents_is_not_noted() -> None:
     offsets.forget_topic("T", was_there=False)
     list(offsets.forgetting_group("g", was_there=False))
     assert (offsets.resets.dirty, offsets.resets.table()) == (False, ResetTable())
+
+
+def forget_its_resets(offsets: Offsets, group: str) -> None:
+    list(offsets.forgetting_resets(group))
+
+
+@pytest.mark.parametrize("forget", [Offsets.forget_topic, forget_group, forget_its_resets])
+@pytest.mark.parametrize("saved", [False, True])
+def test_nobody_is_told_of_resets_of_what_was_deleted(forget: Callable[[Offsets, str], None], saved: bool) -> None:
+    """Also where a crash left the reset on the disk, and not the offset."""
+    offsets = Offsets(SteppingClock(), endless, resets=ResetTable(waiting={"T@g": {0: 10}} if saved else {}))
+    offsets.resets.pending.put("T@g", {1: 10})
+    offsets.resets.pending.put("U@h", {1: 10})
+    assert saved or offsets.reset("T", "g", 1, 10)
+    forget(offsets, "T" if forget is Offsets.forget_topic else "g")
+    assert offsets.resets.pending.table() == {"U@h": {1: 10}}
+    assert offsets.get("T", "g", 1) == (10 if forget is forget_its_resets and not saved else None)
+
+
+def test_who_deletes_what_nobody_has_makes_nobody_look_at_resets_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 100,000 of them each such request was a turn of 40 ms."""
+    offsets = Offsets(SteppingClock(), endless)
+    offsets.reset("T", "g", 0, 10)
+    looked: list[str] = []
+    monkeypatch.setattr(PendingResets, "forget", lambda _, keys: looked.extend(keys))
+    offsets.forget_topic("invented", was_there=False)
+    list(offsets.forgetting_group("invented", was_there=False))
+    list(offsets.forgetting_resets("invented"))
+    assert not looked
 
 
 @pytest.mark.rule("H13")

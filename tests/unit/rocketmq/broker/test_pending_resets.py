@@ -25,10 +25,10 @@ def commit(resets: PendingResets, offset: int, who: str, now: float = 0.0) -> in
 
 def test_a_consumer_is_told_until_it_goes_on_from_there() -> None:
     resets = waiting()
-    resets.put("T@g", 0, 10)
+    resets.put("T@g", {0: 10})
     assert [pull(resets, "T@g", 0, offset) for offset in (100, 101, 10, 11)] == [10, 10, None, None]
     assert pull(resets, "U@h", 0, 5) is None
-    resets.put("T@g", 0, 10)
+    resets.put("T@g", {0: 10})
     assert pull(resets, "T@g", 0, 11) == 10, "of the new one it has not heard"
 
 
@@ -37,7 +37,7 @@ def test_a_consumer_is_told_until_it_goes_on_from_there() -> None:
 def test_h13_another_that_still_reads_where_it_was_does_not_undo_it(old: int) -> None:
     """The one that has heard may have to give the queue up at once; what is in between would never come."""
     resets = waiting()
-    resets.put("T@g", 0, 10)
+    resets.put("T@g", {0: 10})
     assert pull(resets, "T@g", 0, 10, "b") is None
     assert (pull(resets, "T@g", 0, old, "a"), commit(resets, old + 1, "a")) == (10, 10)
     assert (commit(resets, 12, "b"), commit(resets, old + 1, "a")) == (None, 12), "it goes on where the group is now"
@@ -48,7 +48,7 @@ def test_h13_another_that_still_reads_where_it_was_does_not_undo_it(old: int) ->
 
 def test_it_is_forgotten_when_who_has_heard_reads_on_for_long() -> None:
     resets = waiting()
-    resets.put("T@g", 0, 10)
+    resets.put("T@g", {0: 10})
     assert pull(resets, "T@g", 0, 100, "a", OVERLAP_S) == 10
     assert pull(resets, "T@g", 0, 10, "b", OVERLAP_S) is None
     assert pull(resets, "T@g", 0, 20, "b", 2 * OVERLAP_S - 1) is None and resets
@@ -60,19 +60,18 @@ def test_it_is_forgotten_when_who_has_heard_reads_on_for_long() -> None:
 
 def test_of_many_that_have_heard_the_first_are_told_again() -> None:
     resets = waiting()
-    resets.put("T@g", 0, 10)
+    resets.put("T@g", {0: 10})
     for number in range(MOST_HEARD + 1):
         pull(resets, "T@g", 0, 10, str(number))
     assert [pull(resets, "T@g", 0, 11, str(number)) for number in (0, 1, MOST_HEARD)] == [10, None, None]
 
 
-@pytest.mark.parametrize("forget", ["topic", "group"])
-def test_what_is_deleted_takes_its_resets_along(forget: str) -> None:
+def test_what_is_deleted_takes_its_resets_along() -> None:
     """Else what comes under its name is passed over."""
     resets = waiting()
-    resets.put("T@g", 0, 100)
-    resets.put("U@h", 0, 7)
-    resets.forget_topic("T") if forget == "topic" else resets.forget_group("g")
+    resets.put("T@g", {0: 100, 1: 100})
+    resets.put("U@h", {0: 7})
+    resets.forget(["T@g", "T@never"])
     assert (pull(resets, "T@g", 0, 0), pull(resets, "U@h", 0, 0), len(resets)) == (None, 7, 1)
 
 
@@ -80,19 +79,23 @@ def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending_resets, "MOST", 3)
     resets = waiting()
     for topic in (0, 1, 2, 0, 3):
-        resets.put(f"T{topic}@g", 0, 9)
+        resets.put(f"T{topic}@g", {0: 9})
     assert [pull(resets, f"T{topic}@g", 0, 0) for topic in range(4)] == [9, None, 9, 9]
     for queue in range(5):
-        resets.put("T@g", queue, 9)
+        resets.put("T@g", {queue: 9})
     assert [pull(resets, "T@g", queue, 0) for queue in range(5)] == [None, None, 9, 9, 9] and len(resets) == 3
+    resets.put("U@g", {0: 8})
+    resets.put("T@g", {queue: 7 for queue in range(4)})
+    assert [pull(resets, "T@g", queue, 0) for queue in range(5)] == [None, 7, 7, 7, None], "at once, as one by one"
+    assert (pull(resets, "U@g", 0, 0), len(resets)) == (None, 3)
 
 
 @pytest.mark.rule("H13")
 def test_h13_they_outlive_a_restart_and_are_copied_with_the_counters() -> None:
     """The consumer that has not heard would go on where it was, and commit that."""
     before = Resets()
-    before.pending.put("T@g", 0, 10)
-    before.pending.put("U@g", 1, 20)
+    before.pending.put("T@g", {0: 10})
+    before.pending.put("U@g", {1: 20})
     assert before.dirty, "to be saved"
     before.dirty = False
     assert pull(before.pending, "U@g", 1, 20) is None and not before.dirty, "who has heard is not saved"
@@ -114,7 +117,7 @@ def test_h13_who_has_heard_at_a_slave_is_told_anew_of_another_reset_alone() -> N
     master, slave = Resets(), Resets()
     for _ in range(2):
         master.set_on_purpose("T@g", 0)
-        master.pending.put("T@g", 0, 10)
+        master.pending.put("T@g", {0: 10})
         slave.replace(deepcopy(master.table()))
         assert (pull(slave.pending, "T@g", 0, 50), pull(slave.pending, "T@g", 0, 10)) == (10, None)
         for copy in range(3):
@@ -129,6 +132,6 @@ def test_h13_what_was_committed_at_a_slave_after_it_stands() -> None:
     resets = waiting()
     resets.moved("T@g", 0, 7)
     assert not resets
-    resets.put("T@g", 0, 10)
+    resets.put("T@g", {0: 10})
     resets.moved("T@g", 0, 20)
     assert (pull(resets, "T@g", 0, 100), pull(resets, "T@g", 0, 20)) == (20, None)
