@@ -15,10 +15,11 @@ from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
 from tallystick.errors import DiskFull, MetadataError, MetadataUnavailable
 from tallystick.runtime.events import Events
+from tallystick.runtime.running_timeout import running_timeout
 from tallystick.runtime.tasks import watch
 
 HELD_LEDGERS = 8 * BATCH_LEDGERS  # more that wait are no room for those that need not
-ANSWER_S = 1.0  # a look that takes longer counts as unreadable: writers wait for their adds
+ANSWER_S = 1.0  # a look that takes longer, while the loop runs, counts as unreadable: writers wait for their adds
 PAUSE_S = 10.0  # after such a look
 TOLD_S = 60.0  # so often it is said that adds are refused: anybody can send such
 
@@ -105,7 +106,7 @@ class Looks:
     async def _read(self, batch: tuple[LedgerId, ...]) -> dict[LedgerId, Judgement]:
         self._counts.looks += len(batch)
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with running_timeout(ANSWER_S):
                 began = await self._metadata.sync()
                 records = await self._metadata.look_up(batch)
                 ended = await self._metadata.sync()
@@ -139,7 +140,7 @@ class Looks:
         if not others:
             return judgements
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with running_timeout(ANSWER_S):
                 anchor = await self._metadata.bookie_creation(self._bookie)
                 kept = {ledger: known.creation for ledger in others if (known := self._ledgers.kept(ledger))}
                 lost = await self._metadata.never_made(list(kept.values()))

@@ -282,6 +282,16 @@ async def test_metadata_that_hangs_holds_no_writer_up_for_long(
     assert bookie.counts.looks_failed == 1
 
 
+async def test_a_look_has_turns_of_the_loop_however_long_they_are(
+    bookie: Bookie, peer: Peer, driver: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of busy connections made each turn as long as the look may take, and the metadata was not to blame."""
+    monkeypatch.setattr("tallystick.bookkeeper.bookie.looking.ANSWER_S", 0.0)
+    await driver.create_ledger(METADATA, 7)
+    assert await peer.code(adds(7, [3])) == Code.OK
+    assert (bookie.counts.looks_failed, len(driver.looked_up), bookie.looks.active) == (0, 1, True)
+
+
 async def test_a_fence_that_comes_during_the_look_counts(peer: Peer, bookie: Bookie, driver: Watched) -> None:
     await driver.create_ledger(METADATA, 7)
     driver.gate.clear()
