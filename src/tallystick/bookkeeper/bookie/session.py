@@ -91,6 +91,7 @@ class Session(asyncio.BufferedProtocol):
         self._unsent = False  # the peer does not take its answers
         self._congested = False  # too much waits for the disk
         self._waits = False  # for one of the next turns
+        self.goes_on = False  # when requests of it were last served, there was no time for more that were there
         self._reading = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -211,6 +212,8 @@ class Session(asyncio.BufferedProtocol):
             self._size = len(data) - served.position
         self._need = served.need or 1
         self._served = served.position > 0
+        if self._served:
+            self.goes_on = self._size >= self._need
         if served.when_durable:
             self._held += served.durable_size
             self._around.committer.hold(self, served.when_durable)

@@ -1,17 +1,19 @@
 """Who is served in which turn of the event loop: no turn is long, and adds do not wait behind readers.
 
 Each of the two kinds of work may take so many seconds of a turn, adds first. Who comes after that waits for one of the
-next turns: hosts have theirs one after the other, and the connections of a host in order, so that a host with hundreds
-of them keeps the others waiting no longer than one with a single one. The seconds of several short turns add up before
-anybody has to wait: nothing needs to be done at the begin of a turn in which nobody waits.
+next turns, in the order of ``runtime/turn_order.py``: a host with hundreds of connections keeps the others waiting no
+longer than one with a single one, and who sends a request alone comes before those that have more to do. The seconds of
+several short turns add up before anybody has to wait: nothing needs to be done at the begin of a turn in which nobody
+waits.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from enum import IntEnum
 from typing import Generic, TypeVar
+
+from tallystick.runtime.turn_order import TurnOrder
 
 TURN_S = 0.01  # of each kind of work, and of one peer
 
@@ -32,7 +34,7 @@ class Turns(Generic[Peer]):
         """``limit_s`` is the time of each kind of work in one turn."""
         self._limit_s = limit_s
         self._spent = [0.0] * len(Kind)
-        self._waiting: list[OrderedDict[str, dict[Peer, None]]] = [OrderedDict() for _ in Kind]  # by host
+        self._waiting: list[TurnOrder[Peer]] = [TurnOrder() for _ in Kind]
 
     def admits(self, kind: Kind) -> bool:
         """Whether a peer may be served now, ahead of nobody who waits."""
@@ -42,17 +44,14 @@ class Turns(Generic[Peer]):
         """So long a peer was served."""
         self._spent[kind] += seconds
 
-    def wait(self, kind: Kind, peer: Peer, host: str) -> None:
-        """Serve the peer in one of the next turns, when those of other hosts had theirs."""
-        self._waiting[kind].setdefault(host, {})[peer] = None
+    def wait(self, kind: Kind, peer: Peer, host: str, *, goes_on: bool = False) -> None:
+        """Serve the peer in one of the next turns. ``goes_on``: there was more of it than it had a turn for."""
+        self._waiting[kind].add(peer, host, goes_on=goes_on)
 
-    def leave(self, peer: Peer, host: str) -> None:
+    def leave(self, peer: Peer) -> None:
         """The peer wants nothing any more."""
-        for hosts in self._waiting:
-            peers = hosts.get(host, {})
-            peers.pop(peer, None)
-            if not peers:
-                hosts.pop(host, None)
+        for order in self._waiting:
+            order.discard(peer)
 
     @property
     def due(self) -> bool:
@@ -63,13 +62,8 @@ class Turns(Generic[Peer]):
         """A new turn: the peers to serve now, each before the next is asked for; as many as wait when it begins. Who
         waits again comes behind all other hosts, and behind the others of its own."""
         self._spent = [0.0] * len(Kind)
-        for kind, hosts in zip(Kind, self._waiting, strict=True):
-            for _ in range(sum(map(len, hosts.values()))):
-                if not hosts or self._spent[kind] >= self._limit_s:
+        for kind, order in zip(Kind, self._waiting, strict=True):
+            for _ in range(len(order)):
+                if not order or self._spent[kind] >= self._limit_s:
                     break
-                host, peers = hosts.popitem(last=False)
-                peer = next(iter(peers))
-                del peers[peer]
-                if peers:
-                    hosts[host] = peers
-                yield peer, kind
+                yield order.pop(), kind

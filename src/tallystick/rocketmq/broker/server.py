@@ -77,8 +77,7 @@ class Requests:
         if isinstance(answer, Later):
             send = partial(self._saves.send, link, answer.command, before)
             wants_answer = not command.is_one_way
-            host = link.peer.rpartition(":")[0]
-            answer.when(send if wants_answer else _nothing, lambda: wants_answer and link.alive, host)
+            answer.when(send if wants_answer else _nothing, lambda: wants_answer and link.alive, link.host)
         elif not command.is_one_way:
             self._refused.answered(link.peer, command, answer)
             self._saves.send(link, answer, before)

@@ -122,7 +122,7 @@ class NameServer:
             if answers and answers[-1] is not None:
                 self._answer(link, command, answers[-1])
 
-        self._slices.make(_while_there(link, steps), made)
+        self._slices.make(_while_there(link, steps), made, link.host)
 
     def _answer(self, link: Link, command: Command, answer: Command) -> None:
         code = command.code if command.code in _CODES else 0

@@ -1,9 +1,9 @@
 """Requests that are served one after another, for some milliseconds of each turn of the loop.
 
 A peer can put thousands of requests into one read. Those for which a turn has no time wait for the next one: one of
-each peer in turn, in the order in which the peer sent them. While one of a peer's waits, no more is read from it; while
-the peer does not take its answers, none of its requests is served. So what it makes a server hold is bounded by what
-one read brings, and by what one turn answers.
+each peer in turn (``runtime/turn_order.py``), in the order in which the peer sent them. While one of a peer's waits, no
+more is read from it; while the peer does not take its answers, none of its requests is served. So what it makes a
+server hold is bounded by what one read brings, and by what one turn answers.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.runtime.clock import Clock
+from tallystick.runtime.turn_order import TurnOrder
 
 TURN_S = 0.01
 FULL_S = 0.05  # how often peers that do not take their answers are looked at, where no other peer waits
@@ -31,7 +32,8 @@ class Backlog:
         """``begin()`` comes before the first request of each turn, ``end()`` behind the last. None of them raises."""
         self._clock, self._serve, self._begin, self._end = clock, serve, begin, end
         self._loop = asyncio.get_running_loop()
-        self._late: dict[Link, deque[Command]] = {}  # whose turn is next is first
+        self._late: dict[Link, deque[Command]] = {}
+        self._order: TurnOrder[Link] = TurnOrder()  # of these
         self._handle: asyncio.Handle | None = None
 
     def __len__(self) -> int:
@@ -54,9 +56,11 @@ class Backlog:
         if self._handle is not None:
             self._handle.cancel()
         self._late.clear()
+        self._order.clear()
 
     def _put_off(self, link: Link, command: Command) -> None:
         self._late.setdefault(link, deque()).append(command)
+        self._order.add(link, link.host, goes_on=False)
         link.keep(len(command.body) + _WAITING_BYTES)
         link.busy(+1)
 
@@ -68,24 +72,28 @@ class Backlog:
         self._handle = None
         self._begin()
         ends = self._clock.now() + TURN_S
-        passed = 0  # peers in a row of which nothing could be served
-        while self._late and passed < len(self._late) and self._clock.now() < ends:
-            passed = 0 if self._serve_next() else passed + 1
+        full: list[Link] = []  # they take no answers
+        while self._order and self._clock.now() < ends:
+            link = self._order.pop()
+            if link.full and link.alive:
+                full.append(link)
+            else:
+                self._serve_next(link)
+        pause_s = FULL_S if full and not self._order else 0.0
+        for link in full:
+            self._order.add(link, link.host, goes_on=True)
         self._end()
-        self._continue_later(FULL_S if passed else 0.0)
+        self._continue_later(pause_s)
 
-    def _serve_next(self) -> bool:
-        """Serve a request of the peer whose turn it is, if it takes its answers; the others are before it then."""
-        link, commands = next(iter(self._late.items()))
-        del self._late[link]
-        if link.full and link.alive:
-            self._late[link] = commands
-            return False
+    def _serve_next(self, link: Link) -> None:
+        """Serve a request of the peer whose turn it is; the others are before it then."""
+        commands = self._late[link]
         command = commands.popleft()
+        if commands and link.alive:
+            self._order.add(link, link.host, goes_on=True)
+        else:
+            del self._late[link]
         link.keep(-len(command.body) - _WAITING_BYTES)
         link.busy(-1)
         if link.alive:
-            if commands:
-                self._late[link] = commands
             self._serve(link, command)
-        return True

@@ -1,8 +1,9 @@
 """What connections sent becomes requests for some milliseconds of each turn of the loop, and a bounded number of them.
 
 Thousands of connections may have a buffer full of small requests each, as after a pause. Those for which a turn has no
-time stay bytes, which take a fraction of the memory of requests. Connections take turns, a few requests each; one that
-waits is not read on, and neither read nor cut while its requests are put off or its answers are not taken.
+time stay bytes, which take a fraction of the memory of requests. Hosts and connections take turns, a few requests each
+(``runtime/turn_order.py``); one that waits is not read on, and neither read nor cut while its requests are put off or
+its answers are not taken.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from tallystick.rocketmq.remoting.backlog import TURN_S
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.runtime.clock import Clock
+from tallystick.runtime.turn_order import TurnOrder
 
 TURN_REQUESTS = 1024
 TURN_BYTES = 4 * 1024 * 1024  # of what waits, or the one request that is longer
@@ -22,7 +24,12 @@ _BYTES_AT_ONCE = 256 * 1024
 
 
 class Source(Hashable, Protocol):
-    """A connection, as this module needs it."""
+    """A connection, as this module needs it. ``goes_on`` is set here: there was more of it than it had a turn for."""
+
+    goes_on: bool
+
+    @property
+    def host(self) -> str: ...
 
     @property
     def ready(self) -> bool:
@@ -44,7 +51,7 @@ class Intake(Generic[S]):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._waiting: dict[S, None] = {}  # whose turn is next is first
+        self._waiting: TurnOrder[S] = TurnOrder()
         self._fresh: dict[S, None] = {}  # those that came since the last turn
         self._share = _REQUESTS
 
@@ -57,8 +64,9 @@ class Intake(Generic[S]):
         self._share = max(_REQUESTS_AT_ONCE, _REQUESTS // max(1, sources))
 
     def received(self, source: S) -> None:
-        """There may be requests of it, behind those of all that wait."""
-        self._waiting[source] = self._fresh[source] = None
+        """There may be requests of it."""
+        self._waiting.add(source, source.host, goes_on=source.goes_on)
+        self._fresh[source] = None
 
     def turn(self) -> list[tuple[S, Command]]:
         """The requests of one turn, in order for each connection. Those that still wait are not read on."""
@@ -67,13 +75,13 @@ class Intake(Generic[S]):
         had_share: list[S] = []
         ends, left_bytes = self._clock.now() + TURN_S, TURN_BYTES
         while self._waiting and len(requests) < TURN_REQUESTS and left_bytes > 0:
-            source = next(iter(self._waiting))
-            del self._waiting[source]
+            source = self._waiting.pop()
             if source.ready:  # else it has ended, or tells when it may go on
                 commands = source.take(
                     most=min(_REQUESTS_AT_ONCE, TURN_REQUESTS - len(requests)), most_bytes=_BYTES_AT_ONCE
                 )
                 requests += [(source, command) for command in commands]
+                source.goes_on = source.ready
                 left_bytes -= sum(len(command.body) for command in commands)
                 taken[source] = taken.get(source, 0) + len(commands)
                 if taken[source] >= self._share:

@@ -87,7 +87,8 @@ class Link(asyncio.BufferedProtocol):
     """See the module. Commands may be sent before it is connected; they leave when it is."""
 
     def __init__(self, around: Surroundings) -> None:
-        self.peer = "unknown"
+        self.peer = self.host = "unknown"
+        self.goes_on = False  # when a server last took requests of it, more of them were there
         self.alive = True  # until it ends, for whatever reason
         self.gone = asyncio.Event()  # set while there is no transport
         self.gone.set()
@@ -263,7 +264,7 @@ class Link(asyncio.BufferedProtocol):
         no_delay(transport)
         peer = transport.get_extra_info("peername")
         if peer:
-            self.peer = f"{peer[0]}:{peer[1]}"
+            self.peer, self.host = f"{peer[0]}:{peer[1]}", str(peer[0])
         self._around.opened(self)
         self.flush()
 

@@ -115,10 +115,10 @@ class RemotingServer:
 
     def _opened(self, link: Link) -> None:
         self._links[link] = None
-        excess = self._places.arrived(link, _host_of(link))
+        excess = self._places.arrived(link, link.host)
         if excess is not None:
             self.refused += 1
-            if self._told.is_new(("refused", _host_of(excess))):
+            if self._told.is_new(("refused", excess.host)):
                 self._events.emit("connection refused", peer=excess.peer, reason="too many connections")
             excess.abort("too many connections")
         self._share()
@@ -139,7 +139,7 @@ class RemotingServer:
 
     def _garbage(self, link: Link, error: RemoteProtocolError) -> None:
         self.malformed += 1
-        if self._told.is_new(("garbage", _host_of(link))):
+        if self._told.is_new(("garbage", link.host)):
             self._events.emit("connection closed", peer=link.peer, reason=str(error))
 
     def _received(self, link: Link) -> None:
@@ -182,7 +182,3 @@ class RemotingServer:
         for link in tuple(self._links):
             if link.touched < oldest:
                 link.abort("idle")
-
-
-def _host_of(link: Link) -> str:
-    return link.peer.rpartition(":")[0]

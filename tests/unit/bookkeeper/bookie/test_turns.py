@@ -68,7 +68,7 @@ def test_who_left_is_not_served() -> None:
     served = []
     for peer, _ in made.begin():
         served.append(peer)
-        made.leave("b", HOST)
+        made.leave("b")
     assert served == ["a"]
     assert not made.due
 
@@ -95,12 +95,20 @@ def test_who_waits_again_comes_behind_the_others_of_its_host_and_behind_other_ho
     assert served == ["a0", "b0", "a1", "b0", "a0"]
 
 
+def test_a_request_that_comes_alone_passes_those_that_go_on_with_theirs() -> None:
+    made = turns()
+    for number in range(400):
+        made.wait(Kind.READ, f"busy {number}", HOST, goes_on=True)
+    made.wait(Kind.READ, "alone", HOST)
+    assert "alone" in [*serve(made, 1.0), *serve(made, 1.0)]
+
+
 def test_a_host_of_which_all_left_is_forgotten() -> None:
     made = turns()
     for peer in ("a", "b"):
         made.wait(Kind.ADD, peer, HOST)
-    made.leave("a", HOST)
+    made.leave("a")
     assert made.due and made.admits(Kind.READ) and not made.admits(Kind.ADD)
-    made.leave("b", HOST)
-    made.leave("c", "127.0.0.9")
+    made.leave("b")
+    made.leave("c")
     assert not made.due and made.admits(Kind.ADD)

@@ -15,8 +15,9 @@ from tallystick.rocketmq.wire.remoting import request
 class Peer:
     """What a backlog asks of a link."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1") -> None:
         self.alive, self.full, self.late, self.kept = True, False, 0, 0
+        self.host = host
 
     def busy(self, change: int) -> None:
         self.late += change
@@ -97,3 +98,13 @@ async def test_a_peer_that_takes_no_answers_gets_no_more_of_them_and_others_do()
     full.full = False
     await until(lambda: not len(bench.backlog))
     assert bench.of(full) == list(range(6))
+
+
+async def test_one_host_keeps_another_waiting_no_longer_with_many_peers_than_with_one() -> None:
+    bench, crowd, other = Bench(), [Peer("127.0.0.9") for _ in range(40)], Peer()
+    asked = [(cast("Link", peer), request(code)) for peer in (*crowd, other) for code in range(4)]
+    bench.backlog.received(asked)
+    while len(bench.of(other)) < 2:
+        await bench.turn()
+    assert len(bench.served) <= 12, "those of the first turn, and some of the crowd before each of the other's"
+    bench.backlog.close()
