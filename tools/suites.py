@@ -1,4 +1,7 @@
-"""Run the checks and the test suites one after another; print the time of each and what it skipped.
+"""Run the checks and the test suites in two lanes side by side; print the time of each and what it skipped.
+
+One lane computes, the other mostly waits for processes that it started: together they fill two processors, which either
+leaves half idle. Within a lane suites run one after another. Each line that a suite prints bears its name.
 
 Fails when a suite fails or has no test; where CI is set also when a test was skipped, unless ALLOW_SKIPPED is set too.
 """
@@ -9,8 +12,10 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -33,6 +38,7 @@ class Result:
     name: str
     passed: bool
     seconds: float
+    cpu_seconds: float  # of all its processes that somebody waited for
     tests: int = 0
     skipped: int = 0
 
@@ -49,30 +55,67 @@ def pytest(name: str, *arguments: str) -> Suite:
     return Suite(name, (str(BIN / "pytest"), "-q", "--durations=3", *arguments), counts=True)
 
 
-SUITES = (
+COMPUTING = (
     Suite("check", ("make", "--no-print-directory", "check")),
+    Suite("sim-minute", ("make", "--no-print-directory", "sim")),  # early: the other lane computes least then
     pytest("unit", "tests/unit", "-n", "2"),
     pytest("wire", "tests/wire"),
-    pytest("conformance", "tests/conformance", "-n", "2"),
     pytest("scenarios", "tests/scenarios", "-n", "2"),
     pytest("sim", "tests/sim", "-n", "2"),
-    Suite("sim-minute", ("make", "--no-print-directory", "sim")),
-    pytest("spark", "tests/spark"),
-    pytest("interop", "tests/interop", "--ignore", "tests/interop/rocketmq"),
-    pytest("interop-rocketmq", "tests/interop/rocketmq", "-n", "2", "--dist", "loadscope"),  # a JVM a process
 )
+WAITING = (
+    pytest("interop-rocketmq", "tests/interop/rocketmq", "-n", "2", "--dist", "loadscope"),  # a JVM a process
+    pytest("interop", "tests/interop", "--ignore", "tests/interop/rocketmq"),
+    pytest("conformance", "tests/conformance", "-n", "2"),
+    pytest("spark", "tests/spark"),
+)
+LANES = (COMPUTING, WAITING)
+
+
+def run_lanes(lanes: Sequence[Sequence[Suite]]) -> list[Result]:
+    """The results of all suites, a lane after another. An interrupt ends what runs, and nothing more is started."""
+    interrupted = threading.Event()
+
+    def run_lane(lane: Sequence[Suite]) -> list[Result]:
+        return [run(suite) for suite in lane if not interrupted.is_set()]
+
+    with ThreadPoolExecutor(max_workers=len(lanes)) as pool:
+        running = [pool.submit(run_lane, lane) for lane in lanes]
+        try:
+            return [result for lane in running for result in lane.result()]
+        except KeyboardInterrupt:  # which the suites got too: they are of one group of processes
+            interrupted.set()
+            raise
 
 
 def run(suite: Suite) -> Result:
-    print(f"\n=== {suite.name}: {' '.join(suite.command)}", flush=True)
+    _say(suite, f"=== {' '.join(suite.command)}")
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "tests.xml"
         counting = ("--junitxml", str(report)) if suite.counts else ()
-        environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
-        done = subprocess.run((*suite.command, *counting), cwd=ROOT, env=environment)
+        code, cpu_seconds = _run((*suite.command, *counting), suite)
         tests, skipped = counted(report) if report.exists() else (0, 0)
-    return Result(suite.name, done.returncode == 0, time.monotonic() - started, tests, skipped)
+    return Result(suite.name, code == 0, time.monotonic() - started, cpu_seconds, tests, skipped)
+
+
+def _run(command: Sequence[str], suite: Suite) -> tuple[int, float]:
+    """Exit code and seconds of processor time of a command; what it prints is printed."""
+    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace",
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            _say(suite, line.rstrip("\n"))
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, used.ru_utime + used.ru_stime
+
+
+def _say(suite: Suite, line: str) -> None:
+    print(f"{suite.name:16} | {line}\n", end="", flush=True)  # one write: the lanes share the terminal
 
 
 def counted(report: Path) -> tuple[int, int]:
@@ -83,23 +126,23 @@ def counted(report: Path) -> tuple[int, int]:
 
 
 def main(wanted: list[str]) -> int:
-    unknown = set(wanted) - {suite.name for suite in SUITES}
-    if unknown:
-        print(
-            f"unknown suite {', '.join(sorted(unknown))}; known: {', '.join(suite.name for suite in SUITES)}",
-            file=sys.stderr,
-        )
+    known = [suite.name for lane in LANES for suite in lane]
+    if unknown := set(wanted) - set(known):
+        print(f"unknown suite {', '.join(sorted(unknown))}; known: {', '.join(known)}", file=sys.stderr)
         return 2
-    results = [run(suite) for suite in SUITES if not wanted or suite.name in wanted]
-    return 0 if report_of(results, allow_skipped="CI" not in os.environ or "ALLOW_SKIPPED" in os.environ) else 1
+    lanes = [[suite for suite in lane if not wanted or suite.name in wanted] for lane in LANES]
+    started = time.monotonic()
+    results = run_lanes([lane for lane in lanes if lane])
+    allow_skipped = "CI" not in os.environ or "ALLOW_SKIPPED" in os.environ
+    return 0 if report_of(results, time.monotonic() - started, allow_skipped=allow_skipped) else 1
 
 
-def report_of(results: Sequence[Result], *, allow_skipped: bool) -> bool:
-    """Print what came of all of them; whether that is good."""
-    print("\n=== time of each suite")
+def report_of(results: Sequence[Result], seconds: float, *, allow_skipped: bool) -> bool:
+    """Print what came of all of them, which took so many ``seconds`` together; whether that is good."""
+    print("\n=== time of each suite, and of the processor")
     for result in results:
-        print(f"{result.name:16} {result.seconds:7.1f} s  {result.state}")
-    print(f"{'all':16} {sum(result.seconds for result in results):7.1f} s")
+        print(f"{result.name:16} {result.seconds:7.1f} s {result.cpu_seconds:7.1f} s  {result.state}")
+    print(f"{'all':16} {seconds:7.1f} s {sum(result.cpu_seconds for result in results):7.1f} s")
     failed = sum(not result.passed for result in results)
     empty = sum(result.passed and 0 < result.tests == result.skipped for result in results)
     skipped = sum(result.skipped for result in results)

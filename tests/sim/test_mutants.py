@@ -66,7 +66,7 @@ def killed(mutant: Mutant, compiled: Path, folder: Path) -> bool:
         if mutant.killer in TIERS
         else [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *mutant.killer.split()]
     )
-    done = subprocess.run(command, env=environment(folder), cwd=ROOT, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(command, env=environment(folder), cwd=ROOT, capture_output=True, text=True, timeout=280)
     found = FOUND if mutant.killer in TIERS else 1
     assert done.returncode in (0, found), done.stdout + done.stderr
     return done.returncode == found

@@ -28,23 +28,56 @@ def test_skipped_tests_are_counted_and_ci_does_not_accept_them(
     suites: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = [
-        suites.Result("check", True, 9.0),
-        suites.Result("unit", True, 30.0, 1000, 3),
-        suites.Result("interop", True, 1.0, 116, 116),
+        suites.Result("check", True, 9.0, 8.0),
+        suites.Result("unit", True, 30.0, 55.5, 1000, 3),
+        suites.Result("interop", True, 1.0, 0.5, 116, 116),
     ]
-    assert suites.report_of(results, allow_skipped=True)
+    assert suites.report_of(results, 35.0, allow_skipped=True)
     said = capsys.readouterr().out
-    assert "interop              1.0 s  SKIPPED: 116 of 116 tests skipped\n" in said
-    assert "unit                30.0 s  ok: 3 of 1000 tests skipped\n" in said
+    assert "interop              1.0 s     0.5 s  SKIPPED: 116 of 116 tests skipped\n" in said
+    assert "unit                30.0 s    55.5 s  ok: 3 of 1000 tests skipped\n" in said
+    assert "all                 35.0 s    64.0 s\n" in said
     assert "119 of 1116 tests were skipped" in said
     assert said.endswith("suites: 2 passed, 0 failed, 1 skipped\n")
-    assert not suites.report_of(results, allow_skipped=False)
-    assert suites.report_of(results[:1], allow_skipped=False)
+    assert not suites.report_of(results, 35.0, allow_skipped=False)
+    assert suites.report_of(results[:1], 9.0, allow_skipped=False)
 
 
 def test_a_failed_suite_fails_all(suites: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    assert not suites.report_of([suites.Result("unit", False, 1.0, 10, 0)], allow_skipped=True)
+    assert not suites.report_of([suites.Result("unit", False, 1.0, 1.0, 10, 0)], 1.0, allow_skipped=True)
     assert capsys.readouterr().out.endswith("suites: 0 passed, 1 failed, 0 skipped\n")
+
+
+def test_lanes_run_side_by_side_and_each_line_bears_its_suite(
+    suites: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each of the two first waits for what the other does; one after another they would fail."""
+
+    def meeting(mine: str, other: str) -> tuple[str, ...]:
+        return (
+            "timeout",
+            "60",
+            "sh",
+            "-c",
+            f"touch {mine}; until [ -e {other} ]; do sleep 0.01; done; echo met; echo {mine} >&2",
+        )
+
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    computing = (suites.Suite("computing", meeting(one, two)), suites.Suite("next", ("sh", "-c", f"rm {one}; exit 3")))
+    waiting = (suites.Suite("waiting", meeting(two, one)),)
+    results = suites.run_lanes([computing, waiting])
+    assert [(result.name, result.passed) for result in results] == [
+        ("computing", True), ("next", False), ("waiting", True)
+    ]  # fmt: skip
+    said = capsys.readouterr().out.splitlines()
+    assert f"{'computing':16} | met" in said and f"{'computing':16} | {one}" in said
+    assert f"{'waiting':16} | met" in said and f"{'waiting':16} | {two}" in said
+
+
+def test_a_suite_s_processor_time_has_that_of_its_children(suites: ModuleType) -> None:
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
+    result = suites.run(suites.Suite("burning", ("sh", "-c", f"'{sys.executable}' -c '{burn}'; true")))
+    assert result.passed and result.cpu_seconds >= 0.3
 
 
 def test_tests_are_counted_by_pytest_s_own_report(suites: ModuleType, tmp_path: Path) -> None:
