@@ -270,6 +270,23 @@ async def test_nothing_was_created_after_the_newest_creation(cluster: Place) -> 
     assert await other.never_made([created, 1 << 62]) == {1 << 62}
 
 
+async def test_a_look_finds_what_was_stored_before_it_and_between_which_moments(cluster: Place) -> None:
+    one, other = await cluster.connect(), await cluster.connect()
+    instance = await one.instance_id()
+    for ledger in (5, 6):
+        before = await one.sync()
+        await one.create_ledger(METADATA, ledger)
+        seen = await other.look([ledger, 4711])
+        record = seen.by_ledger[ledger]
+        assert record is not None and record.state is LedgerState.OPEN
+        assert before.newest < record.creation <= seen.began.newest
+        assert (seen.by_ledger[4711], seen.began.instance) == (None, instance)
+        assert seen.began == seen.ended == await other.sync()
+        await one.delete_ledger(ledger)
+        assert (await other.look([ledger])).by_ledger == {ledger: None}
+    assert (await one.look([])).by_ledger == {}
+
+
 async def test_looking_up_many_and_none(cluster: Place) -> None:
     driver = await cluster.connect()
     made = [(await driver.create_ledger(METADATA)).value for _ in range(150)]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar, cast
 
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
-from tallystick.bookkeeper.metadata.driver import Bookies, Moment, Record, Registration, Versioned
+from tallystick.bookkeeper.metadata.driver import Bookies, Moment, Record, Records, Registration, Versioned
 from tallystick.bookkeeper.metadata.memory import MemoryStore, forget
 from tallystick.bookkeeper.metadata.store import Creation, Version, Watch
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, LedgerMetadata
@@ -179,6 +179,9 @@ class RemoteMetadata:
 
     async def look_up(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Record | None]:
         return await self._call(lambda: self._inner.look_up(ledgers))
+
+    async def look(self, ledgers: Sequence[LedgerId]) -> Records:
+        return Records(await self.sync(), await self.look_up(ledgers), await self.sync())
 
     def watch_ledger(self, ledger: LedgerId, changed: Callable[[], None]) -> Watch:
         return self._watch(changed, lambda told: self._inner.watch_ledger(ledger, told))

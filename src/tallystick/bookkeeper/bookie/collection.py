@@ -195,16 +195,15 @@ class GarbageCollection:
             self._recent.forget()
             await asyncio.sleep(action.seconds)
             return self._core.waited(self._clock.now())
-        stored = self._storage.creations() if isinstance(action, List) else []
-        began = await self._driver.sync()
-        if isinstance(action, List):
-            await self._compare(stored, began)
-            await self._list()
-            return self._core.listing_ended(began, await self._driver.sync(), self._clock.now())
-        assert isinstance(action, Look)
-        self._recent.watch(action.ledgers)
-        records = await self._driver.look_up(action.ledgers)
-        return self._core.looked(began, await self._driver.sync(), records, self._clock.now())
+        if isinstance(action, Look):
+            self._recent.watch(action.ledgers)
+            seen = await self._driver.look(action.ledgers)
+            return self._core.looked(seen.began, seen.ended, seen.by_ledger, self._clock.now())
+        assert isinstance(action, List)
+        stored, began = self._storage.creations(), await self._driver.sync()
+        await self._compare(stored, began)
+        await self._list()
+        return self._core.listing_ended(began, await self._driver.sync(), self._clock.now())
 
     async def _list(self) -> None:
         deleted, page = self._storage.deleted_ids(), list[LedgerId]()
@@ -249,13 +248,12 @@ class GarbageCollection:
             batch = unknown[start : start + LOOK_LEDGERS]
             self._recent.forget()
             self._recent.watch(batch)
-            began = await self._driver.sync()
-            records = await self._driver.look_up(batch)
-            if began != await self._driver.sync() or began.instance != self._instance:
+            seen = await self._driver.look(batch)
+            if seen.began != seen.ended or seen.began.instance != self._instance:
                 return
             for ledger in batch:
                 # To who used an id again meanwhile what was read says nothing.
-                if ledger not in self._recent.touched and (record := records.get(ledger)) is not None:
+                if ledger not in self._recent.touched and (record := seen.by_ledger.get(ledger)) is not None:
                     self._storage.note(ledger, record.creation)
 
     def _stored_waiting(self) -> Waiting | None:

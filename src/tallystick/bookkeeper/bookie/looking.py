@@ -10,7 +10,7 @@ from tallystick.bookkeeper.bookie.ledgers import Kept
 from tallystick.bookkeeper.bookie.looks import BATCH_LEDGERS, NOT_WRITTEN, Judgement, LookCore, Verdict
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.turns import TURN_S
-from tallystick.bookkeeper.metadata.driver import Moment, Record
+from tallystick.bookkeeper.metadata.driver import Records
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId, LedgerId
 from tallystick.errors import DiskFull, MetadataError, MetadataUnavailable
@@ -25,9 +25,7 @@ TOLD_S = 60.0  # so often it is said that adds are refused: anybody can send suc
 
 
 class Metadata(Protocol):
-    async def sync(self) -> Moment: ...
-
-    async def look_up(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Record | None]: ...
+    async def look(self, ledgers: Sequence[LedgerId]) -> Records: ...
 
     async def bookie_creation(self, bookie: BookieId) -> Creation | None: ...
 
@@ -107,12 +105,10 @@ class Looks:
         self._counts.looks += len(batch)
         try:
             async with running_timeout(ANSWER_S):
-                began = await self._metadata.sync()
-                records = await self._metadata.look_up(batch)
-                ended = await self._metadata.sync()
-                if self._instance != began.instance or self._instance != ended.instance:
-                    raise MetadataError("the metadata is of another cluster", instance=ended.instance)
-                return self._core.read(began, ended, records)
+                seen = await self._metadata.look(batch)
+                if self._instance != seen.began.instance or self._instance != seen.ended.instance:
+                    raise MetadataError("the metadata is of another cluster", instance=seen.ended.instance)
+                return self._core.read(seen.began, seen.ended, seen.by_ledger)
         except (MetadataError, TimeoutError) as error:
             is_away = isinstance(error, MetadataUnavailable | TimeoutError)
             self._pause(str(error) or "the metadata did not answer in time", is_away=is_away)

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from tallystick.bookkeeper.metadata import ctoken, layout
-from tallystick.bookkeeper.metadata.driver import Bookies, Moment, Record, Registration, Versioned
+from tallystick.bookkeeper.metadata.driver import Bookies, Moment, Record, Records, Registration, Versioned
 from tallystick.bookkeeper.metadata.ledger_ids import LedgerIds
 from tallystick.bookkeeper.metadata.registration import StoreRegistration
 from tallystick.bookkeeper.metadata.store import Create, Creation, Delete, MetadataStore, Update, Version, Watch, Znode
@@ -49,6 +49,7 @@ class ClusterMetadata:
     def __init__(self, store: MetadataStore, root: str = DEFAULT_ROOT) -> None:
         self.store, self._root = store, root
         self._available, self._read_only = f"{root}/available", f"{root}/available/{registration.READ_ONLY_FOLDER}"
+        self._instance_path = f"{root}/INSTANCEID"
         self._ids = LedgerIds(store, root)
         self._registrations: list[StoreRegistration] = []
         self._has_layout = False
@@ -179,7 +180,20 @@ class ClusterMetadata:
 
     async def look_up(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Record | None]:
         paths = {ledger: self._path(ledger) for ledger in ledgers}
-        nodes = await (await self._cluster()).get_many(list(paths.values()))
+        return await self._records(paths, await (await self._cluster()).get_many(list(paths.values())))
+
+    async def look(self, ledgers: Sequence[LedgerId]) -> Records:
+        paths, store = {ledger: self._path(ledger) for ledger in ledgers}, await self._cluster()
+        seen = await store.snapshot([self._instance_path, *paths.values()])
+        if seen is None:
+            return Records(await self.sync(), await self.look_up(ledgers), await self.sync())
+        point, nodes = seen
+        moment = Moment(self._instance(nodes), point.generation, point.newest)
+        return Records(moment, await self._records(paths, nodes), moment)
+
+    async def _records(
+        self, paths: Mapping[LedgerId, str], nodes: Mapping[str, Znode]
+    ) -> Mapping[LedgerId, Record | None]:
         found: dict[LedgerId, Record | None] = {}
         for ledger, path in paths.items():
             found[ledger] = _record(nodes.get(path))
@@ -261,7 +275,11 @@ class ClusterMetadata:
         return await (await self._cluster()).children(f"{self._root}/cookies") or []
 
     async def instance_id(self) -> str:
-        found = await (await self._cluster()).get(f"{self._root}/INSTANCEID")
+        store, path = await self._cluster(), self._instance_path
+        return self._instance({path: found} if (found := await store.get(path)) is not None else {})
+
+    def _instance(self, nodes: Mapping[str, Znode]) -> str:
+        found = nodes.get(self._instance_path)
         if found is None:
             raise MetadataError("the cluster has no instance id", where=self.store.where, root=self._root)
         return found.data.decode(errors="replace")

@@ -49,6 +49,15 @@ class Record:
 
 
 @dataclass(frozen=True)
+class Records:
+    """What was found of each ledger between two moments; None where there is no record."""
+
+    began: Moment
+    by_ledger: Mapping[LedgerId, Record | None]
+    ended: Moment
+
+
+@dataclass(frozen=True)
 class Bookies:
     """The registered bookies."""
 
@@ -126,7 +135,11 @@ class MetadataDriver(Protocol):
         ...
 
     async def look_up(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Record | None]:
-        """Each ledger's record, None where there is none. As new as the connection: call ``sync`` before and after."""
+        """Each ledger's record, None where there is none. As new as the connection: see ``look``."""
+        ...
+
+    async def look(self, ledgers: Sequence[LedgerId]) -> Records:
+        """``look_up`` between two ``sync``: one read, of one moment, where the service has such a read."""
         ...
 
     def watch_ledger(self, ledger: LedgerId, changed: Callable[[], None]) -> Watch:

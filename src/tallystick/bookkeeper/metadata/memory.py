@@ -155,6 +155,9 @@ class MemoryStore:
     async def sync(self) -> Point:
         return await self._call(lambda: Point(self.generation, self._tree.created))
 
+    async def snapshot(self, paths: Sequence[str]) -> None:
+        """It stands for services that have none, too."""
+
     async def never_made(self, creations: Sequence[Creation]) -> set[Creation]:
         return await self._call(lambda: {one for one in creations if one > self._tree.created})
 

@@ -90,6 +90,9 @@ class SqliteStore:
     async def sync(self) -> Point:
         return await self._read(self._tree.point)
 
+    async def snapshot(self, paths: Sequence[str]) -> tuple[Point, Mapping[str, Znode]]:
+        return await self._read(partial(self._tree.snapshot, paths))
+
     async def never_made(self, creations: Sequence[Creation]) -> set[Creation]:
         return await self._read(partial(self._tree.never_made, creations))
 

@@ -97,6 +97,17 @@ class SqliteFile:
             yield self.connect()
 
     @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """All reads inside see the file as it is at the first of them."""
+        with self.reading() as connection:
+            connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                if connection.in_transaction:  # some failures have ended it by themselves
+                    connection.execute("COMMIT")
+
+    @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A transaction, or, inside one, a part of it that is undone by itself when an exception leaves it."""
         with self._mapped():

@@ -78,6 +78,11 @@ class SqliteTree:
         self.file.require_same()
         return Point(0, newest)
 
+    def snapshot(self, paths: Sequence[str]) -> tuple[Point, dict[str, Znode]]:
+        """Both of one moment."""
+        with self.file.snapshot():
+            return self.point(), self.get_many(paths)
+
     def never_made(self, creations: Sequence[Creation]) -> set[Creation]:
         with self.file.reading() as connection:
             return sqlite_schema.never_made(connection, creations)

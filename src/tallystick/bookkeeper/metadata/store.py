@@ -176,6 +176,11 @@ class MetadataStore(Protocol):
         """
         ...
 
+    async def snapshot(self, paths: Sequence[str]) -> tuple[Point, Mapping[str, Znode]] | None:
+        """``sync`` and ``get_many`` in one, and nothing was changed between the two or among the nodes. Returns None
+        if the service has no such read. Raises as ``sync``."""
+        ...
+
     async def never_made(self, creations: Sequence[Creation]) -> set[Creation]:
         """Those of the creations of lasting nodes that are not of this service's past: it was restored from an older
         copy. SQLite tells also when it made others since, up to a million of them. Name some thousands at most."""

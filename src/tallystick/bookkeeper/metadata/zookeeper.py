@@ -155,6 +155,9 @@ class ZooKeeperStore:
         generation = await self.session.sync("/")
         return Point(generation, self.session.newest)
 
+    async def snapshot(self, paths: Sequence[str]) -> None:
+        """A read of ZooKeeper is of one node."""
+
     async def never_made(self, creations: Sequence[Creation]) -> set[Creation]:
         newest = (await self.sync()).newest
         return {one for one in creations if one > newest}

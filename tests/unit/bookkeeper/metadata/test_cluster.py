@@ -4,6 +4,7 @@ tests/conformance."""
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -43,6 +44,23 @@ async def test_the_creation_of_a_cookie_is_not_read_from_a_server_that_may_lag()
     store.breaks, store.got = 2, []
     assert await driver.bookie_creation("b:1") is not None
     assert store.got == [("b:1", 1), ("b:1", 2), ("b:1", 2)]
+
+
+async def test_a_look_tells_of_a_connection_that_broke_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Breaking()
+    driver = ClusterMetadata(store)
+    await driver.init_cluster()
+    seen = await driver.look([7])
+    assert seen.began == seen.ended
+    get_many = store.get_many
+
+    async def breaks(paths: Sequence[str]) -> Mapping[str, Znode]:
+        store.generation += any("/L" in path for path in paths)
+        return await get_many(paths)
+
+    monkeypatch.setattr(store, "get_many", breaks)
+    seen = await driver.look([7])
+    assert seen.began.instance == seen.ended.instance and seen.began != seen.ended
 
 
 class Moving(MemoryStore):

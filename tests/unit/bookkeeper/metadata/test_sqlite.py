@@ -19,7 +19,7 @@ from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.metadata.sqlite import SqliteStore
 from tallystick.bookkeeper.metadata.sqlite_leases import LEFT_BEHIND_S, Lease, LeaseFiles, boot_now
 from tallystick.bookkeeper.metadata.sqlite_tree import SqliteTree
-from tallystick.bookkeeper.metadata.store import Absent, Create, Delete
+from tallystick.bookkeeper.metadata.store import Absent, Create, Delete, Point
 from tallystick.bookkeeper.wire.values import BookieInfo, Fragment, LedgerMetadata
 from tallystick.errors import (
     MetadataConflict,
@@ -285,6 +285,31 @@ async def test_nobody_polls_when_nobody_watches(driver: ClusterMetadata, monkeyp
     watch.cancel()
 
 
+async def test_a_look_is_of_one_moment(driver: ClusterMetadata, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever others change while the thread reads; after it reads are as new as ever, also when it failed."""
+    await driver.create_ledger(METADATA, 1)
+    tree, other = store_of(driver)._tree, sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    point = tree.point
+
+    def change_behind() -> Point:
+        found = point()
+        other.execute("DELETE FROM nodes WHERE name IN ('L0001', 'INSTANCEID')")
+        return found
+
+    monkeypatch.setattr(tree, "point", change_behind)
+    seen = await driver.look([1])
+    assert seen.by_ledger[1] is not None and seen.began.instance
+    assert await driver.look_up([1]) == {1: None}
+    with pytest.raises(MetadataError, match="no instance id"):
+        await driver.look([1])
+    for rolled_back in (False, True):
+        fail_once(tree.file, "SELECT creations", rolled_back=rolled_back)
+        with pytest.raises(MetadataError, match="disk I/O error"):
+            await driver.look([1])
+        assert not tree.file.in_transaction
+    other.close()
+
+
 async def test_a_replaced_file_is_another_cluster(driver: ClusterMetadata, path: Path) -> None:
     """What is open has no name any more: nobody else would see a change, and what it lacks says nothing."""
     await driver.create_ledger(METADATA)
@@ -300,6 +325,7 @@ async def test_a_replaced_file_is_another_cluster(driver: ClusterMetadata, path:
         lambda: driver.create_ledger(METADATA),
         lambda: driver.bookie_creation("b1"),
         driver.bookies,
+        lambda: driver.look([7]),
         lambda: driver.read_ledger(7),
     )
     for call in calls:
