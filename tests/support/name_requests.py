@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from support.announcing import announcement
+from support.workers import WorkerAtOnce
 from tallystick.rocketmq.nameserver.kv import KvConfig
-from tallystick.rocketmq.nameserver.requests import NameRequests
+from tallystick.rocketmq.nameserver.requests import CHANGES, NameRequests
 from tallystick.rocketmq.nameserver.routes import Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire.bodies import TopicTableAnswer
@@ -22,7 +23,7 @@ def server(settings: NameServerSettings | None = None, told: list[Event] | None 
     routes = Routes()
     finished(routes.register(announcement(0), "master", 0))
     finished(routes.register(announcement(1), "slave", 0))
-    config = KvConfig(OsDisk(), "")
+    config = KvConfig(OsDisk(), "", WorkerAtOnce)
     return NameRequests(
         routes,
         config,
@@ -33,7 +34,16 @@ def server(settings: NameServerSettings | None = None, told: list[Event] | None 
 
 
 def ask(requests: NameRequests, code: int, body: bytes = b"", /, **fields: str) -> Command:
-    return finished(requests.answer("link", request(code, fields, body)))
+    return answered(requests, request(code, fields, body))
+
+
+def answered(requests: NameRequests, command: Command) -> Command:
+    changed: list[Command] = []
+    if command.code not in CHANGES:
+        return finished(requests.answer("link", command))
+    requests.change(command, "host", changed.append)
+    [answer] = changed
+    return answer
 
 
 def registration(compressed: bool) -> Command:

@@ -1,60 +1,69 @@
 """The key-value configuration that operators keep at a name server, by namespace; kept in one file if it has one.
 
-Every change is on disk when it is answered: changes are an operator's and rare, so the loop waits for the disk. Its
-wait is bounded as the file is, and by ``remoting/backlog.py``, which serves others between two changes of one peer.
+Every change is on the disk when it is answered, and served from then on. Changes are written beside the loop, one after
+another, each with the whole file. So few may wait, of one host fewer still; beyond that they are refused.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
 import msgspec
 from msgspec import field
 
-from tallystick.errors import RemoteProtocolError, UsageError
+from tallystick.errors import BrokerError, RemoteProtocolError, UsageError
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import KvTable
+from tallystick.rocketmq.wire.values import ResponseCode
 from tallystick.runtime.atomic import write_atomic
 from tallystick.runtime.disk import Disk, read_file
+from tallystick.runtime.worker import Worker
 
 MAX_BYTES = 1024 * 1024  # of the file, and of what a namespace has in an answer: a frame has 16 MiB
+MAX_WAITING = 64  # changes
+MAX_HOST_WAITING = MAX_WAITING * 3 // 4
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"  # the namespace of ordered topics: topic to "broker:queues;…"
+
+Table = dict[str, dict[str, str]]  # never changed: a change makes another one
+Done = Callable[[Exception | None], None]
 
 
 class _Table(msgspec.Struct, frozen=True):
     """The file, as the original writes it."""
 
-    config: dict[str, dict[str, str]] = field(default_factory=dict, name="configTable")
+    config: Table = field(default_factory=dict, name="configTable")
 
 
 class KvConfig:
     """``path`` empty: nothing is kept. Raises UsageError for a file that is none of its kind, StorageError."""
 
-    def __init__(self, disk: Disk, path: str) -> None:
-        self._disk, self._path = disk, path
-        self._table: dict[str, dict[str, str]] = {}
+    def __init__(self, disk: Disk, path: str, worker: Callable[[], Worker]) -> None:
+        """``worker`` makes the one that writes the file, with the first change."""
+        self._disk, self._path, self._new_worker = disk, path, worker
+        self._worker: Worker | None = None
+        self._table: Table = {}
         self._bodies: dict[str, bytes] = {}  # of namespaces that somebody asked for since the last change
+        self._waiting: Counter[str] = Counter()  # changes, by host
         if path and disk.exists(path):
             try:
                 self._table = dialect.read_as(read_file(disk, path), _Table, bounded=False).config
             except RemoteProtocolError as error:
                 raise UsageError(f"no key-value configuration of a name server: {error}", path=path) from error
+        self._stored = self._table  # the worker's: with what it wrote of changes that are not served yet
 
-    def put(self, namespace: str, key: str, value: str) -> None:
-        """Raises StorageError, and RemoteProtocolError when there is no room: then nothing is changed."""
-        table = {**self._table, namespace: {**self._table.get(namespace, {}), key: value}}
-        text = dialect.write_strict(_Table(table))
-        if len(text) > MAX_BYTES:
-            raise RemoteProtocolError("the key-value configuration is full", max_bytes=MAX_BYTES)
-        self._become(table, text)
+    def put(self, namespace: str, key: str, value: str, host: str, done: Done) -> None:
+        """``done`` hears when it is served, or why nothing is changed: StorageError, RemoteProtocolError when there is
+        no room, BrokerError when too many changes of the ``host``, or of all, wait."""
+        self._change(partial(_with, namespace, key, value), host, done)
 
     def get(self, namespace: str, key: str) -> str | None:
         return self._table.get(namespace, {}).get(key)
 
-    def delete(self, namespace: str, key: str) -> None:
-        """Also one that is not there, and of a table that is over the bound. Raises StorageError."""
-        if key in self._table.get(namespace, {}):
-            kept = {name: value for name, value in self._table[namespace].items() if name != key}
-            table = {**self._table, namespace: kept}
-            self._become(table, dialect.write_strict(_Table(table)))
+    def delete(self, namespace: str, key: str, host: str, done: Done) -> None:
+        """As ``put``; also one that is not there, and of a table that is over the bound."""
+        self._change(partial(_without, namespace, key), host, done)
 
     def body(self, namespace: str) -> bytes | None:
         """All of a namespace as the body of an answer (``KvTable``). Returns None if nothing was ever put there.
@@ -65,8 +74,48 @@ class KvConfig:
             self._bodies[namespace] = dialect.write_strict(KvTable(self._table[namespace]))
         return self._bodies.get(namespace)
 
-    def _become(self, table: dict[str, dict[str, str]], text: bytes) -> None:
-        """The file first: what could not be stored is not served either."""
-        if self._path:
-            write_atomic(self._disk, self._path, text)
-        self._table, self._bodies = table, {}
+    async def close(self) -> None:
+        """What was asked is done first."""
+        if self._worker is not None:
+            await self._worker.idle()
+            self._worker.close()
+
+    def _change(self, change: Callable[[Table], Table], host: str, done: Done) -> None:
+        if self._waiting.total() >= MAX_WAITING or self._waiting[host] >= MAX_HOST_WAITING:
+            remark = "too many changes wait for the disk: ask again later"
+            done(BrokerError(remark, response_code=ResponseCode.SYSTEM_BUSY))
+            return
+        if self._worker is None:
+            self._worker = self._new_worker()
+        self._waiting[host] += 1
+
+        def stored(table: Table | None, error: Exception | None) -> None:
+            self._waiting[host] -= 1
+            if not self._waiting[host]:
+                del self._waiting[host]
+            if table is not None:
+                self._table, self._bodies = table, {}
+            done(error)
+
+        self._worker.submit(partial(self._store, change), stored)
+
+    def _store(self, change: Callable[[Table], Table]) -> Table:
+        """On the worker. The file first: what could not be stored is not served either."""
+        table = change(self._stored)
+        if self._path and table is not self._stored:
+            write_atomic(self._disk, self._path, dialect.write_strict(_Table(table)))
+        self._stored = table
+        return table
+
+
+def _with(namespace: str, key: str, value: str, table: Table) -> Table:
+    table = {**table, namespace: {**table.get(namespace, {}), key: value}}
+    if len(dialect.write_strict(_Table(table))) > MAX_BYTES:
+        raise RemoteProtocolError("the key-value configuration is full", max_bytes=MAX_BYTES)
+    return table
+
+
+def _without(namespace: str, key: str, table: Table) -> Table:
+    if key not in table.get(namespace, {}):
+        return table
+    return {**table, namespace: {name: value for name, value in table[namespace].items() if name != key}}

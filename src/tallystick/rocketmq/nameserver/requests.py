@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable
 
 import msgspec
 
-from tallystick.errors import RemoteProtocolError, UsageError
+from tallystick.errors import BrokerError, RemoteProtocolError, TallyError, UsageError
 from tallystick.rocketmq.nameserver.keys import KEYS, SCHEMA
 from tallystick.rocketmq.nameserver.kv import ORDER_TOPICS, KvConfig
 from tallystick.rocketmq.nameserver.registrations import Answer, Registrations, peer_of
@@ -43,6 +43,7 @@ CHANGEABLE = frozenset(
     )
 )  # settings that only answers depend on
 
+CHANGES = frozenset((RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG))  # of what is on the disk
 MAX_SETTINGS_BYTES = 16 * 1024  # of a request that changes settings, which is read line by line
 MAX_BODY_BYTES = MAX_FRAME_BYTES - 1024  # the header takes some of a frame
 
@@ -79,14 +80,12 @@ class NameRequests:
             RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write,
             RequestCode.GET_NAMESRV_CONFIG: self._settings_of,
             RequestCode.UPDATE_NAMESRV_CONFIG: self._update_settings,
-            RequestCode.PUT_KV_CONFIG: self._put_kv,
             RequestCode.GET_KV_CONFIG: self._get_kv,
-            RequestCode.DELETE_KV_CONFIG: self._delete_kv,
             RequestCode.GET_KVLIST_BY_NAMESPACE: self._list_kv,
         }
 
     def answer(self, link: Hashable, command: Command) -> Steps[Command]:
-        """The answer, in steps of about a millisecond. Never raises for what a peer can send."""
+        """The answer, in steps of about a millisecond; but for ``CHANGES``. Never raises for what a peer can send."""
         answer = self._answers.get(command.code)
         if answer is None:
             return command.answer(
@@ -209,12 +208,28 @@ class NameRequests:
 
     # Configuration
 
-    def _put_kv(self, link: Hashable, command: Command) -> Command:
-        header = headers.KvHeader.of(command)
-        if header.value is None:
-            return command.answer(FAILED, "the custom field <value> is null")
-        self._config.put(header.namespace, header.key, header.value)
-        return command.answer(OK)
+    def change(self, command: Command, host: str, send: Callable[[Command], None]) -> None:
+        """One of ``CHANGES``: ``send`` gets the answer when it is on the disk. Never raises for what a peer sends."""
+
+        def done(error: Exception | None) -> None:
+            if isinstance(error, BrokerError):
+                send(command.answer(error.response_code, error.message))
+            elif error is not None:
+                send(command.answer(FAILED, error.message if isinstance(error, TallyError) else repr(error)))
+            else:
+                send(command.answer(OK))
+
+        try:
+            header = headers.KvHeader.of(command)
+        except RemoteProtocolError as error:
+            done(error)
+            return
+        if command.code == RequestCode.DELETE_KV_CONFIG:
+            self._config.delete(header.namespace, header.key, host, done)
+        elif header.value is None:
+            send(command.answer(FAILED, "the custom field <value> is null"))
+        else:
+            self._config.put(header.namespace, header.key, header.value, host, done)
 
     def _get_kv(self, link: Hashable, command: Command) -> Command:
         header = headers.KvHeader.of(command)
@@ -223,11 +238,6 @@ class NameRequests:
             remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
             return command.answer(ResponseCode.QUERY_NOT_FOUND, remark)
         return command.answer(OK, None, headers.ValueAnswer(value).to_fields())
-
-    def _delete_kv(self, link: Hashable, command: Command) -> Command:
-        header = headers.KvHeader.of(command)
-        self._config.delete(header.namespace, header.key)
-        return command.answer(OK)
 
     def _list_kv(self, link: Hashable, command: Command) -> Command:
         namespace = headers.NamespaceHeader.of(command).namespace

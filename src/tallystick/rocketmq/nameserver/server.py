@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from functools import partial
 
 from tallystick.errors import BrokerError
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.rocketmq.nameserver.metrics import registry
 from tallystick.rocketmq.nameserver.registrations import peer_of
-from tallystick.rocketmq.nameserver.requests import NameRequests
+from tallystick.rocketmq.nameserver.requests import CHANGES, NameRequests
 from tallystick.rocketmq.nameserver.routes import Announcement, Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting.backlog import Backlog
@@ -43,8 +44,8 @@ class NameServer:
             later=lambda steps: self._chores.make(steps, lambda _: None),
         )
         self._settings, self._network, self._clock, self._events = settings, outside.network, clock, events
-        config = KvConfig(outside.disk, settings.kv_config_path)
-        self._requests = NameRequests(self.routes, config, settings, clock, events)
+        self._config = KvConfig(outside.disk, settings.kv_config_path, partial(outside.workers, "tally-kv"))
+        self._requests = NameRequests(self.routes, self._config, settings, clock, events)
         # connections leave some files to the process
         room = min(RemotingSettings().max_connections, max(open_files - OTHER_FILES, open_files // 4))
         self._server = RemotingServer(outside, self, RemotingSettings(max_connections=room))
@@ -84,6 +85,7 @@ class NameServer:
         self._backlog.close()
         await self._slices.close()
         await self._chores.close()
+        await self._config.close()
         if self._scanner is not None:
             self._scanner = None
             self._events.emit("name server stopped", reason="asked to; brokers register again with the next one")
@@ -98,6 +100,9 @@ class NameServer:
 
     def _serve(self, link: Link, command: Command) -> None:
         """At once, or between other requests what takes longer; until then no more is read of its peer."""
+        if command.code in CHANGES:
+            self._requests.change(command, link.host, self._put_off(link, command))
+            return
         steps = self._requests.answer(link, command)
         ends_at = self._clock.now() + SLICE_S
         while True:
@@ -108,21 +113,31 @@ class NameServer:
                 return
             if self._clock.now() >= ends_at:
                 break
+        answer_later = self._put_off(link, command)
+
+        def made(answers: list[Command | None] | Exception) -> None:
+            if isinstance(answers, BrokerError):  # too many wait
+                answers = [command.answer(answers.response_code, answers.message)]
+            elif isinstance(answers, Exception):
+                answer_later(None)
+                raise answers
+            answer_later(answers[-1] if answers else None)
+
+        self._slices.make(_while_there(link, steps), made, link.host)
+
+    def _put_off(self, link: Link, command: Command) -> Callable[[Command | None], None]:
+        """To be called with its answer, or None: until then no more is read of the peer."""
         size = len(command.body) + _WAITING_BYTES
         link.keep(size)
         link.busy(+1)
 
-        def made(answers: list[Command | None] | Exception) -> None:
+        def answer_later(answer: Command | None) -> None:
             link.keep(-size)
             link.busy(-1)
-            if isinstance(answers, BrokerError):  # too many wait
-                answers = [command.answer(answers.response_code, answers.message)]
-            elif isinstance(answers, Exception):
-                raise answers
-            if answers and answers[-1] is not None:
-                self._answer(link, command, answers[-1])
+            if answer is not None:
+                self._answer(link, command, answer)
 
-        self._slices.make(_while_there(link, steps), made, link.host)
+        return answer_later
 
     def _answer(self, link: Link, command: Command, answer: Command) -> None:
         code = command.code if command.code in _CODES else 0

@@ -6,6 +6,7 @@ import pytest
 
 from support.announcing import announcement
 from support.name_requests import ask, registration, server
+from support.workers import WorkerAtOnce
 from tallystick.rocketmq.nameserver import queues as queues_module
 from tallystick.rocketmq.nameserver import registrations as registrations_module
 from tallystick.rocketmq.nameserver import routes as routes_module
@@ -41,7 +42,9 @@ def test_a_registration_without_room_is_refused_aloud(bound: str, said: str, mon
     routes = Routes()
     if bound == "MAX_BROKERS":
         finished(routes.register(announcement(0), "another", 0))
-    requests = NameRequests(routes, KvConfig(OsDisk(), ""), NameServerSettings(), SystemClock(), Events(seen.append))
+    requests = NameRequests(
+        routes, KvConfig(OsDisk(), "", WorkerAtOnce), NameServerSettings(), SystemClock(), Events(seen.append)
+    )
     for _ in range(2):
         answer = finished(requests.answer("link", registration(False)))
         assert (answer.code, (answer.remark or "").startswith(said)) == (1, True), answer.remark

@@ -7,6 +7,7 @@ import pytest
 
 from support.announcing import announcement
 from support.name_requests import ask, registration, server
+from support.workers import WorkerAtOnce
 from tallystick.rocketmq.nameserver.kv import MAX_BYTES, ORDER_TOPICS, KvConfig
 from tallystick.rocketmq.nameserver.requests import NameRequests
 from tallystick.rocketmq.nameserver.routes import MAX_NAME_CHARS, Routes
@@ -151,7 +152,7 @@ def test_an_order_configuration_that_is_too_long_is_left_out_of_registrations(tm
     seen: list[Event] = []
     events = Events(seen.append)
     routes = Routes()
-    config = KvConfig(OsDisk(), str(tmp_path / "kv"))
+    config = KvConfig(OsDisk(), str(tmp_path / "kv"), WorkerAtOnce)
     requests = NameRequests(routes, config, NameServerSettings(), SystemClock(), events)
     for _ in range(2):
         answer = finished(requests.answer("link", registration(False)))
@@ -202,7 +203,7 @@ def test_lists_that_fit_no_frame_are_refused_and_not_made(monkeypatch: pytest.Mo
         one = announcement(0, [name(0), "T2"], cluster=name(number), name=name(number), address=name(number))
         finished(routes.register(one, number // 100, 0))
     finished(routes.register(announcement(0, [name(number) for number in range(33_000)]), "topics", 0))
-    requests = NameRequests(routes, KvConfig(OsDisk(), ""), NameServerSettings(), SystemClock(), Events())
+    requests = NameRequests(routes, KvConfig(OsDisk(), "", WorkerAtOnce), NameServerSettings(), SystemClock(), Events())
     for code in (RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER):
         answer = ask(requests, code)
         assert (answer.code, bytes(answer.body)) == (1, b"")
@@ -216,7 +217,7 @@ def test_lists_that_fit_no_frame_are_refused_and_not_made(monkeypatch: pytest.Mo
 def test_a_list_that_grows_too_long_when_it_is_written_is_refused() -> None:
     routes = Routes()
     finished(routes.register(announcement(0, [f"{number:06}" + "\x01" * 500 for number in range(6_000)]), "topics", 0))
-    requests = NameRequests(routes, KvConfig(OsDisk(), ""), NameServerSettings(), SystemClock(), Events())
+    requests = NameRequests(routes, KvConfig(OsDisk(), "", WorkerAtOnce), NameServerSettings(), SystemClock(), Events())
     assert ask(requests, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).code == 1
 
 
@@ -225,7 +226,7 @@ def test_lists_are_made_in_steps_and_written_as_ever() -> None:
     for number in range(120):
         finished(routes.register(announcement(0, ["A", "B", "Ü"], name=f"b{number}"), number, 0))
     finished(routes.register(announcement(0, [f"T{number}" for number in range(1200)]), "topics", 0))
-    requests = NameRequests(routes, KvConfig(OsDisk(), ""), NameServerSettings(), SystemClock(), Events())
+    requests = NameRequests(routes, KvConfig(OsDisk(), "", WorkerAtOnce), NameServerSettings(), SystemClock(), Events())
     info = ClusterInfo(routes.broker_sets(), routes.clusters())
     names = TopicNames(["A", "B", "Ü", *(f"T{number}" for number in range(1200))])
     for code, body in (
@@ -241,7 +242,7 @@ def test_a_route_to_many_brokers_is_made_in_steps_and_written_as_ever() -> None:
     routes, count = Routes(), 3 * dialect.STEP_ITEMS + 1
     for number in range(count):
         finished(routes.register(announcement(0, ["A", "Ü"], name=f"b{number}"), number, 0))
-    requests = NameRequests(routes, KvConfig(OsDisk(), ""), NameServerSettings(), SystemClock(), Events())
+    requests = NameRequests(routes, KvConfig(OsDisk(), "", WorkerAtOnce), NameServerSettings(), SystemClock(), Events())
     route = finished(routes.route("Ü"))
     assert route is not None and (len(route.brokers), len(route.queues)) == (count, count)
     for quoted in (False, True):

@@ -6,6 +6,7 @@ import pytest
 
 from support.announcing import announcement
 from support.name_requests import registration
+from support.workers import WorkerAtOnce
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.rocketmq.nameserver.requests import NameRequests
 from tallystick.rocketmq.nameserver.routes import Registered, Routes
@@ -76,7 +77,9 @@ def test_who_says_the_same_again_hears_of_it_too() -> None:
 
 def test_the_name_server_says_it_once_and_the_answer_each_time() -> None:
     seen: list[Event] = []
-    requests = NameRequests(Routes(), KvConfig(OsDisk(), ""), NameServerSettings(), SystemClock(), Events(seen.append))
+    requests = NameRequests(
+        Routes(), KvConfig(OsDisk(), "", WorkerAtOnce), NameServerSettings(), SystemClock(), Events(seen.append)
+    )
 
     def answer(address: str) -> Command:
         one = registration(False)

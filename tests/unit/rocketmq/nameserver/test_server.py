@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from support.frames import decode
 from support.waiting import until
+from support.workers import HeldWorker
 from tallystick.rocketmq.nameserver import server as server_module
 from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
@@ -198,3 +201,26 @@ async def test_too_many_long_requests_at_once_are_refused(bench: Bench, monkeypa
     monkeypatch.setattr(bench.server._slices, "_most", 0)
     answer = await bench.client.ask(bench.address, request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), 5)
     assert answer.code == 2
+
+
+async def test_others_are_answered_while_a_change_waits_for_the_disk(tmp_path: Path) -> None:
+    worker = HeldWorker()
+    outside = replace(this_machine(), workers=lambda _: worker)
+    server = NameServer(NameServerSettings(port=0, kv_config_path=str(tmp_path / "kv")), outside)
+    host, port = await server.start()
+    operator, other = (RemotingClient(this_machine(), RemotingSettings()) for _ in range(2))
+    fields = {"namespace": "n", "key": "k", "value": "v"}
+    asked = asyncio.create_task(operator.ask(f"{host}:{port}", request(RequestCode.PUT_KV_CONFIG, fields), 30))
+    await until(lambda: len(worker.given) == 1)
+    get = request(RequestCode.GET_KV_CONFIG, {"namespace": "n", "key": "k"})
+    assert (await other.ask(f"{host}:{port}", get, 30)).code == 22 and not asked.done()
+    worker.do_one()
+    assert (await asked).code == 0
+    assert (await operator.ask(f"{host}:{port}", get, 30)).fields == {"value": "v"}
+    assert server.kept_bytes == 0
+    for client in (operator, other):
+        await client.close()
+    stopping = asyncio.create_task(server.close())
+    await until(lambda: bool(worker.given))
+    worker.do_one()
+    await stopping
