@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 
 from support.bookies import Home, adds, read, talking
 from support.waiting import until
+from tallystick.bookkeeper.bookie import collection
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.collection import FIRST_RUN_S, ORDER_FRESH_S, Order, order
 from tallystick.bookkeeper.bookie.cookies import folder_of
-from tallystick.bookkeeper.bookie.ledgers import UNKNOWN
+from tallystick.bookkeeper.bookie.garbage import Waiting
+from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.metadata.memory import MemoryStore
@@ -138,6 +141,36 @@ async def test_creations_of_the_metadata_that_was_copied_make_no_ledger_ahead_of
     await driver.write_cookie("b0", cookie.value, None)
     asking(bookie, driver)
     assert await bookie.collection.run() == 0
+
+
+async def test_a_ledger_that_is_newer_than_the_metadata_is_so_until_the_right_metadata_is_back(
+    home: Home, bookie: Bookie, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Back(ClusterMetadata):
+        async def look_up(self, ledgers: Sequence[int]) -> Mapping[int, Record | None]:
+            found = await super().look_up(ledgers)
+            return {ledger: record and replace(record, creation=1_000_000) for ledger, record in found.items()}
+
+    disk_is_full = [True]
+
+    def once_full(disk: OsDisk, path: str, data: bytes) -> None:
+        if disk_is_full and disk_is_full.pop():
+            raise StorageError("the disk is full")
+        write_atomic(disk, path, data)
+
+    monkeypatch.setattr(collection, "write_atomic", once_full)
+    await write(bookie, 1)
+    bookie.storage.looked(1, 1_000_000, written=True)
+    assert await bookie.collection.run() == 0
+    assert bookie.storage.kept(1) == Kept(1_000_000, deleted=False, ahead=True)
+    path = home.path / "ledgers" / "tally" / "waiting-deletions"
+    assert home.heard("wait of a large deletion not saved")
+    assert Waiting.decode(path.read_bytes()).ahead == {1: 1_000_000}, "what a full disk did not take is saved later"
+    driver = Back(MemoryStore(home.cluster))
+    await driver.create_ledger(METADATA, 1)
+    asking(bookie, driver)
+    assert await bookie.collection.run() == 0
+    assert bookie.storage.kept(1) == Kept(1_000_000, deleted=False, ahead=False)
 
 
 @pytest.mark.parametrize("at_start", [False, True])

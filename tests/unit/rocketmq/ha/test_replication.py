@@ -90,6 +90,10 @@ async def test_a_second_link_of_one_slave_replaces_the_first(house: House) -> No
     await until(lambda: twin.log.end == 4 and len(master.port.status()) == 1)
     assert "slave replaced" in [event.kind for event in master.events]
     assert master.waits.core.in_sync(4) == 1
+    third = house.slave(master.address, slave_id="b:1", retry_ms=60_000)
+    await until(lambda: third.log.end == 4 and len(master.port.status()) == 1)
+    assert [event.kind for event in master.events].count("slave replaced") == 2, "the end of the first left the second"
+    assert master.waits.core.in_sync(4) == 1
     house.slave(master.address, slave_id="b:2")
     await until(lambda: master.waits.core.in_sync(4) == 2)
     await until(lambda: master.waits.core.replicated == 4)

@@ -129,3 +129,14 @@ async def test_a_loop_that_reads_on_and_on_is_stopped_after_the_second_read(link
     assert not transport.reads
     taken += len(link.take())
     assert (taken, transport.reads) == (2 * LEAST_READ_BYTES // len(one), True)
+
+
+async def test_a_peer_that_is_only_sent_to_is_not_idle(link: Link) -> None:
+    """It may wait for what its server has to say, as a consumer does who is told of other members."""
+    link.connection_made(Transport())
+    link.touched = link.heard = 0.0
+    link.flush()
+    assert link.touched == 0.0, "there was nothing to send"
+    link.send(answer(b"x"))
+    link.flush()
+    assert link.touched > link.heard == 0.0
