@@ -99,10 +99,15 @@ class GarbageCollection:
         self._instance = instance
         self._waiting_path = os.path.join(folder_of(folder), WAITING_FILE)
         self._order_path = os.path.join(folder_of(folder), ORDER_FILE)
-        self._core = GarbageCore(rules, instance, storage.is_missed, self._stored_waiting())
+        self._core = GarbageCore(rules, instance, storage.is_missed, self._was_made, self._stored_waiting())
         self._saved = self._core.waiting.encode()
         self._storage.set_ahead(self._core.waiting.ahead)
         self._again: set[LedgerId] = set()  # deleted once, and in the listing
+
+    def _was_made(self, ledger: LedgerId) -> bool:
+        """Whether the metadata had it: its creation is known here."""
+        kept = self._storage.kept(ledger)
+        return kept is not None and kept.creation != UNKNOWN
 
     async def compare(self) -> None:
         """See whether the metadata is older than what is stored: before anybody can use its ids again. Raises

@@ -18,10 +18,11 @@ they are in the metadata again, and known as that across restarts. Also when the
 A run that would delete much at once (``large_count`` ledgers *and* ``large_share`` of all) waits: the same ledgers must
 lack for ``patience_s``, or an operator says so. Ledgers without an entry, and those that were in no metadata when they
 were first added to, count on neither side and do not wait: anybody can invent them, and they say nothing of the
-metadata. What is given up is remembered as deleted, so adds to it are refused as before. Time counts from one proof to
-the next by the clock of the process, and what has passed is kept across restarts (``Waiting.encode``): a wall clock
-that jumps ends no wait, and a bookie that is restarted every day does not wait for ever. (The original's
-ScanAndCompareGarbageCollector believes one listing.)
+metadata. Others can be invented while nobody looks, and may be honest: such wait, but keep those of which the metadata
+was seen waiting only if these are too many by themselves. What is given up is remembered as deleted, so adds to it are
+refused as before. Time counts from one proof to the next by the clock of the process, and what has passed is kept
+across restarts (``Waiting.encode``): a wall clock that jumps ends no wait, and a bookie that is restarted every day
+does not wait for ever. (The original's ScanAndCompareGarbageCollector believes one listing.)
 """
 
 from __future__ import annotations
@@ -157,11 +158,11 @@ class GarbageCore:
 
     def __init__(
         self, rules: GarbageRules, instance: str, is_missed: Callable[[LedgerId], bool],
-        waiting: Waiting | None = None,
+        was_made: Callable[[LedgerId], bool], waiting: Waiting | None = None,
     ) -> None:  # fmt: skip
         """``instance``: of the bookie's cookie; ``is_missed``: entries of the ledger are stored, and somebody may have
-        made it; ``waiting``: of an earlier process."""
-        self._rules, self._instance, self._is_missed = rules, instance, is_missed
+        made it; ``was_made``: somebody has, its metadata was seen; ``waiting``: of an earlier process."""
+        self._rules, self._instance, self._is_missed, self._was_made = rules, instance, is_missed, was_made
         known = waiting is not None and waiting.instance == instance
         self.waiting = waiting if waiting is not None and known else Waiting(instance)
         self._proven_at: float | None = None  # when a run of this process last ended with a proof
@@ -272,8 +273,8 @@ class GarbageCore:
             gone = array("q", [ledger for ledger in self._missing if ledger not in ahead])
         elapsed_s = 0.0 if self._proven_at is None else now - self._proven_at
         self._proven_at = now
-        held = array("q", [ledger for ledger in gone if self._is_missed(ledger)])
-        if self._override or not self._large(len(held)):
+        held = [] if self._override else self._held(gone)
+        if not held:
             self.waiting.groups = []
             if self._override:
                 self.waiting.ahead = {}
@@ -284,8 +285,16 @@ class GarbageCore:
         waits_s = max(0.0, self._rules.patience_s - self.waiting.longest_s) if self.waiting.groups else 0.0
         return Finish(delete, self.waiting.count, waits_s, ahead=len(ahead))
 
-    def _large(self, count: int) -> bool:
-        """Whether so many ledgers that are missed are too many to be deleted at once."""
-        if count <= self._rules.large_count:
-            return False
-        return count > self._rules.large_share * sum(map(self._is_missed, self._stored))
+    def _held(self, gone: Iterable[LedgerId]) -> list[LedgerId]:
+        """Those that are too many to be deleted at once."""
+        missed = list(filter(self._is_missed, gone))
+        if not self._large(len(missed), self._stored):
+            return []
+        made = sum(map(self._was_made, missed))
+        if self._large(made, filter(self._was_made, self._stored)):
+            return missed
+        return [ledger for ledger in missed if not self._was_made(ledger)]
+
+    def _large(self, count: int, stored: Iterable[LedgerId]) -> bool:
+        """Whether so many of these, that are missed, are too many to be deleted at once."""
+        return count > self._rules.large_count and count > self._rules.large_share * sum(map(self._is_missed, stored))

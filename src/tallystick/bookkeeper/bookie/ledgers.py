@@ -20,9 +20,10 @@ creations of everything, also of the cookie: then those that are kept say nothin
 
 ``unmade``: the look behind the ledger's first add found no metadata of it, and nothing was added since. Its client
 never made it, as honest ones do first: anybody can invent such ids (``garbage.py``). Only the look behind what has just
-come says that: later, in metadata that was restored from an older copy, honest ledgers are not found either. There are
-so many of them, and of those that no look has found yet, as it is not done, could not be made, or a crash came before
-it: beyond that a ledger that is unknown here is looked at before its first add, also entry 0 and recovery's.
+come says that, in the journal, too: later, in metadata that was restored from an older copy, honest ledgers are not
+found either. There are so many of them, and of those that no look has found yet, as it is not done, could not be made,
+or a crash came before it: beyond that a ledger that is unknown here is looked at before its first add, also entry 0 and
+recovery's.
 """
 
 from __future__ import annotations
@@ -183,7 +184,8 @@ class Ledgers:
         self._leaving: set[LedgerId] = set()  # deleted, but a loss of power would bring them back
         self.ahead: set[LedgerId] = set()  # newer than the metadata
         self._new: set[LedgerId] = set()  # added to in this life, and in no metadata yet: looks are behind them
-        self._missed: set[LedgerId] = set()  # the same, but nobody could look, or they are from the journal
+        # The same, but nobody could look, or they are from an earlier life.
+        self._missed = {each for each, found in self.alive.items() if found.creation == UNKNOWN and not found.unmade}
         self._last_commits: dict[LedgerId, int] = {}  # of deleted ledgers: those that the journal may still have
 
     def admit(self, ledger: LedgerId, key: bytes, now_ms: int, *, recovery: bool = False) -> Code:
@@ -267,11 +269,13 @@ class Ledgers:
             found.looked = found.compared = found.was_compared = False
         self.missed_looks()
 
-    def lacks(self, ledger: LedgerId) -> None:
-        """A look found no metadata of a ledger that is here."""
-        if ledger in self._new:
-            self._mark(ledger, self.alive[ledger], unmade=True)
-            self._new.remove(ledger)
+    def lacks(self, ledger: LedgerId) -> bool:
+        """A look found no metadata of a ledger that is here. Returns whether it is ``unmade`` now, and was not."""
+        if ledger not in self._new:
+            return False
+        self._mark(ledger, self.alive[ledger], unmade=True)
+        self._new.remove(ledger)
+        return True
 
     def added_to(self, ledger: LedgerId, found: Ledger) -> None:
         """Who knows whether it is ``unmade`` still? What comes now is looked at anew."""

@@ -4,7 +4,7 @@
     CREATION length 20 4 | 0xFF020000 4 | ledger 8 | creation of its metadata 8
 
 Every ADD frame has the master key with it, so nothing else is needed to bring a ledger back. A CREATION comes after the
-first entry or fence of its ledger.
+first entry or fence of its ledger; it is -1 where a look found no metadata.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Fence:
 
 @dataclass(frozen=True)
 class Noted:
-    """Which of the ledgers that have or had this id it is."""
+    """Which of the ledgers that have or had this id it is; -1: the look behind what came found none."""
 
     ledger: LedgerId
     creation: Creation

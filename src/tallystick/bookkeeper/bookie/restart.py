@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tallystick.bookkeeper.bookie import records
 from tallystick.bookkeeper.bookie.entry_log import EntryLogs, index_path, log_of, log_path
 from tallystick.bookkeeper.bookie.journal import Journal, Reached
-from tallystick.bookkeeper.bookie.ledgers import Ledgers, State
+from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Ledgers, State
 from tallystick.bookkeeper.bookie.memtable import Tables
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.state_file import StateFile
@@ -98,6 +98,8 @@ def _replay(journal: Journal, state: State, ledgers: Ledgers, tables: Tables) ->
                 continue
             if isinstance(record, records.Fence):
                 ledgers.fence(record.ledger, record.key, 0)
+            elif isinstance(record, records.Noted) and record.creation == UNKNOWN:
+                ledgers.lacks(record.ledger)
             elif isinstance(record, records.Noted):
                 ledgers.set_creation(record.ledger, record.creation)
             else:

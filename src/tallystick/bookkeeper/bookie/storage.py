@@ -158,9 +158,7 @@ class Storage:
         return self._ledgers.kept(ledger)
 
     def looked(self, ledger: LedgerId, creation: Creation, *, written: bool) -> None:
-        """The metadata of a ledger, which may be stored here, has this creation (UNKNOWN: it could not be read, or
-        there is none) and says whether it is ``written``. Durable with the next commit; that there is none, with the
-        next checkpoint."""
+        """Its metadata has this creation (UNKNOWN: unreadable, or none), ``written`` or not. The next commit has it."""
         found = self._ledgers.alive.get(ledger)
         if found is None:
             return
@@ -168,8 +166,8 @@ class Storage:
         if creation != UNKNOWN:
             found.compared = found.was_compared = True
             self.note(ledger, creation)
-        elif not written:
-            self._ledgers.lacks(ledger)
+        elif not written and self._ledgers.lacks(ledger):
+            self._stage(records.Noted(ledger, UNKNOWN).encode())
 
     def look_again(self) -> None:
         """What was looked at and compared counts no more."""
@@ -196,8 +194,7 @@ class Storage:
         return [(number, found.creation) for number, found in self._ledgers.alive.items()]
 
     def set_ahead(self, ledgers: Collection[LedgerId]) -> None:
-        """These are newer than the metadata, and no others: nothing that a look finds makes them go. What was looked at
-        counts no more."""
+        """These, and no others, are newer than the metadata: no look makes them go. All looks are made again."""
         if self._ledgers.ahead != set(ledgers):
             self._ledgers.ahead = set(ledgers)
             self._ledgers.look_again()
@@ -266,6 +263,7 @@ class Storage:
         """Whether it says something that the metadata lacks a ledger: it has entries, and somebody may have made it."""
         found = self._ledgers.alive.get(ledger)
         return found is not None and found.last != NO_ENTRY and not found.unmade
+
 
     @property
     def fences_without_entries(self) -> int:

@@ -76,11 +76,12 @@ class Service:
         return action
 
 
+SEEN = 5_000  # up to this id the metadata of ledgers was seen
 BARE = 10_000  # from this id on ledgers are fenced here and have no entry
 
 
 def core_of(waiting: Waiting | None = None) -> GarbageCore:
-    return GarbageCore(GarbageRules(), "ours", lambda ledger: ledger < BARE, waiting)
+    return GarbageCore(GarbageRules(), "ours", lambda ledger: ledger < BARE, lambda ledger: ledger < SEEN, waiting)
 
 
 def test_what_lacks_twice_is_deleted() -> None:
@@ -108,6 +109,16 @@ def test_nor_do_they_hide_how_much_else_is_gone() -> None:
     invented = range(BARE, BARE + 5000)
     found = Service(*range(100)).run(core_of(), [*range(250), *invented])
     assert (found.delete, found.waiting) == (tuple(invented), 150)
+
+
+def test_those_that_may_be_invented_wait_and_hold_back_none_of_which_the_metadata_was_seen() -> None:
+    """While nobody looks whoever reaches the port can add to ids that nobody made: each deletion waited for a day."""
+    unseen = range(SEEN, SEEN + 500)
+    core = core_of()
+    found = Service(*range(100, 200)).run(core, [*range(200), *unseen])
+    assert (found.delete, found.waiting) == (tuple(range(100)), 500)
+    assert Service(*range(101, 200)).run(core, [*range(200), *unseen]) == Finish((), 601, DAY_S)
+    assert Service().run(core, [*range(90), *unseen[:11]]).waiting == 11, "with the others they are many"
 
 
 def test_a_listing_alone_proves_nothing() -> None:

@@ -223,6 +223,9 @@ def test_what_nobody_could_look_at_counts_until_a_look_finds_it() -> None:
     assert ledgers.is_one_too_many(3)
     ledgers.lacks(1)
     assert not ledgers.alive[1].unmade and ledgers.is_one_too_many(3), "metadata may have been restored since"
+    again = Ledgers(replace(State(), ledgers=ledgers.records()))
+    again.most_unmade = 2
+    assert again.is_one_too_many(3), "after a restart, too"
     ledgers.set_creation(1, 5)
     assert not ledgers.is_one_too_many(3)
     ledgers.create(3, KEY)

@@ -332,6 +332,20 @@ async def test_a_new_bookie_that_is_killed_knows_its_ledgers_again(home: Home, d
         assert bookie.storage.kept(7) == Kept(await creation_of(driver, 7), False)
 
 
+async def test_nor_does_it_forget_which_ledgers_nobody_made(home: Home) -> None:
+    """After a crash each deletion waited for a day beside some hundred of them."""
+    async with home.running() as bookie, talking(bookie) as peer:
+        assert [await peer.code(adds(ledger, [0])) for ledger in (7, 8, 9)] == [Code.OK] * 3
+        await until(lambda: not any(map(bookie.storage.is_missed, (7, 8, 9))))
+        bookie.looks.active = False
+        assert await peer.code(adds(8, [1])) == Code.OK
+        await until(lambda: bookie.committer.idle.is_set() and not bookie.storage.staged)
+        bookie.failure.set_result(StorageError("a crash"))  # no checkpoint at the stop
+    async with home.running() as bookie:
+        assert bookie.storage.replayed.entries == 4
+        assert [bookie.storage.is_missed(each) for each in (7, 8, 9)] == [False, True, False]
+
+
 async def test_a_ledger_that_was_in_no_metadata_when_it_came_is_not_missed_when_it_lacks(
     home: Home, driver: Watched
 ) -> None:
