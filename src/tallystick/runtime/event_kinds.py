@@ -109,7 +109,7 @@ _BOOKIE = {
             "entry log not rewritten": "A log of entries is damaged or unreadable: it is kept as it is.",
             "ledgers not replaced": "Ids were given out again, but the older entries could not be given up.",
             "metadata is older than the ledgers": "The metadata was restored from a copy older than what is here.",
-            "requests refused": "A ledger here is newer than the metadata's of this id, or cannot be given up.",
+            "requests refused": "A ledger here is newer than the metadata's, cannot be given up, or came back.",
         },
     ),
 }

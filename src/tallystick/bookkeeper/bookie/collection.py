@@ -102,7 +102,7 @@ class GarbageCollection:
         self._core = GarbageCore(rules, instance, storage.is_missed, self._was_made, self._stored_waiting())
         self._saved = self._core.waiting.encode()
         self._storage.set_ahead(self._core.waiting.ahead)
-        self._again: set[LedgerId] = set()  # deleted once, and in the listing
+        self._again: set[LedgerId] = set()  # deleted once, and other ledgers in the metadata now
 
     def _was_made(self, ledger: LedgerId) -> bool:
         """Whether the metadata had it: its creation is known here."""
@@ -211,12 +211,11 @@ class GarbageCollection:
         return self._core.listing_ended(began, await self._driver.sync(), self._clock.now())
 
     async def _list(self) -> None:
-        deleted, page = self._storage.deleted_ids(), list[LedgerId]()
-        self._again = set()
+        deleted, page, again = self._storage.deleted_ids(), list[LedgerId](), list[LedgerId]()
 
         def take() -> None:
             self._core.listed(page)
-            self._again.update(ledger for ledger in page if ledger in deleted)
+            again.extend(ledger for ledger in page if ledger in deleted)
             page.clear()
 
         async for ledger in self._driver.ledgers():
@@ -224,6 +223,21 @@ class GarbageCollection:
             if len(page) == _PAGE:
                 take()
         take()
+        self._again = await self._of_others(again)
+
+    async def _of_others(self, again: Sequence[LedgerId]) -> set[LedgerId]:
+        """Those ids of deleted ledgers that later ones have. One that came back itself, or an older one, is no reason
+        to forget that entries were deleted: a fence would be answered as if there had been none."""
+        found = set()
+        for start in range(0, len(again), LOOK_LEDGERS):
+            records = await self._driver.look_up(again[start : start + LOOK_LEDGERS])
+            for ledger, record in records.items():
+                kept = self._storage.kept(ledger)
+                if record is not None and kept is not None and record.creation > kept.creation:
+                    found.add(ledger)
+                elif record is not None:
+                    self._storage.touch(ledger)
+        return found
 
     async def _finish(self, end: Finish) -> int:
         if end.refused is not None:

@@ -191,7 +191,10 @@ class Looks:
             self._counts.looks_failed += 1
         elif said is Verdict.AMISS:
             self._counts.looks_amiss += 1
-            reason = "what is stored here is newer than the ledger of this id in the metadata, or cannot be deleted"
+            reason = (
+                "what is stored here is newer than the ledger of this id in the metadata, or cannot be deleted; "
+                "or that ledger is in the metadata again, and its entries were deleted here"
+            )
             self._events.emit("requests refused", ledger=ledger, reason=reason)
 
     def _tell_refused(self, ledger: LedgerId) -> None:

@@ -11,6 +11,7 @@ is kept and was not compared in this life, fences, adds of recovery and reads of
     the metadata's creation    is kept          none is kept    is newer                           is older
     what is stored here        is this ledger   is taken for it is another's: deleted, durably,    is newer than the
                                                                 then as if nothing had been here   metadata: all refused
+    what was deleted here      came back without its entries: all refused
 
 So a bookie that was not running when a ledger was deleted never takes its entries for those of a new one. One that ran,
 but was out of reach and has not collected yet, knows nothing of it: who gives the id to a new ledger keeps that bookie
@@ -74,7 +75,7 @@ def judge(record: Record | None, kept: Kept | None) -> Judgement:
     if kept is not None and (kept.creation > record.creation or (kept.ahead and kept.creation != record.creation)):
         return Judgement(Verdict.AMISS, record.creation)
     if kept is not None and kept.deleted and kept.creation == record.creation:
-        return Judgement(Verdict.REFUSE, record.creation)  # it came back: its entries did not
+        return Judgement(Verdict.AMISS, record.creation)  # it came back: its entries did not, so a "no" says nothing
     if kept is not None and kept.creation != record.creation and (kept.deleted or kept.creation != UNKNOWN):
         return Judgement(said, record.creation, renew=kept)
     return Judgement(said, record.creation)

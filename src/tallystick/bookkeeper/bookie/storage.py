@@ -264,6 +264,9 @@ class Storage:
         found = self._ledgers.alive.get(ledger)
         return found is not None and found.last != NO_ENTRY and not found.unmade
 
+    def touch(self, ledger: LedgerId) -> None:
+        """A deleted ledger is remembered for longer."""
+        self._ledgers.touch(ledger, self._clock.wall_ms())
 
     @property
     def fences_without_entries(self) -> int:

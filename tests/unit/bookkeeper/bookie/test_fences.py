@@ -206,3 +206,21 @@ async def test_a_ledger_that_is_fenced_after_the_last_look_at_its_id_stays_fence
     bookie.collection._driver = Creating(home.cluster)
     assert await collect(bookie) == 0
     assert await add(bookie, 7) == Code.FENCED
+
+
+@pytest.mark.rule("Q15")
+async def test_that_entries_were_deleted_is_not_forgotten_when_their_ledger_is_listed_again(
+    bookie: Bookie, driver: Watched
+) -> None:
+    """Metadata was restored: a fence of the unknown ledger would tell a recovery that there were none."""
+    for ledger in (1, 2):
+        await driver.create_ledger(METADATA, ledger)
+        assert await add(bookie, ledger) == Code.OK
+    await until(lambda: all(creation != UNKNOWN for _, creation in bookie.storage.creations()))
+    bookie.storage._ledgers.set_creation(2, bookie.storage.creations()[1][1] + 1000)  # an older one is listed
+    await bookie.upkeep.collect(lambda: [1, 2], ())
+    deleted = bookie.storage._ledgers.deleted
+    deleted[1] = deleted[1]._replace(accessed_ms=0)
+    for _ in range(2):
+        await bookie.collection.run()
+    assert await fence(bookie, 1, 2) == [Code.IO_ERROR] * 2
