@@ -53,11 +53,13 @@ Body = bytes | bytearray | memoryview
 
 @dataclass(frozen=True)
 class QueueEnds:
-    """By queue the next queue offset, counting all records before ``at``; by deleted topic where that was."""
+    """By queue the next queue offset, counting all records before ``at``; by deleted topic where that was. ``first``:
+    where the log begins, None if nobody said it."""
 
     at: int
     ends: dict[tuple[str, int], int]
     deleted: dict[str, int]
+    first: int | None = None
 
 
 class MasterTables:
@@ -121,7 +123,7 @@ class MasterTables:
                 dialect.check_bounds(bytes(body), MAX_PAGE_VALUES)
                 page = dialect.read_as(bytes(body), QueueEndsPage, max_values=dialect.MAX_LOOSE_SHORT)
                 if is_first:
-                    told = QueueEnds(page.at, {}, {})
+                    told = QueueEnds(page.at, {}, {}, page.first)
                 check_count(len(told.ends) + len(told.deleted), MAX_ENDS, "ends of queues: one may have")
                 told.deleted.update(page.deleted)
                 told.ends.update({(topic, queue_id): end for topic, queue_id, end in page.ends})
@@ -129,7 +131,7 @@ class MasterTables:
         except BrokerError as error:
             if error.response_code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
-        told = QueueEnds(await self._dispatched(), {}, {})
+        told = QueueEnds(await self._dispatched(), {}, {}, await self._number("commitLogMinOffset"))
         for topic in topics:
             header = headers.TopicHeader(topic=topic)
             answer = await self._ask(request(RequestCode.GET_TOPIC_STATS_INFO, header.to_fields()))

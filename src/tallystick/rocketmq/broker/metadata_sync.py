@@ -52,7 +52,7 @@ class MasterQueues(Protocol):
 
     def learn_deletions(self, deleted: Mapping[str, int]) -> Deletion | None: ...
 
-    def learn_ends(self, ends: Mapping[tuple[str, int], int], at: int) -> None: ...
+    def learn_ends(self, ends: Mapping[tuple[str, int], int], at: int, first: int | None) -> None: ...
 
 
 @dataclass
@@ -276,7 +276,7 @@ class _Round:
         await self._check()
         if (deletion := queues.learn_deletions(told.deleted)) is not None:
             await worker.run(deletion.run)
-        await worker.run(partial(queues.learn_ends, told.ends, told.at))
+        await worker.run(partial(queues.learn_ends, told.ends, told.at, told.first))
 
     async def _check(self) -> None:
         """After a table came, right before it replaces what is here."""

@@ -20,11 +20,13 @@ PAGE_ENTRIES = 4096
 
 
 class QueueEndsPage(msgspec.Struct, frozen=True):
-    """Some queues; ``at`` is where the log ended: records before it are counted in every end."""
+    """Some queues; ``at`` is where the log ended: records before it are counted in every end. ``first`` is where it
+    begins; older versions do not say it."""
 
     at: Int64
     ends: list[tuple[str, Int32, Int64]]
     deleted: dict[str, Int64] = {}
+    first: Int64 | None = None
 
 
 class QueuePages:
@@ -43,5 +45,5 @@ class QueuePages:
         ends = [(topic, queue_id, end) for (topic, queue_id), end in some]
         queues, behind = len(store.next_offsets), start + PAGE_ENTRIES
         deleted = islice(store.deleted.items(), max(0, start - queues), max(0, behind - queues))
-        body = QueueEndsPage(store.end, ends, dict(deleted))
+        body = QueueEndsPage(store.end, ends, dict(deleted), store.first)
         return Page(dialect.write_strict(body), behind if behind < queues + len(store.deleted) else None)

@@ -91,6 +91,7 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
     number: int = 0  # of a whole batch: no two files begin with the same bytes
     deleted_too: dict[str, int] = {}  # as ``deleted``, beside those that were
     forgotten: int = 0  # deletions up to this physical offset may be missing
+    outlived: bool | None = None  # a slave's master said last that it has older messages; None: it never said
 
 
 @dataclass
@@ -112,6 +113,7 @@ class QueueState:
     rebuilt: int = 0
     number: int = 0
     forgotten: int = 0
+    outlived: bool | None = None
 
     @property
     def ends_known(self) -> bool:
@@ -126,6 +128,7 @@ class QueueState:
         self.epoch, self.file_units, self.dispatched = batch.epoch, batch.file_units, batch.dispatched
         self.log_first, self.begun, self.ends_at = batch.log_first, batch.begun, batch.ends_at
         self.index_holes, self.rebuilt, self.forgotten = batch.index_holes, batch.rebuilt, batch.forgotten
+        self.outlived = batch.outlived
         self.forget(batch.gone)
         self.queues.update({row.key: row for row in batch.queues})
         self.holes = [hole for hole in batch.holes if self._has(hole)]
@@ -157,7 +160,7 @@ class QueueState:
         nothing = Batch(
             False, self.epoch, self.file_units, self.dispatched, self.log_first, self.begun, ends_at=self.ends_at,
             index=None if self.index is None else [], holes=self.holes, index_holes=self.index_holes,
-            rebuilt=self.rebuilt, forgotten=self.forgotten,
+            rebuilt=self.rebuilt, forgotten=self.forgotten, outlived=self.outlived,
         )  # fmt: skip
         return msgspec.structs.replace(nothing, **fields)
 
@@ -167,7 +170,7 @@ class QueueState:
             True, self.epoch, self.file_units, self.dispatched, self.log_first, self.begun, list(self.queues.values()),
             [], self.deleted, [(*queue, end) for queue, end in self.ends.items()], self.ends_at,
             None if self.index is None else list(self.index.values()), [], self.holes, self.index_holes, self.rebuilt,
-            self.number, forgotten=self.forgotten,
+            self.number, forgotten=self.forgotten, outlived=self.outlived,
         )  # fmt: skip
 
 

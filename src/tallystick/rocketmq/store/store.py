@@ -163,7 +163,7 @@ class MessageStore:
                 self._reput.offset = offset
                 self._borders.clear()
                 self._borders.append(offset)
-                self._upkeep.note(dispatched=offset, begun=offset, ends_at=-1)
+                self._upkeep.note(dispatched=offset, begun=offset, ends_at=-1, outlived=None)
 
     def reput(self, limit_bytes: int = _REPUT_BYTES) -> list[Arrival]:
         """Dispatch what may be read: all of the log, with SYNC_FLUSH on a master what is flushed. What became readable.
@@ -200,9 +200,13 @@ class MessageStore:
         self._events.emit("deletions copied", topics=len(new))
         return self._delete(new)
 
-    def learn_ends(self, ends: Mapping[tuple[str, int], int], at: int) -> None:
-        """THREAD. As a slave: where the master's queues end; all records before ``at`` count. Raises StorageError."""
-        self._upkeep.note(ends=[(*queue, end) for queue, end in ends.items() if may_be_folder(*queue)], ends_at=at)
+    def learn_ends(self, ends: Mapping[tuple[str, int], int], at: int, first: int | None = None) -> None:
+        """THREAD. As a slave: where the master's queues end; all records before ``at`` count. ``first``: where its log
+        begins; None: it did not say. Raises StorageError."""
+        self._upkeep.note(
+            ends=[(*queue, end) for queue, end in ends.items() if may_be_folder(*queue)], ends_at=at,
+            outlived=None if first is None else first < self.first,
+        )  # fmt: skip
 
     @property
     def ends_known(self) -> bool:
@@ -212,11 +216,13 @@ class MessageStore:
         return state.ends_known
 
     def lacks_beginning(self, topic: str, queue_id: int) -> bool:
-        """Of a slave: whether the queue's first messages are, or may be, in a part of the master's log that was never
-        copied."""
+        """Of a slave: whether the queue's first messages are, or may be, in a part of the master's log that it does not
+        have: it was never copied, or went here sooner. By what the master said last, for what has gone since would
+        have gone there, too."""
         state = self._parts.state.state
         assert state is not None, "a store opens with a batch"
-        if not self.slave or (self.end and not 0 < self.first <= state.begun):
+        outlived = self.first <= state.begun if state.outlived is None else state.outlived
+        if not self.slave or (self.end and not (self.first and outlived)):
             return False
         first, end = self.queue_range(topic, queue_id)
         if end:

@@ -12,7 +12,7 @@ from tallystick.rocketmq.broker import queue_pages
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.values import RequestCode, TopicConfig
 
-RUNTIME = b'{"table":{"commitLogMaxOffset":"500","dispatchBehindBytes":"0"}}'
+RUNTIME = b'{"table":{"commitLogMaxOffset":"500","commitLogMinOffset":"0","dispatchBehindBytes":"0"}}'
 
 
 def told(slave: Slave) -> dict[tuple[str, int], int]:
@@ -34,6 +34,8 @@ async def test_a_slave_learns_ends_and_deletions_in_pages(
     master.shelf.store.delete_topics(["Topic1"]).run()
     assert await slave.copy(master) == {}
     assert told(slave) == {(f"Topic{number}", 0): number + 1 for number in (0, 2, 3, 4)}
+    state = slave.shelf.store._parts.state.state
+    assert state is not None and state.outlived is False
     assert slave.shelf.store.queue_range("Topic1", 0) == (0, 0)
     assert slave.shelf.bodies("Topic2") == [b"m"] * 3
     assert master.asked.count(RequestCode.GET_TABLE_PAGE) >= 2

@@ -378,3 +378,36 @@ def test_a_queue_of_which_a_slave_with_a_part_of_the_log_has_nothing_is_not_empt
     deletion.run()
     assert not slave.store.lacks_beginning("Gone", 0), "made anew, it would be here from its first message on"
     assert slave.store.lacks_beginning("Old", 0)
+
+
+@pytest.mark.rule("H13")
+@pytest.mark.parametrize("start", [0, 4096])
+def test_what_a_slave_gave_up_before_its_master_did_is_not_expired(start: int) -> None:
+    """Its own retention is shorter, or its disk is fuller: whoever asks for the first message while the master is away
+    got a later one, and passed over those that the master has."""
+    master, slave = Shelf(), Shelf(seed=2, slave=True)
+    master.send(*[b"x" * 300 for _ in range(60)])
+    master.settle()
+    offset = start
+    while offset < master.store.end:
+        offset = slave.store.append_raw(offset, master.store.slice(offset, 1000))
+    slave.settle()
+    slave.store.learn_ends(master.store.next_offsets, master.store.end, master.store.first)
+    assert slave.store.lacks_beginning("Topic", 0) == (start > 0)
+    _expire(slave)
+    assert slave.store.first > start
+    assert slave.store.lacks_beginning("Topic", 0) == (start > 0), "as the master had said"
+    slave.store.learn_ends(master.store.next_offsets, master.store.end, master.store.first)
+    for _ in range(2):
+        assert slave.store.lacks_beginning("Topic", 0)
+        slave.store.close()
+        slave.open()
+    _expire(master)
+    slave.store.learn_ends(master.store.next_offsets, master.store.end, master.store.first)
+    assert not slave.store.lacks_beginning("Topic", 0), "there is none any more"
+
+
+def _expire(shelf: Shelf) -> None:
+    shelf.clock.ms += 100 * 3_600_000
+    shelf.store.delete_expired()
+    shelf.settle()
