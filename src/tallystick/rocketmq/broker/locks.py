@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import msgspec
@@ -21,7 +21,8 @@ from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.values import MessageQueue
 
 LIVE_S = 60.0
-MAX_LOCKS = 100_000  # of all groups: no more are given until some end
+MAX_LOCKS = 100_000  # places of all groups: no more are given until some end
+PLACE_BYTES = 256  # of its line in the file that a lock has for one place: a longer line takes several
 _PRUNE_ABOVE = 10_000  # locks, before the ended ones are looked for
 _PRUNE_S = 1.0  # between two looks for room
 _LINES = 64  # of the file, in one piece
@@ -48,6 +49,7 @@ class _Lock:
     host: str
     asked: float
     number: int  # of the change that made it
+    places: int
 
 
 class QueueLocks:
@@ -63,11 +65,12 @@ class QueueLocks:
         self._quiet_until, self._changed, self.dirty = now + quiet_s, changed, False
         self.changes = 0
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}  # the one asked for last is last
-        self._hosts: Counter[str] = Counter()  # locks by the host of their owner
-        self._count, self._prune_at, self._pruned = 0, _PRUNE_ABOVE, 0.0
+        self._hosts: Counter[str] = Counter()  # places by the host of the owner
+        self._count, self._places, self._prune_at, self._pruned = 0, 0, _PRUNE_ABOVE, 0.0
         self.left_out = 0  # locks for which there was no room, since the start
         for lock in saved.locks if saved is not None else ():
-            self._put(self._groups.setdefault(lock.group, {}), lock.queue, _Lock(lock.client_id, lock.host, now, 0))
+            kept = _Lock(lock.client_id, lock.host, now, 0, _places(lock))
+            self._put(self._groups.setdefault(lock.group, {}), lock.queue, kept)
 
     def __len__(self) -> int:
         return self._count
@@ -75,7 +78,7 @@ class QueueLocks:
     def has_room(self, host: str, *, is_member: bool = True) -> bool:
         """Whether one more can be given to a client of that host."""
         quarter = MAX_LOCKS // 4
-        return self._count < (MAX_LOCKS if is_member else quarter) and self._hosts[host] < MAX_LOCKS - quarter
+        return self._places < (MAX_LOCKS if is_member else quarter) and self._hosts[host] < MAX_LOCKS - quarter
 
     def lock(
         self,
@@ -103,8 +106,11 @@ class QueueLocks:
                 if held is not None:
                     del locks[queue]
                     self._removed(held)
-                self._put(locks, queue, _Lock(client_id, host, now, number if alive is None else alive.number))
-                self.changes = number if alive is None else self.changes
+                if alive is None:
+                    self.changes, places = number, _places(SavedLock(group, queue, client_id, host))
+                    self._put(locks, queue, _Lock(client_id, host, now, number, places))
+                else:
+                    self._put(locks, queue, replace(alive, host=host, asked=now))
                 taken.append(queue)
         if locks:
             self._groups[group] = locks
@@ -150,11 +156,13 @@ class QueueLocks:
     def _put(self, locks: dict[MessageQueue, _Lock], queue: MessageQueue, lock: _Lock) -> None:
         locks[queue] = lock
         self._count += 1
-        self._hosts[lock.host] += 1
+        self._places += lock.places
+        self._hosts[lock.host] += lock.places
 
     def _removed(self, lock: _Lock) -> None:
         self._count -= 1
-        self._hosts[lock.host] -= 1
+        self._places -= lock.places
+        self._hosts[lock.host] -= lock.places
         if not self._hosts[lock.host]:
             del self._hosts[lock.host]
 
@@ -167,6 +175,10 @@ class QueueLocks:
             if not locks:
                 del self._groups[group]
         self._prune_at = max(_PRUNE_ABOVE, 2 * self._count)
+
+
+def _places(lock: SavedLock) -> int:
+    return 1 + len(dialect.write_strict(lock)) // PLACE_BYTES
 
 
 def _lives(lock: _Lock, now: float) -> bool:

@@ -136,6 +136,21 @@ def test_a_host_leaves_a_quarter_and_what_it_does_not_get_is_counted(monkeypatch
     assert (len(held), dict(held._hosts)) == (0, {})
 
 
+def test_a_lock_with_long_names_takes_several_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """100,000 of them were a file of 90 MB, read as a whole at the start."""
+    monkeypatch.setattr(locks, "MAX_LOCKS", 16)
+    held, long = QueueLocks(), "x" * 255
+    queues = [MessageQueue("T" * 127, "b0", number) for number in range(40)]
+    assert held.lock(long, long, "there", queues, 0.0) == held.lock(long, long, "there", queues, 1.0) == queues[:4]
+    assert held.lock("g", "a", "here", [Q0, Q1], 1.0) == [Q0, Q1] and len(held) == 6
+    again = reopened(held, 1.0, 1.0)
+    assert dict(again._hosts) == dict(held._hosts) == {"there": 12, "here": 2}
+    assert len(text_of(held, 1.0)) < 16 * locks.PLACE_BYTES
+    held.unlock(long, long, queues)
+    held.unlock("g", "a", [Q0, Q1])
+    assert (len(held), dict(held._hosts), held._places) == (0, {}, 0)
+
+
 def text_of(held: QueueLocks, now: float) -> bytes:
     return b"".join(held.text(now))
 
