@@ -11,6 +11,7 @@ import pytest
 
 from support.waiting import until
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Record
+from tallystick.bookkeeper.wire import metadata as wire
 from tallystick.bookkeeper.wire.values import MAX_ID, DigestType, Fragment, LedgerMetadata, LedgerState
 from tallystick.errors import LedgerExists, MetadataConflict, NoSuchLedger, UsageError
 
@@ -304,8 +305,10 @@ async def test_reading_many_is_reading_each(cluster: Place) -> None:
     found = await other.read_ledgers([*made, 10**12])
     assert sorted(found) == [ledger for ledger in made if ledger != made[4]]
     for ledger in (made[0], made[3], made[149]):
-        single = await other.read_ledger(ledger)
-        assert (found[ledger], found[ledger].value.ctime_ms) == (single, single.value.ctime_ms)
+        node, single = found[ledger], await other.read_ledger(ledger)
+        decoded = wire.decode(node.data, ctime_ms=node.ctime_ms)
+        assert (decoded, decoded.ctime_ms) == (single.value, single.value.ctime_ms)
+        assert node.version == single.version
     assert await other.read_ledgers([]) == {}
     with pytest.raises(UsageError):
         await other.read_ledgers([-1])

@@ -12,11 +12,11 @@ the caller's wish for more) make partitions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(NamedTuple):
     """Items ``first`` to ``last``, both inclusive, of about ``item_bytes`` each: an estimate, for the cuts alone."""
 
     first: int
@@ -24,8 +24,9 @@ class Stretch:
     item_bytes: int
 
     @property
-    def count(self) -> int:
-        return self.last - self.first + 1
+    def size(self) -> int:
+        """Of all items, in bytes."""
+        return (self.last - self.first + 1) * self.item_bytes
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,14 @@ class Limits:
 
 def cut(stretches: Sequence[Stretch], limits: Limits) -> list[list[tuple[int, Stretch]]]:
     """By partition: which stretch, and what of it. Each item comes once and in order; no items are no partition."""
-    total = sum(stretch.count * stretch.item_bytes for stretch in stretches)
+    sizes = [stretch.size for stretch in stretches]
+    total = sum(sizes)
     wanted = max(limits.min_partitions, -(-total // limits.max_partition_bytes), 1)
     share = max(1, -(-total // wanted))
     partitions: dict[int, list[tuple[int, Stretch]]] = {}
     start = 0
-    for number, stretch in enumerate(stretches):
-        index, end = start // share, start + stretch.count * stretch.item_bytes
+    for number, (stretch, size) in enumerate(zip(stretches, sizes, strict=True)):
+        index, end = start // share, start + size
         if start < end and (end - stretch.item_bytes) // share == index:  # whole, as most of very many are
             partitions.setdefault(index, []).append((number, stretch))
         else:
@@ -62,5 +64,5 @@ def _pieces(stretch: Stretch, start: int, share: int) -> Iterator[tuple[int, Str
         end = stretch.first + -(-((index + 1) * share - start) // item_bytes)  # the first item of the next partition
         last = min(end - 1, stretch.last)
         whole = first == stretch.first and last == stretch.last
-        yield index, stretch if whole else replace(stretch, first=first, last=last)
+        yield index, stretch if whole else Stretch(first, last, item_bytes)
         first = last + 1

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar, cast
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Bookies, Moment, Record, Records, Registration, Versioned
 from tallystick.bookkeeper.metadata.memory import MemoryStore, forget
-from tallystick.bookkeeper.metadata.store import Creation, Version, Watch
+from tallystick.bookkeeper.metadata.store import Creation, Version, Watch, Znode
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, LedgerMetadata
 from tallystick.errors import MetadataUnavailable, MetadataUncertain
 from tallystick.sim.virtual.network import Fabric
@@ -148,7 +148,7 @@ class RemoteMetadata:
     async def read_ledger(self, ledger: LedgerId) -> Versioned[LedgerMetadata]:
         return await self._call(lambda: self._inner.read_ledger(ledger))
 
-    async def read_ledgers(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Versioned[LedgerMetadata]]:
+    async def read_ledgers(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Znode]:
         return await self._call(lambda: self._inner.read_ledgers(ledgers))
 
     async def write_ledger(self, ledger: LedgerId, metadata: LedgerMetadata, version: Version) -> Version:

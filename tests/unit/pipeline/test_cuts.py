@@ -19,13 +19,13 @@ def test_each_item_comes_once_and_in_order(wanted: list[Stretch], max_bytes: int
     partitions = cut(wanted, Limits(max_bytes, min_partitions))
     found = [(number, item) for pieces in partitions for number, p in pieces for item in range(p.first, p.last + 1)]
     assert found == [(number, item) for number, s in enumerate(wanted) for item in range(s.first, s.last + 1)]
-    assert all(pieces and all(piece.count > 0 for _, piece in pieces) for pieces in partitions)
+    assert all(pieces and all(piece.size > 0 for _, piece in pieces) for pieces in partitions)
 
 
 @given(stretches, st.integers(1, 100_000))
 def test_no_partition_is_fatter_than_allowed_by_more_than_an_item(wanted: list[Stretch], max_bytes: int) -> None:
     for pieces in cut(wanted, Limits(max_bytes)):
-        size = sum(piece.count * piece.item_bytes for _, piece in pieces)
+        size = sum(piece.size for _, piece in pieces)
         assert size < max_bytes + max(piece.item_bytes for _, piece in pieces)
 
 

@@ -108,23 +108,17 @@ class ClusterMetadata:
                 raise LedgerExists(ledger=ledger) from None
 
     async def read_ledger(self, ledger: LedgerId) -> Versioned[LedgerMetadata]:
-        found = await self.read_ledgers([ledger])
-        if ledger not in found:
+        node = (await self.read_ledgers([ledger])).get(ledger)
+        if node is None:
             raise NoSuchLedger(ledger=ledger)
-        return found[ledger]
+        where = f"{self.store.where}{self._path(ledger)}"
+        return Versioned(wire.decode(node.data, where=where, ctime_ms=node.ctime_ms), node.version)
 
-    async def read_ledgers(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Versioned[LedgerMetadata]]:
+    async def read_ledgers(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Znode]:
         await self._cluster()
         paths = {ledger: self._path(ledger) for ledger in ledgers}
         nodes = await self._present(list(paths.values()))
-        found: dict[LedgerId, Versioned[LedgerMetadata]] = {}
-        for ledger, path in paths.items():
-            if (node := nodes.get(path)) is not None:
-                where = f"{self.store.where}{path}"
-                found[ledger] = Versioned(wire.decode(node.data, where=where, ctime_ms=node.ctime_ms), node.version)
-                if len(found) % DECODED_A_TURN == 0:
-                    await asyncio.sleep(0)
-        return found
+        return {ledger: nodes[path] for ledger, path in paths.items() if path in nodes}
 
     async def write_ledger(self, ledger: LedgerId, metadata: LedgerMetadata, version: Version) -> Version:
         data, store = ctoken.rewritten(metadata), await self._cluster()

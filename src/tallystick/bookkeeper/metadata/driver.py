@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from tallystick.bookkeeper.metadata.store import Creation, Version, Watch
+from tallystick.bookkeeper.metadata.store import Creation, Version, Watch, Znode
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, LedgerId, LedgerMetadata, LedgerState
 
 T = TypeVar("T")
@@ -105,8 +105,9 @@ class MetadataDriver(Protocol):
         """Raises NoSuchLedger."""
         ...
 
-    async def read_ledgers(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Versioned[LedgerMetadata]]:
-        """Those of the ledgers that exist, in far less time than one by one. Name some thousands at once at most."""
+    async def read_ledgers(self, ledgers: Sequence[LedgerId]) -> Mapping[LedgerId, Znode]:
+        """Those of the ledgers that exist, as they are stored (``wire/metadata.py``), in far less time than one by one.
+        Name some thousands at once at most."""
         ...
 
     async def write_ledger(self, ledger: LedgerId, metadata: LedgerMetadata, version: Version) -> Version:

@@ -9,7 +9,7 @@ import asyncio
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tallystick.bookkeeper.metadata.changes import apply, take_number
@@ -76,7 +76,7 @@ class MemoryTree:
         self._set(path, Znode(data, 0, self.created, time.time_ns() // 1_000_000, owner))
 
     def write(self, path: str, data: bytes, version: Version) -> None:
-        self._set(path, replace(self.nodes[path], data=data, version=version))
+        self._set(path, self.nodes[path]._replace(data=data, version=version))
 
     def remove(self, path: str) -> None:
         self._set(path, None)

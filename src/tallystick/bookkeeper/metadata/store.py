@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tallystick.errors import UsageError
 
@@ -33,8 +33,7 @@ Owner = str  # a session
 _PATH = re.compile(r"(/(?!\.{1,2}(/|$))[^/\0]+)+")
 
 
-@dataclass(frozen=True, slots=True)
-class Znode:
+class Znode(NamedTuple):
     """What a read found. ``owner`` is the session that it ends with; None: it stays until it is deleted."""
 
     data: bytes

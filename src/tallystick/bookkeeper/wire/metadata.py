@@ -18,13 +18,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
+from typing import NamedTuple
 
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
 from tallystick.bookkeeper.wire.formats_pb2 import LedgerMetadataFormat
 from tallystick.bookkeeper.wire.texts import texts
-from tallystick.bookkeeper.wire.values import NO_CUSTOM, NO_ENTRY, DigestType, Fragment, LedgerMetadata, LedgerState
+from tallystick.bookkeeper.wire.values import (
+    NO_CUSTOM,
+    NO_ENTRY,
+    DigestType,
+    EntryId,
+    Fragment,
+    LedgerMetadata,
+    LedgerState,
+)
 from tallystick.errors import MetadataError, UsageError
 
 HEADER = b"BookieMetadataFormatVersion\t"
@@ -71,6 +80,27 @@ def decode(data: bytes, *, where: str = "", ctime_ms: int | None = None) -> Ledg
         return _from_binary(_delimited(body), ctime_ms)
     except (UsageError, DecodeError, text_format.ParseError, ValueError) as error:
         raise MetadataError(f"the ledger metadata is damaged: {error}", where=where, format=version) from error
+
+
+class ClosedEnd(NamedTuple):
+    """The end of a closed ledger. ``common`` is its metadata without end, time and token: many ledgers share it."""
+
+    common: LedgerMetadata
+    last_entry: EntryId
+    length: int  # payload bytes
+
+
+def closed_end(data: bytes) -> ClosedEnd | None:
+    """The end in ``data``, in a third of the time of ``decode``. Returns None if only that can tell what it is."""
+    if not data.startswith(_HEADER_3):
+        return None
+    try:
+        apart = _apart(_delimited(data[len(_HEADER_3) :]))
+    except (UsageError, DecodeError, ValueError):
+        return None
+    if apart is None or not apart.alike.is_closed:
+        return None
+    return ClosedEnd(apart.alike, apart.last_entry, apart.length)
 
 
 def state_of(data: bytes) -> LedgerState | None:
@@ -147,22 +177,39 @@ def _to_message(metadata: LedgerMetadata, ctoken: int | None) -> LedgerMetadataF
 
 
 def _from_binary(body: bytes, ctime_ms: int | None) -> LedgerMetadata:
-    """Many ledgers differ in their end, time and token alone: what they have alike is made of a message once."""
-    message = LedgerMetadataFormat.FromString(body)
-    ctime_stored = message.HasField("ctime")
-    if len(body) > _SHORT or not (message.HasField("length") and message.HasField("lastEntryId")):
-        return _from_message(message, 3, ctime_ms)
-    last_entry, length, ctoken = message.lastEntryId, message.length, message.cToken
-    message.lastEntryId = message.length = message.cToken = 0
-    if ctime_stored:
-        ctime_ms, message.ctime = message.ctime, 0
-    alike = _alike(message.SerializePartialToString())
-    closed = alike.state is LedgerState.CLOSED
+    apart = _apart(body)
+    if apart is None:
+        return _from_message(LedgerMetadataFormat.FromString(body), 3, ctime_ms)
+    alike, closed, ctime_stored = apart.alike, apart.alike.is_closed, apart.ctime_ms is not None
     return LedgerMetadata(
         alike.ensemble_size, alike.write_quorum, alike.ack_quorum, alike.fragments, alike.digest_type, alike.password,
-        alike.state, last_entry if closed else NO_ENTRY, length if closed else 0, alike.custom, 3, ctime_ms,
-        ctime_stored or ctime_ms is None, ctoken, alike.has_password,
+        alike.state, apart.last_entry if closed else NO_ENTRY, apart.length if closed else 0, alike.custom, 3,
+        apart.ctime_ms if ctime_stored else ctime_ms, ctime_stored or ctime_ms is None, apart.ctoken,
+        alike.has_password,
     )  # fmt: skip
+
+
+class _Apart(NamedTuple):
+    """What a ledger has alike with others, and what it has for itself."""
+
+    alike: LedgerMetadata
+    last_entry: EntryId
+    length: int
+    ctoken: int
+    ctime_ms: int | None
+
+
+def _apart(body: bytes) -> _Apart | None:
+    """Many ledgers differ in their end, time and token alone: the rest is made of a message once. Returns None for
+    metadata that are too long for that, or lack an end."""
+    message = LedgerMetadataFormat.FromString(body)
+    if len(body) > _SHORT or not (message.HasField("length") and message.HasField("lastEntryId")):
+        return None
+    last_entry, length, ctoken, ctime_ms = message.lastEntryId, message.length, message.cToken, None
+    message.lastEntryId = message.length = message.cToken = 0
+    if message.HasField("ctime"):
+        ctime_ms, message.ctime = message.ctime, 0
+    return _Apart(_alike(message.SerializePartialToString()), last_entry, length, ctoken, ctime_ms)
 
 
 @lru_cache(maxsize=1024)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tallystick.bookkeeper.ledger.fetch import Range, ranges_of
 from tallystick.bookkeeper.wire.values import BookieId, DigestType, EntryId, LedgerId, LedgerMetadata
@@ -18,11 +19,11 @@ from tallystick.pipeline.ledger.selection import Span
 ENTRY_COST_BYTES = 64  # what an entry weighs beside its payload: headers on the wire and on the disk, columns in Arrow
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(NamedTuple):
     """A ledger as the planner sees it. ``last``: the last entry of a closed one, the LAC of an open one, -1 for none.
 
-    ``length``: payload bytes up to ``last``; only an estimate for the cuts, never a claim about the rows.
+    ``length``: payload bytes up to ``last``; only an estimate for the cuts, never a claim about the rows. ``metadata``:
+    where its entries are, and how they are checked; no end, since closed ledgers that are alike share it.
     """
 
     ledger: LedgerId

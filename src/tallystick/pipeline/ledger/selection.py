@@ -62,6 +62,11 @@ class Selection:
         return at >= 0 and ledger <= self.ledgers[at].last
 
     @property
+    def has_all_ledgers(self) -> bool:
+        """No ledger is left out."""
+        return self.ledgers == (Span(),)
+
+    @property
     def single_ledgers(self) -> tuple[LedgerId, ...] | None:
         """The ledgers, when all are single ids and no listing of the cluster is needed to find them."""
         if all(span.first == span.last for span in self.ledgers):

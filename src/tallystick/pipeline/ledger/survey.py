@@ -16,6 +16,7 @@ from tallystick.bookkeeper.ledger.read import read_entries
 from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Versioned
 from tallystick.bookkeeper.metadata.open import open_driver
+from tallystick.bookkeeper.wire.metadata import closed_end, decode
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, LedgerId, LedgerMetadata
 from tallystick.errors import NoSuchLedger
 from tallystick.pipeline.ledger.bookies import Address, bookie_client
@@ -95,7 +96,9 @@ async def _ledgers(driver: MetadataDriver, selection: Selection) -> list[LedgerI
     single = selection.single_ledgers
     if single is not None:
         return list(single)
-    ledgers = [ledger async for ledger in driver.ledgers() if ledger in selection]
+    ledgers = [ledger async for ledger in driver.ledgers()]
+    if not selection.has_all_ledgers:
+        ledgers = [ledger for ledger in ledgers if ledger in selection]
     missing = sorted(set(selection.named).difference(ledgers)) if selection.named else []
     if missing:
         raise NoSuchLedger("there is no such ledger", ledger=missing[0])
@@ -110,12 +113,17 @@ async def _look(context: LedgerContext, options: LedgerOptions, ledgers: Sequenc
         raise NoSuchLedger(ledger=missing[0])
     extents: dict[LedgerId, Extent] = {}
     still_open: dict[LedgerId, Versioned[LedgerMetadata]] = {}
-    for ledger, stored in found.items():
-        metadata = with_password(ledger, stored.value, options.password_of(ledger))
+    for ledger, node in found.items():
+        password = options.password_of(ledger)
+        if (end := closed_end(node.data)) is not None:
+            extents[ledger] = Extent(ledger, with_password(ledger, end.common, password), end.last_entry, end.length)
+            continue
+        stored = decode(node.data, where=f"the metadata of ledger {ledger}", ctime_ms=node.ctime_ms)
+        metadata = with_password(ledger, stored, password)
         if metadata.is_closed:
             extents[ledger] = Extent(ledger, metadata, metadata.last_entry, metadata.length)
         else:
-            still_open[ledger] = Versioned(metadata, stored.version)
+            still_open[ledger] = Versioned(metadata, node.version)
     gate = asyncio.Semaphore(AT_ONCE)
     looked = await asyncio.gather(
         *(_look_at_open(context, gate, ledger, each) for ledger, each in still_open.items()), return_exceptions=True

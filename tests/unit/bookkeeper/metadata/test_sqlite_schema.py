@@ -15,6 +15,7 @@ from tallystick.bookkeeper.metadata.sqlite import SqliteStore
 from tallystick.bookkeeper.metadata.sqlite_leases import Lease
 from tallystick.bookkeeper.metadata.sqlite_tree import SqliteTree
 from tallystick.bookkeeper.metadata.store import Create
+from tallystick.bookkeeper.wire import metadata as wire
 from tallystick.bookkeeper.wire.values import MAX_ID, BookieInfo, DigestType, Fragment, LedgerMetadata, LedgerState
 
 RECORDED = Path(__file__).with_name("schema_2.db")  # written by the code before the tree
@@ -52,8 +53,10 @@ async def test_a_recorded_file_of_schema_2_has_all_that_it_had(recorded: str) ->
     assert {ledger: record.creation for ledger, record in records.items() if record} == CREATIONS
     found = await driver.read_ledgers(list(CREATIONS))
     assert [(ledger, each.version) for ledger, each in found.items() if each.version] == [(1, 2)]
-    assert found[2].value == METADATA and found[0].value.ctime_ms == 1795372723165
-    assert (found[1].value.state, found[1].value.last_entry) == (LedgerState.CLOSED, 41)
+    assert wire.decode(found[2].data) == METADATA and found[0].ctime_ms == 1795372723165
+    assert (await driver.read_ledger(0)).value.ctime_ms == 1795372723165
+    closed = wire.decode(found[1].data)
+    assert (closed.state, closed.last_entry) == (LedgerState.CLOSED, 41)
     assert await driver.cookies() == ["b1", "b2"]
     changed = await driver.read_cookie("b2")
     assert changed is not None and (changed.value, changed.version) == (b"4\nbookie b2, changed\n", 1)

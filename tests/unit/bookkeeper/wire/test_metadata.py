@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.bookkeeper.wire.formats_pb2 import LedgerMetadataFormat
-from tallystick.bookkeeper.wire.metadata import HEADER, _delimited, _from_message, decode, encode
+from tallystick.bookkeeper.wire.metadata import HEADER, _delimited, _from_message, closed_end, decode, encode
 from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata, LedgerState
 from tallystick.errors import MetadataError, UsageError
 
@@ -72,6 +72,18 @@ def test_what_ledgers_have_alike_is_decoded_once_and_nothing_else_is_shared(
         dumb = _from_message(LedgerMetadataFormat.FromString(_delimited(data[len(HEADER) + 2 :])), 3, 5)
         for field in fields(LedgerMetadata):
             assert getattr(found, field.name) == getattr(dumb, field.name), field.name
+        end = closed_end(data)
+        assert (end is not None) == (dumb.is_closed and len(_delimited(data[len(HEADER) + 2 :])) <= 1024)
+        if end is not None:
+            assert (end.last_entry, end.length) == (dumb.last_entry, dumb.length)
+            assert replace(end.common, last_entry=dumb.last_entry, length=dumb.length) == dumb
+
+
+@pytest.mark.parametrize("data", [b"", b"junk", HEADER + b"3\n", HEADER + b"3\n\x02\x08\x01", HEADER + b"3\n\x01\xff"])
+def test_the_end_of_what_is_no_metadata_is_for_decode_to_tell(data: bytes) -> None:
+    assert closed_end(data) is None
+    with pytest.raises(MetadataError):
+        decode(data)
 
 
 @pytest.mark.parametrize("missing", ["length", "lastEntryId", "state", "quorumSize", "segment"])
@@ -85,7 +97,9 @@ def test_a_field_that_lacks_is_not_filled_from_another_ledger(missing: str) -> N
     damaged = HEADER + b"3\n" + bytes([len(body)]) + body
     if missing == "lastEntryId":  # the only one that may
         assert decode(damaged).last_entry == -1
+        assert closed_end(damaged) is None
         return
+    assert closed_end(damaged) is None
     with pytest.raises(MetadataError):
         decode(damaged)
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from support.small_cluster import SmallCluster
-from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.metadata.open import open_driver
+from tallystick.bookkeeper.metadata.store import Znode
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata
 from tallystick.errors import MetadataError, NoSuchLedger, Unauthorized, Unavailable
@@ -128,7 +128,7 @@ async def test_a_survey_reads_metadata_together_and_in_order(
     asked: list[list[int]] = []
     read = cluster.driver.read_ledgers
 
-    async def counted(ledgers: Sequence[int]) -> Mapping[int, Versioned[LedgerMetadata]]:
+    async def counted(ledgers: Sequence[int]) -> Mapping[int, Znode]:
         asked.append(list(ledgers))
         return await read(ledgers)
 
@@ -144,7 +144,7 @@ async def test_a_ledger_that_goes_during_the_survey_is_missed_only_if_it_was_nam
     made = [(await cluster.driver.create_ledger(metadata().closed(0, 1))).value for _ in range(2)]
     read = cluster.driver.read_ledgers
 
-    async def late(ledgers: Sequence[int]) -> Mapping[int, Versioned[LedgerMetadata]]:
+    async def late(ledgers: Sequence[int]) -> Mapping[int, Znode]:
         return await read(ledgers[1:])
 
     monkeypatch.setattr(cluster.driver, "read_ledgers", late)
