@@ -25,6 +25,7 @@ from tallystick.rocketmq.store.deleted_topics import DeletedTopics
 from tallystick.rocketmq.store.files import FileQueue
 from tallystick.rocketmq.store.handles import Handles
 from tallystick.rocketmq.store.index import Index
+from tallystick.rocketmq.store.notes import Notes, read_notes
 from tallystick.rocketmq.store.queue_state import Batch, QueueState, QueueStateFile
 from tallystick.rocketmq.store.rebuild import Rebuild
 from tallystick.rocketmq.store.recovery import Recovered, recover_log
@@ -74,27 +75,48 @@ class Opening:
         disk.sync_dir(self._directory)
         disk.sync_dir(os.path.dirname(self._directory))
         self._clean = stopped_in_order(disk, self._directory)
-        sidecar, checkpoint = SyncedFile(disk, self._directory), CheckpointFile(disk, self._directory)
-        synced = sidecar.value
-        state_file = QueueStateFile(disk, self._directory, synced.queues if synced else (0, 0))
-        known = state_file.state or QueueState()
-        if state_file.damage is not None:
-            self._events.emit(
-                "tally-queues damaged", directory=self._directory, reason=state_file.damage,
-                deletions_kept=len(known.deleted),
-                effect="all queues are built again from the log; deletions noted there may be forgotten",
-            )  # fmt: skip
-        self._check_settings(synced, known)
-        trusted = state_file.damage is None and self._is_trusted(known, sidecar.value)
+        notes = read_notes(disk, self._directory, settings, self._events)
+        known, sidecar = notes.known, notes.sidecar
+        log, index, recovered = self._recover(notes)
+        queues = ConsumeQueues(
+            disk, self._roots[CONSUME_QUEUES], settings.consume_queue_file_units, self._handles
+        )  # fmt: skip
+        dispatch_from = self._take_up(notes, queues, index, log, recovered)
+        self._promote(known, queues, log)
+        reput = Reput(log, queues, index, self._events, dispatch_from)
+        known.forgotten = min(known.forgotten, log.end)
+        reput.deleted = DeletedTopics(known.deleted, known.forgotten)
+        rebuild = self._rebuild(known, log, queues, index, reput)
+        if sidecar.value is not None and dispatch_from < sidecar.value.dispatched:  # first: see ``Notes.are_trusted``
+            sidecar.note(dispatch_from, min(sidecar.value.border, dispatch_from))
+        notes.state_file.append(self._batch(known, queues, index, rebuild, log, dispatch_from))
+        self._blank(notes.state_file, queues)
+        sidecar.note_queues(notes.state_file.durable)
+        if not notes.are_trusted and notes.are_there:
+            queues.remove_unknown()  # not before it is noted where they ended
+        reput.last_ms = max(0, log.stored_ms(max((queue.last_physical for queue in queues), default=-1)))
+        self._dispatch(reput, log.end)
+        self._compare_clock(reput.last_ms)
+        self._events.emit(
+            "store opened", directory=self._directory, clean=self._clean, first=log.first, end=log.end,
+            dispatched_again=log.end - dispatch_from, queues_read=not notes.are_trusted and not notes.are_there,
+        )  # fmt: skip
+        return Opened(log, queues, index, reput, rebuild, notes.checkpoint, sidecar, notes.state_file)
+
+    # The log
+
+    def _recover(self, notes: Notes) -> tuple[CommitLog, Index | None, Recovered]:
+        """The log, and the index, of which nothing was loaded yet."""
+        disk, settings, known, synced = self._disk, self._settings, notes.known, notes.synced
         files = FileQueue(disk, self._roots[COMMIT_LOG], settings.commit_log_file_bytes, self._handles, mapped=True)
         files.load(tail=synced.synced if synced else None, begin=synced.start if synced else 0)
         self._tell_of_missing_files(known, synced, files)
         index = Index(disk, self._roots[INDEX], settings, self._handles) if settings.index else None
-        self._discard = None if self._clean or sidecar.value is not None else checkpoint.value.index_ms
+        self._discard = None if self._clean or synced is not None else notes.checkpoint.value.index_ms
         lost_from = index.lost_from(self._discard) if index is not None and self._discard is not None else None
         recovered = recover_log(
             disk, files, self._roots[CONSUME_QUEUES], settings.consume_queue_file_units * UNIT.size,
-            sidecar, checkpoint.value, lost_from, clean=self._clean, events=self._events,
+            notes.sidecar, notes.checkpoint.value, lost_from, clean=self._clean, events=self._events,
         )  # fmt: skip
         if not recovered.start:
             known.begun = 0  # power loss took the log that began there, and the next one may begin anywhere
@@ -102,61 +124,7 @@ class Opening:
             known.begun, known.outlived = recovered.start, None  # or it took the first file
         self._check_promotion(known)
         mark_running(disk, self._directory)
-        log = CommitLog(files, recovered.end, recovered.start, sidecar)
-        queues = ConsumeQueues(
-            disk, self._roots[CONSUME_QUEUES], settings.consume_queue_file_units, self._handles
-        )  # fmt: skip
-        is_ours = synced is not None or state_file.state is not None
-        if trusted:
-            dispatch_from = min(known.dispatched, log.end)
-            dispatch_from = self._adopt(known, queues, index, log, dispatch_from)
-        else:
-            dispatch_from = self._read(known, queues, log, recovered, repair=is_ours or not self._clean)
-            if is_ours:
-                dispatch_from = self._empty(known, queues, log, synced)
-            if index is not None:
-                index.load(dispatch_from, discard_after_ms=self._discard)
-        self._promote(known, queues, log)
-        reput = Reput(log, queues, index, self._events, dispatch_from)
-        known.forgotten = min(known.forgotten, log.end)
-        reput.deleted = DeletedTopics(known.deleted, known.forgotten)
-        rebuild = self._rebuild(known, log, queues, index, reput)
-        if sidecar.value is not None and dispatch_from < sidecar.value.dispatched:  # first: see ``_is_trusted``
-            sidecar.note(dispatch_from, min(sidecar.value.border, dispatch_from))
-        state_file.append(self._batch(known, queues, index, rebuild, log, dispatch_from))
-        self._blank(state_file, queues)
-        sidecar.note_queues(state_file.durable)
-        if not trusted and is_ours:
-            queues.remove_unknown()  # not before it is noted where they ended
-        reput.last_ms = max(0, log.stored_ms(max((queue.last_physical for queue in queues), default=-1)))
-        self._dispatch(reput, log.end)
-        self._compare_clock(reput.last_ms)
-        self._events.emit(
-            "store opened", directory=self._directory, clean=self._clean, first=log.first, end=log.end,
-            dispatched_again=log.end - dispatch_from, queues_read=not trusted and not is_ours,
-        )  # fmt: skip
-        return Opened(log, queues, index, reput, rebuild, checkpoint, sidecar, state_file)
-
-    def _check_settings(self, synced: Synced | None, known: QueueState) -> None:
-        """Before any file is touched: those of another size would be cut, or filled up with zeros.
-
-        Raises UsageError.
-        """
-        log_bytes, queue_bytes = (
-            self._settings.commit_log_file_bytes,
-            self._settings.consume_queue_file_units * UNIT.size,
-        )
-        if synced is not None and synced.file_bytes != log_bytes:
-            raise UsageError(
-                "the store was made with another size of CommitLog files: set mappedFileSizeCommitLog",
-                expected=synced.file_bytes, size=log_bytes,
-            )  # fmt: skip
-        made_with = known.file_units * UNIT.size
-        if known.queues and made_with and made_with != queue_bytes:
-            raise UsageError(
-                "the store was made with another size of queue files: set mappedFileSizeConsumeQueue",
-                expected=made_with, size=queue_bytes,
-            )  # fmt: skip
+        return CommitLog(files, recovered.end, recovered.start, notes.sidecar), index, recovered
 
     def _tell_of_missing_files(self, known: QueueState, synced: Synced | None, files: FileQueue) -> None:
         """Retention notes where the log begins before files go. It is no damage for sure: an original broker that ran
@@ -191,14 +159,21 @@ class Opening:
                 effect="messages have the store time of the last one until the clock has come so far",
             )  # fmt: skip
 
-    def _is_trusted(self, known: QueueState, synced: Synced | None) -> bool:
-        """Whether queues may be taken as the last batch has them: whoever else wrote this store did not append one."""
-        return (
-            synced is not None
-            and bool(known.file_units)
-            and known.file_units == self._settings.consume_queue_file_units
-            and known.dispatched >= synced.dispatched
-        )
+    # Queues and index
+
+    def _take_up(
+        self, notes: Notes, queues: ConsumeQueues, index: Index | None, log: CommitLog, recovered: Recovered
+    ) -> int:
+        """From where records are to be dispatched."""
+        known = notes.known
+        if notes.are_trusted:
+            return self._adopt(known, queues, index, log, min(known.dispatched, log.end))
+        dispatch_from = self._read(known, queues, log, recovered, repair=notes.are_there or not self._clean)
+        if notes.are_there:
+            dispatch_from = self._empty(known, queues, log, notes.synced)
+        if index is not None:
+            index.load(dispatch_from, discard_after_ms=self._discard)
+        return dispatch_from
 
     # By the last batch
 

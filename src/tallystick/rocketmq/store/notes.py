@@ -1,0 +1,73 @@
+"""What a store of ours wrote beside its log, as it is when the store is opened: how far the log was synced, and what
+queues and index had at the last batch. Nothing but these files is read here, and none is changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tallystick.errors import UsageError
+from tallystick.rocketmq.store.checkpoint import CheckpointFile
+from tallystick.rocketmq.store.consume_queue import UNIT
+from tallystick.rocketmq.store.queue_state import QueueState, QueueStateFile
+from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.rocketmq.store.synced import Synced, SyncedFile
+from tallystick.runtime.disk import Disk
+from tallystick.runtime.events import Events
+
+
+@dataclass(frozen=True)
+class Notes:
+    """``synced`` and ``known`` are what the files said; ``are_there``: else only an original broker had the store.
+
+    ``are_trusted``: queues may be taken as the last batch has them. Whoever else wrote this store did not append one.
+    """
+
+    sidecar: SyncedFile
+    checkpoint: CheckpointFile
+    state_file: QueueStateFile
+    synced: Synced | None
+    known: QueueState
+    are_there: bool
+    are_trusted: bool
+
+
+def read_notes(disk: Disk, directory: str, settings: StoreSettings, events: Events) -> Notes:
+    """Raises UsageError where the settings are not those that the store was made with."""
+    sidecar, checkpoint = SyncedFile(disk, directory), CheckpointFile(disk, directory)
+    synced = sidecar.value
+    state_file = QueueStateFile(disk, directory, synced.queues if synced else (0, 0))
+    known = state_file.state or QueueState()
+    if state_file.damage is not None:
+        events.emit(
+            "tally-queues damaged", directory=directory, reason=state_file.damage, deletions_kept=len(known.deleted),
+            effect="all queues are built again from the log; deletions noted there may be forgotten",
+        )  # fmt: skip
+    _check_settings(settings, synced, known)
+    are_trusted = (
+        state_file.damage is None
+        and synced is not None
+        and bool(known.file_units)
+        and known.file_units == settings.consume_queue_file_units
+        and known.dispatched >= synced.dispatched
+    )
+    are_there = synced is not None or state_file.state is not None
+    return Notes(sidecar, checkpoint, state_file, synced, known, are_there, are_trusted)
+
+
+def _check_settings(settings: StoreSettings, synced: Synced | None, known: QueueState) -> None:
+    """Before any file is touched: those of another size would be cut, or filled up with zeros.
+
+    Raises UsageError.
+    """
+    log_bytes, queue_bytes = settings.commit_log_file_bytes, settings.consume_queue_file_units * UNIT.size
+    if synced is not None and synced.file_bytes != log_bytes:
+        raise UsageError(
+            "the store was made with another size of CommitLog files: set mappedFileSizeCommitLog",
+            expected=synced.file_bytes, size=log_bytes,
+        )  # fmt: skip
+    made_with = known.file_units * UNIT.size
+    if known.queues and made_with and made_with != queue_bytes:
+        raise UsageError(
+            "the store was made with another size of queue files: set mappedFileSizeConsumeQueue",
+            expected=made_with, size=queue_bytes,
+        )  # fmt: skip
