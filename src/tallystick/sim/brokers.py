@@ -142,7 +142,7 @@ class Life:
             master.boot()
         await asyncio.sleep(1.0 + self._random.random() * self._random.choice((0.5, 12.0)))
         await self._operator().set_back(group.name, group.topics)
-        await self._until(lambda: self._judge.unheard(group.name))
+        await self._until(lambda: self._judge.settling.unheard(group.name))
         group.come_back()
 
     async def _promote(self) -> None:
@@ -186,7 +186,7 @@ class Life:
         await self._settled()
 
     async def _settled(self) -> None:
-        await self._until(self._judge.unsettled)
+        await self._until(self._judge.settling.unsettled)
         self._judge.at_the_end()
 
     async def _until(self, what_lacks: Callable[[], str | None]) -> None:
@@ -206,7 +206,7 @@ class Life:
 
     async def _begin_anew(self) -> None:
         """Slaves whose logs do not fit get empty directories, as docs/ha.md has it; then they follow."""
-        refused = [host for host in self._brokers[1:] if not self._judge.may_follow(host)]
+        refused = [host for host in self._brokers[1:] if not self._judge.settling.may_follow(host)]
         for host in refused:
             self._trace.note("slave begins anew", host.id)
             self._judge.expected.begins_anew(host)

@@ -18,24 +18,21 @@ from typing import NoReturn
 from tallystick.rocketmq.broker.settings import Role
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.sending import SendResult, SendStatus
-from tallystick.rocketmq.ha.proof import WIPE
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.wire.message_ids import decode_message_id
 from tallystick.rocketmq.wire.record import StoredMessage
 from tallystick.rocketmq.wire.values import RETRY_PREFIX
 from tallystick.sim.brokers_expected import Ack, Expected, Kept
 from tallystick.sim.brokers_plan import BrokersPlan
+from tallystick.sim.brokers_settling import Settling
 from tallystick.sim.brokers_views import (
     Node,
     Queue,
     body_at,
     broker_of,
     excess,
-    fits,
-    group_offsets,
     is_part,
     log_bytes,
-    messages_end,
     queue_messages,
     store_of,
 )
@@ -51,6 +48,7 @@ class Judge:
     def __init__(self, trace: Trace, plan: BrokersPlan, now: Callable[[], float]) -> None:
         self._trace, self._plan = trace, plan
         self.expected = Expected(plan, now)
+        self.settling = Settling(self.expected, plan, self.fail)
         self.promised = 0
         self.violation: str | None = None
         self.alarm: tuple[int, Callable[[], None]] | None = None  # call this at that many acknowledgements
@@ -257,81 +255,6 @@ class Judge:
             self.fail("B5", f"{body!r} was received from {at}, where no log has it")
 
     # The end.
-
-    def unsettled(self) -> str | None:
-        """What is still to come when nothing goes wrong any more; None: all is done."""
-        for node in self.nodes:
-            if node.broker is None:
-                return f"{node.id} does not answer"
-            store = store_of(node)
-            if store.reput_offset < self._dispatchable(node) or store.rebuilding:
-                return f"{node.id} has dispatched {store.reput_offset} of {store.end}"
-        for node in self.nodes[1:]:
-            why = self._lag(node) if self.may_follow(node) else self._silence(node)
-            if why is not None:
-                return why
-        for group, reader in self.expected.readers.items():
-            if reader.owed and self.expected.is_whole:
-                return f"{group} has given back {next(iter(reader.owed))!r}, and not received it again"
-        store = store_of(self.nodes[0])
-        queues = ((topic, queue_id) for topic, ids in store.queues().items() for queue_id in ids)
-        return next((why for queue in queues if (why := self._unread(queue, store)) is not None), None)
-
-    def _unread(self, queue: Queue, store: MessageStore) -> str | None:
-        end = store.queue_range(*queue)[1]
-        for group, reader in self.expected.readers.items():
-            awaited = reader.next.get(queue, 0)
-            if queue[0] in reader.topics and awaited < end and not self.expected.is_torn(queue):
-                return f"{group} has not received offset {awaited} of {queue}"
-        return None
-
-    def unheard(self, group: str) -> str | None:
-        """Which slave does not know yet where the master has a group: who begins at that one begins where it stood."""
-        for node in self.nodes:
-            if node.broker is None:
-                return f"{node.id} does not answer"
-            if (
-                node.is_slave
-                and self.may_follow(node)
-                and group_offsets(node, group) != group_offsets(self.nodes[0], group)
-            ):
-                return f"{node.id} has other offsets of {group} than its master"
-        return None
-
-    def _dispatchable(self, node: Node) -> int:
-        """Where its messages end: a log that does not fit may end in the middle of one, whose rest never comes."""
-        if not node.is_slave or self.may_follow(node):
-            return store_of(node).end
-        return messages_end(node, self._plan.file_bytes)
-
-    def may_follow(self, node: Node) -> bool:
-        """What a master lost may keep a slave from it, until an operator gives the slave an empty directory."""
-        if fits(node, self.nodes[0]):
-            return True
-        if not self.expected.losses:
-            self.fail("B3", f"{node.id} does not fit its master, which lost nothing")
-        return False
-
-    def _silence(self, node: Node) -> str | None:
-        """A slave that must not follow tells its operator what to do."""
-        why = broker_of(node).log.followed().why
-        return None if WIPE in why else f"{node.id} does not fit its master, and says: {why or 'nothing'}"
-
-    def _lag(self, node: Node) -> str | None:
-        """What a slave that may follow does not have yet."""
-        master, slave = broker_of(self.nodes[0]), broker_of(node)
-        followed, end = slave.log.followed(), master.parts.store.end
-        newest_file = 0 if self._plan.whole_log else end - end % self._plan.file_bytes
-        if not followed.link or (followed.end or newest_file) < end:  # an empty one begins there
-            return f"{node.id} has {followed.end} of {end} bytes: {followed.why}"
-        if slave.tables.topics.all != master.tables.topics.all:
-            return f"{node.id} has other topics than its master"
-        if slave.tables.offsets.committed != master.tables.offsets.committed:
-            return f"{node.id} has other offsets of groups than its master"
-        known = slave.parts.store
-        if any(at > max(known.first, known.deleted.get(topic, 0)) for topic, at in master.parts.store.deleted.items()):
-            return f"{node.id} does not know of deletions"
-        return None
 
     def at_the_end(self) -> None:
         """All is settled."""
