@@ -178,7 +178,7 @@ class Judge:
         storage = self.storages().get(bookie)
         if storage is None:
             return False
-        kept = storage.kept(ledger)  # one that is remembered as deleted refuses adds too
+        kept = storage.identities.kept(ledger)  # one that is remembered as deleted refuses adds too
         return not storage.is_fenced(ledger) and (kept is None or not kept.deleted)
 
     # Bookies.
@@ -194,7 +194,7 @@ class Judge:
     def collected(self, bookie: BookieId, storage: Storage) -> None:
         """A bookie has deleted ledgers."""
         for ledger, book in self.books.items():
-            kept = storage.kept(ledger)
+            kept = storage.identities.kept(ledger)
             if book.deleted or kept is None or not kept.deleted:
                 continue
             if kept.creation == book.creation or (kept.creation == UNKNOWN and not self._had(ledger)):
@@ -210,7 +210,7 @@ class Judge:
             (bookie, ledger)
             for ledger, book in self.books.items()
             for bookie, storage in self.storages().items()
-            if book.deleted and (kept := storage.kept(ledger)) is not None and not kept.deleted
+            if book.deleted and (kept := storage.identities.kept(ledger)) is not None and not kept.deleted
         ]
 
     def at_the_end(self) -> None:

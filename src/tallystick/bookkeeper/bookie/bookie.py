@@ -141,7 +141,7 @@ class Bookie:
                 outside.disk, journal, ledgers, self._storage_settings, clock=outside.clock, random=outside.random
             )
         )
-        self.storage.bound_unmade(settings.max_ledgers_without_metadata)
+        self.storage.identities.bound_unmade(settings.max_ledgers_without_metadata)
         self._stack.push_async_callback(self._close_storage)
         if (replayed := self.storage.replayed).commits:
             outside.events.emit(
@@ -223,7 +223,7 @@ class Bookie:
     async def _listen(self) -> None:
         settings = self._settings
         self.looks = Looks(
-            self.driver, self.id, stored_instance(self._outside.disk, settings.ledger_dir), self.storage,
+            self.driver, self.id, stored_instance(self._outside.disk, settings.ledger_dir), self.storage.identities,
             self.upkeep.renew, self.committer.reserve, self.committer.flush, self.counts, self._outside.events,
             self._fail,
         )  # fmt: skip

@@ -95,24 +95,25 @@ class GarbageCollection:
     ) -> None:  # fmt: skip
         self._driver, self._bookie, self._storage, self._disk, self._worker = driver, bookie, storage, disk, worker
         self._recent, self._clock, self._counts, self._events = recent, clock, counts, events
+        self._identities = storage.identities
         self._delete, self._told, self._save_state = delete, told, save
         self._instance = instance
         self._waiting_path = os.path.join(folder_of(folder), WAITING_FILE)
         self._order_path = os.path.join(folder_of(folder), ORDER_FILE)
-        self._core = GarbageCore(rules, instance, storage.is_missed, self._was_made, self._stored_waiting())
+        self._core = GarbageCore(rules, instance, storage.identities.is_missed, self._was_made, self._stored_waiting())
         self._saved = self._core.waiting.encode()
-        self._storage.set_ahead(self._core.waiting.ahead)
+        self._identities.set_ahead(self._core.waiting.ahead)
         self._again: set[LedgerId] = set()  # deleted once, and other ledgers in the metadata now
 
     def _was_made(self, ledger: LedgerId) -> bool:
         """Whether the metadata had it: its creation is known here."""
-        kept = self._storage.kept(ledger)
+        kept = self._identities.kept(ledger)
         return kept is not None and kept.creation != UNKNOWN
 
     async def compare(self) -> None:
         """See whether the metadata is older than what is stored: before anybody can use its ids again. Raises
         MetadataError."""
-        stored = self._storage.creations()
+        stored = self._identities.creations()
         await self._compare(stored, await self._driver.sync())
         self._show()
 
@@ -123,14 +124,14 @@ class GarbageCollection:
         anchor = await self._driver.bookie_creation(self._bookie)
         if anchor is None:
             raise MetadataError("the bookie has no cookie any more", bookie=self._bookie)
-        if not self._storage.anchored(anchor):
+        if not self._identities.anchored(anchor):
             self._core.waiting.ahead.clear()  # by creations of other metadata, which this is a copy of
             stored = []
             with contextlib.suppress(DiskFull):  # what is noted from now on is forgotten by a crash
                 await self._save_state()
         found = self._core.compare(moment, stored, await self._lost(stored))
         if found:
-            self._storage.set_ahead(self._core.waiting.ahead)
+            self._identities.set_ahead(self._core.waiting.ahead)
             await self._save()
             self._show()
             self._events.emit(
@@ -205,7 +206,7 @@ class GarbageCollection:
             seen = await self._driver.look(action.ledgers)
             return self._core.looked(seen.began, seen.ended, seen.by_ledger, self._clock.now())
         assert isinstance(action, List)
-        stored, began = self._storage.creations(), await self._driver.sync()
+        stored, began = self._identities.creations(), await self._driver.sync()
         await self._compare(stored, began)
         await self._list()
         return self._core.listing_ended(began, await self._driver.sync(), self._clock.now())
@@ -232,7 +233,7 @@ class GarbageCollection:
         for start in range(0, len(again), LOOK_LEDGERS):
             records = await self._driver.look_up(again[start : start + LOOK_LEDGERS])
             for ledger, record in records.items():
-                kept = self._storage.kept(ledger)
+                kept = self._identities.kept(ledger)
                 if record is not None and kept is not None and record.creation > kept.creation:
                     found.add(ledger)
                 elif record is not None:
@@ -255,14 +256,14 @@ class GarbageCollection:
             return [ledger for ledger in end.delete if ledger not in self._recent.touched]
 
         count = await self._delete(gone, self._again)
-        self._storage.set_ahead(self._core.waiting.ahead)
+        self._identities.set_ahead(self._core.waiting.ahead)
         self._counts.collections += 1
         return count
 
     async def _note(self) -> None:
         """Find the creations of ledgers that have none: what came while nobody could look may never be added to again.
         Raises MetadataError."""
-        unknown = [ledger for ledger, creation in self._storage.creations() if creation == UNKNOWN]
+        unknown = [ledger for ledger, creation in self._identities.creations() if creation == UNKNOWN]
         for start in range(0, len(unknown), LOOK_LEDGERS):
             batch = unknown[start : start + LOOK_LEDGERS]
             self._recent.forget()
@@ -273,7 +274,7 @@ class GarbageCollection:
             for ledger in batch:
                 # To who used an id again meanwhile what was read says nothing.
                 if ledger not in self._recent.touched and (record := seen.by_ledger.get(ledger)) is not None:
-                    self._storage.note(ledger, record.creation)
+                    self._identities.note(ledger, record.creation)
 
     def _stored_waiting(self) -> Waiting | None:
         if not self._disk.exists(self._waiting_path):

@@ -85,6 +85,7 @@ class Requests:
         looks: Callable[[], bool], look_at: Callable[[LedgerId], None], max_frame_bytes: int, max_batch_bytes: int,
     ) -> None:  # fmt: skip
         self._storage, self._guard, self._fences, self._counts, self._recent = storage, guard, fences, counts, recent
+        self._identities = storage.identities
         self._max_body, self._max_batch = max_frame_bytes - _LENGTH_BYTES, max_batch_bytes
         self.looks, self._look_at = looks, look_at
 
@@ -142,14 +143,14 @@ class Requests:
             self._refuse(request, Code.IO_ERROR, served)
         elif said in NOT_WRITTEN and ordinary:  # as if it were fenced here
             self._refuse(request, Code.FENCED, served)
-        elif not exists and isinstance(request, v2.Add) and self._storage.is_one_too_many(request.ledger):
+        elif not exists and isinstance(request, v2.Add) and self._identities.is_one_too_many(request.ledger):
             self._refuse(request, Code.TOO_MANY_REQUESTS, served)
         else:
             self._serve_one(request, served, exists=exists)
 
     def _is_refused(self, ledger: LedgerId) -> bool:
         """Whether adds to it are, as nobody can look."""
-        return self._storage.is_in_doubt(ledger) or self._storage.is_one_too_many(ledger)
+        return self._identities.is_in_doubt(ledger) or self._identities.is_one_too_many(ledger)
 
     def _refuse(self, request: v2.Add | v2.Read | v2.BatchRead, code: Code, served: Served) -> None:
         if isinstance(request, v2.BatchRead):
@@ -168,14 +169,14 @@ class Requests:
     def _add_run(self, data: bytes, run: AddRun, stop: int, served: Served) -> None:
         """Store a run, but for the adds that must wait for a look."""
         served.position = stop
-        if 0 in run.entries or not self._storage.were_looked_at(set(run.ledgers)):
+        if 0 in run.entries or not self._identities.were_looked_at(set(run.ledgers)):
             self._add_some(data, run, stop, served)
         else:
             self._store_run(data, run, stop, served)
 
     def _add_some(self, data: bytes, run: AddRun, stop: int, served: Served) -> None:
         """The same, of a run with ledgers that nobody has looked at. Entry 0 of a new one does not wait."""
-        needs_look, looks = self._storage.needs_look, self.looks()
+        needs_look, looks = self._identities.needs_look, self.looks()
         pairs = zip(run.ledgers, run.entries, strict=True)
         places = [place for place, (ledger, entry) in enumerate(pairs) if needs_look(ledger, entry)]
         if not looks:
@@ -184,7 +185,7 @@ class Requests:
         if places:
             frames = [data[run.bounds[place] : run.bounds[place + 1]] for place in range(len(run))]
             for place in places:
-                if looks or self._storage.is_one_too_many(run.ledgers[place]):
+                if looks or self._identities.is_one_too_many(run.ledgers[place]):
                     served.wait(run.ledgers[place], frames[place])
                 else:
                     self._settle(frames[place], Verdict.UNKNOWN, served)
@@ -197,7 +198,7 @@ class Requests:
 
     def _look_behind(self, ledger: LedgerId) -> None:
         """Which of the ledgers with this id it is, a bookie must know before another one can come."""
-        if self._storage.needs_note(ledger) and self.looks():
+        if self._identities.needs_note(ledger) and self.looks():
             self._look_at(ledger)
 
     def _store_run(self, data: bytes, run: AddRun, stop: int, served: Served) -> None:
@@ -301,21 +302,21 @@ class Requests:
     def _must_wait(self, request: v2.Add | v2.Read | v2.BatchRead, waiting: int = 0) -> bool:
         """Whether a look comes before the answer; ``waiting`` others of this call wait for one."""
         if isinstance(request, v2.Add) and not request.flags & Flag.RECOVERY_ADD:
-            if not self._storage.needs_look(request.ledger, request.entry):
+            if not self._identities.needs_look(request.ledger, request.entry):
                 return False
             self._counts.adds_not_looked_at += not self.looks()
-            return self.looks() or self._storage.is_one_too_many(request.ledger)
+            return self.looks() or self._identities.is_one_too_many(request.ledger)
         fences = not isinstance(request, v2.Add) and request.master_key is not None
         if fences and self._fences.must_look(request.ledger, waiting):
             return True
-        if isinstance(request, v2.Add) and self._storage.is_one_too_many(request.ledger):
+        if isinstance(request, v2.Add) and self._identities.is_one_too_many(request.ledger):
             return True  # while nobody looks, too: who could make its ledger can be looked at
-        return _is_of_the_ledger(request) and self._storage.needs_comparison(request.ledger) and self.looks()
+        return _is_of_the_ledger(request) and self._identities.needs_comparison(request.ledger) and self.looks()
 
     def _is_in_doubt(self, request: v2.Add | v2.Read | v2.BatchRead) -> bool:
         """Whether it may be about another ledger than the one that is or was stored here under its id, and nobody can
         look."""
-        return _is_of_the_ledger(request) and self._storage.is_in_doubt(request.ledger)
+        return _is_of_the_ledger(request) and self._identities.is_in_doubt(request.ledger)
 
     def _serve_one(self, request: v2.Add | v2.Read | v2.BatchRead, served: Served, *, exists: bool = False) -> None:
         """``exists``: a look has just found the ledger in the metadata."""

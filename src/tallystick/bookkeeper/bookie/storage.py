@@ -16,20 +16,20 @@ is on the disk). After DiskFull the same commit may be tried again.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tallystick.bookkeeper.bookie import records
 from tallystick.bookkeeper.bookie.checkpoint import Checkpoint, CheckpointWriter, Reclaimed, Written
 from tallystick.bookkeeper.bookie.collector import Damaged, logs_to_rewrite, logs_without_a_ledger
 from tallystick.bookkeeper.bookie.entry_log import remove_log
+from tallystick.bookkeeper.bookie.identities import Identities
 from tallystick.bookkeeper.bookie.journal import Commit
-from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Deletion, Kept, State
+from tallystick.bookkeeper.bookie.ledgers import Deletion, State
 from tallystick.bookkeeper.bookie.memtable import Run
 from tallystick.bookkeeper.bookie.reads import Reads
 from tallystick.bookkeeper.bookie.restart import Restarted, restart
 from tallystick.bookkeeper.bookie.settings import StorageSettings
-from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.digest import MASTER_KEY_BYTES
 from tallystick.bookkeeper.wire.v2 import Code
@@ -70,6 +70,7 @@ class Storage:
         self._state_file = parts.state_file
         self._checkpoints = CheckpointWriter(disk, directory, settings, parts.state_file)
         self._reads = Reads(self._ledgers, self._tables, self._logs, clock)
+        self.identities = Identities(self._ledgers, self._stage)
         self._staged: list[Buffer] = []
         self.staged_bytes = 0
         self._number = parts.number  # of the last commit taken
@@ -123,81 +124,6 @@ class Storage:
             frame = v2.Add(request.ledger, request.entry, request.master_key, request.body).encode()
             self._take_in(request.ledger, Run(array("q", (request.entry,)), array("Q", (0, len(frame))), frame))
         return code
-
-    def were_looked_at(self, ledgers: Iterable[LedgerId]) -> bool:
-        """Whether no ordinary add to any of these needs a look; may be False though none does."""
-        return self._ledgers.were_looked_at(ledgers)
-
-    def needs_look(self, ledger: LedgerId, entry: EntryId) -> bool:
-        """Whether an ordinary add must wait until somebody looked at the ledger's metadata."""
-        return self._ledgers.needs_look(ledger, entry)
-
-    def needs_comparison(self, ledger: LedgerId) -> bool:
-        """Whether fences, recovery's adds, and reads of how far it goes must wait for a look, too."""
-        return self._ledgers.needs_comparison(ledger)
-
-    def is_one_too_many(self, ledger: LedgerId) -> bool:
-        """Whether it is unknown here, and there are as many ledgers that the metadata does not have as there may be."""
-        return self._ledgers.is_one_too_many(ledger)
-
-    def bound_unmade(self, most: int) -> None:
-        """So many ledgers that the metadata does not have are taken without a look."""
-        self._ledgers.most_unmade = most
-
-    def is_in_doubt(self, ledger: LedgerId) -> bool:
-        """Whether nobody knows in this life of the process that what is stored here is the ledger of that id."""
-        return self._ledgers.is_in_doubt(ledger)
-
-    def needs_note(self, ledger: LedgerId) -> bool:
-        """Whether nobody knows yet which of the ledgers with this id is stored here, and nobody looks."""
-        found = self._ledgers.alive.get(ledger)
-        return found is not None and found.creation == UNKNOWN and not found.looked
-
-    def kept(self, ledger: LedgerId) -> Kept | None:
-        """What is known of an id; None: nothing."""
-        return self._ledgers.kept(ledger)
-
-    def looked(self, ledger: LedgerId, creation: Creation, *, written: bool) -> None:
-        """Its metadata has this creation (UNKNOWN: unreadable, or none), ``written`` or not. The next commit has it."""
-        found = self._ledgers.alive.get(ledger)
-        if found is None:
-            return
-        found.looked = written and (creation != UNKNOWN or not self._ledgers.is_in_doubt(ledger))
-        if creation != UNKNOWN:
-            found.compared = found.was_compared = True
-            self.note(ledger, creation)
-        elif not written and self._ledgers.lacks(ledger):
-            self._stage(records.Noted(ledger, UNKNOWN).encode())
-
-    def look_again(self) -> None:
-        """What was looked at and compared counts no more."""
-        self._ledgers.look_again()
-
-    def note(self, ledger: LedgerId, creation: Creation) -> None:
-        """What is stored of this id is the ledger with this creation, if none is kept. Durable with the next commit."""
-        found = self._ledgers.alive.get(ledger)
-        if found is not None and found.creation == UNKNOWN:
-            found.compared = found.was_compared = True
-            self._ledgers.set_creation(ledger, creation)
-            self._stage(records.Noted(ledger, creation).encode())
-
-    def missed_looks(self) -> None:
-        """For a while nobody looks at what is new here."""
-        self._ledgers.missed_looks()
-
-    def anchored(self, anchor: Creation) -> bool:
-        """Whether creations mean what they meant: the bookie's cookie has this one. They are forgotten if not."""
-        return self._ledgers.anchored(anchor)
-
-    def creations(self) -> list[tuple[LedgerId, Creation]]:
-        """Of the ledgers stored here; UNKNOWN is less than any other."""
-        return [(number, found.creation) for number, found in self._ledgers.alive.items()]
-
-    def set_ahead(self, ledgers: Collection[LedgerId]) -> None:
-        """These, and no others, are newer than the metadata: no look makes them go. All looks are made again."""
-        if self._ledgers.ahead != set(ledgers):
-            self._ledgers.ahead = set(ledgers)
-            self._ledgers.look_again()
 
     def _take_in(self, ledger: LedgerId, run: Run) -> None:
         found = self._ledgers.alive[ledger]
@@ -258,11 +184,6 @@ class Storage:
     def deleted_ids(self) -> Container[LedgerId]:
         """The ledgers that are remembered as deleted."""
         return self._ledgers.deleted
-
-    def is_missed(self, ledger: LedgerId) -> bool:
-        """Whether it says something that the metadata lacks a ledger: it has entries, and somebody may have made it."""
-        found = self._ledgers.alive.get(ledger)
-        return found is not None and found.last != NO_ENTRY and not found.unmade
 
     def touch(self, ledger: LedgerId) -> None:
         """A deleted ledger is remembered for longer."""

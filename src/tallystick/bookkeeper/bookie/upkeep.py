@@ -121,7 +121,8 @@ class Upkeep:
         What is kept of an id otherwise when it is its turn came since, a fence perhaps, which was answered: it stays.
         """
         async with self._turn:
-            await self._delete([ledger for ledger, kept in ledgers.items() if self._storage.kept(ledger) == kept], ())
+            kept = self._storage.identities.kept
+            await self._delete([ledger for ledger, before in ledgers.items() if kept(ledger) == before], ())
         while any(ledger in self._storage.deleted_ids() for ledger in ledgers):
             await self.checkpoint()
             async with self._turn:

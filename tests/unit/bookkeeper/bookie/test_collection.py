@@ -116,7 +116,7 @@ async def test_a_ledger_made_while_the_metadata_is_compared_is_not_ahead_of_it(h
                 await write(bookie, 1)
                 record = (await self.look_up([1]))[1]
                 assert record is not None
-                bookie.storage.looked(1, record.creation, written=True)
+                bookie.storage.identities.looked(1, record.creation, written=True)
             return found
 
     driver = Creating(MemoryStore(home.cluster))
@@ -134,7 +134,7 @@ async def test_creations_of_the_metadata_that_was_copied_make_no_ledger_ahead_of
     driver = ClusterMetadata(MemoryStore(home.cluster))
     await driver.create_ledger(METADATA, 1)
     await write(bookie, 1)
-    bookie.storage.looked(1, 1_000_000, written=True)
+    bookie.storage.identities.looked(1, 1_000_000, written=True)
     cookie = await driver.read_cookie("b0")
     assert cookie is not None
     await driver.delete_cookie("b0", cookie.version)
@@ -160,9 +160,9 @@ async def test_a_ledger_that_is_newer_than_the_metadata_is_so_until_the_right_me
 
     monkeypatch.setattr(collection, "write_atomic", once_full)
     await write(bookie, 1)
-    bookie.storage.looked(1, 1_000_000, written=True)
+    bookie.storage.identities.looked(1, 1_000_000, written=True)
     assert await bookie.collection.run() == 0
-    assert bookie.storage.kept(1) == Kept(1_000_000, deleted=False, ahead=True)
+    assert bookie.storage.identities.kept(1) == Kept(1_000_000, deleted=False, ahead=True)
     path = home.path / "ledgers" / "tally" / "waiting-deletions"
     assert home.heard("wait of a large deletion not saved")
     assert Waiting.decode(path.read_bytes()).ahead == {1: 1_000_000}, "what a full disk did not take is saved later"
@@ -170,7 +170,7 @@ async def test_a_ledger_that_is_newer_than_the_metadata_is_so_until_the_right_me
     await driver.create_ledger(METADATA, 1)
     asking(bookie, driver)
     assert await bookie.collection.run() == 0
-    assert bookie.storage.kept(1) == Kept(1_000_000, deleted=False, ahead=False)
+    assert bookie.storage.identities.kept(1) == Kept(1_000_000, deleted=False, ahead=False)
 
 
 @pytest.mark.parametrize("at_start", [False, True])
@@ -185,7 +185,7 @@ async def test_a_ledger_that_was_made_behind_the_sync_is_not_ahead_of_what_that_
                 await write(bookie, 1)
                 record = (await self.look_up([1]))[1]
                 assert record is not None
-                bookie.storage.looked(1, record.creation, written=True)
+                bookie.storage.identities.looked(1, record.creation, written=True)
             return found
 
     asking(bookie, Creating(MemoryStore(home.cluster)))
@@ -251,13 +251,13 @@ async def test_a_ledger_that_came_while_nobody_could_look_gets_its_creation(home
     for ledger in (1, 2):
         await driver.create_ledger(METADATA, ledger)
     await write(bookie, 1, 2)
-    assert bookie.storage.creations() == [(1, UNKNOWN), (2, UNKNOWN)]
+    assert bookie.storage.identities.creations() == [(1, UNKNOWN), (2, UNKNOWN)]
     await bookie.collection.run()
     records = await driver.look_up([1, 2])
-    assert dict(bookie.storage.creations()) == {
+    assert dict(bookie.storage.identities.creations()) == {
         ledger: record and record.creation for ledger, record in records.items()
     }
-    assert not bookie.storage.needs_comparison(1)
+    assert not bookie.storage.identities.needs_comparison(1)
 
 
 async def test_an_id_that_is_used_again_behind_the_look_does_not_get_the_old_creation(
@@ -275,7 +275,7 @@ async def test_an_id_that_is_used_again_behind_the_look_does_not_get_the_old_cre
     asking(bookie, driver := Remaking(MemoryStore(home.cluster)))
     await driver.create_ledger(METADATA, 1)
     await bookie.collection.run()
-    assert bookie.storage.creations() == [(1, UNKNOWN)]
+    assert bookie.storage.identities.creations() == [(1, UNKNOWN)]
 
 
 async def test_a_writer_that_goes_on_does_not_keep_its_deleted_ledger(home: Home, bookie: Bookie) -> None:
@@ -325,7 +325,7 @@ async def test_ledgers_that_nobody_made_hold_up_no_deletion(home: Home, bookie: 
     invented = range(100, 401)
     await write(bookie, 1, *invented)
     for ledger in invented:
-        bookie.storage.looked(ledger, UNKNOWN, written=False)
+        bookie.storage.identities.looked(ledger, UNKNOWN, written=False)
     assert await bookie.collection.run() == 302
     assert not home.heard("deletions wait")
 

@@ -73,7 +73,8 @@ async def test_q15_one_invented_ledger_too_many_is_refused_and_not_by_a_no(
             answer = v2.decode_answer((frame or b"")[4:])
             assert isinstance(answer, v2.Answer | v2.BatchAnswer)
             assert answer.code == Code.TOO_MANY_REQUESTS and answer.code not in NO_CODES
-    assert bookie.storage.kept(UNKNOWN_HERE) is None and bookie.storage.stats().fences_without_entries == MOST
+    assert bookie.storage.identities.kept(UNKNOWN_HERE) is None
+    assert bookie.storage.stats().fences_without_entries == MOST
     assert bookie.counts.fences_refused == 2
     [event] = home.heard("fences refused")
     assert event.fields["count"] == MOST
@@ -94,7 +95,7 @@ async def test_a_ledger_that_the_metadata_has_is_fenced_beyond_the_bound(bookie:
     await driver.create_ledger(METADATA, 7)
     assert await fence(bookie, 7) == [Code.NO_ENTRY]
     assert await add(bookie, 7) == await add(bookie, 7, 1) == Code.FENCED
-    assert bookie.storage.kept(7) != Kept(UNKNOWN, False), "and it is known which one it is"
+    assert bookie.storage.identities.kept(7) != Kept(UNKNOWN, False), "and it is known which one it is"
     async with talking(bookie) as peer:
         assert await peer.code(read(7, 0, OTHER_KEY)) == Code.UNAUTHORIZED
     assert bookie.counts.fences_refused == 0
@@ -216,8 +217,10 @@ async def test_that_entries_were_deleted_is_not_forgotten_when_their_ledger_is_l
     for ledger in (1, 2):
         await driver.create_ledger(METADATA, ledger)
         assert await add(bookie, ledger) == Code.OK
-    await until(lambda: all(creation != UNKNOWN for _, creation in bookie.storage.creations()))
-    bookie.storage._ledgers.set_creation(2, bookie.storage.creations()[1][1] + 1000)  # an older one is listed
+    await until(lambda: all(creation != UNKNOWN for _, creation in bookie.storage.identities.creations()))
+    bookie.storage._ledgers.set_creation(
+        2, bookie.storage.identities.creations()[1][1] + 1000
+    )  # an older one is listed
     await bookie.upkeep.collect(lambda: [1, 2], ())
     deleted = bookie.storage._ledgers.deleted
     deleted[1] = deleted[1]._replace(accessed_ms=0)

@@ -45,7 +45,7 @@ async def old(home: Home, driver: Watched) -> None:
     await driver.create_ledger(METADATA, 7)
     async with home.running() as bookie, talking(bookie) as peer:
         assert {await peer.code(adds(7, [entry], b"old")) for entry in range(10)} == {Code.OK}
-        await until(lambda: bookie.storage.kept(7) != Kept(UNKNOWN, False))
+        await until(lambda: bookie.storage.identities.kept(7) != Kept(UNKNOWN, False))
     await remade(driver, 7)
 
 
@@ -77,7 +77,7 @@ async def test_they_do_not_come_back_after_a_restart(old: None, home: Home, driv
     creation = await creation_of(driver, 7)
     async with home.running() as bookie, talking(bookie) as peer:
         assert await entries(peer) == [3]
-        assert bookie.storage.kept(7) == Kept(creation, False)
+        assert bookie.storage.identities.kept(7) == Kept(creation, False)
 
 
 @pytest.mark.parametrize("question", [read(7, -1), read(7, -1, KEY), read(7, 5, KEY), BATCH])
@@ -120,7 +120,7 @@ async def test_what_was_compared_once_is_served_while_nobody_can_look(
     """Whoever reaches the port can send an entry 0, and make the bookie look again."""
     await driver.create_ledger(METADATA, 7)
     assert await peer.code(adds(7, [0])) == Code.OK
-    await until(lambda: bookie.storage.kept(7) != Kept(UNKNOWN, False))
+    await until(lambda: bookie.storage.identities.kept(7) != Kept(UNKNOWN, False))
     driver.fails = True
     assert await peer.code(adds(7, [0])) == Code.OK
     assert not bookie.looks.active
@@ -157,7 +157,7 @@ async def test_a_fence_that_comes_while_an_id_waits_to_change_hands_stays(
     The old one's turn to go wiped the fence out, and adds that had waited were acknowledged behind it."""
     await driver.create_ledger(METADATA, 7)
     assert await peer.code(adds(7, [0], b"old")) == Code.OK
-    await until(lambda: bookie.storage.kept(7) != Kept(UNKNOWN, False))
+    await until(lambda: bookie.storage.identities.kept(7) != Kept(UNKNOWN, False))
     await driver.delete_ledger(7)
     await bookie.upkeep.collect(lambda: [7], ())
     await driver.create_ledger(METADATA, 7)
@@ -186,7 +186,7 @@ async def test_a_ledger_that_is_newer_than_its_metadata_is_neither_served_nor_de
     await driver.create_ledger(METADATA, 7)
     async with home.running() as bookie, talking(bookie) as peer:
         assert await peer.code(adds(7, [0])) == Code.OK
-        await until(lambda: bookie.storage.kept(7) != Kept(UNKNOWN, False))
+        await until(lambda: bookie.storage.identities.kept(7) != Kept(UNKNOWN, False))
         bookie.storage._ledgers.set_creation(7, bookie.storage._ledgers.alive[7].creation + 1000)
     async with home.running() as bookie, talking(bookie) as peer:
         for question in (adds(7, [1]), adds(7, [1], flags=Flag.RECOVERY_ADD), read(7, -1), read(7, 0, KEY)):
@@ -214,7 +214,7 @@ async def test_an_id_that_is_remembered_as_deleted_is_taken_by_the_next_ledger_a
 ) -> None:
     await driver.create_ledger(METADATA, 7)
     assert await peer.code(adds(7, [0], b"old")) == Code.OK
-    await until(lambda: bookie.storage.kept(7) != Kept(UNKNOWN, False))
+    await until(lambda: bookie.storage.identities.kept(7) != Kept(UNKNOWN, False))
     await driver.delete_ledger(7)
     await bookie.upkeep.collect(lambda: [7], ())
     assert await peer.code(adds(7, [0], b"old")) == await peer.code(adds(7, [1], b"old")) == Code.FENCED
@@ -235,7 +235,7 @@ async def test_while_nobody_can_look_nothing_is_said_of_an_id_that_was_deleted_h
     """A recovery that was told "no such ledger" took it for a fence, and the bookie forgot the deletion later."""
     await driver.create_ledger(METADATA, 7)
     assert await peer.code(adds(7, [0])) == Code.OK
-    await until(lambda: bookie.storage.kept(7) != Kept(UNKNOWN, False))
+    await until(lambda: bookie.storage.identities.kept(7) != Kept(UNKNOWN, False))
     await driver.delete_ledger(7)
     await bookie.upkeep.collect(lambda: [7], ())
     driver.fails = True
@@ -259,7 +259,7 @@ async def test_of_the_same_ledger_that_comes_back_after_it_was_deleted_here_noth
     may have, for ones that were never confirmed."""
     await driver.create_ledger(METADATA, 7)
     assert await peer.code(adds(7, [0])) == Code.OK
-    await until(lambda: bookie.storage.kept(7) != Kept(UNKNOWN, False))
+    await until(lambda: bookie.storage.identities.kept(7) != Kept(UNKNOWN, False))
     await bookie.upkeep.collect(lambda: [7], ())
     for question in (adds(7, [1]), adds(7, [1], flags=Flag.RECOVERY_ADD), read(7, -1), read(7, 0, KEY), BATCH):
         assert codes_of(await peer.ask(question)) == Code.IO_ERROR
@@ -294,7 +294,7 @@ async def test_metadata_that_was_copied_node_by_node_costs_nothing(home: Home, d
 
     async with home.running() as bookie, talking(bookie) as peer:
         assert {await peer.code(adds(7, [entry], b"old")) for entry in range(10)} == {Code.OK}
-        await until(lambda: bookie.storage.kept(7) != Kept(UNKNOWN, False))
+        await until(lambda: bookie.storage.identities.kept(7) != Kept(UNKNOWN, False))
         if runs:
             await copy()
             bookie.storage._ledgers.look_again()
@@ -328,25 +328,25 @@ async def test_a_new_bookie_that_is_killed_knows_its_ledgers_again(home: Home, d
     await driver.create_ledger(METADATA, 7)
     async with home.running() as bookie, talking(bookie) as peer:
         assert {await peer.code(adds(7, [entry], b"old")) for entry in range(10)} == {Code.OK}
-        await until(lambda: bookie.storage.kept(7) != Kept(UNKNOWN, False))
+        await until(lambda: bookie.storage.identities.kept(7) != Kept(UNKNOWN, False))
         await until(lambda: bookie.committer.idle.is_set() and not bookie.storage.staged)
         bookie.failure.set_result(StorageError("a crash"))  # no checkpoint at the stop
     async with home.running() as bookie:
         assert bookie.storage.replayed.entries == 10
-        assert bookie.storage.kept(7) == Kept(await creation_of(driver, 7), False)
+        assert bookie.storage.identities.kept(7) == Kept(await creation_of(driver, 7), False)
 
 
 async def test_nor_does_it_forget_which_ledgers_nobody_made(home: Home) -> None:
     """After a crash each deletion waited for a day beside some hundred of them."""
     async with home.running() as bookie, talking(bookie) as peer:
         assert [await peer.code(adds(ledger, [0])) for ledger in (7, 8, 9)] == [Code.OK] * 3
-        await until(lambda: not any(map(bookie.storage.is_missed, (7, 8, 9))))
+        await until(lambda: not any(map(bookie.storage.identities.is_missed, (7, 8, 9))))
         bookie.looks.active = False
         assert await peer.code(adds(8, [1])) == Code.OK
         bookie.failure.set_result(StorageError("a crash"))  # no checkpoint at the stop
     async with home.running() as bookie:
         assert bookie.storage.replayed.entries == 4
-        assert [bookie.storage.is_missed(each) for each in (7, 8, 9)] == [False, True, False]
+        assert [bookie.storage.identities.is_missed(each) for each in (7, 8, 9)] == [False, True, False]
 
 
 async def test_a_ledger_that_was_in_no_metadata_when_it_came_is_not_missed_when_it_lacks(
@@ -356,14 +356,14 @@ async def test_a_ledger_that_was_in_no_metadata_when_it_came_is_not_missed_when_
     async with home.running() as bookie, talking(bookie) as peer:
         for ledger in (7, 8, 9):
             assert await peer.code(adds(ledger, [0])) == Code.OK
-        await until(lambda: not bookie.storage.is_missed(8) and not bookie.storage.is_missed(9))
-        assert bookie.storage.is_missed(7)
+        await until(lambda: not bookie.storage.identities.is_missed(8) and not bookie.storage.identities.is_missed(9))
+        assert bookie.storage.identities.is_missed(7)
         await driver.create_ledger(METADATA, 9)
         assert await peer.code(adds(9, [1])) == Code.OK, "whoever invented the id, it is a ledger now"
-        assert bookie.storage.is_missed(9)
+        assert bookie.storage.identities.is_missed(9)
     await driver.delete_ledger(9)
     async with home.running() as bookie:
-        assert [bookie.storage.is_missed(each) for each in (7, 8, 9)] == [True, False, True]
+        assert [bookie.storage.identities.is_missed(each) for each in (7, 8, 9)] == [True, False, True]
 
 
 async def test_what_came_before_a_look_failed_is_missed_whatever_a_later_look_says(
@@ -376,7 +376,7 @@ async def test_what_came_before_a_look_failed_is_missed_whatever_a_later_look_sa
     driver.fails = False
     bookie.looks._look_again()
     assert await peer.code(adds(7, [1])) == Code.FENCED
-    assert bookie.storage.is_missed(7)
+    assert bookie.storage.identities.is_missed(7)
 
 
 async def test_and_so_is_what_came_while_nobody_looked(bookie: Bookie, peer: Peer, driver: Watched) -> None:
@@ -387,7 +387,7 @@ async def test_and_so_is_what_came_while_nobody_looked(bookie: Bookie, peer: Pee
     driver.fails = False
     bookie.looks._look_again()
     assert await peer.code(adds(8, [1])) == Code.FENCED
-    assert bookie.storage.is_missed(8)
+    assert bookie.storage.identities.is_missed(8)
 
 
 async def test_and_so_is_what_an_earlier_life_of_the_bookie_took(home: Home) -> None:
@@ -396,7 +396,7 @@ async def test_and_so_is_what_an_earlier_life_of_the_bookie_took(home: Home) -> 
         assert await peer.code(adds(7, [0])) == Code.OK
     async with home.running() as bookie, talking(bookie) as peer:
         assert await peer.code(adds(7, [1])) == Code.FENCED
-        assert bookie.storage.is_missed(7)
+        assert bookie.storage.identities.is_missed(7)
 
 
 async def test_an_add_that_nobody_looked_behind_may_be_of_a_ledger_that_was_made_since(
@@ -404,17 +404,17 @@ async def test_an_add_that_nobody_looked_behind_may_be_of_a_ledger_that_was_made
 ) -> None:
     async with home.running() as bookie, talking(bookie) as peer:
         assert await peer.code(adds(7, [0])) == Code.OK
-        await until(lambda: not bookie.storage.is_missed(7))
+        await until(lambda: not bookie.storage.identities.is_missed(7))
         bookie.looks.active = False
         assert await peer.code(adds(7, [1])) == Code.OK
-        assert bookie.storage.is_missed(7)
+        assert bookie.storage.identities.is_missed(7)
 
 
 async def test_an_id_that_restored_metadata_gives_out_again_costs_the_first_ledger_nothing(
     old: None, home: Home, bookie: Bookie, peer: Peer, driver: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The new ledger's creation is the later one, as that of a ledger that was made after the first was deleted."""
-    lost = bookie.storage.creations()
+    lost = bookie.storage.identities.creations()
 
     async def never_made(creations: Sequence[int]) -> set[int]:
         return {creation for _, creation in lost} & set(creations)
@@ -432,7 +432,7 @@ async def test_metadata_that_is_not_what_it_was_gives_nobody_an_id_of_a_ledger_t
 ) -> None:
     await driver.create_ledger(METADATA, 7)
     assert {await peer.code(adds(7, [entry], b"old")) for entry in range(10)} == {Code.OK}
-    await until(lambda: not bookie.storage.needs_look(7, 10))
+    await until(lambda: not bookie.storage.identities.needs_look(7, 10))
     sync = driver.sync
 
     async def other() -> Moment:

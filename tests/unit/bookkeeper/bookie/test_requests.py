@@ -319,7 +319,7 @@ def test_fences_of_one_buffer_that_wait_for_looks_are_counted(tmp_path: Path) ->
 
 def test_beyond_the_bound_of_ledgers_without_metadata_a_first_add_waits_for_a_look(room: Room) -> None:
     room.requests.looks = lambda: True
-    room.storage.bound_unmade(2)
+    room.storage.identities.bound_unmade(2)
     recovery = adds(9, [0], flags=Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY)
     assert room.codes(adds(1, [0]) + adds(2, [0])) == [Code.OK, Code.OK]
     served = room.ask(adds(3, [0]) + recovery + adds(1, [1]))
@@ -335,10 +335,10 @@ def test_beyond_the_bound_of_ledgers_without_metadata_a_first_add_waits_for_a_lo
 
 def test_beyond_it_nothing_is_taken_of_an_unknown_ledger_while_nobody_can_look(room: Room) -> None:
     """60,000 invented ledgers came while the metadata was away. What is stored here goes on."""
-    room.storage.bound_unmade(2)
+    room.storage.identities.bound_unmade(2)
     recovery = adds(9, [0], flags=Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY)
     assert room.codes(adds(1, [0]) + adds(2, [5])) == [Code.OK, Code.OK]
-    room.storage.missed_looks()
+    room.storage.identities.missed_looks()
     served = room.ask(adds(3, [0]) + adds(3, [1], flags=Flag.HIGH_PRIORITY) + recovery + adds(1, [1]) + adds(2, [6]))
     assert served.to_look.keys() == {3, 9}
     assert [code for _, code, _, _ in codes(b"".join(served.when_durable))] == [Code.OK, Code.OK]

@@ -247,16 +247,16 @@ def test_a_creation_is_kept_over_crashes_checkpoints_and_restarts() -> None:
     store.fill(5, [0])
     store.add(6, [0])
     for ledger in (5, 6):
-        store.storage.looked(ledger, 100 + ledger, written=True)
-    assert not any(store.storage.needs_comparison(ledger) for ledger in (5, 6))
+        store.storage.identities.looked(ledger, 100 + ledger, written=True)
+    assert not any(store.storage.identities.needs_comparison(ledger) for ledger in (5, 6))
     store.commit()
     for reopen in (store.power_loss, store.restart, store.power_loss):
         reopen()
-        assert [store.storage.kept(ledger) for ledger in (5, 6)] == [Kept(105, False), Kept(106, False)]
-        assert store.storage.needs_comparison(5)
+        assert [store.storage.identities.kept(ledger) for ledger in (5, 6)] == [Kept(105, False), Kept(106, False)]
+        assert store.storage.identities.needs_comparison(5)
     store.storage.collect([5], ())
     store.restart()
-    assert store.storage.kept(5) == Kept(105, True)
+    assert store.storage.identities.kept(5) == Kept(105, True)
 
 
 def renew(store: Store, ledger: int) -> None:
@@ -275,7 +275,7 @@ def test_a_crash_while_an_id_changes_hands_leaves_the_old_ledger_or_none_of_it(p
         store = Store(SimDisk(random.Random(step)))
         store.fill(6, range(5))
         store.fill(5, range(5), b"old")
-        store.storage.looked(5, 7, written=True)
+        store.storage.identities.looked(5, 7, written=True)
         store.commit()
         if place != "journal":
             store.storage.checkpoint()
@@ -291,20 +291,20 @@ def test_a_crash_while_an_id_changes_hands_leaves_the_old_ledger_or_none_of_it(p
         store.disk.crash_at = None
         if crashed:
             (store.power_loss if step % 2 else store.kill)()
-        kept = store.storage.kept(5)
+        kept = store.storage.identities.kept(5)
         assert kept in (None, Kept(7, False), Kept(7, True))
         old = [entry for entry in range(10) if store.has(5, entry, b"old")]
         assert old == (list(range(end)) if kept == Kept(7, False) else []), step
         if kept is not None:
             renew(store, 5)
         store.fill(5, [3], b"new")
-        store.storage.looked(5, 9, written=True)
+        store.storage.identities.looked(5, 9, written=True)
         store.commit()
         for reopen in (store.power_loss, store.restart):
             reopen()
             found = [store.storage.read(5, entry)[0] for entry in range(10)]
             assert found == [Code.OK if entry == 3 else Code.NO_ENTRY for entry in range(10)]
-            assert store.has(5, 3, b"new") and store.storage.kept(5) == Kept(9, False)
+            assert store.has(5, 3, b"new") and store.storage.identities.kept(5) == Kept(9, False)
             assert all(store.has(6, entry) for entry in range(5))
         if not crashed:
             assert step > 10

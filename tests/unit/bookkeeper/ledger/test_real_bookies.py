@@ -202,7 +202,7 @@ async def test_a_bookie_that_slept_while_an_id_changed_hands_gives_nothing_of_th
         async with bk.create_ledger(3, write_quorum=3, ack_quorum=2, ledger_id=777) as old:
             await old.append_batch([b"old"] * 10)
         sleeper = old.metadata.ensemble[2]
-        await until(lambda: cluster.running[sleeper].storage.kept(777) != Kept(UNKNOWN, False))
+        await until(lambda: cluster.running[sleeper].storage.identities.kept(777) != Kept(UNKNOWN, False))
         await cluster.stop(sleeper)
         await bk.delete_ledger(777)
         await cluster.collect()
@@ -276,7 +276,7 @@ async def restored(tmp_path: Path) -> AsyncIterator[Restored]:
         await made.cluster.start(f"b{number}")
     assert await write_closed(uri, 10) == 1
     for bookie in made.cluster.running.values():
-        await until(lambda: bookie.storage.kept(1) != Kept(UNKNOWN, False))  # noqa: B023  # awaited at once
+        await until(lambda: bookie.storage.identities.kept(1) != Kept(UNKNOWN, False))  # noqa: B023  # awaited at once
     await made.stop()
     shutil.move(meta, tmp_path / "right")
     shutil.move(copy, meta)
