@@ -26,6 +26,10 @@ nothing is taken, fenced or said until it is (101, which every client takes for 
 another ledger's, and go with the next look, the new entries too; and "no such ledger", which recovery takes for a fence
 (Q11), is none once the deletion is forgotten. Metadata that is there and is not what it was, as its file was replaced
 or it is another cluster's, ends all comparisons: whoever writes by it may have an id of a ledger that is here.
+
+Reads that name an entry, alone or in a batch, wait for no look and get what is stored: whoever knows that the entry is
+there has opened, recovered or written the ledger. Until one of these has brought the look, that may be an older
+ledger's entry, where a client that is not ours gave its id to a new one and this bookie a place in it.
 """
 
 from __future__ import annotations
