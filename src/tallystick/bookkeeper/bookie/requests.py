@@ -398,7 +398,7 @@ def _is_of_the_ledger(request: v2.Add | v2.Read | v2.BatchRead) -> bool:
 
 
 def is_read(frame: bytes) -> bool:
-    """Whether a whole frame is a read."""
+    """Whether a frame, or the first of several, of which at least the head is here is a read."""
     return _is_read(frame, 0, len(frame))
 
 

@@ -24,6 +24,7 @@ WRITE_HIGH_BYTES = 1024 * 1024
 ARENA_BYTES = 1024 * 1024
 
 _LITTLE_BYTES = 16 * 1024  # unsent: not worth counting; a loop may send them only at the end of its turn
+_LITTLE_S = TURN_S / 10
 _ACKS_BYTES = 64 * 1024  # answers that wait for the disk and are fewer bytes are acks, bounded with their adds
 
 
@@ -91,7 +92,7 @@ class Session(asyncio.BufferedProtocol):
         self._unsent = False  # the peer does not take its answers
         self._congested = False  # too much waits for the disk
         self._waits = False  # for one of the next turns
-        self.goes_on = False  # when requests of it were last served, there was no time for more that were there
+        self.goes_on = False  # what was there when it was last served was more than a little
         self._reading = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -186,10 +187,13 @@ class Session(asyncio.BufferedProtocol):
     def _pump(self, turn: Kind | None = None) -> None:
         """Serve what there is, one bounded call a turn, unless something stands in the way."""
         if self._size >= self._need and not self._blocked:
-            if turn is not None or self._turns.admits(Kind.ADD):
-                self._serve(reads=turn == Kind.READ or self._turns.admits(Kind.READ))
+            kind = turn
+            if kind is None:
+                kind = Kind.READ if is_read(self._chunks[0]) else Kind.ADD
+            if turn is not None or self._turns.admits(kind):
+                self._serve(reads=kind is Kind.READ or self._turns.admits(Kind.READ))
             else:
-                self._wait(Kind.ADD)
+                self._wait(kind)
         self._account()
         self._watch_flow()
 
@@ -212,8 +216,9 @@ class Session(asyncio.BufferedProtocol):
             self._size = len(data) - served.position
         self._need = served.need or 1
         self._served = served.position > 0
+        took_s = self._loop.time() - began
         if self._served:
-            self.goes_on = self._size >= self._need
+            self.goes_on = self._size >= self._need or took_s > _LITTLE_S
         if served.when_durable:
             self._held += served.durable_size
             self._around.committer.hold(self, served.when_durable)
@@ -221,7 +226,7 @@ class Session(asyncio.BufferedProtocol):
             self._look(ledger, frames)
         if served.at_once:
             self._write(served.at_once, served.size - served.durable_size)
-        self._turns.spent(Kind.READ if served.reads else Kind.ADD, self._loop.time() - began)
+        self._turns.spent(Kind.READ if served.reads else Kind.ADD, took_s)
         if served.refused is not None:
             self._chunks, self._size = [], 0
             self._crowd.refused(self.peer, served.refused)

@@ -45,7 +45,7 @@ class Turns(Generic[Peer]):
         self._spent[kind] += seconds
 
     def wait(self, kind: Kind, peer: Peer, host: str, *, goes_on: bool = False) -> None:
-        """Serve the peer in one of the next turns. ``goes_on``: there was more of it than it had a turn for."""
+        """Serve the peer in one of the next turns. ``goes_on``: it has had one, and more than a little to do."""
         self._waiting[kind].add(peer, host, goes_on=goes_on)
 
     def leave(self, peer: Peer) -> None:

@@ -13,7 +13,9 @@ import pytest
 from support.bookies import Home, adds, codes, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
+from tallystick.bookkeeper.bookie.requests import Served
 from tallystick.bookkeeper.bookie.session import Session, Surroundings
+from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, Turns
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.v2 import Code
 
@@ -104,3 +106,59 @@ async def test_what_was_written_as_one_counts_until_all_of_it_is_taken() -> None
     count = len(told.told)
     look(1_000, written=500)
     assert len(told.told) == count
+
+
+class Turned(Told):
+    """A crowd, and requests of which each read of the socket takes ``seconds``, for a session that is alone."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds, self.time_s = seconds, 0.0
+        self.buffer = memoryview(bytearray(1024))
+        self.waits: list[tuple[Kind, bool]] = []
+        self.served: list[bool] = []  # whether reads were
+        self.congested = False
+        self.turns: Turns[Session] = Turns(1.0)
+        around: Any = self
+        self.session = Session(Surroundings(around, around, self.turns, around, around))
+        self.session._loop = around
+        self.session.connection_made(around)
+
+    def time(self) -> float:
+        return self.time_s
+
+    def wait(self, session: Session, kind: Kind) -> None:
+        self.waits.append((kind, session.goes_on))
+
+    def serve(self, data: bytes, *, reads: bool, short: bool, has_time: object) -> Served:
+        self.served.append(reads)
+        self.time_s += self.seconds
+        return Served(len(data))
+
+    def came(self, frame: bytes) -> None:
+        self.buffer[: len(frame)] = frame
+        self.session.buffer_updated(len(frame))
+
+
+async def test_a_read_does_not_wait_where_adds_do() -> None:
+    """It waited among the adds first, behind all connections that had some, and then among the reads."""
+    bench = Turned(0.0)
+    bench.turns.spent(Kind.ADD, 1.0)
+    bench.came(read(1, 0))
+    assert (bench.served, bench.waits) == ([True], [])
+    bench.came(adds(1, [0]))
+    assert (bench.served, bench.waits) == ([True], [(Kind.ADD, False)])
+    bench = Turned(0.0)
+    bench.turns.spent(Kind.READ, 1.0)
+    bench.came(read(1, 0))
+    assert (bench.served, bench.waits) == ([], [(Kind.READ, False)])
+
+
+@pytest.mark.parametrize("seconds", [TURN_S / 20, TURN_S / 2])
+async def test_who_had_more_than_a_little_to_do_goes_on(seconds: float) -> None:
+    """A read of the socket that fills the buffer is served in one turn, and the next one is there already."""
+    bench = Turned(seconds)
+    bench.came(adds(1, [0]))
+    bench.turns.spent(Kind.ADD, 1.0)
+    bench.came(adds(1, [1]))
+    assert bench.waits == [(Kind.ADD, seconds > TURN_S / 10)]
