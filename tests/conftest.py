@@ -15,6 +15,10 @@ from support.zookeeper import missing, running
 # A busy machine is no failure; a failing example is printed with what reproduces it.
 hypothesis.settings.register_profile("tallystick", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("quick", deadline=None, print_blob=True, max_examples=20)  # of `make quick`
+# Of killers of planted bugs: that a test fails is enough, and the smallest example is found by much more work.
+hypothesis.settings.register_profile(
+    "killer", deadline=None, database=None, phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate)
+)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tallystick"))
 
 

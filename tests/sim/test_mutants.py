@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,14 +17,10 @@ from sim.mutants_brokers import BROKER_MUTANTS
 from sim.mutants_ha import HA_MUTANTS
 from sim.mutants_queues import QUEUE_MUTANTS
 from sim.mutants_shells import SHELL_MUTANTS
+from support.killers import FOUND, Killers
 
-ROOT = Path(__file__).resolve().parents[2]
+BOUND_S = 280.0  # of one that hangs
 SOURCE = Path(tallystick.errors.__file__).parent
-SIM = (
-    "import sys; from tallystick.sim import {0} as tier; from tallystick.sim.series import run_many; "
-    "sys.exit({2} if run_many(tier.run, range({1}), stop_at=1).failed else 0)"
-)
-FOUND = 3  # a broken promise; 1 would also be any exception
 TIERS = {
     "sim brokers": "brokers", "sim cluster": "cluster", "sim ha": "ha", "sim metadata": "metadata",
     "sim storage": "storage",
@@ -37,20 +34,17 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compiled")
     shutil.copytree(SOURCE, folder / "tallystick", ignore=shutil.ignore_patterns("__pycache__"))
     subprocess.run([sys.executable, "-m", "compileall", "-q", str(folder)], check=True)
-    where = subprocess.run(
-        [sys.executable, "-c", "import tallystick.errors; print(tallystick.errors.__file__)"],
-        env=environment(folder), capture_output=True, text=True, check=True, cwd=ROOT,
-    ).stdout  # fmt: skip
-    assert where.startswith(str(folder)), f"the copy is not what runs: {where}"
     return folder / "tallystick"
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """Of a process that runs the copy of the package in ``folder``."""
-    return {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+@pytest.fixture(scope="session")
+def killers() -> Iterator[Killers]:
+    started = Killers()
+    yield started
+    started.close()
 
 
-def killed(mutant: Mutant, compiled: Path, folder: Path) -> bool:
+def killed(mutant: Mutant, compiled: Path, folder: Path, killers: Killers) -> bool:
     """Whether the killer fails on a copy of the package that has the bug."""
     package = folder / "tallystick"
     shutil.copytree(compiled, package, copy_function=os.link)
@@ -61,20 +55,17 @@ def killed(mutant: Mutant, compiled: Path, folder: Path) -> bool:
     )
     module.unlink()  # or the bug would be in all copies: their files are one
     module.write_text(text.replace(mutant.old, mutant.new))
-    command = (
-        [sys.executable, "-c", SIM.format(TIERS[mutant.killer], mutant.schedules, FOUND)]
-        if mutant.killer in TIERS
-        else [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *mutant.killer.split()]
-    )
-    done = subprocess.run(command, env=environment(folder), cwd=ROOT, capture_output=True, text=True, timeout=280)
-    found = FOUND if mutant.killer in TIERS else 1
-    assert done.returncode in (0, found), done.stdout + done.stderr
-    return done.returncode == found
+    if tier := TIERS.get(mutant.killer):
+        code, printed = killers.run("schedules", [tier, str(mutant.schedules)], folder, BOUND_S)
+    else:
+        code, printed = killers.run("tests", mutant.killer.split(), folder, BOUND_S)
+    assert code in (0, FOUND), f"the killer ended with {code}:\n{printed}"
+    return code == FOUND
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
-def test_mutant_is_killed(mutant: Mutant, compiled: Path, tmp_path: Path) -> None:
-    assert killed(mutant, compiled, tmp_path), f"nothing noticed: {mutant.name}"
+def test_mutant_is_killed(mutant: Mutant, compiled: Path, tmp_path: Path, killers: Killers) -> None:
+    assert killed(mutant, compiled, tmp_path, killers), f"nothing noticed: {mutant.name}"
 
 
 def test_there_are_enough_mutants() -> None:
