@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.black_hole import BlackHole
+from support.fake_bookie import FakeBookie
 from support.links import Heard, add_frame, entry_of, holding, ok
 from support.waiting import until
+from tallystick.bookkeeper.ledger.add_channel import AddChannel, AddListener
 from tallystick.bookkeeper.ledger.connection import FIRST_BACKOFF_S, BookieClient
 from tallystick.bookkeeper.ledger.link import OWNERS_A_TURN
 from tallystick.bookkeeper.ledger.settings import ClientSettings
@@ -372,17 +374,25 @@ class Turns:
         self._handle.cancel()
 
 
-@pytest.mark.parametrize("acks", [False, True], ids=["failures", "acks"])
-async def test_what_concerns_thousands_of_ledgers_is_told_over_many_turns(bench: Bench, acks: bool) -> None:
-    count = 1000
+async def held_adds(
+    bench: Bench, listener: AddListener, count: int
+) -> tuple[FakeBookie, list[v2.Add], list[AddChannel]]:
+    """A bookie that holds an add of each of so many ledgers, the adds, and their channels."""
     [bookie] = await bench.bookie("b1")
     held: list[v2.Add] = []
     bookie.script = holding(held)
-    client, turns = bench.client(), Turns()
-    channels = [client.adds("b1", ledger, turns) for ledger in range(count)]
+    client = bench.client()
+    channels = [client.adds("b1", ledger, listener) for ledger in range(count)]
     for ledger, channel in enumerate(channels):
         channel.send([0], add_frame(bench, ledger, 0))
     await until(lambda: len(held) == count)
+    return bookie, held, channels
+
+
+@pytest.mark.parametrize("acks", [False, True], ids=["failures", "acks"])
+async def test_what_concerns_thousands_of_ledgers_is_told_over_many_turns(bench: Bench, acks: bool) -> None:
+    count, turns = 1000, Turns()
+    bookie, held, _ = await held_adds(bench, turns, count)
     if acks:
         bookie.say(b"".join(v2.encode_answer(request, v2.Code.OK) for request in held))
     else:
@@ -405,15 +415,8 @@ async def test_who_waits_hears_of_the_end_of_the_client_before_it_is_closed(benc
 
 
 async def test_acks_that_came_before_the_end_are_acks(bench: Bench) -> None:
-    count = 1000
-    [bookie] = await bench.bookie("b1")
-    held: list[v2.Add] = []
-    bookie.script = holding(held)
-    client, heard = bench.client(), Heard()
-    channels = [client.adds("b1", ledger, heard) for ledger in range(count)]
-    for ledger, channel in enumerate(channels):
-        channel.send([0], add_frame(bench, ledger, 0))
-    await until(lambda: len(held) == count)
+    count, heard = 1000, Heard()
+    bookie, held, channels = await held_adds(bench, heard, count)
     bookie.say(b"".join(v2.encode_answer(request, v2.Code.OK) for request in held))
     link = channels[0]._link
     assert link is not None

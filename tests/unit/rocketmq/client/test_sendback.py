@@ -192,30 +192,23 @@ async def test_nothing_is_passed_over_while_slaves_lack_what_was_given_back(
     assert fake.offsets["g", "T", 0] == 2
 
 
-async def test_without_a_slave_that_is_waited_for_a_message_given_back_stops_no_queue(cluster: FakeCluster) -> None:
-    """As a message that is sent then, its copy is at the master."""
-    told: list[Event] = []
-    fake = await cluster.add(queues=1)
-    fake.queues["T", 0] = [(0, b"0", b""), (0, b"1", b"")]
-    fake.react[SEND_BACK] = lambda link, command: command.answer(0, "SLAVE_NOT_AVAILABLE", {"tallyCopy": "700"})
-    async with topics(cluster.address, settings=SOON, events=Events(told.append)) as mq:
-        consumer = mq.consumer("g", "T", start="first")
-        consumer.nack(await next_of(consumer))
-        consumer.ack(await next_of(consumer))
-        await until(lambda: not consumer._core.queues[MessageQueue("T", "b", 0)].unacked)
-        await consumer.commit()
-        assert (fake.offsets["g", "T", 0], fake.count(SEND_BACK)) == (2, 1)
-    [event] = [event for event in told if event.kind.startswith("sent back")]
-    assert (event.kind, event.fields["reason"]) == ("sent back, not everywhere", "SLAVE_NOT_AVAILABLE")
-
-
-async def test_slaves_that_stay_late_stop_no_queue(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("status", "kinds"),
+    [
+        ("SLAVE_NOT_AVAILABLE", ["sent back, not everywhere"]),
+        ("FLUSH_SLAVE_TIMEOUT", ["sent back, not yet everywhere", "sent back, not everywhere"]),
+    ],
+)
+async def test_slaves_that_stay_without_what_was_given_back_stop_no_queue(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, status: str, kinds: list[str]
+) -> None:
+    """Where none is waited for its copy is at the master, as that of a message that is sent then: nobody asks again."""
     monkeypatch.setattr(delivery, "LATE_S", 0.0)
     monkeypatch.setattr(delivery, "LATE_MOST_S", 0.01)
     told: list[Event] = []
     fake = await cluster.add(queues=1)
     fake.queues["T", 0] = [(0, b"0", b""), (0, b"1", b"")]
-    fake.react[SEND_BACK] = lambda link, command: command.answer(0, "FLUSH_SLAVE_TIMEOUT", {"tallyCopy": "700"})
+    fake.react[SEND_BACK] = lambda link, command: command.answer(0, status, {"tallyCopy": "700"})
     async with topics(cluster.address, settings=SOON, events=Events(told.append)) as mq:
         consumer = mq.consumer("g", "T", start="first")
         consumer.nack(await next_of(consumer))
@@ -223,5 +216,6 @@ async def test_slaves_that_stay_late_stop_no_queue(cluster: FakeCluster, monkeyp
         await until(lambda: not consumer._core.queues[MessageQueue("T", "b", 0)].unacked)
         await consumer.commit()
         assert fake.offsets["g", "T", 0] == 2
-    kinds = [event.kind for event in told if event.kind.startswith("sent back")]
-    assert kinds == ["sent back, not yet everywhere", "sent back, not everywhere"]
+    events = [event for event in told if event.kind.startswith("sent back")]
+    assert [event.kind for event in events] == kinds and events[-1].fields["reason"] == status
+    assert (fake.count(SEND_BACK) == 1) == (len(kinds) == 1)

@@ -147,15 +147,7 @@ def test_a_deletion_beyond_the_log_of_a_promoted_slave_takes_nothing_that_is_new
 @pytest.mark.parametrize("first", [2, 5, 9])
 def test_a_slave_that_hears_late_of_a_deletion_has_what_was_made_anew_behind_it(first: int) -> None:
     """The master was a slave once, and goes on at the offset that its master told of, not at 0."""
-    master, slave = Shelf(), Shelf(seed=2, slave=True)
-    master.send(*[b"old"] * 5)
-    master.settle()
-    master.store.delete_topics(["Topic"]).run()
-    master.store._queues.of("Topic", 0).advance(first)
-    master.store._appender.next_offsets["Topic", 0] = first
-    master.send(*[b"new"] * 6)
-    slave.store.append_raw(0, bytes(master.store.slice(0, 4096)))
-    slave.settle()
+    master, slave = made_anew(first)
     copy_deletions(master, slave)
     for _ in range(2):
         slave.settle()
