@@ -43,7 +43,7 @@ _LEDGER_CLIENT = {
     **_kinds(
         WARNING,
         {
-            "bookie failed": "A write to a bookie failed; the writer looks for another one (Q7).",
+            "bookie failed": "Writes to a bookie fail, here first; told again after a quiet `quarantine_s` (Q7).",
             "bookie not reached": "A connection to a bookie could not be made; it is tried again after a pause.",
             "bookie connection ended": "A connection to a bookie was lost, and unanswered requests with it.",
             "bookie connection failed": "A connection to a bookie was given up because of a fault in this client.",

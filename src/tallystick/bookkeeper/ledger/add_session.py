@@ -32,7 +32,7 @@ from tallystick.bookkeeper.ledger.replicas import Identities, Replicas
 from tallystick.bookkeeper.ledger.shortage import Shortage, changed_nothing
 from tallystick.bookkeeper.ledger.writer_state import WriterState
 from tallystick.bookkeeper.ledger.writers import SessionOwner, Writers
-from tallystick.bookkeeper.wire.values import BookieId, Ensemble, EntryId, Slot
+from tallystick.bookkeeper.wire.values import BookieId, Ensemble, EntryId, LedgerMetadata, Slot
 from tallystick.codec.frames import encode_adds
 from tallystick.errors import LedgerError, LedgerFenced, TallyError, Unauthorized
 
@@ -153,15 +153,19 @@ class AddSession:
         for entry in entries:
             self._perform(self._core.failed(slot, entry, code))
 
+    def _quarantine(self, wanted: Replace) -> None:
+        """One event a bookie: it may have failed in thousands of ledgers, each of which tells what became of it."""
+        for bookie in wanted.failed:
+            if self._writers.placement.quarantine.add(bookie):
+                self._emit("bookie failed", bookie=bookie, first=wanted.first)
+
     async def _change(self, wanted: Replace) -> None:
         placement, state = self._writers.placement, self.state
-        for bookie in wanted.failed:
-            placement.quarantine.add(bookie)
         identities: Identities = {}
 
-        async def replace(failed: Collection[BookieId], ensemble: Ensemble) -> Ensemble:
+        async def replace(failed: Collection[BookieId], stored: LedgerMetadata) -> Ensemble:
             nonlocal identities
-            chosen = await placement.without(failed, ensemble, never=state.metadata.avoided)
+            chosen = await placement.without(failed, stored.ensemble, never=stored.avoided)
             identities = await placement.identities(chosen)
             return chosen
 
@@ -202,7 +206,7 @@ class AddSession:
             elif isinstance(action, Resend):
                 self._replicas.resend(action.slot, action.first, action.last)
             elif isinstance(action, Replace):
-                self._emit("bookie failed", first=action.first, failed=action.failed)
+                self._quarantine(action)
                 self._changing = asyncio.create_task(self._change(action))
             elif isinstance(action, Suspend):
                 self._replicas.suspend(action.slot)

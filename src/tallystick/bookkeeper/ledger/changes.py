@@ -100,7 +100,7 @@ async def change_ensemble(
     known: Stored,
     failed: Collection[BookieId],
     first: EntryId,
-    replace: Callable[[Collection[BookieId], Ensemble], Awaitable[Ensemble]],
+    replace: Callable[[Collection[BookieId], LedgerMetadata], Awaitable[Ensemble]],
 ) -> Stored:
     """The writer's entries from ``first`` on go to an ensemble without the failed bookies (Q8).
 
@@ -112,7 +112,7 @@ async def change_ensemble(
         _require_open(ledger, stored)
         if not any(bookie in failed for bookie in stored.ensemble):
             return None
-        return stored.with_fragment(first, await replace(failed, stored.ensemble))
+        return stored.with_fragment(first, await replace(failed, stored))
 
     return await _update(driver, ledger, known, change)
 

@@ -38,7 +38,7 @@ class Placement:
     async def new_ensemble(self, size: int, *, never: Collection[BookieId] = ()) -> Ensemble:
         """Bookies for a new ledger, none of those that are ``never`` taken. Raises NotEnoughBookies, MetadataError."""
         bookies = await self._directory.current()
-        writable = sorted(set(bookies.writable).difference(never))
+        writable = [bookie for bookie in bookies.sorted_writable if bookie not in never]
         if len(writable) < size:
             raise NotEnoughBookies(needed=size, available=len(writable), read_only=len(bookies.read_only))
         return tuple(choose(self._random, writable, size, self.quarantine))
@@ -52,8 +52,8 @@ class Placement:
         MetadataError.
         """
         places = [slot for slot, bookie in enumerate(ensemble) if bookie in failed]
-        writable = sorted((await self._directory.current()).writable)
-        spare = [bookie for bookie in writable if bookie not in (*ensemble, *failed, *never)]
+        writable, taken = (await self._directory.current()).sorted_writable, {*ensemble, *failed, *never}
+        spare = [bookie for bookie in writable if bookie not in taken]
         if not spare:
             raise NotEnoughBookies("no other bookie can be had", failed=sorted(failed), available=len(writable))
         chosen = choose(self._random, spare, min(len(places), len(spare)), self.quarantine)

@@ -13,8 +13,11 @@ class Quarantine:
         self._clock, self._seconds = clock, seconds
         self._until: dict[BookieId, float] = {}
 
-    def add(self, bookie: BookieId) -> None:
+    def add(self, bookie: BookieId) -> bool:
+        """From now on for the whole time. Returns True if it had not failed for that long."""
+        is_new = bookie not in self
         self._until[bookie] = self._clock.now() + self._seconds
+        return is_new
 
     def __contains__(self, bookie: object) -> bool:
         now = self._clock.now()

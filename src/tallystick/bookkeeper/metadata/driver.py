@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Generic, Protocol, TypeVar
 
 from tallystick.bookkeeper.metadata.store import Creation, Version, Watch, Znode
@@ -63,6 +64,11 @@ class Bookies:
 
     writable: Mapping[BookieId, BookieInfo] = field(default_factory=dict)
     read_only: Mapping[BookieId, BookieInfo] = field(default_factory=dict)
+
+    @cached_property
+    def sorted_writable(self) -> tuple[BookieId, ...]:
+        """The ids of the writable ones."""
+        return tuple(sorted(self.writable))
 
     def find(self, bookie: BookieId) -> BookieInfo | None:
         return self.writable.get(bookie) or self.read_only.get(bookie)

@@ -46,8 +46,8 @@ async def stored(driver: ClusterMetadata, *states: LedgerMetadata) -> tuple[int,
     return created.value, Versioned(states[0], created.version)
 
 
-async def d_for_failed(failed: Collection[str], ensemble: Ensemble) -> Ensemble:
-    return tuple("d" if bookie in failed else bookie for bookie in ensemble)
+async def d_for_failed(failed: Collection[str], stored: LedgerMetadata) -> Ensemble:
+    return tuple("d" if bookie in failed else bookie for bookie in stored.ensemble)
 
 
 @pytest.mark.rule("P2", "Q8", "Q11")
@@ -153,9 +153,10 @@ class Spares:
     def __init__(self, *names: str) -> None:
         self.names = list(names)
 
-    async def replace(self, failed: Collection[str], ensemble: Ensemble) -> Ensemble:
+    async def replace(self, failed: Collection[str], stored: LedgerMetadata) -> Ensemble:
         if not self.names:
             raise NotEnoughBookies("no other bookie can be had")
+        ensemble = stored.ensemble
         spare, places = self.names.pop(0), [slot for slot, bookie in enumerate(ensemble) if bookie in failed]
         return tuple(spare if slot == places[0] else bookie for slot, bookie in enumerate(ensemble))
 
@@ -230,7 +231,7 @@ async def test_who_only_could_not_read_has_changed_nothing(driver: ClusterMetada
     """A service that is silent says of a read too that it is uncertain."""
     ledger, known = await stored(driver, OPEN)
 
-    async def unread(failed: Collection[str], ensemble: Ensemble) -> Ensemble:
+    async def unread(failed: Collection[str], stored: LedgerMetadata) -> Ensemble:
         raise MetadataUncertain("no answer", waited_s=30)
 
     with pytest.raises(MetadataUnavailable, match="waited_s=30") as caught:

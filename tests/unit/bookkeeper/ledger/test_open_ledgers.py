@@ -76,3 +76,22 @@ async def test_an_open_ledger_is_few_objects_for_the_collector(cluster: SmallClu
     assert written.total() <= OBJECTS * COUNT + ALL_THE_SAME, written.most_common(20)
     for writer in (*writers, *more):
         writer.abort()
+
+
+@pytest.mark.rule("Q7", "Q8")
+async def test_q7_a_bookie_that_is_lost_to_many_ledgers_is_told_of_once() -> None:
+    cluster = await SmallCluster().start(4)
+    client = cluster.client()
+    try:
+        writers = [await client.create_ledger(3, write_quorum=3, ack_quorum=3) for _ in range(40)]
+        lost = writers[0].metadata.ensemble[0]
+        await asyncio.gather(*(writer.append(b"x") for writer in writers))
+        await cluster.down(lost)
+        await asyncio.gather(*(writer.append(b"x") for writer in writers))
+    finally:
+        await cluster.close()
+    failed = [event.fields for event in cluster.events if event.kind == "bookie failed"]
+    assert [(fields["bookie"], fields["first"]) for fields in failed] == [(lost, 1)]
+    changed = [event.fields for event in cluster.events if event.kind == "ensemble changed"]
+    assert len(changed) > 20 and all(fields["failed"] == (lost,) for fields in changed)
+    assert failed[0]["ledger"] in {fields["ledger"] for fields in changed}

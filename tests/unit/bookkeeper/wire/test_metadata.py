@@ -59,6 +59,18 @@ def test_q3_what_was_written_is_read(metadata: LedgerMetadata) -> None:
     assert encode(found) == data
 
 
+@given(ledgers(), st.booleans())
+def test_a_new_fragment_changes_nothing_else(metadata: LedgerMetadata, again: bool) -> None:
+    metadata = replace(metadata, ctoken=7, ctime_ms=8, ctime_stored=False)
+    newest = metadata.fragments[-1]
+    first = newest.first + (not again)
+    changed = metadata.with_fragment(first, newest.bookies[::-1])
+    kept = metadata.fragments[:-1] if again else metadata.fragments
+    assert changed.fragments == (*kept, Fragment(first, newest.bookies[::-1]))
+    for field in fields(LedgerMetadata):
+        assert field.name == "fragments" or getattr(changed, field.name) == getattr(metadata, field.name), field.name
+
+
 @given(ledgers(), st.lists(st.tuples(ID, ID, ID, st.none() | ID, st.booleans()), min_size=1, max_size=4))
 def test_what_ledgers_have_alike_is_decoded_once_and_nothing_else_is_shared(
     metadata: LedgerMetadata, others: list[tuple[int, int, int, int | None, bool]]
