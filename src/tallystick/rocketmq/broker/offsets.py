@@ -243,8 +243,13 @@ class Offsets:
             self.dirty = True
 
     def cut(self) -> list[Commit]:
-        """When the log is recovered: no offset (of a slave: none of its own) is beyond its queue. What they were."""
+        """When the log is recovered: no offset (of a slave: none of its own) is beyond its queue. What they were.
+
+        Nor is one that operators set groups to; a slave has its master's.
+        """
         before = []
+        if not self.slave:
+            self.resets.pending.cut(self._end_of)
         for key, queues in (self._own if self.slave else self._offsets).items():
             topic, group = split(key)
             for queue_id, offset in queues.items():

@@ -18,6 +18,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from itertools import islice
 
+from tallystick.rocketmq.broker.offset_keys import split
+
 Waiting = dict[str, dict[int, int]]  # "topic@group" to queue id to the offset
 
 MOST = 100_000  # queues of groups; the oldest are forgotten, their offsets stay set
@@ -90,6 +92,17 @@ class PendingResets:
         if self._waiting.get(key, {}).get(queue_id, offset) != offset:
             self._waiting[key][queue_id] = offset
             self._changed()
+
+    def cut(self, end_of: Callable[[str, int], int]) -> None:
+        """The log is recovered: nobody is sent on beyond the end of a queue (topic and queue id), for what comes there
+        is new."""
+        for key, queues in self._waiting.items():
+            topic, _ = split(key)
+            for queue_id, offset in queues.items():
+                end = end_of(topic, queue_id)
+                if offset > end:
+                    queues[queue_id] = end
+                    self._changed()
 
     def heard(self) -> Iterator[tuple[str, int]]:
         """Of which of them somebody has."""

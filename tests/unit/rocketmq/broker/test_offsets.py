@@ -161,6 +161,17 @@ def test_no_offset_stays_beyond_a_log_that_lost_its_tail() -> None:
 
 
 @pytest.mark.rule("H13")
+@pytest.mark.parametrize("slave", [False, True])
+def test_h13_nobody_is_sent_on_by_a_reset_beyond_a_log_that_lost_its_tail(slave: bool) -> None:
+    """New messages there were delivered to nobody. A slave has its master's word, until it is started as a master."""
+    waiting = ResetTable(waiting={"T@g": {0: 100, 1: 90}})
+    offsets = Offsets(SteppingClock(), lambda topic, queue_id: 90, resets=waiting, slave=slave)
+    offsets.cut()
+    assert offsets.resets.pending.table() == {"T@g": {0: 100 if slave else 90, 1: 90}}
+    assert offsets.resets.dirty is not slave, "to be saved"
+
+
+@pytest.mark.rule("H13")
 def test_h13_a_slave_tells_of_nothing_beyond_the_messages_it_has() -> None:
     ends = {0: 40}
     offsets = Offsets(SteppingClock(), lambda topic, queue_id: ends[queue_id], slave=True)
