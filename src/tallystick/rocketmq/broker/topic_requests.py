@@ -145,7 +145,7 @@ class TopicRequests:
             parts.events.emit("topic deleted", topic=topic, peer=peer)
         was_there = was_known or parts.store.may_hold(topic)
         parts.offsets.forget_topic(topic, was_there=was_there)
-        parts.traffic.forget_topic(topic)
+        parts.traffic.forget_topics([topic])
         if not was_there:
             return command.answer(OK)  # else each name that a stranger thinks of would be noted on the disk
         return answer_after(parts, parts.store.delete_topics([topic]), command.answer(OK))

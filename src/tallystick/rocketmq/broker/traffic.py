@@ -6,7 +6,7 @@ Plain counters; times are wall clock in ms, for days matter too. A day begins at
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 SLOT_MS = 10_000
@@ -107,9 +107,11 @@ class Traffic:
         """Messages and bytes since the start, by topic and group."""
         return ((key, (rate.total, rate.total_bytes)) for key, rate in self._groups.items())
 
-    def forget_topic(self, topic: str) -> None:
-        self._topics.pop(topic, None)
-        for key in [key for key in self._groups if key[0] == topic]:
+    def forget_topics(self, topics: Iterable[str]) -> None:
+        gone = frozenset(topics)
+        for topic in gone:
+            self._topics.pop(topic, None)
+        for key in [key for key in self._groups if key[0] in gone]:
             del self._groups[key]
 
     def forget_group(self, group: str) -> None:

@@ -25,6 +25,7 @@ from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
 
 MAX_UNITS = 2000  # of one answer
+MAX_UNUSED = 250  # topics that go in one turn of the loop: some 50 us each, and their offsets
 
 
 class UpkeepRequests:
@@ -45,16 +46,22 @@ class UpkeepRequests:
         return command.answer(OK)
 
     def _clean_topics(self, peer: str, command: Command) -> Command | Later:
-        """Queues of topics that the table does not have. On a slave its master's table says what there is."""
+        """Queues of topics that the table does not have, and what groups had consumed of them. On a slave its master's
+        table says what there is."""
         check_is_master(self._parts)
         parts = self._parts
         check_deletions(parts)
-        topics = [topic for topic in parts.store.queues() if topic not in parts.topics.all]
-        for topic in topics:
-            parts.events.emit("queues of a deleted topic removed", topic=topic, peer=peer)
+        unused = [topic for topic in parts.store.queues() if topic not in parts.topics.all]
+        topics = unused[:MAX_UNUSED]
         if not topics:
             return command.answer(OK)
-        return answer_after(parts, parts.store.delete_topics(topics), command.answer(OK))
+        for topic in topics:
+            parts.events.emit("queues of a deleted topic removed", topic=topic, peer=peer)
+            parts.offsets.forget_topic(topic)
+        parts.traffic.forget_topics(topics)
+        left = len(unused) - len(topics)
+        remark = f"{left} more topics are unused: ask again" if left else None
+        return answer_after(parts, parts.store.delete_topics(topics), command.answer(OK, remark))
 
     def _queue(self, peer: str, command: Command) -> Command:
         header, parts = QueryConsumeQueueHeader.of(command), self._parts

@@ -54,10 +54,10 @@ def test_traffic_by_topic_and_group() -> None:
     assert (traffic.puts.total, traffic.gets.total) == (660, 120)
     assert (traffic.put_tps("T", NOON), traffic.put_tps("V", NOON)) == (1, 0)
     assert (traffic.get_tps("T", "g", NOON), traffic.get_tps("T", "h", NOON)) == (2, 0)
-    traffic.forget_topic("U")
+    traffic.forget_topics(["U"])
     traffic.forget_group("g")
     traffic.read("U", "h", 60, 0, NOON)
-    traffic.forget_topic("U")
+    traffic.forget_topics(["U"])
     assert traffic.put_tps("U", NOON) == traffic.get_tps("T", "g", NOON) == traffic.get_tps("U", "h", NOON) == 0
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from support.admin_desk import SLAVE, Desk
+from tallystick.rocketmq.broker import upkeep_requests
+from tallystick.rocketmq.broker.offsets import Commit
 from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, Language, RequestCode, Subscription, TopicConfig
 
 
@@ -45,6 +49,35 @@ def test_queues_of_topics_that_are_deleted_go() -> None:
     assert desk.shelf.bodies("T") == [b"0", b"1", b"2", b"3", b"4"]
     assert [event["topic"] for event in desk.said("queues of a deleted topic removed")] == ["Gone"]
     assert Desk(SLAVE).ask(RequestCode.CLEAN_UNUSED_TOPIC).code == 1
+
+
+@pytest.mark.rule("H13")
+def test_h13_what_groups_had_consumed_of_it_goes_along() -> None:
+    """Messages of a topic that is made anew under its name count from 0: the first of them were delivered to nobody."""
+    desk = filled()
+    desk.shelf.send(b"x", topic="Gone")
+    desk.shelf.settle()
+    offsets = desk.tables.offsets
+    for topic in ("Gone", "T"):
+        assert offsets.reset(topic, "g", 0, 1)
+        offsets.resets.pending.put(f"{topic}@g", {0: 1})
+        desk.parts.traffic.read(topic, "g", 60, 1, desk.clock.ms)
+    desk.ask(RequestCode.CLEAN_UNUSED_TOPIC)
+    assert (offsets.get("Gone", "g", 0), offsets.get("T", "g", 0)) == (None, 1)
+    assert offsets.resets.pending.table() == {"T@g": {0: 1}}
+    assert [key for key, _ in desk.parts.traffic.gets_by_group()] == [("T", "g")]
+    assert not offsets.take(Commit("Gone", "g", 0, 1)), "made at a slave before"
+
+
+def test_very_many_unused_topics_go_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep_requests, "MAX_UNUSED", 2)
+    desk = filled()
+    for topic in "abc":
+        desk.shelf.send(b"x", topic=topic)
+    desk.shelf.settle()
+    remarks = [desk.ask(RequestCode.CLEAN_UNUSED_TOPIC).remark for _ in range(3)]
+    assert remarks == ["1 more topics are unused: ask again", None, None]
+    assert set(desk.shelf.store.queues()) == {"T"}
 
 
 def test_a_look_into_a_queue() -> None:
