@@ -7,11 +7,12 @@ connections, of its own host as well, have more to do than there is time for.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 Peer = TypeVar("Peer", bound=Hashable)
+Item = TypeVar("Item")
 
 
 class TurnOrder(Generic[Peer]):
@@ -63,3 +64,38 @@ class TurnOrder(Generic[Peer]):
     def clear(self) -> None:
         for waiting in (self._host_of, self._came, self._going_on):
             waiting.clear()
+
+
+class PeerQueues(Generic[Peer, Item]):
+    """What peers have that waits: one of each peer in turn, in the order in which it came from that peer. ``len``: all
+    of it."""
+
+    def __init__(self) -> None:
+        self._queues: dict[Peer, tuple[str, deque[Item]]] = {}  # and its host
+        self._order: TurnOrder[Peer] = TurnOrder()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, peer: Peer, host: str, item: Item) -> None:
+        """It waits, behind those of its peer."""
+        self._queues.setdefault(peer, (host, deque()))[1].append(item)
+        self._order.add(peer, host, goes_on=False)
+        self._count += 1
+
+    def pop(self) -> Item:
+        """The one whose turn it is; some wait."""
+        peer = self._order.pop()
+        host, queue = self._queues[peer]
+        if len(queue) > 1:
+            self._order.add(peer, host, goes_on=True)
+        else:
+            del self._queues[peer]
+        self._count -= 1
+        return queue.popleft()
+
+    def clear(self) -> None:
+        self._queues.clear()
+        self._order.clear()
+        self._count = 0

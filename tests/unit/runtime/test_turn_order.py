@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.runtime.turn_order import TurnOrder
+from tallystick.runtime.turn_order import PeerQueues, TurnOrder
 
 
 def popped(order: TurnOrder[str]) -> list[str]:
@@ -53,3 +53,16 @@ def test_whoever_waits_has_a_turn_once_and_soon(steps: list[tuple[str, str]]) ->
     order.add("a0", "a", goes_on=True)
     order.clear()
     assert not order and "a0" not in order
+
+
+def test_what_peers_have_comes_one_of_each_in_turn_and_in_order_of_each() -> None:
+    queues: PeerQueues[str, str] = PeerQueues()
+    for item in ("a0.0", "a0.1", "a0.2", "a1.0", "b0.0", "b0.1"):
+        queues.put(item[:2], item[0], item)
+    found = []
+    while queues:
+        found.append(queues.pop())
+    assert found == ["a0.0", "a0.1", "b0.0", "a0.2", "a1.0", "b0.1"]
+    queues.put("a0", "a", "a0.3")
+    queues.clear()
+    assert not queues and not len(queues)

@@ -1,8 +1,8 @@
 """Pulls: read at once, or held until a message comes; the shell of ``pull_rules`` and ``HoldCore`` (H13).
 
 A turn of the loop reads for ``TURN_S`` or ``TURN_BYTES``, the tags of pulls included; pulls beyond that wait for the
-next one, in their order, and who sent them is not read meanwhile. So sends, acknowledgements and slaves have their turn
-however many read. The memory of a pull that waits counts as unfinished for its connection.
+next one, one of each connection in turn, and who sent them is not read meanwhile. So sends, acknowledgements and slaves
+have their turn however many read. The memory of a pull that waits counts as unfinished for its connection.
 
 A pull that makes its group waits until the group is saved, and reads then. Nobody else's does.
 """
@@ -10,7 +10,6 @@ A pull that makes its group waits until the group is saved, and reads then. Nobo
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -28,6 +27,7 @@ from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import PullFlag, RequestCode, ResponseCode
 from tallystick.runtime.alarm import Alarm
 from tallystick.runtime.once import Once
+from tallystick.runtime.turn_order import PeerQueues
 
 PULLS = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
 
@@ -66,7 +66,8 @@ class Pulls:
         self._removals = parts.topics.removals
         self._alarm = Alarm(parts.clock, self._tick)
         self._loop = asyncio.get_running_loop()
-        self._late: deque[tuple[_Pull, bool]] = deque()  # put off to a later turn; whether for the first time here
+        # Put off to a later turn; whether for the first time here.
+        self._late: PeerQueues[Link, tuple[_Pull, bool]] = PeerQueues()
         self._turn_ends: float | None = None  # None: none was read in this turn
         self._turn_bytes = 0
 
@@ -163,14 +164,14 @@ class Pulls:
         return now < self._turn_ends and self._turn_bytes < TURN_BYTES
 
     def _put_off(self, pull: _Pull, *, first: bool) -> None:
-        self._late.append((pull, first))
+        self._late.put(pull.link, pull.link.host, (pull, first))
         pull.link.keep(pull.kept_bytes)
         pull.link.busy(+1)
 
     def _next_turn(self) -> None:
         self._turn_ends = None
         while self._late and self._has_time():
-            pull, first = self._late.popleft()
+            pull, first = self._late.pop()
             pull.link.keep(-pull.kept_bytes)
             pull.link.busy(-1)
             if pull.link.alive:

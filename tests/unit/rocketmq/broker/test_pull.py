@@ -12,6 +12,7 @@ import pytest
 from support.brokers import TOPIC, benched, bodies, fill, pull_command, send_command
 from support.waiting import until
 from tallystick.rocketmq.broker import hold, pull, pull_rules
+from tallystick.rocketmq.remoting import backlog, intake
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.headers import UpdateOffsetHeader
 from tallystick.rocketmq.wire.remoting import request
@@ -69,6 +70,25 @@ async def test_sends_have_their_turn_among_many_pulls(tmp_path: Path, monkeypatc
         await reader.answer(opaques[-1])
         assert [answer.opaque for answer in reader.order] == opaques
         assert broker._server.memory.kept_bytes == 0
+
+
+async def test_a_pull_does_not_wait_for_all_of_another_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of connections of a stranger have thousands, of which each may bring megabytes, and take a turn."""
+    monkeypatch.setattr(pull, "TURN_BYTES", 1)
+    for module in (backlog, intake):  # else a slow machine has fewer in one turn
+        monkeypatch.setattr(module, "TURN_S", 60.0)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        reader, other = await bench.peer(broker), await bench.peer(broker)
+        await fill(other, 3)
+        await other.ask(pull_command())
+        opaques = [reader.send(pull_command()) for _ in range(300)]
+        await until(lambda: len(broker._pulls._late) > 250, pause=0)
+        await other.ask(pull_command())
+        assert len(broker._pulls._late) > 100
+        await reader.answer(opaques[-1])
 
 
 async def test_tags_are_read_in_the_turn_that_has_time_for_them(
