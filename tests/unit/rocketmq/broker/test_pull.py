@@ -12,10 +12,9 @@ import pytest
 from support.brokers import TOPIC, benched, bodies, fill, pull_command, send_command
 from support.waiting import until
 from tallystick.rocketmq.broker import hold, pull, pull_rules
-from tallystick.rocketmq.remoting import backlog, intake
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.headers import UpdateOffsetHeader
-from tallystick.rocketmq.wire.remoting import request
+from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import (
     ConsumerGroup,
     Heartbeat,
@@ -77,18 +76,28 @@ async def test_a_pull_does_not_wait_for_all_of_another_connection(
 ) -> None:
     """Hundreds of connections of a stranger have thousands, of which each may bring megabytes, and take a turn."""
     monkeypatch.setattr(pull, "TURN_BYTES", 1)
-    for module in (backlog, intake):  # else a slow machine has fewer in one turn
-        monkeypatch.setattr(module, "TURN_S", 60.0)
     async with benched(tmp_path) as bench:
         broker = await bench.broker()
-        reader, other = await bench.peer(broker), await bench.peer(broker)
-        await fill(other, 3)
+        reader = await bench.peer(broker)
+        await fill(reader, 3)
+        await reader.ask(pull_command())
+        other = await bench.peer(broker)
         await other.ask(pull_command())
-        opaques = [reader.send(pull_command()) for _ in range(300)]
-        await until(lambda: len(broker._pulls._late) > 250, pause=0)
-        await other.ask(pull_command())
-        assert len(broker._pulls._late) > 100
-        await reader.answer(opaques[-1])
+        link_of_reader, link_of_other = broker._server._main._links
+        for opaque in range(1000, 1300):
+            broker._pulls.handle(link_of_reader, numbered(opaque))
+        broker._pulls.handle(link_of_other, numbered(2000))
+        assert len(broker._pulls._late) == 300, "one was read at once"
+        await other.answer(2000)
+        assert len(broker._pulls._late) > 200
+        await reader.answer(1299)
+        assert [answer.opaque for answer in reader.order][-300:] == list(range(1000, 1300))
+
+
+def numbered(opaque: int) -> Command:
+    command = pull_command()
+    command.opaque = opaque
+    return command
 
 
 async def test_tags_are_read_in_the_turn_that_has_time_for_them(
