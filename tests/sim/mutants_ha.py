@@ -15,7 +15,7 @@ HA_MUTANTS = (
         HA + "feed.py",
         "if not 0 <= offset <= self.position:",
         "if offset < 0:",
-        "sim ha", 600,
+        "tests/unit/rocketmq/ha/test_feed.py",
     ),
     Mutant(
         "a first report is an ack (R1)",
@@ -149,7 +149,7 @@ HA_MUTANTS = (
         STORE + "synced.py",
         "self._beside.both(lambda: self._put(record), sync_log)",
         "sync_log()",
-        "sim ha", 400,
+        "tests/unit/rocketmq/store/test_synced.py",
     ),
     Mutant(
         "nobody waits for the record of a sync (R5)",
@@ -240,7 +240,7 @@ HA_MUTANTS = (
         STORE + "recovery.py",
         "max(min(synced, end), files.first)",
         "min(synced, end)",
-        "sim ha", 450,
+        "tests/unit/rocketmq/store/test_recovery.py",
     ),
     Mutant(
         "a queue offset is given twice",

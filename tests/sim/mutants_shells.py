@@ -27,12 +27,12 @@ SHELL_MUTANTS = (
         "if lost:",
         schedules=300,
     ),
-    _planted(
+    Mutant(
         "the fragments of a recovery are not stored (P7)",
         LEDGER + "changes.py",
         "        for fragment in fragments:\n            stored =",
         "        for fragment in ():\n            stored =",
-        schedules=250,
+        killer="tests/unit/bookkeeper/ledger/test_open.py",
     ),
     _planted(
         "a new fragment begins one entry late (P8)",

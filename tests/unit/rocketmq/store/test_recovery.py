@@ -361,6 +361,21 @@ def test_a_log_that_is_lost_as_a_whole_begins_anew(slave: bool) -> None:
     assert (put.offsets[0], put.queue_offset) == (0, 0)
 
 
+@pytest.mark.rule("H4")
+def test_h4_a_slave_whose_log_was_lost_but_for_an_empty_file_begins_there() -> None:
+    """What was synced is behind that file's beginning: nothing is left of it to be written again."""
+    shelf = Shelf()
+    shelf.store.slave = True
+    for body in (b"a", b"b"):  # the first sync is known by the second
+        shelf.send(body)
+        shelf.settle()
+    assert 0 < shelf.store.flushed < 4096
+    shelf.disk.kill()
+    shelf.disk.unlink(FIRST_FILE)
+    shelf.open()
+    assert (shelf.store.first, shelf.store.end) == (4096, 4096)
+
+
 def test_a_record_that_ends_unwritten_is_torn_whatever_follows() -> None:
     shelf = Shelf()
     shelf.send(b"kept")
