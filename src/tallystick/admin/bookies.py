@@ -24,6 +24,10 @@ from tallystick.runtime.machine import this_machine
 
 PROBE_TIMEOUT_S = 2.0
 _SHOWN_LEDGERS = 5
+_AHEAD = (
+    "it has ledgers that are newer than the metadata, and refuses all new ones of their ids: put newer metadata back, "
+    "or give those ledgers up with `tally bookie collect --now` on every bookie"
+)
 
 
 class Registered(enum.Enum):
@@ -40,6 +44,17 @@ class Bookie:
     registered: Registered
     info: BookieInfo | None
 
+    @property
+    def ledgers_ahead(self) -> int:
+        """How many of its ledgers are newer than the metadata, which was restored from an older copy; 0 also when it
+        is down."""
+        return self.number(LEDGERS_AHEAD)
+
+    def number(self, name: str) -> int:
+        """That it registered under this name; 0 when there is none."""
+        stored = self.info.properties.get(name, "") if self.info else ""
+        return int(stored) if stored.isdecimal() else 0
+
 
 @dataclass(frozen=True)
 class BookieDetails:
@@ -53,16 +68,7 @@ class BookieDetails:
     @property
     def deletions_waiting(self) -> int:
         """How many ledgers wait because so many at once lack in the metadata; 0 also when the bookie is down."""
-        return self._number(DELETIONS_WAITING)
-
-    @property
-    def ledgers_ahead(self) -> int:
-        """How many of its ledgers are newer than the metadata, which was restored from an older copy."""
-        return self._number(LEDGERS_AHEAD)
-
-    def _number(self, name: str) -> int:
-        stored = self.bookie.info.properties.get(name, "") if self.bookie.info else ""
-        return int(stored) if stored.isdecimal() else 0
+        return self.bookie.number(DELETIONS_WAITING)
 
 
 async def list_bookies(driver: MetadataDriver) -> list[Bookie]:
@@ -88,6 +94,8 @@ async def bookie_details(driver: MetadataDriver, name: BookieId) -> BookieDetail
     answers_ms, problem = await _probe(bookie)
     if problem is None and bookie.registered is Registered.READ_ONLY:
         problem = "it takes no new entries: a disk of it is full or failing, its log says which"
+    elif problem is None and bookie.ledgers_ahead:
+        problem = _AHEAD
     return BookieDetails(bookie, cookie.decode(stored.value) if stored else None, answers_ms, problem)
 
 

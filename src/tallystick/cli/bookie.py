@@ -41,7 +41,10 @@ def list_(*, service: Service = SERVICE, json: Json = False) -> None:
         async with cluster.metadata(service.resolve()) as driver:
             return await bookies.list_bookies(driver)
 
-    output.rows([_row(bookie) for bookie in asyncio.run(found())], json=json, empty="no bookie has joined this cluster")
+    listed = asyncio.run(found())
+    are_ahead = any(bookie.ledgers_ahead for bookie in listed)
+    rows = [_row(bookie) | ({"ledgers_ahead": bookie.ledgers_ahead} if are_ahead else {}) for bookie in listed]
+    output.rows(rows, json=json, empty="no bookie has joined this cluster")
 
 
 def _row(bookie: Bookie) -> dict[str, Any]:
@@ -78,8 +81,8 @@ def info(
     row = _row(details.bookie)
     if details.deletions_waiting:
         row["deletions_waiting"] = details.deletions_waiting
-    if details.ledgers_ahead:
-        row["ledgers_ahead"] = details.ledgers_ahead
+    if details.bookie.ledgers_ahead:
+        row["ledgers_ahead"] = details.bookie.ledgers_ahead
     row["answers_ms"] = None if details.answers_ms is None else round(details.answers_ms, 1)
     if details.problem:
         row["problem"] = details.problem

@@ -19,9 +19,10 @@ WIDE = 10_000  # a table that does not go to a terminal is never folded
 PROGRESS_S = 0.2
 
 _ADVICE: dict[type[errors.TallyError], str] = {
-    errors.RecoveryIncomplete: "See which bookies are down with `tally bookie list`, bring them back, and try again.",
+    errors.RecoveryIncomplete: "See which bookies are down with `tally bookie list`, bring them back, and try again. "
+    "Where none is, their logs and `tally bookie info` say why they refuse.",
     errors.NotEnoughBookies: "See `tally bookie list`: read-only ones have a full disk. Start more bookies elsewhere, "
-    "or give those room.",
+    "or give those room. Where one answered 101, its log and `tally bookie info` say why.",
     errors.LedgerFenced: "Another client recovers the ledger: go on in a new one.",
     errors.LedgerClosed: "Go on in a new ledger.",
     errors.NoSuchLedger: "See `tally ledger list`.",

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -106,9 +107,16 @@ async def test_one_that_never_was() -> None:
 async def test_deletions_that_wait_are_shown(stored: dict[str, str], count: int) -> None:
     info = BookieInfo((), stored)
     details = await bookies.bookie_details(await cluster(writable={"b": info}, joined=["b"]), "b")
-    assert (details.deletions_waiting, details.ledgers_ahead) == (count, 0)
-    info = BookieInfo((), {"ledgersAhead": "3"})
-    assert (await bookies.bookie_details(await cluster(writable={"b": info}, joined=["b"]), "b")).ledgers_ahead == 3
+    assert (details.deletions_waiting, details.bookie.ledgers_ahead) == (count, 0)
+
+
+async def test_one_that_has_ledgers_newer_than_the_metadata_has_a_problem(port: int) -> None:
+    info = replace(BookieInfo.at("127.0.0.1", port), properties={"ledgersAhead": "3"})
+    driver = await cluster(writable={"b": info}, joined=["b"])
+    assert [bookie.ledgers_ahead for bookie in await bookies.list_bookies(driver)] == [3]
+    details = await bookies.bookie_details(driver, "b")
+    assert details.bookie.ledgers_ahead == 3 and details.answers_ms is not None
+    assert details.problem is not None and "put newer metadata back" in details.problem
 
 
 def test_a_collection_is_ordered_in_the_bookies_folder(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from tallystick.bookkeeper.ledger.add import (
     Send,
     Suspend,
 )
+from tallystick.bookkeeper.ledger.degraded import FailedBookies
 from tallystick.bookkeeper.ledger.pending import PendingAppends, Room
 from tallystick.bookkeeper.ledger.replicas import Identities, Replicas
 from tallystick.bookkeeper.ledger.shortage import Shortage, changed_nothing
@@ -52,6 +53,7 @@ class AddSession:
         self._pending = PendingAppends(writers.loop)
         self._room: Room | None = None  # once somebody waited
         self._changing: asyncio.Task[None] | None = None
+        self._failed = FailedBookies()
         self._shortage: Shortage | None = None  # once bookies are missing
 
     @property
@@ -150,6 +152,7 @@ class AddSession:
             self._perform(actions)
 
     def add_failed(self, slot: Slot, entries: list[EntryId], code: int | None) -> None:
+        self._failed.failed(self._core.ensemble[slot], code)
         for entry in entries:
             self._perform(self._core.failed(slot, entry, code))
 
@@ -157,7 +160,8 @@ class AddSession:
         """One event a bookie: it may have failed in thousands of ledgers, each of which tells what became of it."""
         for bookie in wanted.failed:
             if self._writers.placement.quarantine.add(bookie):
-                self._emit("bookie failed", bookie=bookie, first=wanted.first)
+                answer = self._failed.answers().get(bookie)
+                self._emit("bookie failed", bookie=bookie, first=wanted.first, answer=answer)
 
     async def _change(self, wanted: Replace) -> None:
         placement, state = self._writers.placement, self.state
@@ -165,7 +169,8 @@ class AddSession:
 
         async def replace(failed: Collection[BookieId], stored: LedgerMetadata) -> Ensemble:
             nonlocal identities
-            chosen = await placement.without(failed, stored.ensemble, never=stored.avoided)
+            never = {*stored.avoided, *self._failed.tried}
+            chosen = await placement.without(failed, stored.ensemble, never=never)
             identities = await placement.identities(chosen)
             return chosen
 
@@ -191,7 +196,7 @@ class AddSession:
             self._shortage = Shortage(
                 self.state.id, self._core, self._perform, self._emit, self._writers.placement, self._writers.restorer,
                 self._context.clock, self._context.settings.no_quorum_s, self._replicas.believes,
-                self.state.metadata.avoided,
+                self.state.metadata.avoided, self._failed,
             )  # fmt: skip
         return self._shortage
 
@@ -239,6 +244,7 @@ class AddSession:
         self._replicas.send(run.first, frames, self._sent_length - before)
 
     def _confirm(self, lac: EntryId) -> None:
+        self._failed.confirmed()
         self._replicas.confirmed(lac)
         self.state.lac = lac
         self.state.length += self._pending.confirmed(lac)

@@ -9,35 +9,81 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tallystick.bookkeeper.wire.values import BookieId
+from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, EntryId
 
 FIRST_RETRY_S = 0.1
 MAX_RETRY_S = 5.0
 FORGET_S = 60.0
+_NAMES = {code.value: code.name for code in Code}
 
 
 class QuorumLoss:
-    """For how long the oldest entry of a writer could not reach its ack quorum."""
+    """For how long the oldest entry of a writer has lacked its ack quorum.
+
+    It begins when the quorum cannot be met and ends when an entry is confirmed, not when a missing bookie is tried
+    again: one that answers may refuse every entry.
+    """
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
         self._since: float | None = None
+        self._lac = NO_ENTRY  # when it began
 
-    def observed(self, starved: bool, now: float) -> None:
+    def observed(self, starved: bool, lac: EntryId, now: float) -> None:
         """Call after each event of the writer's core; ``starved`` as the core says."""
-        if not starved:
+        if lac > self._lac:
             self._since = None
-        elif self._since is None:
-            self._since = now
+        if starved and self._since is None:
+            self._since, self._lac = now, lac
 
     def wake_at(self) -> float | None:
-        """When it will have lasted too long; None while the quorum can be met."""
+        """When it will have lasted too long; None while there is none."""
         return None if self._since is None else self._since + self._limit_s
 
     def over(self, now: float) -> bool:
         """Whether it has lasted too long."""
         at = self.wake_at()
         return at is not None and at <= now
+
+
+class FailedBookies:
+    """The bookies that failed a writer since an entry of it was confirmed, and what they answered.
+
+    None of them is taken in another one's place, or bookies that refuse every entry would follow each other for ever,
+    a write of the metadata each time. A writer that is degraded may take them ``again``, once in each of its tries.
+    """
+
+    def __init__(self) -> None:
+        self._codes: dict[BookieId, int | None] = {}
+        self._tried: set[BookieId] = set()
+
+    @property
+    def tried(self) -> Collection[BookieId]:
+        """Those that are not taken now."""
+        return self._tried
+
+    def failed(self, bookie: BookieId, code: int | None) -> None:
+        """It answered an add with ``code``, or (None) not at all."""
+        self._codes[bookie] = code
+        self._tried.add(bookie)
+
+    def confirmed(self) -> None:
+        """An entry has its ack quorum."""
+        self._codes.clear()
+        self._tried.clear()
+
+    def again(self) -> None:
+        """Each may be tried once more."""
+        self._tried.clear()
+
+    def answers(self) -> dict[BookieId, str]:
+        """What each answered last, for people."""
+        return {bookie: "no answer" if code is None else _shown(code) for bookie, code in self._codes.items()}
+
+
+def _shown(code: int) -> str:
+    return f"{code} {_NAMES[code]}" if code in _NAMES else str(code)
 
 
 class Retries:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from tallystick.bookkeeper.ledger.add import Action, AddCore, Reason
-from tallystick.bookkeeper.ledger.degraded import QuorumLoss
+from tallystick.bookkeeper.ledger.degraded import FailedBookies, QuorumLoss
 from tallystick.bookkeeper.ledger.identity import ANOTHER_BOOKIE
 from tallystick.bookkeeper.ledger.placement import Placement
 from tallystick.bookkeeper.ledger.replicas import Identities
@@ -27,17 +27,18 @@ class Shortage:
     def __init__(
         self, ledger: LedgerId, core: AddCore, perform: Perform, emit: Callable[..., None],
         placement: Placement, restorer: Restorer, clock: Clock, limit_s: float, believes: Believes,
-        avoided: Collection[BookieId],
+        avoided: Collection[BookieId], failed: FailedBookies,
     ) -> None:  # fmt: skip
-        """``avoided``: bookies that are never taken for the missing ones."""
-        self.id, self._avoided = ledger, avoided
+        """``avoided``: bookies that are never taken for the missing ones; ``failed``: the writer's."""
+        self.id, self._avoided, self._failed = ledger, avoided, failed
         self._believes = believes
         self._doubted: dict[BookieId, Creation | None] = {}  # of the missing, who they were when that was told
         self._core, self._perform, self._emit = core, perform, emit
         self._placement, self._restorer, self._clock, self._limit_s = placement, restorer, clock, limit_s
         self._loss = QuorumLoss(limit_s)
         self._timer: asyncio.TimerHandle | None = None
-        self._degraded = False
+        self._wakes_at: float | None = None
+        self._degraded = self._ended = False
 
     @property
     def missing(self) -> tuple[BookieId, ...]:
@@ -50,7 +51,10 @@ class Shortage:
         before, self._degraded = self.missing, True
         self._perform(self._core.no_replacement(), None)
         if self.missing != before:
-            self._emit("ledger degraded", first=self._core.lac + 1, missing=self.missing, reason=str(cause))
+            self._emit(
+                "ledger degraded", first=self._core.lac + 1, missing=self.missing, reason=str(cause),
+                answers=self._failed.answers(),
+            )  # fmt: skip
             self._restorer.join(self)
 
     async def restore(self, answering: Identities) -> None:
@@ -65,6 +69,7 @@ class Shortage:
                 if bookie in answering and self._is_believed(bookie, answering[bookie]):
                     self._perform(self._core.resumed(bookie), None)
         else:
+            self._failed.again()
             self._perform(self._core.retry(), None)
 
     def _is_believed(self, bookie: BookieId, identity: Creation | None) -> bool:
@@ -77,40 +82,42 @@ class Shortage:
         return False
 
     def checked(self) -> None:
-        """While bookies are missing: note whether the quorum can be met, and wake when it could not for too long."""
-        if not self._degraded:
+        """Call after each event of the core: the writer may lack nothing any more, or its quorum for too long."""
+        if self._ended:
             return
-        if not self.missing:
-            self.ended()
+        if self._degraded and not self.missing:
+            self._degraded = False
+            self._restorer.leave(self)
             self._emit("ledger restored", first=self._core.lac + 1, ensemble=self._core.ensemble)
-            return
-        now = self._clock.now()
-        before = self._loss.wake_at()
-        self._loss.observed(self._core.starved, now)
-        wake_at = self._loss.wake_at()
-        if wake_at != before:
-            self._set_timer(None if wake_at is None else wake_at - now)
+        starved = self._core.starved
+        self._loss.observed(starved, self._core.lac, self._clock.now())
+        # While a bookie is tried nothing ends: its answer, or that there is none, comes in time.
+        wakes_at = self._loss.wake_at() if starved else None
+        if wakes_at != self._wakes_at:
+            self._wake_at(wakes_at)
 
     def ended(self) -> None:
-        """The writer lacks nothing, or takes no more entries."""
-        self._degraded = False
+        """The writer takes no more entries."""
+        self._degraded, self._ended = False, True
         self._restorer.leave(self)
-        self._loss.observed(False, self._clock.now())
-        self._set_timer(None)
+        self._wake_at(None)
 
-    def _set_timer(self, delay_s: float | None) -> None:
+    def _wake_at(self, moment: float | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None if delay_s is None else asyncio.get_running_loop().call_later(delay_s, self._timed_out)
+            self._timer = None
+        self._wakes_at = moment
+        if moment is not None:
+            delay_s = max(moment - self._clock.now(), 0.0)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._timed_out)
 
     def _timed_out(self) -> None:
-        now = self._clock.now()
-        if self._loss.over(now):
+        if self._loss.over(self._clock.now()):
             fields: dict[str, Any] = {"ledger": self.id, "missing": self.missing, "waited_s": self._limit_s}
-            error = NotEnoughBookies("the ack quorum could not be met", **fields)
+            error = NotEnoughBookies("the ack quorum could not be met", **fields, answers=self._failed.answers())
             self._perform(self._core.change_failed(Reason.NO_QUORUM), error)
-        elif (wake_at := self._loss.wake_at()) is not None:
-            self._set_timer(wake_at - now)
+        else:
+            self._wake_at(self._wakes_at)
 
 
 def changed_nothing(error: Exception) -> bool:

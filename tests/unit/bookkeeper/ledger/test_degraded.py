@@ -4,19 +4,51 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from tallystick.bookkeeper.ledger.degraded import FIRST_RETRY_S, FORGET_S, MAX_RETRY_S, QuorumLoss, Retries
+from tallystick.bookkeeper.ledger.degraded import (
+    FIRST_RETRY_S,
+    FORGET_S,
+    MAX_RETRY_S,
+    FailedBookies,
+    QuorumLoss,
+    Retries,
+)
 
 
-def test_only_a_quorum_that_is_gone_without_a_break_for_the_limit_is_over() -> None:
+def test_a_quorum_that_is_gone_for_the_limit_is_over_unless_an_entry_was_confirmed() -> None:
     loss = QuorumLoss(10.0)
     assert loss.wake_at() is None and not loss.over(1e9)
-    loss.observed(True, 100.0)
-    loss.observed(True, 105.0)
+    loss.observed(True, -1, 100.0)
+    loss.observed(True, -1, 105.0)
     assert loss.wake_at() == 110.0 and not loss.over(109.9) and loss.over(110.0)
-    loss.observed(False, 109.0)
+    loss.observed(False, 0, 109.0)
     assert loss.wake_at() is None and not loss.over(111.0)
-    loss.observed(True, 112.0)
+    loss.observed(True, 0, 112.0)
     assert not loss.over(121.9) and loss.over(122.0)
+    loss.observed(True, 1, 113.0)
+    assert loss.wake_at() == 123.0, "entry 2 waits since then"
+
+
+def test_a_bookie_that_is_tried_again_ends_no_loss() -> None:
+    loss = QuorumLoss(10.0)
+    for now in range(100, 110, 2):  # refused each time
+        loss.observed(True, 7, now)
+        loss.observed(False, 7, now + 1)
+    assert loss.wake_at() == 110.0 and loss.over(110.0)
+
+
+def test_who_failed_is_not_taken_until_an_entry_was_confirmed_or_all_are_tried_again() -> None:
+    failed = FailedBookies()
+    failed.failed("a", 101)
+    failed.failed("b", None)
+    failed.failed("c", -3)
+    answers = {"a": "101 IO_ERROR", "b": "no answer", "c": "-3"}
+    assert set(failed.tried) == {"a", "b", "c"} and failed.answers() == answers
+    failed.again()
+    assert not failed.tried and failed.answers() == answers
+    failed.failed("a", 105)
+    assert set(failed.tried) == {"a"} and failed.answers()["a"] == "105 READ_ONLY"
+    failed.confirmed()
+    assert not failed.tried and not failed.answers()
 
 
 def test_a_missing_bookie_is_tried_at_growing_intervals() -> None:

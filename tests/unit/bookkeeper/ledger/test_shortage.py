@@ -13,6 +13,7 @@ import pytest
 from support.fake_bookie import HANG
 from support.small_cluster import SmallCluster
 from support.waiting import until
+from tallystick.bookkeeper.ledger import degraded as degraded_
 from tallystick.bookkeeper.ledger import restorer
 from tallystick.bookkeeper.ledger.shortage import changed_nothing
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
@@ -357,6 +358,33 @@ async def test_q9_a_timer_that_comes_early_does_not_end_the_wait_for_a_quorum(
     began, clock = time.monotonic(), writer._writers.context.clock
     monkeypatch.setattr(clock, "now", lambda: began + (time.monotonic() - began) / 4)
     await cluster.down(writer.metadata.ensemble[1])
-    with pytest.raises(NotEnoughBookies, match="quorum could not be met"):
+    with pytest.raises(NotEnoughBookies, match=r"quorum could not be met"):
         await writer.append(b"1")
     await writer.close()
+
+
+def refusing(request: v2.Request) -> int | None:
+    """As a bookie whose journal is sick, or that stores another ledger of the id: it answers, and takes no entry."""
+    return v2.Code.IO_ERROR if isinstance(request, v2.Add) else None
+
+
+@pytest.mark.rule("Q9")
+@pytest.mark.parametrize("spares", [0, 2])
+async def test_q9_bookies_that_answer_and_take_no_entry_end_the_writer_too(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch, spares: int
+) -> None:
+    """Each try of one looks like an end of the shortage: the wait goes on until an entry was confirmed."""
+    monkeypatch.setattr(degraded_, "FIRST_RETRY_S", 0.01)
+    monkeypatch.setattr(degraded_, "MAX_RETRY_S", 0.01)
+    for _ in range(spares):
+        await cluster.add()
+    for bookie in cluster.bookies.values():
+        bookie.misbehave = refusing
+    writer = await cluster.client(no_quorum_s=0.3).create_ledger(3, write_quorum=3, ack_quorum=2)
+    with pytest.raises(NotEnoughBookies, match=r"quorum could not be met.*'b0': '101 IO_ERROR'"):
+        async with asyncio.timeout(10):
+            await writer.append(b"0")
+    tries = 1 + cluster.kinds().count("ledger degraded")
+    assert cluster.kinds().count("ensemble changed") <= spares * tries, "they do not follow each other for ever"
+    await writer.close()
+    assert (writer.metadata.state, writer.metadata.last_entry) == (LedgerState.CLOSED, -1)
