@@ -21,10 +21,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import lru_cache
 from itertools import takewhile
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.read_run import ReadRun
@@ -52,8 +51,7 @@ MAX_PIECE_ENTRIES = 65_536
 MAX_SINGLE_READS = 128  # of one piece
 
 
-@dataclass(frozen=True)
-class Range:
+class Range(NamedTuple):
     """Consecutive entries of one fragment, with all that is needed to read and check them."""
 
     ledger: LedgerId
@@ -62,11 +60,19 @@ class Range:
     bookies: Ensemble
     write_quorum: int
     digest_type: DigestType
-    password: bytes = field(default=b"", repr=False)
+    password: bytes = b""
 
-    @cached_property
+    def __repr__(self) -> str:  # without the password
+        return f"Range(ledger={self.ledger}, first={self.first}, last={self.last}, bookies={self.bookies})"
+
+    @property
     def striping(self) -> Striping:
-        return Striping(len(self.bookies), self.write_quorum, self.write_quorum)
+        return _striping(len(self.bookies), self.write_quorum)
+
+
+@lru_cache(maxsize=64)
+def _striping(size: int, quorum: int) -> Striping:
+    return Striping(size, quorum, quorum)
 
 
 def ranges_of(ledger: LedgerId, metadata: LedgerMetadata, first: EntryId, last: EntryId) -> list[Range]:
@@ -125,14 +131,14 @@ class _Reading:
             while first <= whole.last:
                 limit = MAX_SINGLE_READS if whole.striping.striped else MAX_PIECE_ENTRIES
                 last = min(whole.last, first + min(self._count, limit) - 1)
-                yield replace(whole, first=first, last=last)
+                yield whole._replace(first=first, last=last)
                 first = last + 1
 
     async def fetch(self, piece: Range) -> list[EntryRun]:
         runs: list[EntryRun] = []
         position = piece.first
         while position <= piece.last:
-            rest = replace(piece, first=position)
+            rest = piece._replace(first=position)
             runs += await self._striped(rest) if piece.striping.striped else [await self._unstriped(rest)]
             position = runs[-1].last + 1
         self._learn(runs)
@@ -170,7 +176,7 @@ class _Reading:
             )
         except BookieUnavailable:
             # An old bookie closes the connection on a batch read. One that then answers a single read may be one.
-            run = await self._ask_singles(replace(piece, last=piece.first), bookie)
+            run = await self._ask_singles(piece._replace(last=piece.first), bookie)
             batch_reads.closed(bookie, connection, self._client.now())
             return run
         batch_reads.answered(bookie)
@@ -209,11 +215,11 @@ class _Reading:
                 found.update(reads.found)
             data = [found.get(entry) for entry in entries]
             while sum(map(len, runs)) < len(entries):
-                rest = replace(piece, first=piece.first + sum(map(len, runs)))
+                rest = piece._replace(first=piece.first + sum(map(len, runs)))
                 run = self._open(rest, _leading(data[rest.first - piece.first :]))
                 if not len(run):  # this one needs another replica; those behind it may be good again
                     bookie = next(name for name, share in shares.items() if rest.first in share)
-                    run = await self._elsewhere(replace(rest, last=rest.first), bookie, asked[bookie])
+                    run = await self._elsewhere(rest._replace(last=rest.first), bookie, asked[bookie])
                 runs.append(run)
         finally:
             for reads in asked.values():

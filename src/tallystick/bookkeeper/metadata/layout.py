@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import MetadataError
@@ -41,10 +42,15 @@ def check_layout(text: str, where: str) -> None:
 
 def ledger_path(root: str, ledger: LedgerId) -> str:
     if ledger < SHORT_IDS_END:
-        digits = f"{ledger:010d}"
-        return f"{root}/{digits[:2]}/{digits[2:6]}/L{digits[6:]}"
+        return f"{_short_folder(root, ledger // 10_000)}/L{ledger % 10_000:04d}"
     digits = f"{ledger:019d}"
     return f"{root}/{digits[:3]}/{digits[3:7]}/{digits[7:11]}/{digits[11:15]}/L{digits[15:]}"
+
+
+@lru_cache(maxsize=1024)
+def _short_folder(root: str, number: int) -> str:
+    """Of ten thousand ledgers with short ids."""
+    return f"{root}/{number // 10_000:02d}/{number % 10_000:04d}"
 
 
 def folders_of(root: str, path: str) -> Iterator[str]:

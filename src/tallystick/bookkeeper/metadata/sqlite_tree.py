@@ -89,7 +89,8 @@ class SqliteTree:
 
     def get_many(self, paths: Sequence[str]) -> dict[str, Znode]:
         is_living = cache(self.leases.is_living)  # each lease is looked at once
-        found = {path: Znode._make(row) for path, row in self._rows(paths, NODE) if is_living(row[-1])}
+        rows = self._rows(paths, NODE)
+        found = {path: Znode._make(row) for path, row in rows if row[-1] is None or is_living(row[-1])}
         if len(found) < len(paths):
             self.file.require_same()  # what a file lacks that has no name any more says nothing
         return found

@@ -62,7 +62,7 @@ def plan(
 def _part(found: Range, piece: Stretch) -> Range:
     if (piece.first, piece.last) == (found.first, found.last):
         return found
-    return replace(found, first=piece.first, last=piece.last)
+    return found._replace(first=piece.first, last=piece.last)
 
 
 def _entry_bytes(extent: Extent) -> int:

@@ -363,3 +363,8 @@ async def test_all_digests(bench: Bench, kind: DigestType) -> None:
     if kind is DigestType.HMAC:
         with pytest.raises(DigestMismatch):
             await collect(bench.client(), Range(1, 0, 29, ("b1",), 1, kind, b"wrong"))
+
+
+def test_a_range_does_not_show_the_password() -> None:
+    found = Range(7, 3, 8, ("b1",), 1, DigestType.HMAC, b"hidden")
+    assert "hidden" not in repr([found]) and "ledger=7" in repr(found)
