@@ -260,6 +260,7 @@ _BROKER_CLIENT = {
             "send retried": "A message was not taken, and is sent to another queue. It may be stored twice.",
             "pull failed": "A broker did not answer a pull; another one, or it again, is asked.",
             "pull refused": "A broker refused a pull; it is asked again.",
+            "queues left out": "Of a topic with more than 65,536 queues, broker sets with the most are not used.",
             "queue not reached": "No broker has this queue now; it is tried again.",
             "queues not locked": "A master gave an ordered consumer no locks: it keeps what it has for 30 s at most.",
             "queues not shared out": "The members of the group could not be found out; the old share stays.",

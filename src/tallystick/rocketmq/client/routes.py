@@ -111,11 +111,16 @@ class TopicRoutes:
 
     async def _ask(self, name: str) -> Topic:
         try:
-            topic = self._topics[name] = await self._route(name)
+            topic = await self._route(name)
         except NoSuchTopic:
             if name in self._topics:
                 await self._relocate(name)
             raise
+        known = self._topics.get(name)
+        if topic.left_out and (known is None or known.left_out != topic.left_out):
+            first = list(topic.left_out[:10])
+            self._events.emit("queues left out", topic=name, sets=len(topic.left_out), brokers=first)
+        self._topics[name] = topic
         return topic
 
     async def _relocate(self, name: str) -> None:

@@ -6,10 +6,11 @@ of ids, sorts both, and takes its share (AllocateMessageQueueAveragely).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.wire.values import MASTER_ID, MAX_QUEUES, MessageQueue, Perm, TopicRoute
 
 TEMPLATE_TOPIC = "TBW102"  # a topic that does not exist yet is made after this one, where brokers allow it
@@ -23,23 +24,26 @@ class Topic:
     writable: tuple[MessageQueue, ...]
     readable: tuple[MessageQueue, ...]
     addresses: Mapping[str, Mapping[int, str]]
+    left_out: tuple[str, ...] = ()  # broker sets of whose queues none is taken
 
     @classmethod
     def of_route(cls, name: str, route: TopicRoute) -> Topic:
-        """Queues of a set without a master can be read, not written. Raises RemoteProtocolError."""
-        count = sum(max(queue.read_queues, queue.write_queues) for queue in route.queues)
-        if count > MAX_QUEUES:  # each is an object here, and whoever reaches a name server can say any number
-            raise RemoteProtocolError("a route has too many queues", topic=name, queues=count, most=MAX_QUEUES)
+        """Queues of a set without a master can be read, not written. Of more than ``MAX_QUEUES`` those of the sets with
+        the most are left out, the same ones by all clients."""
+        ordered = sorted(route.queues, key=lambda queue: (queue.count, queue.broker))
+        # each is an object here, and whoever reaches a name server can say any number
+        fit = bisect_right(list(accumulate(queue.count for queue in ordered)), MAX_QUEUES)
         addresses = {broker.name: dict(broker.addresses) for broker in route.brokers}
         writable: list[MessageQueue] = []
         readable: list[MessageQueue] = []
-        for queue in sorted(route.queues, key=lambda queue: queue.broker):
+        for queue in sorted(ordered[:fit], key=lambda queue: queue.broker):
             known = addresses.get(queue.broker, {})
             if queue.perm & Perm.WRITE and MASTER_ID in known:
                 writable += (MessageQueue(name, queue.broker, id) for id in range(queue.write_queues))
             if queue.perm & Perm.READ and known:
                 readable += (MessageQueue(name, queue.broker, id) for id in range(queue.read_queues))
-        return cls(name, tuple(writable), tuple(readable), addresses)
+        left_out = tuple(sorted(queue.broker for queue in ordered[fit:]))
+        return cls(name, tuple(writable), tuple(readable), addresses, left_out)
 
     def master(self, broker: str) -> str | None:
         return self.addresses.get(broker, {}).get(MASTER_ID)

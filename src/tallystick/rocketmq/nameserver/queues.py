@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tallystick.rocketmq.wire.steps import Steps
-from tallystick.rocketmq.wire.values import BrokerRoute, Perm, QueueRoute
+from tallystick.rocketmq.wire.values import MAX_QUEUES, BrokerRoute, Perm, QueueRoute
 
 READ, WRITE = int(Perm.READ), int(Perm.WRITE)
 MAX_ROUTES = 1_000_000  # topics of broker sets: more topics than that are not taken in
@@ -34,7 +34,7 @@ class BrokerSet:
     host: str
     addresses: dict[int, str]
     acting_master: bool
-    topics: dict[str, None] = field(default_factory=dict)
+    topics: dict[str, bool] = field(default_factory=dict)  # True: there was no room for what was said of it last
     topic_bytes: int = 0  # of their names
     changes: int = 0  # of all but permissions
     is_gone: bool = False
@@ -73,6 +73,7 @@ class TopicQueues:
         self._later = later
         self._topics: dict[str, dict[BrokerSet, QueueRoute]] = {}  # also of sets that are gone, until they are swept
         self._gone: deque[BrokerSet] = deque()  # those
+        self._queues: Counter[str] = Counter()  # of each of those topics
         self._count = 0
         self._by_host: Counter[str] = Counter()
 
@@ -84,9 +85,38 @@ class TopicQueues:
         """For a moment after a broker set went, those that were its own alone are among them."""
         return len(self._topics)
 
-    def has_room(self, host: str) -> bool:
-        """Whether there may be one more that came from the host."""
-        return self._count < MAX_ROUTES and self._by_host[host] < MAX_HOST_ROUTES
+    def take(self, topic: str, brokers: BrokerSet, queue: QueueRoute, *, changed: bool) -> bool:
+        """Put what a broker says, if that ``changed`` or was not taken yet. Returns False if there is no room.
+
+        Of a topic with too many queues those of the sets with most of them go, or do not come, as at a client: then it
+        does not matter who was first.
+        """
+        if not changed and not brokers.topics.get(topic, True):
+            return True
+        fits = min(queue.read_queues, queue.write_queues) >= 0 and (
+            topic in brokers.topics or (self._count < MAX_ROUTES and self._by_host[brokers.host] < MAX_HOST_ROUTES)
+        )
+        if fits and queue.count > self._left(topic, brokers):
+            others = {other: one.count for other, one in self.of(topic).items() if other is not brokers}
+            largest = max(others, key=others.__getitem__, default=brokers)
+            fits = queue.count < others.get(largest, 0)
+            if fits:
+                self.drop(topic, largest)
+        if fits:
+            self.put(topic, brokers, queue)
+        elif topic in brokers.topics:
+            brokers.topics[topic] = True
+        return fits
+
+    def _left(self, topic: str, brokers: BrokerSet) -> int:
+        """How many queues of a topic a set may have beside the others."""
+        queues = self._topics.get(topic, {})
+        left = MAX_QUEUES - self._queues[topic] + sum(queues[gone].count for gone in self._gone if gone in queues)
+        return left + (queues[brokers].count if brokers in queues else 0)
+
+    def is_wide(self, topic: str) -> bool:
+        """Whether one more broker set of the topic may take a step of its own."""
+        return self._queues[topic] > MAX_QUEUES // 2
 
     def of(self, topic: str) -> dict[BrokerSet, QueueRoute]:
         return {brokers: queue for brokers, queue in self._topics.get(topic, {}).items() if not brokers.is_gone}
@@ -96,9 +126,12 @@ class TopicQueues:
         if brokers not in queues:
             self._count += 1
             self._by_host[brokers.host] += 1
-            brokers.topics[topic] = None
             brokers.topic_bytes += sys.getsizeof(topic)
+        else:
+            subtract(self._queues, topic, queues[brokers].count)
+        self._queues[topic] += queue.count
         queues[brokers] = queue
+        brokers.topics[topic] = False
         brokers.changes += 1
 
     def drop(self, topic: str, brokers: BrokerSet) -> None:
@@ -130,7 +163,7 @@ class TopicQueues:
 
     def _forget(self, topic: str, brokers: BrokerSet) -> None:
         queues = self._topics[topic]
-        del queues[brokers]
+        subtract(self._queues, topic, queues.pop(brokers).count)
         if not queues:
             del self._topics[topic]
 
@@ -167,8 +200,8 @@ class TopicQueues:
         return found
 
 
-def subtract(counts: Counter[str], host: str, count: int) -> None:
+def subtract(counts: Counter[str], name: str, count: int) -> None:
     """What is 0 is not kept."""
-    counts[host] -= count
-    if not counts[host]:
-        del counts[host]
+    counts[name] -= count
+    if not counts[name]:
+        del counts[name]

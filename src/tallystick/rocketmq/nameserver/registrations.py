@@ -78,7 +78,7 @@ class Registrations:
                 instead_of=registered.displaced, peer=peer_of(link),
             )  # fmt: skip
         if registered.left_out:
-            remark = f"{registered.left_out} topics are left out: too many are registered, or from one host"
+            remark = f"{registered.left_out} topics are left out: too many, or too many queues"
             return command.answer(FAILED, self._refused(link, header, remark))
         answer = RegisteredAnswer(registered.ha_address, registered.master_address, registered.displaced)
         ordered = self._order_topics() if self._settings().return_order_topics else b""

@@ -29,7 +29,6 @@ from tallystick.rocketmq.nameserver.queues import STEP_TOPICS, BrokerSet, TopicQ
 from tallystick.rocketmq.wire.steps import Steps, finished
 from tallystick.rocketmq.wire.values import (
     MASTER_ID,
-    MAX_QUEUES,
     BrokerRoute,
     DataVersion,
     Perm,
@@ -232,17 +231,13 @@ class Routes:
         if self._delete_missing:
             yield from self._drop_missing(brokers, announced, live)
         allowed = ~0 if is_master or not brokers.acting_master else ~WRITE
-        queues, left_out = self._queues, 0
+        left_out = 0
         for count, (topic, config) in enumerate(announced.topics.items(), 1):
-            if not (0 <= config.read_queues <= MAX_QUEUES and 0 <= config.write_queues <= MAX_QUEUES):
-                left_out += 1  # clients make an object of each queue
-            elif topic not in brokers.topics and not queues.has_room(brokers.host):
-                left_out += 1
-            elif changed or topic not in brokers.topics:
-                perm = config.perm & allowed
-                queue = QueueRoute(brokers.name, config.read_queues, config.write_queues, perm, config.sys_flag)
-                queues.put(topic, brokers, queue)
-            if count % STEP_TOPICS == 0:
+            perm = config.perm & allowed
+            queue = QueueRoute(brokers.name, config.read_queues, config.write_queues, perm, config.sys_flag)
+            fits = self._queues.take(topic, brokers, queue, changed=changed)
+            left_out += not fits
+            if count % STEP_TOPICS == 0 or not fits or self._queues.is_wide(topic):
                 yield
                 if not self._still(brokers, live):
                     break

@@ -364,6 +364,11 @@ class QueueRoute(msgspec.Struct, frozen=True):
     perm: Int32
     sys_flag: Int32 = field(default=0, name="topicSysFlag")
 
+    @property
+    def count(self) -> int:
+        """How many different ones there are."""
+        return max(self.read_queues, self.write_queues, 0)
+
 
 class BrokerRoute(msgspec.Struct, frozen=True):
     """A master and its slaves: broker id to ``host:port``."""

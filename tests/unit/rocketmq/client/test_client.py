@@ -8,6 +8,7 @@ import pytest
 from support.fake_brokers import FakeCluster
 from support.waiting import until
 from tallystick.errors import NoSuchTopic, UsageError
+from tallystick.rocketmq.client import topic as topic_module
 from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.topic import Topic
@@ -49,6 +50,23 @@ async def test_routes_are_refreshed(cluster: FakeCluster) -> None:
         assert len((await mq.topic("T")).writable) == 2
         await cluster.add("b2")
         await until(lambda: len(mq._context.routes.known[0].writable) == 4)
+
+
+async def test_sets_whose_queues_a_client_cannot_keep_are_named_once(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_module, "MAX_QUEUES", 3)
+    told: list[Event] = []
+    for name in ("b1", "b2"):
+        await cluster.add(name)
+    async with topics(cluster.address, events=Events(told.append)) as mq:
+        for _ in range(2):
+            assert {queue.broker for queue in (await mq.topic("T")).readable} == {"b1"}
+        assert [event.fields for event in told if event.kind == "queues left out"] == [
+            {"topic": "T", "sets": 1, "brokers": ["b2"]}
+        ]
+        monkeypatch.setattr(topic_module, "MAX_QUEUES", 4)
+        assert {queue.broker for queue in (await mq.topic("T")).readable} == {"b1", "b2"}
 
 
 async def test_a_topic_that_goes_keeps_its_old_route_until_asked_for(cluster: FakeCluster, mq: RocketMQ) -> None:

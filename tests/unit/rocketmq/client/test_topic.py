@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.client.topic import BrokerChoice, QueueChoice, Topic, share
 from tallystick.rocketmq.wire.values import BrokerRoute, MessageQueue, QueueRoute, TopicRoute
 
@@ -31,12 +30,27 @@ def test_queues_of_a_route() -> None:
     assert (topic.master("b2"), topic.master("b1"), topic.master("nope")) == ("b2-0", None, None)
 
 
-@pytest.mark.parametrize("counts", [(2**31 - 1, 0), (0, 2**31 - 1), (40_000, 40_000)])
-def test_a_route_with_more_queues_than_a_client_can_keep_is_refused(counts: tuple[int, int]) -> None:
-    """Anybody who reaches a name server can tell it any number, and each queue is an object here."""
-    routes = [QueueRoute("b", count, count, 6) for count in counts]
-    with pytest.raises(RemoteProtocolError, match="a route has too many queues"):
-        Topic.of_route("T", TopicRoute([BrokerRoute("c", "b", {0: "b-0"})], routes))
+@pytest.mark.parametrize(
+    ("counts", "taken"),
+    [
+        ((4, 2**31 - 1), "a"),
+        ((65_536, 4), "b"),
+        ((32_768, 32_768), "ab"),
+        ((40_000, 40_000), "a"),
+        ((30_000, 30_000, 30_000), "ab"),
+        ((-(2**31), 65_536, 65_536), "ab"),
+    ],
+)
+def test_of_more_queues_than_a_client_can_keep_sets_with_the_most_are_left_out(
+    counts: tuple[int, ...], taken: str
+) -> None:
+    """Anybody who reaches a name server can tell it any number, and each queue is an object here: with none taken, one
+    such registration kept all clients from a topic."""
+    routes = [QueueRoute(name, count, count, 6) for name, count in zip("abc", counts, strict=False)]
+    topic = Topic.of_route("T", TopicRoute([BrokerRoute("c", name, {0: name}) for name in "abc"], routes))
+    kept = [queue for route in routes if route.broker in taken for queue in queues(route.count, route.broker)]
+    assert (topic.writable, topic.readable) == (tuple(kept), tuple(kept))
+    assert topic.left_out == tuple(route.broker for route in routes if route.broker not in taken)
 
 
 def test_queues_take_turns_past_the_broker_to_avoid() -> None:

@@ -82,6 +82,8 @@ def test_what_is_counted_is_what_there_is() -> None:
             queues.drop(topic, brokers)
         else:
             queues.put(topic, brokers, queue(brokers.name))
+        counts = {queue: sum(one.count for one in queues._topics.get(queue, {}).values()) for queue in queues._topics}
+        assert dict(queues._queues) == {topic: count for topic, count in counts.items() if count}
         by_host = {host: sum(len(one.topics) for one in sets if one.host == host) for host in ("h0", "h1", "h2")}
         assert dict(queues._by_host) == {host: count for host, count in by_host.items() if count}
         assert len(queues) == sum(by_host.values())

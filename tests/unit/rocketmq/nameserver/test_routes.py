@@ -8,7 +8,7 @@ from support.announcing import announcement
 from tallystick.rocketmq.nameserver import queues as queues_module
 from tallystick.rocketmq.nameserver import routes as routes_module
 from tallystick.rocketmq.nameserver.routes import Announcement, Registered, Routes
-from tallystick.rocketmq.wire.steps import finished
+from tallystick.rocketmq.wire.steps import Steps, finished
 from tallystick.rocketmq.wire.values import DataVersion, TopicConfig
 
 
@@ -373,6 +373,35 @@ def test_a_topic_of_more_queues_than_there_can_be_is_left_out(counts: tuple[int,
     told = announcement(0, {"T": TopicConfig("T", *counts), "U": TopicConfig("U", 65_536, 4)})
     assert register(routes, told, "master", 0) == Registered(left_out=1)
     assert topics(routes) == ["U"]
+
+
+def test_the_queues_of_a_topic_are_bounded_over_all_sets_and_those_with_most_are_left_out() -> None:
+    """One stranger's 65,536 queues took the topic from all clients, also where it was there first."""
+
+    def having(name: str, count: int, version: int = 1) -> Registered | None:
+        config = {"T": TopicConfig("T", count, 4), "own": TopicConfig("own", 4, 4)}
+        return register(routes, announcement(0, config, name=name, version=version), name, 0)
+
+    def counts() -> dict[str, int]:
+        route = finished(routes.route("T"))
+        return {queue.broker: queue.count for queue in route.queues} if route is not None else {}
+
+    swept: list[Steps[None]] = []
+    routes, none_left = Routes(later=swept.append), Registered(left_out=1)
+    assert having("x", 65_536) == Registered() == having("a", 8) == having("b", 4)
+    assert counts() == {"a": 8, "b": 4} and sorted(topics(routes)) == ["T", "own"]
+    assert having("x", 65_536) == none_left and having("y", 65_537) == none_left
+    assert having("b", 65_529, 2) == none_left and counts() == {"a": 8, "b": 4}, "what it had stays"
+    routes.closed("a")
+    assert having("b", 65_529, 2) == Registered() and counts() == {"b": 65_529}, "taken with the room, not swept yet"
+    assert having("a", 7) == Registered() and having("c", 65_529) == none_left, "of equal ones the first stays"
+    assert having("a", 8, 2) == Registered() and counts() == {"a": 8}
+    assert having("b", 5, 3) == Registered() and counts() == {"a": 8, "b": 5}
+    for name in "abcxy":
+        routes.closed(name)
+    for steps in swept:
+        finished(steps)
+    assert not routes._queues._queues
 
 
 def again(routes: Routes, digest: bytes = b"d", link: str = "master", address: str = "b-0:10911") -> Registered | None:
