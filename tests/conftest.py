@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import hypothesis
 import pytest
 
 from support import reaper
+from support.machines import REAL_TIME, LoopFactory
 from support.zookeeper import missing, running
 
 # A busy machine is no failure; a failing example is printed with what reproduces it.
@@ -20,6 +21,11 @@ hypothesis.settings.register_profile(
     "killer", deadline=None, database=None, phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate)
 )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "tallystick"))
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, LoopFactory]:
+    """Tests run in real time, but where a folder says otherwise."""
+    return REAL_TIME
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 
-from tallystick.runtime.network import ProtocolFactory
-from tallystick.runtime.tcp import TcpNetwork
+from support.machines import machine
+from tallystick.runtime.network import Listener, Network, ProtocolFactory, Reservation
 
 
-class BlackHole(TcpNetwork):
-    """Attempts to connect hang until they are given up, unless it ``passes``."""
+class BlackHole:
+    """Attempts to connect over a machine's network hang until they are given up, unless it ``passes``."""
 
     def __init__(self, passes: bool = False) -> None:
         self.passes = passes
         self.attempts = 0
+        self._network: Network = machine().network
 
     async def connect(self, host: str, port: int, factory: ProtocolFactory, within_s: float) -> asyncio.Transport:
         self.attempts += 1
         if self.passes:
-            return await super().connect(host, port, factory, within_s)
+            return await self._network.connect(host, port, factory, within_s)
         async with asyncio.timeout(within_s):
             await asyncio.get_running_loop().create_future()
         raise AssertionError("nothing ends this wait")
+
+    async def listen(self, host: str, port: int, factory: ProtocolFactory, *, serving: bool = True) -> Listener:
+        return await self._network.listen(host, port, factory, serving=serving)
+
+    def reserve(self, host: str, *offsets: int, port: int = 0, purpose: str = "") -> Reservation:
+        return self._network.reserve(host, *offsets, port=port, purpose=purpose)

@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import ClassVar, Final, cast
 
+from support.machines import machine
 from tallystick.bookkeeper.bookie.fences import Fences
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.metrics import Counts
@@ -25,7 +26,6 @@ from tallystick.bookkeeper.wire.values import BookieInfo
 from tallystick.codec.frames import next_frame
 from tallystick.errors import BookieUnavailable
 from tallystick.runtime.network import Listener, Network
-from tallystick.runtime.tcp import TcpNetwork
 from tallystick.sim.disk import SimDisk
 from tallystick.sim.storage_model import Clock
 
@@ -53,11 +53,12 @@ class FakeBookie:
         self.listener: Listener | None = None
         self.keys: dict[int, bytes] = {}  # of the ledgers that are stored
         self.entries: Final = Entries(self)
-        self._network = network or TcpNetwork()
+        self._network = network
         self.clear()
 
     async def start(self) -> BookieInfo:
         """Listen. Returns what a registration says of it."""
+        self._network = self._network or machine().network
         self.listener = await self._network.listen("127.0.0.1", 0, lambda: _Connection(self))
         return BookieInfo.at(*self.listener.address)
 

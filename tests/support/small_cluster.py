@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from dataclasses import replace
 from typing import Any
 
 from support.fake_bookie import FakeBookie
+from support.machines import machine
 from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.runtime.events import Event, Events
-from tallystick.runtime.machine import this_machine
 
 
 class SmallCluster:
@@ -50,9 +49,10 @@ class SmallCluster:
         for name in names:
             await self._registrations.pop(name).close()
             await self.bookies[name].stop()
+        await asyncio.sleep(0.002)  # virtual, or little: clients see the ends of their connections
 
     def client(self, seed: int = 1, /, **settings: Any) -> BookKeeper:
-        outside = replace(this_machine(Events(self.events.append)), random=random.Random(seed))
+        outside = machine(Events(self.events.append), random=random.Random(seed))
         client = BookKeeper(ClusterMetadata(MemoryStore(self.name)), outside, ClientSettings(**settings))
         self._clients.append(client)
         return client

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from support.fake_bookie import FakeBookie
+from support.machines import REAL_TIME, VIRTUAL_TIME, LoopFactory, machine
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.identity import Identify
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader
 from tallystick.bookkeeper.wire.values import DigestType
 from tallystick.runtime.events import Event, Events
-from tallystick.runtime.machine import this_machine
 from tallystick.runtime.outside import Outside
+from tallystick.sim.virtual.loop import VirtualLoop
 
 
 @dataclass
@@ -39,8 +40,8 @@ class Bench:
         return self.bookies[bookie].address
 
     def outside(self, **instead: Any) -> Outside:
-        """This machine, with another network or clock in its place where one is given."""
-        return replace(this_machine(Events(self.events.append)), **instead)
+        """A machine, with another network or clock in its place where one is given."""
+        return machine(Events(self.events.append), **instead)
 
     def client(self, identify: Identify | None = None, **settings: Any) -> BookieClient:
         client = BookieClient(self.outside(), self.resolve, ClientSettings(**settings), identify=identify)
@@ -62,6 +63,20 @@ class Bench:
         for bookie in self.bookies.values():
             await bookie.stop()
         await asyncio.sleep(0)  # let the aborted transports say good-bye
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, LoopFactory]:
+    """Clients and scripted bookies run in virtual time; real bookies, with threads and disks, do not."""
+    return REAL_TIME if item.get_closest_marker("real_time") else VIRTUAL_TIME
+
+
+@pytest.fixture(autouse=True)
+async def no_errors_in_callbacks() -> AsyncIterator[None]:
+    """A callback of production raises nothing; a virtual loop keeps what it raised."""
+    loop = asyncio.get_running_loop()
+    yield
+    errors = loop.errors if isinstance(loop, VirtualLoop) else []
+    assert [error for error in errors if not error.startswith("Future exception was never retrieved")] == []
 
 
 @pytest.fixture

@@ -220,6 +220,7 @@ async def test_a_cancelled_close_of_a_client_goes_on(cluster: SmallCluster, monk
     await second
 
 
+@pytest.mark.real_time
 async def test_a_cancelled_connect_leaves_no_thread() -> None:
     pytest.importorskip("kazoo")
     threads = set(threading.enumerate())

@@ -120,6 +120,7 @@ async def test_a_closed_client_refuses_work(cluster: SmallCluster) -> None:
         client.ledgers()
 
 
+@pytest.mark.real_time
 async def test_connect_both_ways(cluster: SmallCluster) -> None:
     events = tallystick.Events(cluster.events.append)
     uri = f"memory://{cluster.name}"

@@ -322,6 +322,7 @@ async def test_a_bookie_that_is_replaced_after_the_ledger_was_stored_is_not_beli
 # -- the whole story (bookkeeper#4812) --------------------------------------------------------------------------------
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("before", [0, 10])
 async def test_empty_bookies_at_old_addresses_acknowledge_nothing_to_a_writer_of_a_closed_ledger(
     tmp_path: Path, before: int

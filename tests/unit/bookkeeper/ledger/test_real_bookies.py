@@ -33,6 +33,8 @@ from tallystick.errors import (
 )
 from tallystick.runtime.machine import this_machine
 
+pytestmark = pytest.mark.real_time
+
 
 @dataclass
 class RealCluster:
