@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from tallystick.rocketmq.broker.offset_keys import OffsetKeys
-from tallystick.rocketmq.broker.resets import Resets, ResetTable
+from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.wire.bodies import OffsetTable
 
 STEP_OFFSETS = 1000  # put together within a millisecond or two
@@ -25,7 +25,7 @@ class OffsetMerge:
 
     def __init__(
         self, table: OffsetTable, resets: ResetTable | None, mine: Table, my_pulled: Table, my_own: Table,
-        my_own_resets: Table,
+        my_own_resets: Table, my_resets: ResetTable,
     ) -> None:  # fmt: skip
         """``table`` and ``resets`` are the master's; an original has no ``resets``. The slave's go on changing."""
         self.offsets, self.pulled, self.version, self.resets = table.offsets, table.pull_offsets, table.version, resets
@@ -33,8 +33,9 @@ class OffsetMerge:
         self.keys, self.pulled_keys = OffsetKeys(), OffsetKeys()
         self.count = self.pulled_count = 0
         self.changed = False  # the slave's table, in what was looked at
+        self.resets_changed = False
         self._mine, self._my_pulled, self._my_own, self._my_own_resets = mine, my_pulled, my_own, my_own_resets
-        self._theirs = Resets(resets)
+        self._theirs, self._my_resets = resets or ResetTable(), my_resets
         # By key where ours are on top the master's queues, and ours with the counters that they knew.
         self._laid: dict[str, tuple[dict[int, int] | None, dict[int, int], dict[int, int]]] = {}
         self._touched: dict[str, None] = {}
@@ -71,14 +72,30 @@ class OffsetMerge:
                     yield
             self.changed = self.changed or len(mine) != len(merged)
         self.count, self.pulled_count = counts
+        yield from self._comparing_resets()
         while len(self._touched) > STEP_TOUCHED:
             self._lay_again(list(islice(self._touched, STEP_TOUCHED)))
             yield
 
+    def _comparing_resets(self) -> Iterator[None]:
+        if self.resets is None:
+            return
+        theirs, mine, size = self.resets, self._my_resets, 0
+        self.resets_changed = (theirs.floor, theirs.topics, theirs.groups) != (mine.floor, mine.topics, mine.groups)
+        for after, before in ((theirs.counts, mine.counts), (theirs.waiting, mine.waiting)):
+            self.resets_changed = self.resets_changed or len(after) != len(before)
+            for key, queues in after.items():
+                self.resets_changed = self.resets_changed or before.get(key) != queues
+                size += 1 + len(queues)
+                if size >= STEP_OFFSETS:
+                    size = 0
+                    yield
+
     def end(self) -> dict[str, Any]:
-        """The last step; what it needed, for who frees it."""
+        """The last step; what it needed, for who frees it. The slave's are left to who frees them, too."""
         self._lay_again(list(self._touched))
         laid, self._laid = self._laid, {}
+        self._mine, self._my_pulled, self._my_own, self._my_own_resets, self._my_resets = {}, {}, {}, {}, ResetTable()
         return laid
 
     def _lay_again(self, keys: Iterable[str]) -> None:
@@ -127,7 +144,7 @@ def freeing(tables: list[dict[str, Any]]) -> Iterator[None]:
 
 
 def lacking_of(
-    key: str, theirs: Mapping[int, int] | None, resets: Resets, own: Table, own_resets: Table
+    key: str, theirs: Mapping[int, int] | None, resets: ResetTable, own: Table, own_resets: Table
 ) -> tuple[dict[int, int], dict[int, int]]:
     """A slave's own commits of a key that the master lacks, or has lower numbers for, or that went back at the slave;
     and the counters that they knew.

@@ -283,7 +283,9 @@ class Offsets:
         ``resets``: the master's counters; None: it is an original and has none. All are the slave's from now on: nobody
         else may change them.
         """
-        self._merge = OffsetMerge(table, resets, self._offsets, self._pulled, self._own, self._own_resets)
+        self._merge = OffsetMerge(
+            table, resets, self._offsets, self._pulled, self._own, self._own_resets, self.resets.table()
+        )
         return self._merge
 
     def become(self, merge: OffsetMerge) -> Iterator[None]:
@@ -291,10 +293,12 @@ class Offsets:
         assert merge is self._merge
         laid = merge.end()
         self._merge = None
-        if merge.resets is not None:
-            self.resets.replace(merge.resets)
         self.dirty = self.dirty or merge.changed or self.version != merge.version
         gone: list[dict[str, Any]] = [laid, self._offsets, self._pulled, self._own, self._own_resets]
+        if merge.resets is not None:
+            before = self.resets.replace(merge.resets)
+            self.resets.dirty = self.resets.dirty or merge.resets_changed
+            gone += [before.counts, before.waiting]
         gone += [*self._committed.tables, *self._others.tables]
         self._offsets, self._committed, self._count = merge.offsets, merge.keys, merge.count
         self._pulled, self._others, self._pulled_count = merge.pulled, merge.pulled_keys, merge.pulled_count
@@ -305,7 +309,7 @@ class Offsets:
     def lacking(self, table: OffsetTable, resets: ResetTable | None = None) -> Iterator[Commit | None]:
         """Which of this slave's own commits the master's table lacks (``lacking_of``), and None behind each group and
         topic: there may be a million. Those that come meanwhile may be left out."""
-        theirs = Resets(resets)
+        theirs = resets or ResetTable()
         for key in list(self._own):
             queues, counters = lacking_of(key, table.offsets.get(key), theirs, self._own, self._own_resets)
             for queue_id, offset in queues.items():

@@ -15,7 +15,7 @@ all are told again, and what they had not committed comes again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 from tallystick.rocketmq.broker.offset_keys import split
@@ -28,25 +28,27 @@ OVERLAP_S = 60.0  # two may read a queue: a pull is held for 20 s, and members a
 
 
 class PendingResets:
-    """See the module. ``changed`` is called when others wait, fewer, or for another offset."""
+    """See the module. ``changed`` is called when others wait, fewer, or for another offset. ``number_of`` tells how
+    many resets a queue of a key has had: who has heard has heard of that one."""
 
-    def __init__(self, saved: Waiting, changed: Callable[[], None], *, is_copy: bool = False) -> None:
-        """What ``saved`` has is its own from now on. ``is_copy``: of the master's, who alone forgets them."""
+    def __init__(self, saved: Waiting, changed: Callable[[], None], number_of: Callable[[str, int], int]) -> None:
+        """What ``saved`` has is its own from now on."""
         # Ordered, since the first goes in one step, however many went before it; a slave only looks places up.
-        self._waiting: Waiting = saved if is_copy else OrderedDict(saved)
-        self._count, self._changed = sum(map(len, self._waiting.values())), changed
-        self._heard: dict[str, dict[int, dict[str, float]]] = {}  # who has, since when; by key and queue id
-        self._is_copy = is_copy
+        self._waiting: Waiting = OrderedDict(saved)
+        self._count, self._changed, self._number_of = sum(map(len, saved.values())), changed, number_of
+        # By key and queue id: of which reset, and who has, since when. The first are forgotten.
+        self._heard: OrderedDict[tuple[str, int], tuple[int, dict[str, float]]] = OrderedDict()
+        self._is_copy = False
 
-    def __len__(self) -> int:
-        return self._count
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
 
     def put(self, key: str, offsets: Mapping[int, int]) -> None:
         """An operator set the group to these offsets, by queue id."""
-        queues, heard = self._waiting.pop(key, {}), self._heard.get(key, {})
+        queues = self._waiting.pop(key, {})
         self._count -= len(queues)
         for queue_id, offset in offsets.items():
-            heard.pop(queue_id, None)
+            self._heard.pop((key, queue_id), None)
             queues.pop(queue_id, None)  # the newest is the last to be forgotten
             queues[queue_id] = offset
         self._count += len(queues)
@@ -60,17 +62,16 @@ class PendingResets:
     def hear(self, key: str, queue_id: int, offset: int, who: str, now: float, *, commits: bool) -> int | None:
         """A consumer of the group, by the connection ``who``, ``commits`` an offset, or pulls there. Returns where it
         is to go on instead, or None."""
-        wanted = self._waiting.get(key, {}).get(queue_id) if self._count else None
+        wanted = self._waiting.get(key, {}).get(queue_id)
         if wanted is None:
             return None
-        heard = self._heard.get(key, {}).get(queue_id, {})
-        if who not in heard:
-            if offset == wanted:
-                latest = list(heard.items())[-MOST_HEARD + 1 :]
-                self._heard.setdefault(key, {})[queue_id] = dict(latest) | {who: now}
-                return None
-            return wanted
-        if now - heard[who] >= OVERLAP_S and not self._is_copy:
+        members = self._members(key, queue_id)
+        if who not in members:
+            if offset != wanted:
+                return wanted
+            self._note(key, queue_id, who, now)
+            return None
+        if now - members[who] >= OVERLAP_S and not self._is_copy:
             self._drop(key, queue_id)
             self._changed()
         elif commits and offset != wanted:
@@ -78,14 +79,24 @@ class PendingResets:
             self._changed()
         return None
 
+    def _members(self, key: str, queue_id: int) -> dict[str, float]:
+        number, members = self._heard.get((key, queue_id), (-1, {}))
+        return members if members and number == self._number_of(key, queue_id) else {}
+
+    def _note(self, key: str, queue_id: int, who: str, now: float) -> None:
+        others = [(other, known) for other, known in self._members(key, queue_id).items() if other != who]
+        members = dict(others[-MOST_HEARD + 1 :]) | {who: now}
+        self._heard[key, queue_id] = self._number_of(key, queue_id), members
+        if len(self._heard) > MOST:
+            self._heard.popitem(last=False)
+
     def _drop(self, key: str, queue_id: int) -> None:
-        self._heard.get(key, {}).pop(queue_id, None)
+        self._heard.pop((key, queue_id), None)
         queues = self._waiting[key]
         del queues[queue_id]
         self._count -= 1
         if not queues:
             del self._waiting[key]
-            self._heard.pop(key, None)
 
     def moved(self, key: str, queue_id: int, offset: int) -> None:
         """The group committed this at a slave, where it had heard."""
@@ -104,24 +115,15 @@ class PendingResets:
                     queues[queue_id] = end
                     self._changed()
 
-    def heard(self) -> Iterator[tuple[str, int]]:
-        """Of which of them somebody has."""
-        return ((key, queue_id) for key, queues in self._heard.items() for queue_id in queues)
-
-    def replaced(self, table: Waiting, same: Set[tuple[str, int]]) -> PendingResets:
-        """By the master's, who alone forgets them; who has heard of one has heard of the ``same``."""
-        after = PendingResets(table, self._changed, is_copy=True)
-        for key, queue_id in same:
-            if queue_id in after._waiting.get(key, {}):
-                after._heard.setdefault(key, {})[queue_id] = self._heard[key][queue_id]
-        return after
+    def replace(self, waiting: Waiting) -> None:
+        """By the master's, who alone counts and forgets them; who has heard of one has."""
+        self._waiting, self._count, self._is_copy = waiting, 0, True
 
     def forget(self, keys: Iterable[str]) -> None:
         """A topic or a group is deleted, and had these keys: what comes under its name begins anew."""
         for key in keys:
             if key in self._waiting:
                 self._count -= len(self._waiting.pop(key))
-                self._heard.pop(key, None)
                 self._changed()
 
     def table(self) -> Waiting:

@@ -43,6 +43,13 @@ class ResetTable(msgspec.Struct, frozen=True):
     groups: dict[str, Int64] = {}
     waiting: dict[str, dict[Int32, Int64]] = {}
 
+    def of_key(self, key: str) -> Callable[[int], int]:
+        """The counter by queue id."""
+        topic, group = split(key)
+        least = max(self.floor, self.topics.get(topic, 0), self.groups.get(group, 0))
+        counts = self.counts.get(key)
+        return (lambda queue_id: max(least, counts.get(queue_id, 0))) if counts else (lambda queue_id: least)
+
 
 class Resets:
     """The counters. ``dirty`` tells the saver that they differ from what was last taken."""
@@ -51,21 +58,14 @@ class Resets:
         saved = saved or ResetTable()
         self._floor, self._counts = saved.floor, dict(saved.counts)
         self._topics, self._groups = dict(saved.topics), dict(saved.groups)
-        self.pending = PendingResets(saved.waiting, self._changed)
+        self.pending = PendingResets(saved.waiting, self._changed, lambda *place: self.get(*place) // STRIDE)
         self.dirty = False
 
     def _changed(self) -> None:
         self.dirty = True
 
     def get(self, key: str, queue_id: int) -> int:
-        return self.of_key(key)(queue_id)
-
-    def of_key(self, key: str) -> Callable[[int], int]:
-        """The counter by queue id."""
-        topic, group = split(key)
-        least = max(self._floor, self._topics.get(topic, 0), self._groups.get(group, 0))
-        counts = self._counts.get(key)
-        return (lambda queue_id: max(least, counts.get(queue_id, 0))) if counts else (lambda queue_id: least)
+        return self.table().of_key(key)(queue_id)
 
     def stepped_since(self, key: str, queue_id: int, known: int) -> bool:
         """Whether the offset was set on purpose after the counter was ``known``."""
@@ -127,13 +127,12 @@ class Resets:
         """All, as it stands; not a copy."""
         return ResetTable(self._floor, self._counts, self._topics, self._groups, self.pending.table())
 
-    def replace(self, table: ResetTable) -> None:
-        """By the master's. The table is the slave's from now on."""
-        self.dirty = self.dirty or table != self.table()
-        strides = {place: self.get(*place) // STRIDE for place in self.pending.heard()}
+    def replace(self, table: ResetTable) -> ResetTable:
+        """By the master's, which is the slave's from now on. Returns what there was."""
+        before = self.table()
         self._floor, self._counts, self._topics, self._groups = table.floor, table.counts, table.topics, table.groups
-        same = {place for place, stride in strides.items() if self.get(*place) // STRIDE == stride}
-        self.pending = self.pending.replaced(table.waiting, same)
+        self.pending.replace(table.waiting)
+        return before
 
 
 def _beyond(count: int) -> int:
