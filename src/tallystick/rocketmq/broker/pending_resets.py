@@ -5,8 +5,11 @@ count no more from the reset on, and its pulls are answered with the new offset,
 it has heard (``ConsumerManageProcessor``, ``queryThenEraseResetOffset``; the original forgets a reset when it told the
 first pull of whomever, and when it is restarted).
 
+A pull proves less than a commit: who reads ahead may stand there by itself, and even who was told may have kept what it
+had of before. So the first pull there is told, too, and of one that has only pulled there no commit below counts.
+
 While a queue goes from one member to another both may read it, and what one has heard the other has not. So each is
-told by itself, to go on where those who have heard committed, until one of these reads on ``OVERLAP_S`` after it heard.
+told by itself, to go on where those who have heard committed, until one of these goes on ``OVERLAP_S`` after it heard.
 
 They are kept with the counters of resets, and copied with them: ``resets.py``. Who has heard is not: after a restart
 all are told again, and what they had not committed comes again.
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import islice
 
 from tallystick.rocketmq.broker.offset_keys import split
@@ -27,6 +31,16 @@ MOST_HEARD = 8  # members at a queue; the first are forgotten, and told again
 OVERLAP_S = 60.0  # two may read a queue: a pull is held for 20 s, and members ask who they are every 20 s
 
 
+@dataclass(slots=True)
+class _Member:
+    """One that was told by the answer to a pull; ``since`` when it has heard, None: not yet. ``proven``: it committed
+    since, there or behind; till then none of its commits below ``there`` counts."""
+
+    there: int
+    since: float | None = None
+    proven: bool = False
+
+
 class PendingResets:
     """See the module. ``changed`` is called when others wait, fewer, or for another offset. ``number_of`` tells how
     many resets a queue of a key has had: who has heard has heard of that one."""
@@ -36,8 +50,8 @@ class PendingResets:
         # Ordered, since the first goes in one step, however many went before it; a slave only looks places up.
         self._waiting: Waiting = OrderedDict(saved)
         self._count, self._changed, self._number_of = sum(map(len, saved.values())), changed, number_of
-        # By key and queue id: of which reset, and who has, since when. The first are forgotten.
-        self._heard: OrderedDict[tuple[str, int], tuple[int, dict[str, float]]] = OrderedDict()
+        # By key and queue id: of which reset, and by connection who. The first are forgotten.
+        self._heard: OrderedDict[tuple[str, int], tuple[int, dict[str, _Member]]] = OrderedDict()
         self._is_copy = False
 
     def __bool__(self) -> bool:
@@ -65,13 +79,16 @@ class PendingResets:
         wanted = self._waiting.get(key, {}).get(queue_id)
         if wanted is None:
             return None
-        members = self._members(key, queue_id)
-        if who not in members:
-            if offset != wanted:
-                return wanted
-            self._note(key, queue_id, who, now)
-            return None
-        if now - members[who] >= OVERLAP_S and not self._is_copy:
+        member = self._members(key, queue_id).get(who)
+        if member is None or member.since is None:
+            has_heard = offset == wanted and (commits or member is not None)
+            if has_heard or not commits:
+                self._note(key, queue_id, who, _Member(wanted, now if has_heard else None, commits))
+            return None if has_heard else wanted
+        if commits and not member.proven and offset < min(member.there, wanted):
+            return wanted
+        member.proven = member.proven or commits
+        if member.proven and now - member.since >= OVERLAP_S and not self._is_copy:
             self._drop(key, queue_id)
             self._changed()
         elif commits and offset != wanted:
@@ -79,13 +96,13 @@ class PendingResets:
             self._changed()
         return None
 
-    def _members(self, key: str, queue_id: int) -> dict[str, float]:
+    def _members(self, key: str, queue_id: int) -> dict[str, _Member]:
         number, members = self._heard.get((key, queue_id), (-1, {}))
         return members if members and number == self._number_of(key, queue_id) else {}
 
-    def _note(self, key: str, queue_id: int, who: str, now: float) -> None:
+    def _note(self, key: str, queue_id: int, who: str, member: _Member) -> None:
         others = [(other, known) for other, known in self._members(key, queue_id).items() if other != who]
-        members = dict(others[-MOST_HEARD + 1 :]) | {who: now}
+        members = dict(others[-MOST_HEARD + 1 :]) | {who: member}
         self._heard[key, queue_id] = self._number_of(key, queue_id), members
         if len(self._heard) > MOST:
             self._heard.popitem(last=False)

@@ -23,6 +23,7 @@ from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.refused import Refused
 from tallystick.rocketmq.store.values import Arrival, Found, GetStatus
 from tallystick.rocketmq.wire.headers import PullHeader
+from tallystick.rocketmq.wire.own_headers import MovedAnswer
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import PullFlag, RequestCode, ResponseCode
 from tallystick.runtime.alarm import Alarm
@@ -260,7 +261,10 @@ class Pulls:
             self._counts.messages_out += found.count
             self._counts.bytes_out += found.size
             parts.traffic.read(topic, group, found.count, found.size, parts.clock.wall_ms())
-        return pull.command.answer(code, found.status.name, said.to_fields(), parts=found.buffers)
+        fields = said.to_fields()
+        if reset_to is not None and code is ResponseCode.PULL_OFFSET_MOVED:
+            fields |= MovedAnswer(reset=True).to_fields()
+        return pull.command.answer(code, found.status.name, fields, parts=found.buffers)
 
     def _reset_to(self, pull: _Pull) -> int | None:
         """Where an operator set the group, for one of its consumers: tools and slaves pull in its name, too."""

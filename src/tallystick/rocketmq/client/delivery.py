@@ -24,8 +24,9 @@ from itertools import count, repeat
 from tallystick.rocketmq.client.pulling import Pull
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.unacked import QueueCore, UnackedBounds
+from tallystick.rocketmq.wire.own_headers import MovedAnswer
 from tallystick.rocketmq.wire.remoting import Command
-from tallystick.rocketmq.wire.values import MessageQueue
+from tallystick.rocketmq.wire.values import MessageQueue, ResponseCode
 
 LATE_S = 5.0  # before a broker is asked again whether disk and slaves have a message that was given back
 LATE_MOST_S = 30.0  # for which it is asked: the message holds up its queue when that is far enough ahead
@@ -141,7 +142,9 @@ class DeliveryCore:
         if queue is None or queue.pull is not pull:
             return False
         messages = pull.answered(answer)
-        if pull.corrected:  # backwards: from there on it is another queue, or will be pulled again
+        if answer.code == ResponseCode.PULL_OFFSET_MOVED and MovedAnswer.of(answer).reset:
+            self._drop(queue, 0)  # an operator set the group: what is at hand of before, and below, is not wanted
+        elif pull.corrected:  # backwards: from there on it is another queue, or will be pulled again
             self._drop(queue, pull.next_offset)
         if not messages:
             return False

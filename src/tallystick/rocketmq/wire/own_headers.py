@@ -37,3 +37,10 @@ class CommitAnswer(Header, frozen=True):
     """Of UPDATE_CONSUMER_OFFSET. ``reset_to``: the commit does not count, as somebody set the group to this offset."""
 
     reset_to: Int64 | None = field(default=None, name="tallyResetTo")
+
+
+class MovedAnswer(Header, frozen=True):
+    """Of a pull with the code PULL_OFFSET_MOVED. ``reset``: somebody set the group there, so that what a consumer has
+    from below is not wanted either."""
+
+    reset: bool | None = field(default=None, name="tallyReset")

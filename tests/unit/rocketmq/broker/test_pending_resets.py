@@ -27,6 +27,7 @@ def test_a_consumer_is_told_until_it_goes_on_from_there() -> None:
     resets = waiting()
     resets.put("T@g", {0: 10})
     assert [pull(resets, "T@g", 0, offset) for offset in (100, 101, 10, 11)] == [10, 10, None, None]
+    assert [pull(resets, "T@g", 0, 10, "b") for _ in range(2)] == [10, None], "it may stand there by itself"
     assert pull(resets, "U@h", 0, 5) is None
     resets.put("T@g", {0: 10})
     assert pull(resets, "T@g", 0, 11) == 10, "of the new one it has not heard"
@@ -38,22 +39,36 @@ def test_h13_another_that_still_reads_where_it_was_does_not_undo_it(old: int) ->
     """The one that has heard may have to give the queue up at once; what is in between would never come."""
     resets = waiting()
     resets.put("T@g", {0: 10})
-    assert pull(resets, "T@g", 0, 10, "b") is None
+    assert commit(resets, 10, "b") is None
     assert (pull(resets, "T@g", 0, old, "a"), commit(resets, old + 1, "a")) == (10, 10)
     assert (commit(resets, 12, "b"), commit(resets, old + 1, "a")) == (None, 12), "it goes on where the group is now"
-    assert pull(resets, "T@g", 0, 12, "c") is None, "who takes over is there"
-    assert (commit(resets, 8, "b"), pull(resets, "T@g", 0, 8, "d")) == (None, None), "sought back by itself"
+    assert [pull(resets, "T@g", 0, 12, "c") for _ in range(2)] == [12, None], "who takes over is there"
+    assert (commit(resets, 8, "b"), commit(resets, 8, "d")) == (None, None), "sought back by itself"
     assert (commit(resets, 8, "a"), commit(resets, 9, "a")) == (None, None)
+    assert (commit(resets, 8, "c"), commit(resets, 9, "c")) == (9, None), "the group was set back meanwhile, and it too"
 
 
-def test_it_is_forgotten_when_who_has_heard_reads_on_for_long() -> None:
+@pytest.mark.rule("H13")
+def test_h13_who_reads_ahead_of_where_the_group_is_set_does_not_undo_it() -> None:
+    """It had pulled all and had done few, the group was to skip them: its next commit brought all of them again."""
+    resets = waiting()
+    resets.put("T@g", {0: 900})
+    assert commit(resets, 6, "a") == 900
+    assert [pull(resets, "T@g", 0, 900, "a") for _ in range(2)] == [900, None], "the first does not show that it heard"
+    assert (commit(resets, 7, "a"), commit(resets, 899, "a", OVERLAP_S)) == (900, 900), "of what it has from before"
+    assert pull(resets, "T@g", 0, 950, "a", OVERLAP_S) is None and resets, "nor is it over"
+    assert (commit(resets, 901, "a", OVERLAP_S - 1), commit(resets, 7, "a", OVERLAP_S - 1)) == (None, None), "sought"
+    assert commit(resets, 8, "a", OVERLAP_S) is None and not resets
+
+
+def test_it_is_forgotten_when_who_has_heard_goes_on_for_long() -> None:
     resets = waiting()
     resets.put("T@g", {0: 10})
     assert pull(resets, "T@g", 0, 100, "a", OVERLAP_S) == 10
-    assert pull(resets, "T@g", 0, 10, "b", OVERLAP_S) is None
+    assert commit(resets, 10, "b", OVERLAP_S) is None
     assert pull(resets, "T@g", 0, 20, "b", 2 * OVERLAP_S - 1) is None and resets
     assert pull(resets, "T@g", 0, 100, "a", 3 * OVERLAP_S) == 10, "it has not, and nobody else is known to be there"
-    assert pull(resets, "T@g", 0, 10, "c", 3 * OVERLAP_S) is None and resets, "the other may still be there"
+    assert commit(resets, 10, "c", 3 * OVERLAP_S) is None and resets, "the other may still be there"
     assert pull(resets, "T@g", 0, 20, "b", 3 * OVERLAP_S) is None and not resets
     assert pull(resets, "T@g", 0, 100, "a", 3 * OVERLAP_S) is None
 
@@ -62,8 +77,8 @@ def test_of_many_that_have_heard_the_first_are_told_again() -> None:
     resets = waiting()
     resets.put("T@g", {0: 10})
     for number in range(MOST_HEARD + 1):
-        pull(resets, "T@g", 0, 10, str(number))
-    assert [pull(resets, "T@g", 0, 11, str(number)) for number in (0, 1, MOST_HEARD)] == [10, None, None]
+        commit(resets, 10, str(number))
+    assert [pull(resets, "T@g", 0, 11, str(number)) for number in (1, MOST_HEARD, 0)] == [None, None, 10]
 
 
 def test_what_is_deleted_takes_its_resets_along() -> None:
@@ -110,8 +125,10 @@ def test_h13_they_outlive_a_restart_and_are_copied_with_the_counters() -> None:
     before.pending.put("U@g", {1: 20})
     assert before.dirty, "to be saved"
     before.dirty = False
-    assert pull(before.pending, "U@g", 1, 20) is None and not before.dirty, "who has heard is not saved"
-    assert pull(before.pending, "U@g", 1, 20, now=OVERLAP_S) is None and before.dirty, "to be saved without it"
+    for now in (0.0, OVERLAP_S):
+        assert not before.dirty, "who has heard is not saved"
+        assert before.pending.hear("U@g", 1, 20, "a", now, commits=True) is None
+    assert before.dirty, "to be saved without it"
     after, slave = Resets(before.table()), Resets()
     slave.replace(before.of(["T@g"], with_names=False))
     for resets in (after, slave):

@@ -99,6 +99,7 @@ async def test_a_consumer_is_told_at_its_next_pull_and_does_not_commit_over_it(t
         assert len(list(decode_messages(tool.body))) == 1
         moved = await peer.ask(pull_command(offset=5, flags=flags, commit_offset=5))
         assert (moved.code, moved.remark, moved.fields["nextBeginOffset"]) == (21, "OFFSET_RESET", "0")
+        assert moved.fields["tallyReset"] == "true" and "tallyReset" not in tool.fields
         assert broker.parts.offsets.get("T", "G", 0) == 0
         again = await peer.ask(pull_command(offset=0, flags=flags, commit_offset=0))
         assert len(list(decode_messages(again.body))) == 5

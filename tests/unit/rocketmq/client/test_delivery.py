@@ -6,6 +6,7 @@ from support.deliveries import QUEUES, assign, core, found, moved, offsets, take
 from tallystick.errors import BrokerError, UsageError
 from tallystick.rocketmq.client.delivery import LATE_MOST_S, LATE_S, GiveBack
 from tallystick.rocketmq.client.received import ReceivedMessage
+from tallystick.rocketmq.wire.own_headers import MovedAnswer
 from tallystick.rocketmq.wire.remoting import request
 from tallystick.rocketmq.wire.values import ResponseCode
 
@@ -318,6 +319,19 @@ def test_an_offset_that_the_broker_moved_back_is_pulled_again_and_one_moved_on_k
     assert not one.ack(at_hand)
     one.answered(queue.pull, found(queue.queue, 0, 2))
     assert one.take().offset == 0
+
+
+@pytest.mark.rule("H13")
+@pytest.mark.parametrize("to", [4, 6])
+def test_h13_where_an_operator_set_the_group_what_is_here_from_below_is_dropped_too(to: int) -> None:
+    """Else its next commit was one of below, though the group was to skip that; also where all was pulled already."""
+    one = core(auto_ack=False)
+    queue = assign(one, messages=6)
+    at_hand = one.take()
+    answer = moved(to)
+    answer.ext = {**answer.fields, **MovedAnswer(reset=True).to_fields()}
+    one.answered(queue.pull, answer)
+    assert (queue.committable, one.unacked_bytes, len(one.ready), one.ack(at_hand)) == (to, 0, 0, False)
 
 
 def test_messages_and_offsets_of_a_queue_and_bytes_of_all_are_bounded() -> None:
