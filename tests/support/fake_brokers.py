@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from support.announcing import announcement
+from support.machines import machine
 from tallystick.codec.records import encode_records, java_hash, topic_field
 from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
@@ -18,7 +19,6 @@ from tallystick.rocketmq.wire.record import decode_batch, decode_properties
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import Heartbeat, MessageQueue, PullFlag, RequestCode, ResponseCode, TopicConfig
-from tallystick.runtime.machine import this_machine
 
 HOST = encode_host("127.0.0.1", 10911)
 Queue = tuple[str, int]
@@ -60,7 +60,7 @@ class FakeBroker:
         }
 
     async def start(self) -> None:
-        self._server = RemotingServer(this_machine(), self, RemotingSettings())
+        self._server = RemotingServer(machine(), self, RemotingSettings())
         host, port = await self._server.start("127.0.0.1", 0)
         self.address = f"{host}:{port}"
 
@@ -208,7 +208,7 @@ class FakeCluster:
 
     def __init__(self) -> None:
         settings = NameServerSettings(port=0)
-        self.name_server = NameServer(settings, this_machine())
+        self.name_server = NameServer(settings, machine())
         self.brokers: list[FakeBroker] = []
 
     async def start(self) -> None:

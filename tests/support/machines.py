@@ -17,6 +17,7 @@ from tallystick.sim.virtual.loop import VirtualClock, VirtualLoop
 from tallystick.sim.virtual.network import Fabric, LinkFaults
 from tallystick.sim.virtual.process import Process
 from tallystick.sim.virtual.trace import Trace
+from tallystick.sim.virtual.worker import DelayWorker
 
 
 def virtual_loop() -> VirtualLoop:
@@ -55,5 +56,19 @@ def machine(events: Events | None = None, **instead: Any) -> Outside:
     house = _HOUSES[loop]
     number = next(house.numbers)
     process = Process(loop, f"machine {number}", f"10.0.{number // 250}.{number % 250 + 1}")
-    parts: dict[str, Any] = {"network": house.fabric.network(process), "clock": VirtualClock(loop)}
+    parts: dict[str, Any] = {
+        "network": house.fabric.network(process),
+        "clock": VirtualClock(loop),
+        "random": random.Random(number),
+        "workers": lambda name: DelayWorker(process, random.Random(number), 0.0),
+    }
     return replace(outside, **(parts | instead))
+
+
+async def connection(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """As ``asyncio.open_connection``, from a machine of its own."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(loop=loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+    transport = await machine().network.connect(host, port, lambda: protocol, 10.0)
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)

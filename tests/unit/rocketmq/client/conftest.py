@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
 from support.fake_brokers import FakeCluster
+from support.machines import REAL_TIME, VIRTUAL_TIME, LoopFactory, machine
 from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.runtime.events import Event, Events
@@ -20,6 +21,17 @@ SETTINGS = BrokerClientSettings(
     request_timeout_s=1.0,
     topic_wait_s=0.2,
 )
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, LoopFactory]:
+    """Clients and fake brokers run in virtual time; real brokers, with threads and disks, do not."""
+    return REAL_TIME if item.get_closest_marker("real_time") else VIRTUAL_TIME
+
+
+@pytest.fixture(autouse=True)
+def machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``topics`` makes clients on machines of the loop that runs."""
+    monkeypatch.setattr("tallystick.rocketmq.client.client.this_machine", machine)
 
 
 @pytest.fixture

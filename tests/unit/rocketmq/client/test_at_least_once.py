@@ -86,6 +86,7 @@ class Group:
             await asyncio.sleep(0)
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_each_message_is_done_through_failures_and_rebalances(tmp_path: Path, ordered: bool) -> None:
     seed = random.randrange(1 << 32)

@@ -50,6 +50,7 @@ async def send(mq: RocketMQ, count: int, topic: str = "T") -> None:
         await mq.producer("p").send(topic, b"%d" % number, tags="A", keys=f"k{number}")
 
 
+@pytest.mark.real_time
 async def test_a_message_given_back_comes_again_once_from_the_retry_topic(live: LiveCluster) -> None:
     async with topics(live.name_server, settings=SOON) as mq:
         await send(mq, 3)
@@ -75,6 +76,7 @@ async def test_a_message_given_back_comes_again_once_from_the_retry_topic(live: 
         assert (await next_of(consumer)).reconsume_times == 0
 
 
+@pytest.mark.real_time
 async def test_what_is_given_back_too_often_becomes_a_dead_letter(live: LiveCluster) -> None:
     async with topics(live.name_server, settings=SOON) as mq:
         await send(mq, 1)
@@ -90,6 +92,7 @@ async def test_what_is_given_back_too_often_becomes_a_dead_letter(live: LiveClus
         assert (await consumer.lag()).total == 0
 
 
+@pytest.mark.real_time
 async def test_what_waits_to_be_given_back_is_given_back_when_the_consumer_closes(live: LiveCluster) -> None:
     settings = BrokerClientSettings(nack_delays_s=(3600.0,))
     async with topics(live.name_server, settings=settings) as mq:
@@ -103,6 +106,7 @@ async def test_what_waits_to_be_given_back_is_given_back_when_the_consumer_close
         assert (await consumer.lag()).total == 1
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("how", [{"alone": True}, {"ordered": True}])
 async def test_unshared_and_ordered_reading_repeats_here(live: LiveCluster, how: dict[str, Any]) -> None:
     async with topics(live.name_server, settings=SOON) as mq:
