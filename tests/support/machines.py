@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from tallystick.runtime.events import Events
 from tallystick.runtime.machine import this_machine
+from tallystick.runtime.network import Network
 from tallystick.runtime.outside import Outside
 from tallystick.sim.virtual.loop import VirtualClock, VirtualLoop
 from tallystick.sim.virtual.network import Fabric, LinkFaults
@@ -65,10 +66,12 @@ def machine(events: Events | None = None, **instead: Any) -> Outside:
     return replace(outside, **(parts | instead))
 
 
-async def connection(host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """As ``asyncio.open_connection``, from a machine of its own."""
+async def connection(
+    host: str, port: int, network: Network | None = None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """As ``asyncio.open_connection``, over the network of a machine; without one, from a machine of its own."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-    transport = await machine().network.connect(host, port, lambda: protocol, 10.0)
+    transport = await (network or machine().network).connect(host, port, lambda: protocol, 10.0)
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)

@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import pytest
 
 from support.ha_log import MemoryLog
+from support.machines import REAL_TIME, VIRTUAL_TIME, LoopFactory, connection, machine
 from tallystick.rocketmq.ha.acks import Settle
 from tallystick.rocketmq.ha.master import HaMaster
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.ha.slave import HaSlave
 from tallystick.rocketmq.ha.waits import Waits
 from tallystick.rocketmq.wire.ha import HEAD, REPORT
-from tallystick.runtime.clock import SystemClock
 from tallystick.runtime.events import Event, Events
-from tallystick.runtime.machine import this_machine
 
 QUICK = HaSettings(port=0, heartbeat_ms=100, retry_ms=20, handshake_ms=100)
 
@@ -28,8 +27,9 @@ class Master:
     def __init__(self, log: Any, settings: HaSettings, file_bytes: int) -> None:
         self.log, self.events = log, list[Event]()
         self.settles: list[Settle] = []
-        self.waits = Waits(SystemClock(), settings, self.settles.extend, flushed=0)
-        self.port = HaMaster(this_machine(Events(self.events.append)), log, self.waits, settings, file_bytes=file_bytes)
+        outside = machine(Events(self.events.append))
+        self.waits = Waits(outside.clock, settings, self.settles.extend, flushed=0)
+        self.port = HaMaster(outside, log, self.waits, settings, file_bytes=file_bytes)
         self.address = ""
 
     def put(self, data: bytes) -> int:
@@ -47,7 +47,7 @@ class Slave:
         self.followed = 0
         self.errors: list[Exception] = []  # why it can follow nobody any more
         self.link = HaSlave(
-            this_machine(Events(self.events.append)), log, settings, self._appended, self._following,
+            machine(Events(self.events.append)), log, settings, self._appended, self._following,
             self.errors.append,
         )  # fmt: skip
         self.synced = settings.sync_flush
@@ -92,6 +92,7 @@ class House:
 
     def __init__(self, stack: contextlib.AsyncExitStack) -> None:
         self._stack = stack
+        self._strangers = machine().network  # of all raw peers
 
     async def master(self, log: Any = None, *, file_bytes: int | None = None, **settings: Any) -> Master:
         """Over a MemoryLog, or over a store whose files have ``file_bytes``."""
@@ -111,7 +112,7 @@ class House:
 
     async def peer(self, address: str) -> Peer:
         host, _, port = address.rpartition(":")
-        peer = Peer(*await asyncio.open_connection(host, int(port)))
+        peer = Peer(*await connection(host, int(port), self._strangers))
         self._stack.callback(peer.writer.close)
         return peer
 
@@ -122,10 +123,18 @@ class House:
             self._stack.callback(writer.close)
             met(Peer(reader, writer))
 
-        server = await asyncio.start_server(accepted, "127.0.0.1", 0)
-        self._stack.callback(server.close)
-        host, port = server.sockets[0].getsockname()[:2]
+        def protocol() -> asyncio.StreamReaderProtocol:
+            return asyncio.StreamReaderProtocol(asyncio.StreamReader(), accepted)
+
+        listener = await self._strangers.listen("127.0.0.1", 0, protocol)
+        self._stack.push_async_callback(listener.close)
+        host, port = listener.address
         return f"{host}:{port}"
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, LoopFactory]:
+    """Masters and slaves run in virtual time; real stores, with threads and disks, do not."""
+    return REAL_TIME if item.get_closest_marker("real_time") else VIRTUAL_TIME
 
 
 @pytest.fixture

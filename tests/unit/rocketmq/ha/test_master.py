@@ -245,6 +245,7 @@ async def test_status_says_how_far_each_slave_is(house: House) -> None:
     assert master.port.status()[0].behind_s == 0.0
 
 
+@pytest.mark.real_time
 async def test_the_port_obeys_its_address(house: House) -> None:
     """D19: the original's listens everywhere."""
     assert (await house.master()).address.startswith("127.0.0.1:")
