@@ -251,6 +251,7 @@ _BROKER_CLIENT = {
             "queues shared out": "The group's members have shared the queues out; these are ours.",
             "offset moved": "The messages at an offset are gone: the consumer goes on at the next ones.",
             "queue made anew": "Its topic was gone for a while: the consumer goes on where its group stands there.",
+            "pulls answered again": "By a broker of which pulls had failed or been refused.",
             "waits for acknowledgements": "All that may be unacknowledged is: no more is pulled before some are.",
         },
     ),
@@ -258,8 +259,8 @@ _BROKER_CLIENT = {
         WARNING,
         {
             "send retried": "A message was not taken, and is sent to another queue. It may be stored twice.",
-            "pull failed": "A broker did not answer a pull; another one, or it again, is asked.",
-            "pull refused": "A broker refused a pull; it is asked again.",
+            "pull failed": "A broker did not answer pulls; another one, or it again, is asked. Once a minute for each.",
+            "pull refused": "A broker refused pulls; it is asked again. Once a minute for each.",
             "queues left out": "Of a topic with more than 65,536 queues, broker sets with the most are not used.",
             "queue not reached": "No broker has this queue now; it is tried again.",
             "queues not locked": "A master gave an ordered consumer no locks: it keeps what it has for 30 s at most.",

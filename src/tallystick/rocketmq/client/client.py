@@ -19,6 +19,7 @@ from tallystick.rocketmq.client.consumer import Consumer
 from tallystick.rocketmq.client.context import BrokerContext, message_ids
 from tallystick.rocketmq.client.membership import Membership
 from tallystick.rocketmq.client.name_servers import addresses_of
+from tallystick.rocketmq.client.outages import Outages
 from tallystick.rocketmq.client.producer import Producer
 from tallystick.rocketmq.client.reading import read_queue
 from tallystick.rocketmq.client.rebalancing import QueueListener, is_in_listener
@@ -60,6 +61,7 @@ class RocketMQ:
             remoting=remoting,
             routes=TopicRoutes(remoting, name_servers, settings, clock, events),
             brokers=BrokerChoice(settings.down_s),
+            outages=Outages(),
             ids=message_ids(random),
             settings=settings,
             clock=clock,

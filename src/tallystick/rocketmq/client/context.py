@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tallystick.rocketmq.client.outages import Outages
 from tallystick.rocketmq.client.routes import TopicRoutes
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.topic import BrokerChoice
@@ -20,6 +21,7 @@ class BrokerContext:
     remoting: RemotingClient
     routes: TopicRoutes
     brokers: BrokerChoice
+    outages: Outages  # of topics at a broker set, of brokers that hear heartbeats, of groups' shares
     ids: UniqueKeys
     settings: BrokerClientSettings
     clock: Clock

@@ -124,9 +124,12 @@ class Membership:
         return all(await asyncio.gather(*asks))
 
     async def _ask(self, address: str, command: Command) -> bool:
+        context, emit = self._context, self._context.events.emit
         try:
-            checked(await self._context.remoting.ask(address, command, self._context.settings.request_timeout_s))
+            checked(await context.remoting.ask(address, command, context.settings.request_timeout_s))
         except TallyError as error:
-            self._context.events.emit("broker did not take part", address=address, reason=str(error))
+            if failures := context.outages.failed(address, context.clock.now()):
+                emit("broker did not take part", address=address, failures=failures, reason=str(error))
             return False
+        context.outages.answered(address)
         return True

@@ -25,7 +25,7 @@ from tallystick.rocketmq.wire.values import MASTER_ID, MessageQueue, PullFlag, R
 
 QUEUE_OFFSET, MARK = "queueOffset", "tallyMark"  # the fields that differ from pull to pull
 PULL_FLAGS = int(PullFlag.SUSPEND | PullFlag.SUBSCRIPTION)
-REFUSED_PAUSE_S = 1.0
+REFUSED_PAUSE_S = 1.0  # at least
 EMPTY_PAUSE_S = 0.1  # after an answer that is empty although nothing was waited for
 NOTHING_NEW = frozenset((ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY))
 # Waiting does not cure these.
@@ -97,6 +97,7 @@ class QueueReader:
 
     def __init__(self, context: BrokerContext, group: str, queue: MessageQueue, receiver: Receiver) -> None:
         self.queue = queue
+        self._source = (queue.topic, queue.broker)  # what is away is away for all queues of it
         self._context, self._group, self._receiver = context, group, receiver
 
     async def run(self) -> None:
@@ -108,12 +109,14 @@ class QueueReader:
                 asked, before = context.clock.now(), pull.next_offset
                 has_messages = self._receiver.answered(pull, await ask(context, self._group, pull))
             except Unavailable as error:
-                self._tell("pull failed", error)
+                pause_s = self._tell("pull failed", error)
                 context.routes.refresh_soon(self.queue.topic)
-                await asyncio.sleep(EMPTY_PAUSE_S)
+                await asyncio.sleep(pause_s)
             except BrokerError as error:
                 await self._refused(error)
             else:
+                if context.outages.answered(self._source):
+                    context.events.emit("pulls answered again", queue=self.queue, group=self._group)
                 if pull.corrected:
                     context.events.emit("offset moved", queue=self.queue, offset=before, to=pull.next_offset)
                 elif not has_messages and pull.next_offset == before and context.clock.now() - asked < EMPTY_PAUSE_S:
@@ -122,15 +125,19 @@ class QueueReader:
     async def _refused(self, error: BrokerError) -> None:
         if error.response_code in FATAL:
             raise error
-        self._tell("pull refused", error)
+        pause_s = self._tell("pull refused", error)
         if isinstance(error, NoSuchTopic):
             self._receiver.topic_gone()
             with contextlib.suppress(Unavailable):
                 await self._context.routes.await_known(self.queue.topic)  # gone everywhere? That is raised.
-        await asyncio.sleep(REFUSED_PAUSE_S)
+        await asyncio.sleep(max(pause_s, REFUSED_PAUSE_S))
 
-    def _tell(self, kind: str, error: Exception) -> None:
-        self._context.events.emit(kind, queue=self.queue, group=self._group, reason=str(error))
+    def _tell(self, kind: str, error: Exception) -> float:
+        """Count a failure, which may be told of. Returns how long to wait, as all queues of this broker do."""
+        context, now = self._context, self._context.clock.now()
+        if failures := context.outages.failed(self._source, now):
+            context.events.emit(kind, queue=self.queue, group=self._group, failures=failures, reason=str(error))
+        return context.outages.pause_s(self._source, now)
 
 
 async def ask(context: BrokerContext, group: str, pull: Pull) -> Command:

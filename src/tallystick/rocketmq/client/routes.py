@@ -10,6 +10,7 @@ from dataclasses import replace
 from tallystick.errors import NoSuchTopic, TallyError
 from tallystick.rocketmq.client.answers import checked
 from tallystick.rocketmq.client.name_servers import NameServers
+from tallystick.rocketmq.client.outages import Outages
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.topic import TEMPLATE_TOPIC, Topic
 from tallystick.rocketmq.remoting.client import RemotingClient
@@ -21,6 +22,7 @@ from tallystick.runtime.events import Events
 
 FIRST_PAUSE_S = 0.05  # before an unknown topic is asked for again; twice as long each time
 PAUSE_S = 0.5  # at most
+SOON_S = 1.0  # between two questions after failures: there may be as many of those as messages
 
 
 class TopicRoutes:
@@ -34,6 +36,10 @@ class TopicRoutes:
         self._name_servers = NameServers(remoting, name_servers, settings.request_timeout_s)
         self._topics: dict[str, Topic] = {}
         self._asking: dict[str, asyncio.Task[Topic]] = {}
+        self._asked_at: dict[str, float] = {}  # after a failure
+        self._due: dict[str, asyncio.TimerHandle] = {}
+        self._outages = Outages()
+        self._closed = False
 
     @property
     def known(self) -> list[Topic]:
@@ -79,10 +85,25 @@ class TopicRoutes:
         return await asyncio.shield(task)
 
     def refresh_soon(self, name: str) -> None:
-        """After a failure: what is known may be out of date. An answer that does not come changes nothing."""
+        """After a failure: what is known may be out of date. An answer that does not come changes nothing.
+
+        ``SOON_S`` after the last question at the earliest, and later while name servers do not say.
+        """
+        if self._closed or name in self._asking or name in self._due:
+            return
+        now = self._clock.now()
+        wait_s = max(self._asked_at.get(name, now - SOON_S) + SOON_S - now, self._outages.pause_s(name, now))
+        if wait_s <= 0:
+            self._ask_soon(name)
+        else:
+            self._due[name] = asyncio.get_running_loop().call_later(wait_s, self._ask_soon, name)
+
+    def _ask_soon(self, name: str) -> None:
+        self._due.pop(name, None)
+        self._asked_at[name] = self._clock.now()
         if name not in self._asking:
             task = self._asking[name] = asyncio.create_task(self._ask(name))
-            task.add_done_callback(lambda task: self._asked(name, task))
+            task.add_done_callback(lambda task: self._asked(name, task, soon=True))
 
     def stand_in(self, name: str, template: Topic, queues: int) -> Topic:
         """For a topic that does not exist yet: where the first message may create it, until it has a route."""
@@ -98,16 +119,24 @@ class TopicRoutes:
                 self.refresh_soon(name)
 
     async def close(self) -> None:
+        self._closed = True
+        for timer in self._due.values():
+            timer.cancel()
         tasks = list(self._asking.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _asked(self, name: str, task: asyncio.Task[Topic], *, may_be_missing: bool = False) -> None:
+    def _asked(self, name: str, task: asyncio.Task[Topic], *, may_be_missing: bool = False, soon: bool = False) -> None:
         del self._asking[name]
         error = None if task.cancelled() else task.exception()
-        if error is not None and not (may_be_missing and isinstance(error, NoSuchTopic)):
-            self._events.emit("route not found", topic=name, reason=str(error))
+        if error is None:
+            self._outages.answered(name)
+        elif not (may_be_missing and isinstance(error, NoSuchTopic)):
+            # Who waits for this answer gives up by himself; who failed tries for ever.
+            failures = self._outages.failed(name, self._clock.now()) if soon else 1
+            if failures:
+                self._events.emit("route not found", topic=name, failures=failures, reason=str(error))
 
     async def _ask(self, name: str) -> Topic:
         try:

@@ -103,7 +103,9 @@ class Sharing:
         self.failed(error)
 
     def failed(self, error: Exception) -> None:
-        self._context.events.emit("queues not shared out", group=self._group, reason=str(error))
+        context, failed = self._context, ("sharing out", self._group)
+        if failures := context.outages.failed(failed, context.clock.now()):
+            context.events.emit("queues not shared out", group=self._group, failures=failures, reason=str(error))
 
     async def _retry_topics(self) -> list[Topic]:
         """None or one. Brokers make it when they hear of the group, and name servers hear of it a moment later."""

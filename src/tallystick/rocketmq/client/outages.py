@@ -1,0 +1,57 @@
+"""What a client asks again and again while it gets no answer: how soon, and what it tells of that.
+
+A core. Whatever is away is away for all who ask it, a thousand queues of one broker say: they wait for the same moment,
+each wait twice as long as the one before, and it is told once, and again each minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+FIRST_PAUSE_S = 0.1
+MAX_PAUSE_S = 3.0  # the original's pullTimeDelayMillsWhenException
+TELL_AGAIN_S = 60.0
+MAX_KEYS = 10_000  # then all is forgotten, and told anew: name servers may name any number of brokers
+
+
+@dataclass(slots=True)
+class _Outage:
+    pause_s: float
+    until: float
+    failures: int = 0  # since it was told of last
+
+
+class Outages:
+    """By key, what failed last."""
+
+    def __init__(self) -> None:
+        self._outages: dict[Hashable, _Outage] = {}
+        self._told: dict[Hashable, float] = {}  # kept when it is over: what comes and goes is told each minute too
+
+    def failed(self, key: Hashable, now: float) -> int:
+        """Returns how often it failed since that was told last, this time included, or 0: it is not to be told now."""
+        outage = self._outages.get(key)
+        if outage is None:
+            outage = self._outages[key] = _Outage(FIRST_PAUSE_S, now + FIRST_PAUSE_S)
+        elif outage.until <= now:
+            outage.pause_s = min(2 * outage.pause_s, MAX_PAUSE_S)
+            outage.until = now + outage.pause_s
+        outage.failures += 1
+        if now < self._told.get(key, now - TELL_AGAIN_S) + TELL_AGAIN_S:
+            return 0
+        if len(self._told) >= MAX_KEYS:
+            self._outages.clear()
+            self._told.clear()
+        self._told[key] = now
+        failures, outage.failures = outage.failures, 0
+        return failures
+
+    def pause_s(self, key: Hashable, now: float) -> float:
+        """Until it is to be asked again; 0 if it did not fail."""
+        outage = self._outages.get(key)
+        return 0.0 if outage is None else max(outage.until - now, 0.0)
+
+    def answered(self, key: Hashable) -> bool:
+        """Returns whether it had failed before."""
+        return bool(self._outages) and self._outages.pop(key, None) is not None

@@ -1,0 +1,82 @@
+"""What is away is asked less and less often, and told of once a minute."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from tallystick.rocketmq.client import outages
+from tallystick.rocketmq.client.outages import FIRST_PAUSE_S, MAX_PAUSE_S, TELL_AGAIN_S, Outages
+from tallystick.rocketmq.client.topic import Topic
+from tallystick.runtime.events import Event
+from tallystick.testing import cluster, virtual_time
+
+
+def test_all_who_ask_wait_for_the_same_moment_and_longer_each_time() -> None:
+    away, now, pauses = Outages(), 100.0, list[float]()
+    assert away.pause_s("b", now) == 0.0
+    while len(pauses) < 8:
+        for _ in range(1000):  # queues
+            away.failed("b", now)
+        pauses.append(away.pause_s("b", now))
+        away.failed("b", now + pauses[-1] / 2)  # an answer that did not come in time
+        now += pauses[-1]
+    assert [round(pause, 6) for pause in pauses[:4]] == [FIRST_PAUSE_S * 2**n for n in range(4)]
+    assert round(pauses[-1], 6) == MAX_PAUSE_S
+    assert away.pause_s("other", now) == 0.0
+
+
+def test_it_is_told_once_a_minute_how_often_it_failed_also_of_what_comes_and_goes() -> None:
+    away = Outages()
+    assert away.failed("b", 0.0) == 1
+    assert [away.failed("b", second) for second in range(1, 60)] == [0] * 59
+    assert away.failed("b", TELL_AGAIN_S) == 60
+    assert away.answered("b") and not away.answered("b")
+    assert away.failed("b", TELL_AGAIN_S + 1.0) == 0, "it flaps"
+    assert away.pause_s("b", TELL_AGAIN_S + 1.0) <= FIRST_PAUSE_S + 1e-6
+    assert away.failed("other", 1.0) == 1
+
+
+def test_names_without_end_take_no_memory_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outages, "MAX_KEYS", 10)
+    away = Outages()
+    for name in range(1000):
+        assert away.failed(name, 0.0) == 1
+    assert len(away._told) <= 10 and len(away._outages) <= 10
+
+
+@virtual_time
+async def test_a_consumer_whose_brokers_are_away_floods_neither_its_log_nor_the_name_server() -> None:
+    """Of each queue there were ten warnings a second, for as long as it lasted; and 60 questions for routes."""
+    kinds = Counter[str]()
+    asked = 0
+
+    def count(_: str, event: Event) -> None:
+        kinds[event.kind] += 1
+
+    async with cluster(bookies=1, brokers="1+1", listener=count) as c, c.topics() as mq:
+        await mq.producer("p").send("T", b"x")
+        ask = mq._context.routes._route
+
+        async def counted(name: str) -> Topic:
+            nonlocal asked
+            asked += 1
+            return await ask(name)
+
+        async with mq.consumer("g", "T", start="first") as consumer:
+            assert (await anext(consumer)).body == b"x"
+            mq._context.routes._route = counted  # type: ignore[method-assign]
+            kinds.clear()
+            for broker in c.brokers.values():
+                broker.kill()
+            await asyncio.sleep(100)
+            assert kinds["pull failed"] == 2 * 2, "of two topics, the group's own among them, twice"
+            assert all(number <= 20 for number in kinds.values()), kinds  # what is not committed, each 5 s
+            assert asked < 2 * 100, "of two topics and, as they are unknown by now, of the template"
+            for broker in c.brokers.values():
+                await broker.start()
+            await mq.producer("p").send("T", b"y")
+            assert (await anext(consumer)).body == b"y"
+            assert kinds["pulls answered again"] >= 1
