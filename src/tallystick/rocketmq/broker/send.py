@@ -152,7 +152,8 @@ class Sends:
                     answer.code = code
                 elif settle.status is not _OK:
                     # It is stored: who hears of a failure stores it once more, and so does each of its deliveries.
-                    answer.remark, answer.ext = settle.status.name, LateAnswer(copy).to_fields()
+                    answer.remark = settle.status.name
+                    answer.ext = LateAnswer(copy, settle.disk_late or None).to_fields()
                 if is_fresh:
                     self._send_saved(link, answer)
                 else:

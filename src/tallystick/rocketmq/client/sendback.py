@@ -25,15 +25,18 @@ LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200,
 
 @dataclass(frozen=True)
 class Late:
-    """A broker has stored it at the physical offset ``copy``; ``status`` says what its disk or slaves are late with."""
+    """A broker has stored it at the physical offset ``copy``; ``status`` says what its disk or slaves are late with,
+    ``disk_late`` that its disk is, too."""
 
     copy: int
     status: str | None
+    disk_late: bool
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether it may soon be there; not where the broker waits for no slave (H10), who knows for how long."""
-        return self.status != PutStatus.SLAVE_NOT_AVAILABLE.name
+        """Whether it may soon be there, or is nowhere yet; not where the disk has it and the broker waits for no slave
+        (H10), who knows for how long."""
+        return self.disk_late or self.status != PutStatus.SLAVE_NOT_AVAILABLE.name
 
 
 def delay_level(delay_s: float) -> int:
@@ -65,5 +68,5 @@ async def send_back(
     command = request(RequestCode.CONSUMER_SEND_MSG_BACK, header.to_fields())
     # Answered as a send is: when disk and slaves have it.
     answer = checked(await context.remoting.ask(address, command, context.settings.send_timeout_s), queue=queue)
-    stored_at = LateAnswer.of(answer).copy
-    return None if stored_at is None else Late(stored_at, answer.remark)
+    late = LateAnswer.of(answer)
+    return None if late.copy is None else Late(late.copy, answer.remark, late.disk_late is True)

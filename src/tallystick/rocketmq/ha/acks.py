@@ -2,7 +2,7 @@
 ``CommitLog.handleDiskFlushAndHA``).
 
 A wait at both gates is over when both are: whatever the slaves do, nobody is told before the master's disk has the
-message or its time is up. The slaves' status wins over the disk's, unless it is OK.
+message or its time is up. The slaves' status wins over the disk's, unless it is OK, and says if it does.
 
 A wait is for all sends of one loop tick with the same wishes. Their ends ascend, so one comparison with the front of a
 deque settles all that an ack reaches, in order, whatever comes behind them. An ack is a slave's report of at most what
@@ -29,10 +29,11 @@ _WEIGHTS = {
 
 @dataclass(frozen=True)
 class Settle:
-    """This wait is over."""
+    """This wait is over. ``disk_late``: the master's disk does not have it either, and the status is the slaves'."""
 
     ticket: Ticket
     status: PutStatus
+    disk_late: bool = False
 
 
 @dataclass(frozen=True)
@@ -185,5 +186,7 @@ class AcksCore:
                 self._both[ticket] = status
             else:
                 del self._both[ticket]
-                settles.append(Settle(ticket, max(status, other, key=_WEIGHTS.__getitem__)))
+                told = max(status, other, key=_WEIGHTS.__getitem__)
+                disk_late = PutStatus.FLUSH_DISK_TIMEOUT in (status, other) and told is not PutStatus.FLUSH_DISK_TIMEOUT
+                settles.append(Settle(ticket, told, disk_late))
         return settles

@@ -22,9 +22,11 @@ class LimitAnswer(OffsetAnswer, frozen=True):
 
 
 class LateAnswer(Header, frozen=True):
-    """Of CONSUMER_SEND_MSG_BACK. ``copy``: it is stored at this physical offset, but disk or slaves are late."""
+    """Of CONSUMER_SEND_MSG_BACK. ``copy``: it is stored at this physical offset, but disk or slaves are late;
+    ``disk_late``: both, and the remark says what became of the slaves."""
 
     copy: Int64 | None = field(default=None, name="tallyCopy")
+    disk_late: bool | None = field(default=None, name="tallyDiskLate")
 
 
 class CommittedAnswer(OffsetAnswer, frozen=True):

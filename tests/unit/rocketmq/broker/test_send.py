@@ -240,6 +240,17 @@ def test_h9_a_message_given_back_is_answered_when_disk_and_slaves_have_it(status
 
 
 @pytest.mark.rule("H9", "H10")
+def test_h9_of_a_message_given_back_is_said_that_the_disk_lacks_it_too() -> None:
+    """The remark has room for one status; with neither disk nor slave its copy may be lost."""
+    desk = Desk()
+    desk.sends.take(cast("Link", desk.link), request(RequestCode.CONSUMER_SEND_MSG_BACK, {}))
+    desk.sends.put()
+    desk.sends.settled([Settle(1, PutStatus.SLAVE_NOT_AVAILABLE, disk_late=True)])
+    [answer] = desk.link.sent
+    assert (answer.remark, answer.fields) == ("SLAVE_NOT_AVAILABLE", {"tallyCopy": "0", "tallyDiskLate": "true"})
+
+
+@pytest.mark.rule("H9", "H10")
 def test_h9_what_was_stored_already_is_waited_for_and_not_what_was_sent_since() -> None:
     desk = Desk()
     desk.sends.take(cast("Link", desk.link), request(RequestCode.SEND_MESSAGE_V2, {}, b"a"))

@@ -25,6 +25,7 @@ from tallystick.runtime.events import Event, Events
 SOON = BrokerClientSettings(nack_delays_s=(0.01,), rebalance_s=0.2)
 RETRY = MessageQueue("%RETRY%g", "broker-a", 0)
 SEND_BACK = RequestCode.CONSUMER_SEND_MSG_BACK
+WAITED_FOR = ["sent back, not yet everywhere", "sent back, not everywhere"]  # events
 
 
 async def next_of(consumer: Consumer) -> ReceivedMessage:
@@ -197,22 +198,24 @@ async def test_nothing_is_passed_over_while_slaves_lack_what_was_given_back(
 
 
 @pytest.mark.parametrize(
-    ("status", "kinds"),
+    ("status", "also", "kinds"),
     [
-        ("SLAVE_NOT_AVAILABLE", ["sent back, not everywhere"]),
-        ("FLUSH_SLAVE_TIMEOUT", ["sent back, not yet everywhere", "sent back, not everywhere"]),
+        ("SLAVE_NOT_AVAILABLE", {}, ["sent back, not everywhere"]),
+        ("SLAVE_NOT_AVAILABLE", {"tallyDiskLate": "true"}, WAITED_FOR),
+        ("FLUSH_SLAVE_TIMEOUT", {}, WAITED_FOR),
     ],
 )
 async def test_slaves_that_stay_without_what_was_given_back_stop_no_queue(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, status: str, kinds: list[str]
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, status: str, also: dict[str, str], kinds: list[str]
 ) -> None:
-    """Where none is waited for its copy is at the master, as that of a message that is sent then: nobody asks again."""
+    """Where none is waited for its copy is on the master's disk, as that of a message that is sent then: nobody asks
+    again. Where it is not even there it would be lost with the power, and the message with it: it is waited for."""
     monkeypatch.setattr(delivery, "LATE_S", 0.0)
     monkeypatch.setattr(delivery, "LATE_MOST_S", 0.01)
     told: list[Event] = []
     fake = await cluster.add(queues=1)
     fake.queues["T", 0] = [(0, b"0", b""), (0, b"1", b"")]
-    fake.react[SEND_BACK] = lambda link, command: command.answer(0, status, {"tallyCopy": "700"})
+    fake.react[SEND_BACK] = lambda link, command: command.answer(0, status, {"tallyCopy": "700", **also})
     async with topics(cluster.address, settings=SOON, events=Events(told.append)) as mq:
         consumer = mq.consumer("g", "T", start="first")
         consumer.nack(await next_of(consumer))

@@ -105,7 +105,7 @@ def test_h10_no_slave_is_said_when_the_disk_has_it_and_not_before(synced: bool) 
     ticket = waits(acks, 10, flush=True)
     assert acks.flushed(9, 0.1) == []
     assert acks.tick(4.9) == []
-    assert (acks.flushed(10, 4.9) if synced else acks.tick(5.0)) == [Settle(ticket, NO_SLAVE)]
+    assert (acks.flushed(10, 4.9) if synced else acks.tick(5.0)) == [Settle(ticket, NO_SLAVE, not synced)]
     settled = acks.appended(10, 5.0, flush=True, replicas=True)
     assert settled.settles == ((Settle(settled.ticket, NO_SLAVE),) if synced else ())
 
@@ -179,20 +179,20 @@ def test_the_disk() -> None:
 
 
 @pytest.mark.parametrize(
-    ("events", "status", "at"),
+    ("events", "status", "disk_late", "at"),
     [
-        (["flush", "ack"], OK, 1),
-        (["ack", "flush"], OK, 1),
-        (["ack", "time"], DISK, 1),
-        (["flush", "time"], SLAVE, 1),
-        (["time"], SLAVE, 0),
-        (["slave time", "flush"], SLAVE, 1),
-        (["slave time", "time"], SLAVE, 1),
-        (["slave time", "ack", "flush"], SLAVE, 2),
+        (["flush", "ack"], OK, False, 1),
+        (["ack", "flush"], OK, False, 1),
+        (["ack", "time"], DISK, False, 1),
+        (["flush", "time"], SLAVE, False, 1),
+        (["time"], SLAVE, True, 0),
+        (["slave time", "flush"], SLAVE, False, 1),
+        (["slave time", "time"], SLAVE, True, 1),
+        (["slave time", "ack", "flush"], SLAVE, False, 2),
     ],
 )
 def test_h9_both_gates_are_waited_for_and_the_slaves_word_wins_unless_it_is_ok(
-    events: list[str], status: PutStatus, at: int
+    events: list[str], status: PutStatus, disk_late: bool, at: int
 ) -> None:
     acks = core(0)
     ticket = waits(acks, 10, flush=True)
@@ -207,7 +207,7 @@ def test_h9_both_gates_are_waited_for_and_the_slaves_word_wins_unless_it_is_ok(
                 told.append(acks.tick(3.0))
             case "time":
                 told.append(acks.tick(9.0))
-    assert [settles for settles in told if settles] == [[Settle(ticket, status)]]
+    assert [settles for settles in told if settles] == [[Settle(ticket, status, disk_late)]]
     assert told[at]
     assert acks.wake_at() is None or events[0] == "ack" or status is SLAVE
 
@@ -270,8 +270,8 @@ def test_the_core_and_its_dumb_twin_agree(seed: int) -> None:
         for ticket, wait in waiting.items():
             status = wait.look(now, disk, sum(ack >= wait.end for ack in acked.values()), needs)
             if status is not None:
-                over[ticket] = status
-        assert {settle.ticket: settle.status for settle in settles} == over
+                over[ticket] = status, wait.disk is DISK and status is not DISK
+        assert {settle.ticket: (settle.status, settle.disk_late) for settle in settles} == over
         assert len(settles) == len(over), "each is told once"
         for ticket in over:
             del waiting[ticket]
