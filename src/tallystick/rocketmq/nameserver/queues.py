@@ -53,6 +53,12 @@ class BrokerSet:
             self.displaced[broker_id] = holder
         return holder is not None and not was_displaced
 
+    def leave(self, broker_id: int) -> None:
+        """Its holder has it no more, and takes it from nobody."""
+        del self.addresses[broker_id]
+        self.displaced.pop(broker_id, None)
+        self.changes += 1
+
     def leave_displaced(self, address: str) -> None:
         for broker_id in [id for id, held in self.displaced.items() if held == address]:
             del self.displaced[broker_id]

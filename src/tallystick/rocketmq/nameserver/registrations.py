@@ -64,8 +64,10 @@ class Registrations:
             registered = yield from self._routes.register(announced, link, self._clock.now())
         if registered is None:
             remark = "register broker failed"
-            if is_new and self._routes.is_full(link):
-                remark = self._refused(link, header, f"{remark}: too many brokers are registered, or from one host")
+            if self._routes.is_full(link, announced):
+                remark = self._refused(
+                    link, header, f"{remark}: too many brokers are registered, or from one host, or of one name"
+                )
             return command.answer(FAILED, remark)
         if is_new:
             self._events.emit(

@@ -41,6 +41,7 @@ WRITE = int(Perm.WRITE)
 MAX_BROKERS = 10_000  # that are registered at once
 MAX_HOST_BROKERS = MAX_BROKERS // 4  # over connections from one host
 MAX_LINK_BROKERS = 100  # over one connection: a process hosts a few
+MAX_SET_IDS = 100  # slaves of one name
 MAX_NAME_CHARS = 512  # of a cluster, broker, address or topic: brokers have at most half of it
 MOST_EXPIRED = 500  # brokers at once
 STEP_SETS = 200  # broker sets of a route in one step: about a millisecond
@@ -115,8 +116,8 @@ class Routes:
     # Brokers come
 
     def register(self, announced: Announcement, link: Hashable, now: float) -> Steps[Registered | None]:
-        """Returns None if it is refused: step 3 of the module's list, or there are too many brokers; or the broker is
-        gone, or registers again, before all its topics are taken in. Each of them is there as soon as it is.
+        """Returns None if it is refused: step 3 of the module's list, or ``is_full``; or the broker is gone, or
+        registers again, before all its topics are taken in. Each of them is there as soon as it is.
 
         Names are at most ``MAX_NAME_CHARS`` long. A broker that has another name now leaves the set of its old one.
         """
@@ -124,7 +125,7 @@ class Routes:
         before = self._live.get(key)
         if before is not None and before.announced.name != announced.name:
             self.unregister(announced.cluster, before.announced.name, announced.address)
-        if key not in self._live and self.is_full(link):
+        if self.is_full(link, announced):
             return None
         brokers = self._set_of(announced, self._host_of(link))
         if brokers.acting_master != bool(announced.acting_master):
@@ -132,8 +133,7 @@ class Routes:
             brokers.changes += 1
         for broker_id, address in tuple(brokers.addresses.items()):
             if address == announced.address and broker_id != announced.broker_id:
-                del brokers.addresses[broker_id]
-                brokers.changes += 1
+                brokers.leave(broker_id)
         if self._outranked(brokers, announced):
             self._forget(key)
             brokers.leave_displaced(announced.address)
@@ -179,13 +179,20 @@ class Routes:
             return Registered(left_out=left_out, displaced=displaced)
         return Registered(master.announced.address, master.announced.ha_address, left_out, displaced)
 
-    def is_full(self, link: Hashable) -> bool:
-        """Whether there are too many brokers for one more over this connection."""
-        return (
+    def is_full(self, link: Hashable, announced: Announcement) -> bool:
+        """Whether there are too many brokers, or ids of this name, for one more over this connection."""
+        host = self._host_of(link)
+        if (announced.cluster, announced.address) not in self._live and (
             len(self._live) >= MAX_BROKERS
-            or self._host_brokers[self._host_of(link)] >= MAX_HOST_BROKERS
+            or self._host_brokers[host] >= MAX_HOST_BROKERS
             or len(self._links.get(link, ())) >= MAX_LINK_BROKERS
-        )
+        ):
+            return True
+        brokers = self._sets.get(announced.name)
+        if brokers is None or announced.broker_id in brokers.addresses or announced.broker_id == MASTER_ID:
+            return False
+        others = sum(held != announced.address for id, held in brokers.addresses.items() if id != MASTER_ID)
+        return others >= MAX_SET_IDS
 
     def _set_of(self, announced: Announcement, host: str) -> BrokerSet:
         """Its broker set, which is in the cluster that its last registration named."""
@@ -287,8 +294,7 @@ class Routes:
             return
         brokers.leave_displaced(address)
         for broker_id in [id for id, held in brokers.addresses.items() if held == address]:
-            del brokers.addresses[broker_id]
-            brokers.changes += 1
+            brokers.leave(broker_id)
         if not brokers.addresses:
             self._drop_set(brokers)
         elif brokers.acting_master and MASTER_ID not in brokers.addresses:

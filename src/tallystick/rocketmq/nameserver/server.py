@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
+from itertools import chain
 
 from tallystick.errors import BrokerError
 from tallystick.rocketmq.nameserver.kv import KvConfig
@@ -54,6 +55,7 @@ class NameServer:
         self._chores = Slices(clock, most=sys.maxsize)  # no more than there are brokers
         self._scanner: asyncio.TimerHandle | None = None
         self._kept: dict[Link, int] = {}  # what its memory was told of its brokers
+        self._counting = False  # that, again
         self._counts: dict[int, int] = {}  # of requests, by code; 0: unknown ones
         self._http: Listener | None = None
         self.http_address: tuple[str, int] | None = None
@@ -161,13 +163,26 @@ class NameServer:
         self._tell_gone(self.routes.closed(link), "its connection ended", peer=link.peer)
 
     def _state(self) -> dict[str, object]:
-        return {"healthy": True, "brokers": sorted(self.routes.broker_sets()), "topics": self.routes.topic_count}
+        return {
+            "healthy": True,
+            "brokers": sorted(chain(*self.routes.clusters().values())),
+            "topics": self.routes.topic_count,
+        }
 
     def _scan(self) -> None:
         self._scanner = asyncio.get_running_loop().call_later(self._settings.scan_interval_s, self._scan)
         self._tell_gone(self.routes.expire(self._clock.now()), "it was silent for too long")
-        for link in tuple(self._kept):  # topics may be another connection's now
-            self._tell_kept(link)
+        if not self._counting:
+            self._counting = True
+            self._chores.make(self._count_kept(), lambda _: None)
+
+    def _count_kept(self) -> Steps[None]:
+        """Topics may be another connection's now."""
+        for link in tuple(self._kept):
+            if link in self._kept:
+                self._tell_kept(link)
+            yield
+        self._counting = False
 
     def _tell_gone(self, gone: list[Announcement], reason: str, **peer: str) -> None:
         for announced in gone:

@@ -51,6 +51,17 @@ def test_it_ends_with_one_of_them(gone: str) -> None:
     assert come(routes, gone)[1], "it begins again"
 
 
+def test_of_ids_that_nobody_holds_nothing_is_kept() -> None:
+    """Whoever was displaced and stayed away was gone through with each broker of the name that went."""
+    routes = Routes()
+    for number in range(3):
+        come(routes, f"stays:{number}", number)
+        come(routes, "h:1", number)
+    assert routes.displaced_count == 1, "it left the others"
+    routes.unregister("c", "b", "h:1")
+    assert (routes.displaced_count, routes.broker_counts) == (0, (0, 0))
+
+
 def test_one_that_comes_back_as_a_slave_or_is_outranked_takes_nothing_from_anyone() -> None:
     for state in (0, 2):
         routes = Routes()
