@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from tallystick.runtime.network import Listener, Network
+from tallystick.runtime.places import Places
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
 
-MAX_VISITS = 64  # connections at once: more are closed, so that a crowd here takes no handles from the service
+MAX_VISITS = 64  # connections at once, so that a crowd here takes no handles from the service
 KEEP_S = 1.0  # so long metrics are good enough for the next who asks
 SLICE_S = 0.005  # of a turn of the loop, for metrics
 PIECE_SAMPLES = 100
@@ -94,22 +95,23 @@ class _Families:
 
 
 class _Visit(asyncio.Protocol):
-    """``visits`` are the connections of this port that are open now."""
+    """``places`` are of the connections of this port that are open now: a crowd keeps no other host out."""
 
-    def __init__(self, pages: HealthPages, visits: set[_Visit]) -> None:
-        self._pages, self._visits, self._head = pages, visits, b""
+    def __init__(self, pages: HealthPages, places: Places[_Visit]) -> None:
+        self._pages, self._places, self._head = pages, places, b""
         self._answering: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._timer = asyncio.get_running_loop().call_later(_HEAD_WAIT_S, self._transport.abort)
-        self._visits.add(self)
-        if len(self._visits) > MAX_VISITS:
-            self._transport.abort()
+        peer = transport.get_extra_info("peername")
+        goes = self._places.arrived(self, str(peer[0]) if peer else "unknown")
+        if goes is not None:
+            goes._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._timer.cancel()
-        self._visits.discard(self)
+        self._places.left(self)
         if self._answering is not None:
             self._answering.cancel()
 
@@ -138,5 +140,5 @@ class _Visit(asyncio.Protocol):
 
 async def serve_health(network: Network, host: str, port: int, pages: HealthPages, *, serving: bool = True) -> Listener:
     """Without ``serving`` the port is only bound. Raises OSError."""
-    visits: set[_Visit] = set()
-    return await network.listen(host, port, lambda: _Visit(pages, visits), serving=serving)
+    places: Places[_Visit] = Places(MAX_VISITS)
+    return await network.listen(host, port, lambda: _Visit(pages, places), serving=serving)

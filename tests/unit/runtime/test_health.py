@@ -111,6 +111,23 @@ async def test_a_crowd_at_the_port_is_turned_away_and_the_pages_are_there_again_
     await listener.close()
 
 
+async def test_a_crowd_of_one_host_keeps_nobody_else_from_the_pages() -> None:
+    """64 connections that said nothing were enough, and a supervisor took a server for dead that was well."""
+    pages = HealthPages(CollectorRegistry(), lambda: {"healthy": True})
+    listener = await serve_health(TcpNetwork(), "127.0.0.1", 0, pages)
+    crowd = [
+        await asyncio.open_connection(*listener.address, local_addr=("127.0.0.66", 0)) for _ in range(MAX_VISITS + 1)
+    ]
+    for _ in range(3):
+        reader, writer = await asyncio.open_connection(*listener.address)
+        writer.write(b"GET /health HTTP/1.1\r\n\r\n")
+        assert b"200 OK" in await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+    for _, one in crowd:
+        one.close()
+    await listener.close()
+
+
 class Many:
     """A collector with a family of many series; it counts how often it is asked."""
 
