@@ -2,16 +2,22 @@
 
 A stranger's requests are lines of a kind and a host. Without a bound they fill the disk of the log at twice the rate of
 what he sends, and nobody finds anything between them. What is left out is counted, and told when the minute is over.
+
+Of a kind's lines in a minute the first are anybody's. The next are a few for each host, so that some hosts leave the
+others theirs, and the last are for hosts that had a line of any kind in another minute before: very many addresses
+that were never heard of take none of these, and there is an end to all.
 """
 
 from __future__ import annotations
 
 MINUTE_S = 60.0
 MAX_OF_HOST = 60  # of a kind, in a minute
-MAX_OF_KIND = 600  # of all hosts: some have very many addresses
-ALWAYS = 3  # of a host, however many others there were: an operator's own orders are among them
+MAX_OF_KIND = 600  # of all hosts: behind these each has ``ALWAYS``
+ALWAYS = 3  # of a host, however many lines a few others have: an operator's own orders are among them
+MAX_OF_UNKNOWN = 1300  # of all hosts: behind these hosts are left out that had no line before the minute
+MAX_OF_ALL = 2000  # of all hosts
 MAX_OF_NOBODY = 2000  # of a kind without a peer: what a server does by itself, a line for each of very many queues
-MAX_HOSTS = 1000  # that are remembered
+MAX_HOSTS = 1000  # that are remembered, and kinds of them
 
 
 class _Minute:
@@ -27,6 +33,7 @@ class Sparing:
     def __init__(self) -> None:
         self._hosts: dict[tuple[str, str], _Minute] = {}  # the one whose minute began last is last
         self._kinds: dict[str, _Minute] = {}
+        self._known: dict[str, float] = {}  # when a host had its first line; the one that had one last is last
         self._ended: dict[str, int] = {}  # left out in minutes that are over, and not told yet
 
     def is_worth(self, kind: str, peer: str, now: float) -> bool:
@@ -35,9 +42,14 @@ class Sparing:
         if not peer:
             is_worth = of_kind.lines < MAX_OF_NOBODY
         else:
-            of_host = self._of_host(kind, peer.rpartition(":")[0] or peer, now)
-            is_worth = of_host.lines < (MAX_OF_HOST if of_kind.lines < MAX_OF_KIND else ALWAYS)
+            host = peer.rpartition(":")[0] or peer
+            of_host = self._of_host(kind, host, now)
+            is_known = self._known.get(host, now) < of_kind.ends - MINUTE_S
+            most = MAX_OF_ALL if is_known else MAX_OF_UNKNOWN
+            is_worth = of_kind.lines < most and of_host.lines < (MAX_OF_HOST if of_kind.lines < MAX_OF_KIND else ALWAYS)
             of_host.lines += is_worth
+            if is_worth:
+                self._has_line(host, now)
         of_kind.lines += is_worth
         of_kind.left_out += not is_worth
         return is_worth
@@ -66,6 +78,11 @@ class Sparing:
             if len(self._hosts) > MAX_HOSTS:
                 del self._hosts[next(iter(self._hosts))]
         return minute
+
+    def _has_line(self, host: str, now: float) -> None:
+        self._known[host] = self._known.pop(host, now)
+        if len(self._known) > MAX_HOSTS:
+            del self._known[next(iter(self._known))]
 
     def _end(self, kind: str, minute: _Minute) -> None:
         if minute.left_out:

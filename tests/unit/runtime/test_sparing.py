@@ -3,9 +3,11 @@ from __future__ import annotations
 from tallystick.runtime.sparing import (
     ALWAYS,
     MAX_HOSTS,
+    MAX_OF_ALL,
     MAX_OF_HOST,
     MAX_OF_KIND,
     MAX_OF_NOBODY,
+    MAX_OF_UNKNOWN,
     MINUTE_S,
     Sparing,
 )
@@ -55,4 +57,28 @@ def test_very_many_hosts_silence_nobody_and_take_no_more_memory() -> None:
     assert said(sparing, 10, CHANGED, host="operator") == ALWAYS
     for number in range(3 * MAX_HOSTS):
         said(sparing, 1, host=f"h{number}")
-    assert len(sparing._hosts) == MAX_HOSTS
+    for number in range(3 * MAX_HOSTS):
+        said(sparing, 1, host=f"h{number}", now=number / 10)
+    assert len(sparing._hosts) == len(sparing._known) == MAX_HOSTS
+
+
+def test_hosts_that_nobody_heard_of_before_leave_the_last_lines_to_the_others() -> None:
+    """6,000 addresses had 6,000 lines in a minute, and 3 more of each with every round."""
+    sparing = Sparing()
+    assert said(sparing, 1, CHANGED, host="operator") == 1
+    now = 2 * MINUTE_S
+    lines = sum(said(sparing, ALWAYS, host=f"h{number}", now=now) for number in range(2 * MAX_HOSTS))
+    lines += sum(said(sparing, ALWAYS, host=f"h{number}", now=now) for number in range(MAX_HOSTS))
+    assert lines == MAX_OF_UNKNOWN
+    assert said(sparing, 10, host="operator", now=now) == ALWAYS
+    assert said(sparing, 10, host="newcomer", now=now) == 0
+    assert said(sparing, 1, CHANGED, host="newcomer", now=now) == 1, "another kind"
+
+
+def test_a_minute_has_an_end_for_known_hosts_too() -> None:
+    sparing, hosts = Sparing(), [f"h{number}" for number in range(MAX_HOSTS)]
+    for number, host in enumerate(hosts):
+        assert said(sparing, 1, kind=f"k{number % 3}", host=host) == 1
+    for _ in range(2):
+        assert sum(said(sparing, ALWAYS, host=host, now=MINUTE_S) for host in hosts) in (MAX_OF_ALL, 0)
+    assert sparing.left_out(None) == {FAILED: 2 * ALWAYS * MAX_HOSTS - MAX_OF_ALL}
