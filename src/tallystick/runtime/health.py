@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import platform
 from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
 from typing import TYPE_CHECKING, cast
 
 from tallystick.runtime.network import Listener, Network
@@ -12,6 +14,7 @@ from tallystick.runtime.places import Places
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
+    from prometheus_client.registry import Collector
 
 MAX_VISITS = 64  # connections at once, so that a crowd here takes no handles from the service
 KEEP_S = 1.0  # so long metrics are good enough for the next who asks
@@ -23,6 +26,28 @@ _TAKE_WAIT_S = 5.0
 _REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 Page = tuple[int, str, bytes]  # status, content type, body
+
+
+class _Build:
+    """Which version a process is, to be seen from outside while servers are upgraded one by one."""
+
+    def collect(self) -> Iterator[Metric]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        build = GaugeMetricFamily("tallystick_build_info", "What runs here: always 1", labels=["version", "python"])
+        build.add_metric([version("tallystick"), platform.python_version()], 1)
+        yield build
+
+
+def process_registry(*collectors: Collector) -> CollectorRegistry:
+    """Everything a scrape of a server shows: its collectors, its build and its process."""
+    from prometheus_client import CollectorRegistry, ProcessCollector
+
+    found = CollectorRegistry()
+    for collector in (*collectors, _Build()):
+        found.register(collector)
+    ProcessCollector(registry=found)
+    return found
 
 
 class HealthPages:

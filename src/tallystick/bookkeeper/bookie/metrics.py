@@ -5,15 +5,14 @@ The hot paths add to plain numbers once per read or commit; a scrape turns them 
 
 from __future__ import annotations
 
-import platform
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from tallystick.bookkeeper.bookie.storage import StorageStats
 from tallystick.runtime.disk import Usage
+from tallystick.runtime.health import process_registry
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
@@ -81,7 +80,6 @@ class _Collector:
         yield from _storage(self._view)
         yield from _collection(self._view)
         yield from _disks(self._view.disks())
-        yield _build()
 
 
 def _requests(counts: Counts) -> Iterator[Metric]:
@@ -207,14 +205,6 @@ def _disks(usages: Mapping[str, Usage]) -> Iterator[Metric]:
     yield _original("bookie_ledger_num_dirs", "Ledger folders", 1)
 
 
-def _build() -> Metric:
-    from prometheus_client.core import GaugeMetricFamily
-
-    build = GaugeMetricFamily("tallystick_build_info", "What runs here: always 1", labels=["version", "python"])
-    build.add_metric([version("tallystick"), platform.python_version()], 1)
-    return build
-
-
 def _original(name: str, text: str, value: float) -> Metric:
     """A number under the original's name, which does not end in _total where it counts."""
     from prometheus_client.core import Metric
@@ -226,9 +216,4 @@ def _original(name: str, text: str, value: float) -> Metric:
 
 def registry(view: View) -> CollectorRegistry:
     """Everything a scrape of this bookie shows, its process included."""
-    from prometheus_client import CollectorRegistry, ProcessCollector
-
-    found = CollectorRegistry()
-    found.register(_Collector(view))
-    ProcessCollector(registry=found)
-    return found
+    return process_registry(_Collector(view))

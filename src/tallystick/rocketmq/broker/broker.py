@@ -276,13 +276,15 @@ class Broker:
             self._is_writeable, lambda: store.disk_used_percent, lambda: self._server.connections,
             lambda: self._pulls.held, self.parts.locks, lambda: self._server.malformed, self._server.memory,
             self.log.lags, self._metadata_age_s, lambda: self._rival() is not None,
+            {"broker": settings.name, "id": str(settings.broker_id), "role": settings.role.value},
         )  # fmt: skip
         try:
             dashboard = DashboardCollector(self.parts, self.counts)
             pages = HealthPages(registry(view, dashboard), self._state)
             listener = await serve_health(self._outside.network, settings.http_host, settings.http_port, pages)
         except OSError as error:
-            raise UsageError(f"cannot listen for HTTP: {error.strerror}", port=settings.http_port) from error
+            reason = f"cannot listen for HTTP: {error.strerror}"
+            raise UsageError(reason, metricsPromExporterPort=settings.http_port) from error
         self._stack.push_async_callback(listener.close)
         self.http_address = listener.address
 

@@ -5,13 +5,14 @@ The hot paths add to plain numbers once per message, pull or tick; a scrape turn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tallystick.rocketmq.broker.locks import QueueLocks
 from tallystick.rocketmq.remoting.memory import Memory
 from tallystick.rocketmq.wire.values import PutStatus
+from tallystick.runtime.health import process_registry
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
@@ -60,6 +61,7 @@ class View:
     slaves: Callable[[], list[SlaveLag]]
     metadata_age_s: Callable[[], float | None]  # of a slave's copy of its master's tables; None: a master
     has_rival: Callable[[], bool]
+    names: Mapping[str, str]  # the labels of ``broker_info``
 
 
 class _Collector:
@@ -67,10 +69,20 @@ class _Collector:
         self._view = view
 
     def collect(self) -> Iterator[Metric]:
+        yield _info(self._view.names)
         yield from _messages(self._view.counts)
         yield from _log(self._view)
         yield from _connections(self._view)
         yield from _replication(self._view)
+
+
+def _info(names: Mapping[str, str]) -> Metric:
+    from prometheus_client.core import GaugeMetricFamily
+
+    text = "Who this is: always 1. To be joined with the others, as in `… and on(instance) broker_info{role=…}`"
+    info = GaugeMetricFamily("broker_info", text, labels=list(names))
+    info.add_metric(list(names.values()), 1)
+    return info
 
 
 def _messages(counts: Counts) -> Iterator[Metric]:
@@ -155,10 +167,4 @@ def _replication(view: View) -> Iterator[Metric]:
 
 def registry(view: View, *others: Collector) -> CollectorRegistry:
     """Everything a scrape of this broker shows, its process included."""
-    from prometheus_client import CollectorRegistry, ProcessCollector
-
-    found = CollectorRegistry()
-    for collector in (_Collector(view), *others):
-        found.register(collector)
-    ProcessCollector(registry=found)
-    return found
+    return process_registry(_Collector(view), *others)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tallystick.rocketmq.nameserver.routes import Routes
 from tallystick.rocketmq.remoting.server import RemotingServer
+from tallystick.runtime.health import process_registry
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Metric
@@ -54,9 +55,4 @@ def registry(
 ) -> CollectorRegistry:
     """Everything a scrape shows, the process included; ``requests`` by code, 0 for unknown ones; ``refused``
     registrations."""
-    from prometheus_client import CollectorRegistry, ProcessCollector
-
-    found = CollectorRegistry()
-    found.register(_Collector(routes, server, requests, refused))
-    ProcessCollector(registry=found)
-    return found
+    return process_registry(_Collector(routes, server, requests, refused))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from itertools import chain
 
-from tallystick.errors import BrokerError
+from tallystick.errors import BrokerError, UsageError
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.rocketmq.nameserver.metrics import registry
 from tallystick.rocketmq.nameserver.registrations import peer_of
@@ -61,7 +61,7 @@ class NameServer:
         self.http_address: tuple[str, int] | None = None
 
     async def start(self) -> tuple[str, int]:
-        """Where it listens. Raises OSError."""
+        """Where it listens. Raises OSError, and UsageError where it cannot listen for HTTP."""
         settings = self._settings
         self._backlog = Backlog(self._clock, self._serve)
         address = await self._server.start(settings.bind_host, settings.port)
@@ -71,9 +71,10 @@ class NameServer:
             )
             try:
                 self._http = await serve_health(self._network, settings.http_host, settings.http_port, pages)
-            except OSError:
+            except OSError as error:
                 await self._server.close()
-                raise
+                reason = f"cannot listen for HTTP: {error.strerror}"
+                raise UsageError(reason, metricsPromExporterPort=settings.http_port) from error
             self.http_address = self._http.address
         self._scan()
         return address

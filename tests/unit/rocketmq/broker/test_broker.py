@@ -307,7 +307,12 @@ async def test_metrics_and_health(tmp_path: Path) -> None:
         assert '"role": "ASYNC_MASTER"' in await _get(http, "/health")
         slave = bench.settings("slave", role=Role.SLAVE, broker_id=1, http_enabled=True, http_port=0)
         reader = await bench.broker(slave)
-        assert "broker_writeable 0.0" in await _get(reader, "/metrics")
+        page = await _get(reader, "/metrics")
+        assert "broker_writeable 0.0" in page and 'id="1",role="SLAVE"} 1.0' in page
+        assert http.http_address is not None
+        taken = bench.settings("taken", http_enabled=True, http_port=http.http_address[1])
+        with pytest.raises(UsageError, match=r"cannot listen for HTTP: .*metricsPromExporterPort"):
+            await bench.broker(taken)
         assert '"writeable": false' in await _get(reader, "/health")
         assert [lag.in_sync for lag in master.log.lags()] == [True]
 

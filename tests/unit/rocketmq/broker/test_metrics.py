@@ -31,6 +31,7 @@ def page(counts: Counts, *slaves: SlaveLag, age_s: float | None = None, rival: b
     view = View(
         counts, lambda: (10, 70, 100), lambda: 95, lambda: True, lambda: 12.5, lambda: 3, lambda: 2,
         QueueLocks(), lambda: 1, held(), lambda: list(slaves), lambda: age_s, lambda: rival,
+        {"broker": "broker-a", "id": "1", "role": "SLAVE"},
     )  # fmt: skip
     return generate_latest(registry(view)).decode()
 
@@ -49,7 +50,8 @@ def test_counters_and_the_log() -> None:
         "broker_queue_locks 0.0", "broker_queue_locks_refused_total 0.0", "broker_brief_pulls_total 0.0",
         "broker_malformed_total 1.0", 'broker_held_bytes{kind="unfinished"} 500.0',
         'broker_held_bytes{kind="unsent"} 0.0', "broker_connections_dropped_total 1.0",
-        "broker_has_rival 0.0", "process_cpu_seconds_total",
+        "broker_has_rival 0.0", 'broker_info{broker="broker-a",id="1",role="SLAVE"} 1.0',
+        "tallystick_build_info{", "process_cpu_seconds_total",
     ):  # fmt: skip
         assert line in shown, line
     assert "broker_metadata_age_seconds" not in shown

@@ -10,6 +10,7 @@ import pytest
 from support.frames import decode
 from support.waiting import until
 from support.workers import HeldWorker
+from tallystick.errors import UsageError
 from tallystick.rocketmq.nameserver import server as server_module
 from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
@@ -134,10 +135,13 @@ async def test_metrics_and_health() -> None:
     for line in (
         'nameserver_requests_total{code="106"} 2.0', 'nameserver_requests_total{code="0"} 1.0',
         'nameserver_brokers{role="master"} 0.0', "nameserver_brokers_displaced 0.0",
-        "nameserver_connections 1.0", "nameserver_held_bytes 0.0",
+        "nameserver_connections 1.0", "nameserver_held_bytes 0.0", "tallystick_build_info{",
     ):  # fmt: skip
         assert line in pages[0], line
     assert '{"healthy": true, "brokers": [], "topics": 0}' in pages[1]
+    taken = replace(settings, http_port=server.http_address[1])
+    with pytest.raises(UsageError, match=f"cannot listen for HTTP: .*metricsPromExporterPort={taken.http_port}"):
+        await NameServer(taken, this_machine()).start()
     await client.close()
     await server.close()
 
