@@ -59,16 +59,17 @@ class Offsets:
     """The table, in memory. ``dirty`` tells the saver that it differs from what was last taken.
 
     ``slave`` (settable): what is committed here is to be told to the master. ``most``: groups in queues; strangers get
-    no more than that, what a slave copies or a file has may be more. ``reset_done`` is called when an offset was set,
-    or deleted, on purpose: then all is to be saved before that is answered.
+    no more than that, what a slave copies or a file has may be more. ``save_now`` is called when a group begins in a
+    queue or goes back, and when an offset was set, or deleted, on purpose: then all is to be saved before that is
+    answered.
     """
 
     def __init__(
         self, clock: Clock, end_of: EndOf, saved: SavedOffsets | None = None, resets: ResetTable | None = None, *,
-        most: int = MAX_OFFSETS, slave: bool = False, reset_done: Callable[[], None] = lambda: None,
+        most: int = MAX_OFFSETS, slave: bool = False, save_now: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self._clock, self._end_of, self.most, self.slave = clock, end_of, most, slave
-        self._reset_done = reset_done
+        self._save_now = save_now
         self.version = saved.version if saved else DataVersion(0, clock.wall_ms(), 0)
         self._offsets: Table = saved.offsets if saved else {}
         self._pulled: Table = saved.pull_offsets if saved else {}
@@ -107,6 +108,8 @@ class Offsets:
         self._commits += 1
         if self._commits % COMMITS_PER_VERSION == 0:
             self.version = self.version.next(self._clock.wall_ms())
+        if before is None or back:  # a crash that costs this one would pass over messages: elsewhere they come again
+            self._save_now()
         return True
 
     def _own_counter(self, key: str, queue_id: int) -> int:
@@ -126,7 +129,7 @@ class Offsets:
         if not self.commit(topic, group, queue_id, offset):
             return False
         self.resets.set_on_purpose(f"{topic}@{group}", queue_id)
-        self._reset_done()
+        self._save_now()
         return True
 
     def is_overtaken(self, commit: Commit) -> bool:
@@ -209,7 +212,7 @@ class Offsets:
         self._forget(keys)
         if keys or was_there:
             self.resets.forget_topic(topic, keys)
-            self._reset_done()
+            self._save_now()
 
     def forgetting_group(self, group: str, *, was_there: bool = True) -> Iterator[None]:
         """As ``forget_topic``, in steps: a group may have all topics. What is committed meanwhile may go too."""
@@ -219,7 +222,7 @@ class Offsets:
             yield
         if keys or was_there:
             self.resets.forget_group(group, keys)
-            self._reset_done()
+            self._save_now()
 
     def forgetting_resets(self, group: str) -> Iterator[None]:
         """It is deleted, and keeps its offsets: nobody of its name is told of resets of before. In steps."""

@@ -1,8 +1,8 @@
 """The tables of one broker and their files: loaded at the start, saved when they change.
 
-*Urgent* are topics, groups, and offsets that were set on purpose: whoever asked for a change has
-the answer when it is saved. Else offsets change with every commit and are saved every few seconds; a crash costs the
-commits in between, so their messages come again.
+*Urgent* are topics, groups, the first offset of a group in a queue, and offsets that went back or were set on purpose:
+whoever asked for a change has the answer when it is saved. Else offsets change with every commit and are saved every
+few seconds; a crash costs the commits in between, so their messages come again.
 
 A table becomes a text a few lines at a time (``text``), so that the loop has turns in between: ``saver`` does that.
 """
@@ -32,7 +32,7 @@ from tallystick.rocketmq.wire.bodies import DelayTable, GroupTable, TopicTable
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 
-URGENT = (TOPICS, GROUPS, RESETS)  # whenever they change; the offsets only when one was set on purpose
+URGENT = (TOPICS, GROUPS, RESETS)  # whenever they change; the offsets only when a crash would pass over messages
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class Tables:
         self.offsets = Offsets(
             clock, end_of, files.load(CONSUMER_OFFSETS, _reader(SavedOffsets)),
             files.load(RESETS, _reader(ResetTable)), most=settings.max_offsets, slave=slave,
-            reset_done=lambda: self._change(RESETS, CONSUMER_OFFSETS),
+            save_now=self._save_offsets_now,
         )  # fmt: skip
         self.delays = Delays(clock, files.load(DELAY_OFFSETS, _reader(DelayTable)))
         self._cut_offsets()
@@ -135,6 +135,9 @@ class Tables:
     def _topics_change(self) -> None:
         self._change(TOPICS)
         self._topics_changed()
+
+    def _save_offsets_now(self) -> None:
+        self._change(*((RESETS,) if self.offsets.resets.dirty else ()), CONSUMER_OFFSETS)
 
     def _change(self, *names: str) -> None:
         self._unsaved.update(dict.fromkeys(names))

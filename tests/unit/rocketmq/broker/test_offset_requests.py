@@ -44,6 +44,8 @@ def query(desk: Desk, **changes: Any) -> Command:
 
 
 def test_an_offset_is_kept(desk: Desk) -> None:
+    assert commit(desk, 1).code == 0
+    assert not desk.tables.offsets.dirty, "where a group begins is saved at once"
     assert commit(desk, 2).code == 0
     assert query(desk).fields == {"offset": "2"}
     assert desk.tables.offsets.dirty

@@ -147,9 +147,9 @@ async def test_a_put_off_pull_commits_when_it_came(tmp_path: Path, monkeypatch: 
         broker = await bench.broker()
         peer = await bench.peer(broker)
         await fill(peer, 3)
-        await peer.ask(pull_command())  # makes the group
-        monkeypatch.setattr(pull, "TURN_S", 0.0)
         flags = PullFlag.SUBSCRIPTION | PullFlag.COMMIT_OFFSET
+        await peer.ask(pull_command(flags=flags, commit_offset=0))  # makes the group, and saves where it begins
+        monkeypatch.setattr(pull, "TURN_S", 0.0)
         opaque = peer.send(pull_command(flags=flags, commit_offset=1))
         update = UpdateOffsetHeader(consumer_group="G", topic=TOPIC, queue_id=0, commit_offset=2)
         committed = peer.send(request(RequestCode.UPDATE_CONSUMER_OFFSET, update.to_fields()))

@@ -9,6 +9,7 @@ from support.admin_desk import SLAVE, Desk
 from support.copied_offsets import lacking, take_over
 from tallystick.errors import CorruptRecord, DiskFull
 from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, RESETS, TOPICS
+from tallystick.rocketmq.broker.offsets import Commit
 from tallystick.rocketmq.broker.resets import ResetTable
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import DelayTable, GroupTable, OffsetTable, TopicTable
@@ -41,11 +42,27 @@ def test_topics_and_groups_are_on_the_disk_at_once() -> None:
     assert desk.topics_changed == 1
 
 
+@pytest.mark.parametrize("slave", [False, True])
+def test_where_a_group_begins_or_goes_back_to_is_urgent(slave: bool) -> None:
+    """A crash that costs a later commit brings messages again: one that costs these passes over some."""
+    desk = Desk(SLAVE) if slave else Desk()
+    tables = desk.tables
+    tables.changed = lambda: None  # nothing is saved by itself
+    for offset, is_urgent in ((7, True), (8, False), (8, False), (3, True), (4, False)):
+        tables.offsets.commit("T", "g", 0, offset)
+        assert tables.is_urgent(CONSUMER_OFFSETS) is is_urgent
+        list(tables.text(CONSUMER_OFFSETS))
+    tables.offsets.take(Commit("T", "g", 1, 5))
+    assert tables.is_urgent(CONSUMER_OFFSETS)
+
+
 def test_offsets_are_saved_when_asked_for() -> None:
     desk = Desk()
+    desk.tables.offsets.commit("T", "g", 0, 6)
+    desk.save()
     desk.tables.offsets.commit("T", "g", 0, 7)
     desk.restart()
-    assert desk.tables.offsets.get("T", "g", 0) is None
+    assert desk.tables.offsets.get("T", "g", 0) == 6
     desk.tables.offsets.commit("T", "g", 0, 8)
     desk.save()
     assert desk.tables.unsaved() == []
