@@ -12,11 +12,13 @@ from itertools import islice
 
 from tallystick.errors import TallyError, Unavailable, UsageError
 from tallystick.rocketmq.client import offsets
+from tallystick.rocketmq.client.by_broker import ask_brokers
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.delivery import DeliveryCore, GiveBack
 from tallystick.rocketmq.client.pulling import Pull, QueueReader
 from tallystick.rocketmq.client.sendback import Late, send_back
 from tallystick.rocketmq.client.subscription import TagFilter
+from tallystick.rocketmq.client.topic import Connection
 from tallystick.rocketmq.client.unacked import QueueCore
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue
@@ -50,18 +52,13 @@ class Assignment:
         return self._assigned[queue].core
 
     async def take_on(self, queue: MessageQueue, tags: TagFilter, start: str | int, *, gives_back: bool) -> None:
-        """Stand where the group stands, or at ``start``: see ``offsets.offset_of``. Then ``begin``.
+        """Stand where the group stands, or begins at ``start``: see ``offsets.stand``. Then ``begin``.
 
-        Where a group begins is committed though nothing was consumed: else its next member would begin somewhere else,
-        behind messages that came meanwhile. Raises BrokerError, Unavailable.
+        Raises BrokerError, Unavailable.
         """
-        committed = await offsets.committed(self._context, self._group, queue)
-        if committed is not None:
-            pull = Pull(queue, tags, committed.offset, mark=committed.mark or "")
-        else:
-            pull = Pull(queue, tags, await offsets.offset_of(self._context, queue, start))
-        core = self._core.assigned(pull, gives_back=gives_back)
-        self._assigned[queue] = _AssignedQueue(self, core, None if committed is None else committed.offset)
+        stand = await offsets.stand(self._context, self._group, queue, start)
+        core = self._core.assigned(Pull(queue, tags, stand.offset, mark=stand.mark), gives_back=gives_back)
+        self._assigned[queue] = _AssignedQueue(self, core, stand.offset, stand.connection)
 
     def begin(self, queues: Iterable[MessageQueue]) -> None:
         """Pull these, which were taken on."""
@@ -125,12 +122,11 @@ class Assignment:
     # Where the group stands
 
     async def commit(self, queues: Collection[MessageQueue] | None = None) -> None:
-        """All at once, each by itself: their brokers may differ. Raises BrokerError, Unavailable."""
-        chosen = [self._assigned[queue] for queue in (self._assigned if queues is None else queues)]
-        results = await asyncio.gather(*(self._commit(assigned) for assigned in chosen), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        """Each by itself: their brokers may differ. Raises BrokerError, Unavailable."""
+        # Those of this moment: some may be given up before it is their turn.
+        chosen = {queue: self._assigned[queue] for queue in (self._assigned if queues is None else queues)}
+        for failure in await ask_brokers(chosen, lambda queue: self._commit(chosen[queue])):
+            raise failure
 
     async def commit_or_tell(self, queues: Collection[MessageQueue] | None = None) -> None:
         try:
@@ -140,21 +136,23 @@ class Assignment:
 
     async def _commit(self, assigned: _AssignedQueue) -> None:
         async with assigned.committing:
-            offset = assigned.core.committable
+            offset, queue, mark = assigned.core.committable, assigned.core.queue, assigned.core.pull.mark
             # A commit that waited here while the queue was given up would pass over all that was not done.
-            if assigned.committed != offset and not assigned.core.is_revoked:
-                queue, mark = assigned.core.queue, assigned.core.pull.mark
-                if assigned.is_lost:
-                    raise Unavailable(
-                        "this queue's topic was gone a moment ago: what was done is not committed", queue=queue
-                    )
-                went_back = assigned.committed is not None and offset < assigned.committed
-                reset_to = await offsets.commit(
-                    self._context, self._group, queue, offset, mark=mark, went_back=went_back
+            if assigned.core.is_revoked:
+                return
+            # A broker that restarted may have forgotten what it had not saved, and another one never knew it.
+            if assigned.committed == offset and assigned.told == offsets.connection(self._context, queue):
+                return
+            if assigned.is_lost:
+                raise Unavailable(
+                    "this queue's topic was gone a moment ago: what was done is not committed", queue=queue
                 )
-                assigned.committed = offset
-                if reset_to is not None:
-                    await self._follow_reset(assigned, offset, reset_to)
+            went_back = assigned.committed is not None and offset < assigned.committed
+            said = await offsets.commit(self._context, self._group, queue, offset, mark=mark, went_back=went_back)
+            if said.reset_to is None:
+                assigned.committed, assigned.told = offset, said.connection
+            else:
+                await self._follow_reset(assigned, offset, said.reset_to)
 
     async def _follow_reset(self, assigned: _AssignedQueue, offset: int, to: int) -> None:
         """Go on where an operator set the group: a pull would say so, too, but not one from a slave."""
@@ -164,8 +162,9 @@ class Assignment:
             return
         self._context.events.emit("offset moved", queue=queue, offset=offset, to=to)
         self.seek(queue, to)
-        if await offsets.commit(self._context, self._group, queue, to) is None:  # that it was heard
-            assigned.committed = to
+        said = await offsets.commit(self._context, self._group, queue, to)  # that it was heard
+        if said.reset_to is None:
+            assigned.committed, assigned.told = to, said.connection
 
     # What was given back
 
@@ -230,14 +229,12 @@ class Assignment:
         Unavailable.
         """
         queue, before = assigned.core.queue, assigned.committed
-        answer = await offsets.committed(self._context, self._group, queue)
-        committed = None if answer is None else answer.offset
-        if not committed or committed != before:
-            first = committed if committed is not None else await offsets.offset_of(self._context, queue, "first")
+        stand = await offsets.stand(self._context, self._group, queue, "first")
+        if stand.is_new or not stand.offset or stand.offset != before:
             at = assigned.core.pull.next_offset
-            self._context.events.emit("queue made anew", group=self._group, queue=queue, offset=at, to=first)
-            self._core.seek(assigned.core, first)
-        assigned.committed, assigned.is_lost = committed, False
+            self._context.events.emit("queue made anew", group=self._group, queue=queue, offset=at, to=stand.offset)
+            self._core.seek(assigned.core, stand.offset)
+        assigned.committed, assigned.told, assigned.is_lost = stand.offset, stand.connection, False
 
     def has_room(self, queue: QueueCore) -> bool:
         return self._core.may_pull(queue)
@@ -259,8 +256,10 @@ class Assignment:
 class _AssignedQueue:
     """One queue with its reader and the offset that its broker has."""
 
-    def __init__(self, assignment: Assignment, core: QueueCore, committed: int | None) -> None:
-        self.core, self.committed = core, committed  # the broker's; None: it has none
+    def __init__(self, assignment: Assignment, core: QueueCore, committed: int, told: Connection | None) -> None:
+        self.core = core
+        self.committed: int | None = committed  # the broker's; None: it is not known
+        self.told = told  # over which connection it was told that, or said it
         self.is_leaving = False  # it is read no more, and soon another member's
         self.committing = asyncio.Lock()  # a later offset is never overtaken by an earlier one
         self.is_lost = False  # its topic was gone: its offsets may be those of another queue now

@@ -108,7 +108,8 @@ class RocketMQ:
         else the group's members share them out. ``ordered``: of each queue, a message is handed out when the one before
         it is acknowledged. ``auto_ack``: what a loop's body has finished is acknowledged; without it only ``ack`` does.
         ``on_revoked(queues)`` is called, and awaited, before queues are given up: what was handed out can still be
-        acknowledged and is committed then. ``on_assigned(queues)`` after queues were taken on. Raises UsageError.
+        acknowledged and is committed then. ``on_assigned(queues)`` after queues of a broker were taken on.
+        Raises UsageError.
         """
         self._require_open()
         filters = filters_of(topic, tags)
@@ -210,6 +211,7 @@ class RocketMQ:
         self._membership.asked(link, command)
 
     def _lost(self, address: str) -> None:
+        self._context.brokers.lost(address)
         self._membership.lost(address)
 
     def _fail(self, error: Exception) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 
 from tallystick.errors import BrokerUnavailable, TallyError
 from tallystick.rocketmq.client.answers import checked
+from tallystick.rocketmq.client.by_broker import by_broker
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import LockAnswer, LockRequest
@@ -35,9 +36,9 @@ class QueueLocks:
 
         Of a master that does not answer it has those that it ``held``, for ``LIVE_S``.
         """
-        by_broker = _by_broker(queues)
-        self._taken.update(queue for some in by_broker.values() for queue in some)
-        asks = [self._lock(broker, some, held) for broker, some in by_broker.items()]
+        queues = list(queues)
+        self._taken.update(queues)
+        asks = [self._lock(broker, some, held) for broker, some in by_broker(queues).items()]
         return [queue for locked in await asyncio.gather(*asks) for queue in locked]
 
     def live(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
@@ -51,7 +52,7 @@ class QueueLocks:
 
     async def unlock(self, queues: Collection[MessageQueue]) -> None:
         """Let others have them. Where no master hears of it they wait until the locks end."""
-        asks = [self._ask(broker, RequestCode.UNLOCK_BATCH_MQ, some) for broker, some in _by_broker(queues).items()]
+        asks = [self._ask(broker, RequestCode.UNLOCK_BATCH_MQ, some) for broker, some in by_broker(queues).items()]
         for result in await asyncio.gather(*asks, return_exceptions=True):
             if isinstance(result, BaseException) and not isinstance(result, TallyError):
                 raise result
@@ -79,10 +80,3 @@ class QueueLocks:
         body = dialect.write(LockRequest(self._context.client_id, self._group, queues), quoted=True)
         timeout_s = self._context.settings.request_timeout_s
         return checked(await self._context.remoting.ask(address, request(code, {}, body), timeout_s), broker=broker)
-
-
-def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
-    chosen: dict[str, list[MessageQueue]] = {}
-    for queue in queues:
-        chosen.setdefault(queue.broker, []).append(queue)
-    return chosen

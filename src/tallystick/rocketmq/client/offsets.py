@@ -5,9 +5,13 @@ The master is asked first, then its slaves: offsets committed to a slave while t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tallystick.errors import BrokerUnavailable, TallyError, Unavailable
 from tallystick.rocketmq.client.answers import checked
+from tallystick.rocketmq.client.by_broker import NoAnswer
 from tallystick.rocketmq.client.context import BrokerContext
+from tallystick.rocketmq.client.topic import Connection
 from tallystick.rocketmq.wire.headers import (
     Header,
     OffsetAnswer,
@@ -20,20 +24,52 @@ from tallystick.rocketmq.wire.own_headers import CommitAnswer, CommittedAnswer, 
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MASTER_ID, MessageQueue, RequestCode, ResponseCode
 
+# Of a slave these say nothing.
+NOT_COPIED = frozenset((ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST))
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Where a group stands in a queue. ``mark``: as a ``Pull`` has it. ``is_new``: it has begun just now.
+
+    ``connection``: over which a broker was told so, or said so; None: none knows it.
+    """
+
+    offset: int
+    connection: Connection | None
+    mark: str = ""
+    is_new: bool = False
+
+
+@dataclass(frozen=True)
+class Committed:
+    """``reset_to``: nothing was committed, as an operator set the group to that since its last pull."""
+
+    connection: Connection
+    reset_to: int | None
+
+
+@dataclass(frozen=True)
+class _Heard:
+    answer: Command
+    is_master: bool
+    connection: Connection
+
 
 async def ask_broker(context: BrokerContext, queue: MessageQueue, code: RequestCode, header: Header) -> Command:
     """The answer of the first process of a queue's broker set that gives one. Raises Unavailable."""
-    return (await _ask(context, queue, code, header))[1]
+    return (await _ask(context, queue, code, header)).answer
 
 
-async def _ask(context: BrokerContext, queue: MessageQueue, code: RequestCode, header: Header) -> tuple[bool, Command]:
-    """As ``ask_broker``; and whether it was the master's."""
+async def _ask(context: BrokerContext, queue: MessageQueue, code: RequestCode, header: Header) -> _Heard:
+    """As ``ask_broker``; and whose it was."""
     topic = await context.routes.find(queue.topic)
     addresses = dict(topic.addresses.get(queue.broker, {}))
     failure: TallyError | None = None
     while addresses:
         address = context.brokers.choose(addresses, MASTER_ID, context.clock.now())
         assert address is not None
+        connection = context.brokers.connection(address)
         try:
             answer = await context.remoting.ask(
                 address, request(code, header.to_fields()), context.settings.request_timeout_s
@@ -44,29 +80,73 @@ async def _ask(context: BrokerContext, queue: MessageQueue, code: RequestCode, h
             addresses = {id: other for id, other in addresses.items() if other != address}
         else:
             context.brokers.answered(address)
-            return addresses.get(MASTER_ID) == address, answer
+            return _Heard(answer, addresses.get(MASTER_ID) == address, connection)
     context.routes.refresh_soon(queue.topic)
-    raise BrokerUnavailable("no broker of this queue answers", queue=queue) from failure
+    raise NoAnswer("no broker of this queue answers", queue=queue) from failure
 
 
-async def committed(context: BrokerContext, group: str, queue: MessageQueue) -> CommittedAnswer | None:
-    """None: the group has not been here. A broker that has all of a queue says 0 for a group new to it."""
+async def stand(context: BrokerContext, group: str, queue: MessageQueue, start: str | int) -> Stand:
+    """Where the group goes on; one that was never here begins at ``start``: see ``offset_of``.
+
+    Where it begins is committed before it gets a message: else its next member would begin somewhere else, behind
+    messages that came meanwhile. So is 0, which a broker that has all of a queue says of a group new to it.
+
+    Raises BrokerError, Unavailable, and BrokerUnavailable when only a slave answers, which does not know the group: it
+    may not have copied its offset yet. Only the ``first`` message is not behind any that the group had.
+    """
+    heard, found = await _committed(context, group, queue)
+    if found is not None and found.offset > 0:
+        return Stand(found.offset, heard.connection, found.mark or "")
+    if found is not None:
+        offset, mark = found.offset, found.mark or ""
+    elif heard.is_master or start == "first":
+        offset, mark = await offset_of(context, queue, start), ""
+    else:
+        raise BrokerUnavailable(
+            "the master of this queue is away, and its slave does not know where the group stands: wait for the master",
+            queue=queue,
+            group=group,
+        )
+    said = await commit(context, group, queue, offset, mark=mark)
+    if said.reset_to is not None:
+        offset, mark = said.reset_to, ""
+        said = await commit(context, group, queue, offset)  # that it was heard
+    return Stand(offset, said.connection if said.reset_to is None else None, mark, is_new=found is None)
+
+
+def connection(context: BrokerContext, queue: MessageQueue) -> Connection | None:
+    """The one over which the queue's broker would be told of a commit now; None: it is not known where it is."""
+    topic = context.routes.cached(queue.topic)
+    addresses = {} if topic is None else topic.addresses.get(queue.broker, {})
+    address = context.brokers.choose(addresses, MASTER_ID, context.clock.now())
+    return None if address is None else context.brokers.connection(address)
+
+
+def is_silent(context: BrokerContext, queue: MessageQueue) -> bool:
+    """Whether all processes of the queue's broker have just failed: who has a choice asks others first."""
+    topic, now = context.routes.cached(queue.topic), context.clock.now()
+    addresses = {} if topic is None else topic.addresses.get(queue.broker, {})
+    return all(context.brokers.is_down(address, now) for address in addresses.values())
+
+
+async def _committed(context: BrokerContext, group: str, queue: MessageQueue) -> tuple[_Heard, CommittedAnswer | None]:
+    """None: who answers knows no offset of the group."""
     header = QueryOffsetHeader(
         consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, broker=queue.broker, mark=""
     )
-    answer = await ask_broker(context, queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
-    if answer.code == ResponseCode.QUERY_NOT_FOUND:
-        return None
-    return CommittedAnswer.of(checked(answer, queue=queue))
+    heard = await _ask(context, queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
+    if heard.answer.code == ResponseCode.QUERY_NOT_FOUND:
+        return heard, None
+    return heard, CommittedAnswer.of(checked(heard.answer, queue=queue))
 
 
 async def commit(
     context: BrokerContext, group: str, queue: MessageQueue, offset: int, *, mark: str = "", went_back: bool = False
-) -> int | None:
+) -> Committed:
     """``offset`` is that of the next message to be consumed; ``mark`` that of a ``Pull``: a broker that has another
     message there refuses; ``went_back``: the offset was higher, and this is on purpose.
 
-    Returns another one when an operator set the group to that since its last pull: then nothing was committed.
+    Raises BrokerError, Unavailable, which it is too that a slave does not know the topic or the group yet.
     """
     header = UpdateOffsetHeader(
         consumer_group=group,
@@ -77,8 +157,10 @@ async def commit(
         went_back=went_back or None,
         mark=mark or None,
     )
-    answer = await ask_broker(context, queue, RequestCode.UPDATE_CONSUMER_OFFSET, header)
-    return CommitAnswer.of(checked(answer, queue=queue)).reset_to
+    heard = await _ask(context, queue, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+    if heard.answer.code in NOT_COPIED and not heard.is_master:
+        raise BrokerUnavailable("this slave has not copied the topic or the group yet", queue=queue, group=group)
+    return Committed(heard.connection, CommitAnswer.of(checked(heard.answer, queue=queue)).reset_to)
 
 
 async def queue_limits(context: BrokerContext, queue: MessageQueue) -> tuple[int, int]:
@@ -96,8 +178,8 @@ async def queue_limits(context: BrokerContext, queue: MessageQueue) -> tuple[int
 async def _first(context: BrokerContext, queue: MessageQueue) -> tuple[bool, LimitAnswer]:
     """Where the queue begins for whoever answers, and whether that is its master."""
     header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id, broker=queue.broker)
-    is_master, answer = await _ask(context, queue, RequestCode.GET_MIN_OFFSET, header)
-    return is_master, LimitAnswer.of(checked(answer, queue=queue))
+    heard = await _ask(context, queue, RequestCode.GET_MIN_OFFSET, header)
+    return heard.is_master, LimitAnswer.of(checked(heard.answer, queue=queue))
 
 
 def _without_beginning(queue: MessageQueue, said: LimitAnswer) -> BrokerUnavailable:
@@ -131,9 +213,9 @@ async def offset_at(context: BrokerContext, queue: MessageQueue, timestamp_ms: i
     header = SearchOffsetHeader(
         topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms, boundary_type="LOWER", broker=queue.broker
     )
-    is_master, answer = await _ask(context, queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-    offset = OffsetAnswer.of(checked(answer, queue=queue)).offset
-    if is_master:
+    heard = await _ask(context, queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+    offset = OffsetAnswer.of(checked(heard.answer, queue=queue)).offset
+    if heard.is_master:
         return offset
     is_master, first = await _first(context, queue)
     if is_master:  # it has come back between the two questions

@@ -13,6 +13,8 @@ from itertools import accumulate
 
 from tallystick.rocketmq.wire.values import MASTER_ID, MAX_QUEUES, MessageQueue, Perm, TopicRoute
 
+Connection = tuple[str, int]  # an address, and how many connections to it ended before this one
+
 TEMPLATE_TOPIC = "TBW102"  # a topic that does not exist yet is made after this one, where brokers allow it
 
 
@@ -75,6 +77,15 @@ class BrokerChoice:
     def __init__(self, down_s: float) -> None:
         self._down_s = down_s
         self._down: dict[str, float] = {}  # address: until when
+        self._lost: dict[str, int] = {}  # address: how many connections to it ended
+
+    def lost(self, address: str) -> None:
+        """A connection ended: perhaps the process did, and what it had not saved is gone."""
+        self._lost[address] = self._lost.get(address, 0) + 1
+
+    def connection(self, address: str) -> Connection:
+        """The one to this address that is used now, or next."""
+        return address, self._lost.get(address, 0)
 
     def failed(self, address: str, now: float) -> None:
         self._down[address] = now + self._down_s
@@ -82,10 +93,14 @@ class BrokerChoice:
     def answered(self, address: str) -> None:
         self._down.pop(address, None)
 
+    def is_down(self, address: str, now: float) -> bool:
+        """Whether it just failed."""
+        return self._down.get(address, now) > now
+
     def choose(self, addresses: Mapping[int, str], suggested: int, now: float) -> str | None:
         """None: the set has no process. Its order of preference: suggested, master, slaves by id; the living first."""
         ids = sorted(addresses, key=lambda id: (id != suggested, id))
-        living = [id for id in ids if self._down.get(addresses[id], now) <= now]
+        living = [id for id in ids if not self.is_down(addresses[id], now)]
         return addresses[(living or ids)[0]] if ids else None
 
 

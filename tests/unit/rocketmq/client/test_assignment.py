@@ -254,7 +254,7 @@ async def test_a_commit_that_goes_back_says_so(cluster: FakeCluster, mq: RocketM
     said = [
         (each.fields["commitOffset"], each.fields.get("tallyWentBack")) for each in fake.asked if each.code == COMMIT
     ]
-    assert said == [("8", None), ("2", "true"), ("5", None)]
+    assert said == [("0", None), ("8", None), ("2", "true"), ("5", None)]
 
 
 async def test_a_reset_is_heard_with_a_commit_where_no_pull_tells_of_it(cluster: FakeCluster, mq: RocketMQ) -> None:
@@ -334,20 +334,24 @@ async def test_no_offset_of_a_topic_that_is_gone_is_committed(
     assert "not committed" in [event.kind for event in told]
 
 
-async def test_a_topic_that_was_made_anew_before_the_first_commit_is_read_from_its_beginning(
+async def test_a_topic_that_was_made_anew_and_begins_where_the_group_stood_is_another_one(
     cluster: FakeCluster, mq: RocketMQ, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The group stands nowhere, before and behind: that does not make it the same queue."""
+    """Its first messages are expired: the group begins there, and that is committed before it gets any."""
     monkeypatch.setattr(pulling, "REFUSED_PAUSE_S", 0.01)
     fake = await cluster.add(queues=1)
     fill(fake, 5)
-    async with mq.consumer("g", "T", start="last", auto_ack=False) as consumer:
+    fake.offsets[COMMITTED] = 3
+    async with mq.consumer("g", "T", auto_ack=False) as consumer:
+        await take(consumer, 2)
         await until(lambda: fake._held)
-        assert COMMITTED not in fake.offsets
         [(link, command)] = fake._held
         fill(fake, 10)
+        fake.first["T", 0] = 3
+        del fake.offsets[COMMITTED]
         link.send(command.answer(ResponseCode.TOPIC_NOT_EXIST, "deleted"))
-        assert [message.offset for message in await take(consumer, 10)] == list(range(10))
+        assert [message.offset for message in await take(consumer, 7)] == list(range(3, 10))
+        assert fake.offsets[COMMITTED] == 3
 
 
 async def test_that_a_slave_does_not_know_the_topic_says_nothing_of_it(cluster: FakeCluster, mq: RocketMQ) -> None:
