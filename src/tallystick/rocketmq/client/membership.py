@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
 
-from tallystick.errors import RemoteProtocolError, TallyError
+from tallystick.errors import RemoteProtocolError, TallyError, Unavailable
 from tallystick.rocketmq.client.answers import checked
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.remoting.link import Link
@@ -128,6 +128,8 @@ class Membership:
         try:
             checked(await context.remoting.ask(address, command, context.settings.request_timeout_s))
         except TallyError as error:
+            if isinstance(error, Unavailable):
+                context.brokers.failed(address, context.clock.now())
             if failures := context.outages.failed(address, context.clock.now()):
                 emit("broker did not take part", address=address, failures=failures, reason=str(error))
             return False

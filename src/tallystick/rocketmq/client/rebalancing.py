@@ -12,12 +12,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from tallystick.errors import BrokerError, TallyError, Unavailable
+from tallystick.errors import BrokerError, TallyError
 from tallystick.rocketmq.client.assignment import Assignment
+from tallystick.rocketmq.client.by_broker import ask_broker_of, by_broker
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.locking import RENEW_S, QueueLocks
 from tallystick.rocketmq.client.sharing import Sharing
@@ -102,11 +103,6 @@ class Rebalancing:
         queues = list(self._assignment)
         if lost or gained:
             self._context.events.emit("queues shared out", group=self._group, queues=len(queues))
-        come = [queue for queue in gained if queue in self._assignment]
-        try:
-            await self._tell(self._on_assigned, come)
-        finally:
-            self._assignment.begin(come)
         self._sharing.end(all_reached=failure is None and not kept and len(mine) == len(wanted))
         if failure is not None:
             if not queues or isinstance(failure, BrokerError):
@@ -137,18 +133,32 @@ class Rebalancing:
         here = list(self._assignment)
         return [] if self._locks is None else sorted(set(here).difference(self._locks.live(here)))
 
-    async def _take_on_all(self, gained: Collection[MessageQueue]) -> BrokerError | Unavailable | None:
-        """Returns why one of them could not be taken on, a refusal before all: the rest can be read, it is tried
-        again."""
-        failure: BrokerError | Unavailable | None = None
-        for queue in gained:
-            try:
-                await self._take_on(queue)
-            except BrokerError as error:
-                failure = error
-            except Unavailable as error:
-                failure = failure or error
-        return failure
+    async def _take_on_all(self, gained: Collection[MessageQueue]) -> TallyError | None:
+        """Those of a broker are read as soon as it has said where the group stands: another one may be silent.
+
+        Returns why one of them could not be taken on, a refusal before all: the rest can be read, it is tried again.
+        """
+        failures: list[TallyError] = []
+        asking = [asyncio.create_task(self._take_on_of(queues)) for queues in by_broker(gained).values()]
+        try:
+            for answered in asyncio.as_completed(asking):
+                come, failed = await answered
+                failures += failed
+                try:
+                    await self._tell(self._on_assigned, come)
+                finally:
+                    self._assignment.begin(come)
+        finally:
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+        refusals = [failure for failure in failures if isinstance(failure, BrokerError)]
+        return next(iter(refusals + failures), None)
+
+    async def _take_on_of(self, queues: Sequence[MessageQueue]) -> tuple[list[MessageQueue], list[TallyError]]:
+        """Those of one broker that were taken on, and why others were not."""
+        failures = await ask_broker_of(queues, self._take_on)
+        return [queue for queue in queues if queue in self._assignment], failures
 
     async def _take_on(self, queue: MessageQueue) -> None:
         tags = self._filters.get(queue.topic, ALL_TAGS)

@@ -125,7 +125,8 @@ class Sharing:
         refusal: BrokerError | None = None
         failure: Unavailable | None = None
         header = ConsumerGroupHeader(self._group)
-        for queue in {queue.broker: queue for queue in reversed(topic.readable)}.values():
+        queues = {queue.broker: queue for queue in reversed(topic.readable)}.values()
+        for queue in sorted(queues, key=lambda queue: offsets.is_silent(self._context, queue)):
             try:
                 answer = await offsets.ask_broker(self._context, queue, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
                 return dialect.read_as(bytes(checked(answer, group=self._group).body), ConsumerIds).ids

@@ -269,6 +269,50 @@ async def test_a_broker_that_is_down_does_not_keep_the_others_from_being_read(
         assert {message.queue.broker for message in await take(consumer, 3)} == {"b1"}
 
 
+async def test_what_was_taken_on_is_read_while_another_broker_is_silent(cluster: FakeCluster, mq: RocketMQ) -> None:
+    silent, alive = await cluster.add("b1", queues=2), await cluster.add("b2", queues=2)
+    asked: list[tuple[Link, Command]] = []
+    silent.react[RequestCode.QUERY_CONSUMER_OFFSET] = lambda link, command: asked.append((link, command))
+    heard: list[list[MessageQueue]] = []
+    consumer = mq.consumer("g", "T", start="first", on_assigned=heard.append)
+    starting = asyncio.create_task(consumer.start())
+    await until(lambda: len(alive._held) == 2 and len(asked) == 2)
+    assert not starting.done()
+    assert heard == [[MessageQueue("T", "b2", 0), MessageQueue("T", "b2", 1)]]
+    for link, command in asked:
+        link.send(silent._query_offset(link, command))
+    await starting
+    assert heard[1:] == [[MessageQueue("T", "b1", 0), MessageQueue("T", "b1", 1)]]
+    await consumer.close()
+
+
+async def test_who_is_cancelled_while_a_broker_is_silent_takes_nothing_on_later(
+    cluster: FakeCluster, mq: RocketMQ
+) -> None:
+    silent, alive = await cluster.add("b1", queues=1), await cluster.add("b2", queues=1)
+    asked: list[tuple[Link, Command]] = []
+    silent.react[RequestCode.QUERY_CONSUMER_OFFSET] = lambda link, command: asked.append((link, command))
+    consumer = mq.consumer("g", "T", start="first")
+    starting = asyncio.create_task(consumer.start())
+    await until(lambda: alive._held and asked)
+    await consumer.close()
+    [(link, command)] = asked
+    link.send(silent._query_offset(link, command))
+    await mq.queue_limits(MessageQueue("T", "b1", 0))  # its answer comes behind
+    assert consumer.queues == []
+    await starting
+
+
+async def test_members_are_asked_for_where_a_broker_answers(cluster: FakeCluster, mq: RocketMQ) -> None:
+    alive, down = await cluster.add("b1", queues=1), await cluster.add("b2", queues=1)
+    code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+    async with mq.consumer("g", "T", start="first") as consumer:
+        assert down.count(code) and not alive.count(code)
+        mq._context.brokers.failed(down.address, mq._context.clock.now() + 1000)
+        assert await consumer._sharing._members(await mq.topic("T"))
+        assert alive.count(code)
+
+
 async def test_a_refusal_is_raised_before_what_waiting_may_cure(cluster: FakeCluster, mq: RocketMQ) -> None:
     refusing, silent = await cluster.add("b1", queues=1), await cluster.add("b2", queues=1)
     refusing.react[RequestCode.QUERY_CONSUMER_OFFSET] = lambda link, command: command.answer(
