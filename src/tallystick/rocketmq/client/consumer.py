@@ -151,6 +151,7 @@ class Consumer:
             self._closing = asyncio.get_running_loop().create_task(self._close(at_work), context=Context())
         if not (self._closing.done() or is_in_listener(self._context)):  # what a listener raised is told once
             await asyncio.shield(self._closing)
+        await self._unlock_rest()
 
     def _left(self) -> None:
         """Who calls this closes the consumer: if that is its loop, it does not finish what it has at hand."""
@@ -172,8 +173,10 @@ class Consumer:
         finally:
             if self._entered:
                 await self._membership.leave(self.group)
-        if self._looping is None:  # the loop has ended meanwhile; else it unlocks the rest itself
+        if self._looping is None:  # the loop has ended meanwhile
             await self._rebalancing.unlock_all()
+        else:  # it asks for the next message, or closes, or ends without a word
+            self._looping.add_done_callback(self._looped)
 
     async def __aenter__(self) -> Self:
         try:
@@ -195,9 +198,12 @@ class Consumer:
         self._core.begin_loop()
         return self
 
-    async def __anext__(self) -> ReceivedMessage:
+    def __anext__(self) -> Coroutine[Any, Any, ReceivedMessage]:
         """The next message, sooner or later. Ends when the consumer is closed; raises why it cannot go on: BrokerError
         too when all brokers of the topic refuse it from its start on, as a group that is not there."""
+        return self._next(_asking())
+
+    async def _next(self, asking: asyncio.Task[Any] | None) -> ReceivedMessage:
         core = self._core
         core.finish()
         if core.room_made:
@@ -206,15 +212,22 @@ class Consumer:
             await self._end_loop()
             raise StopAsyncIteration
         if self._ordered:
-            self._looping = asyncio.current_task()
+            self._looping = asking
         return core.take()
 
     async def _end_loop(self) -> None:
         """What the loop had at hand when somebody else closed the consumer is finished: others may have its queue."""
-        if self._looping is not None:
-            self._looping = None
-            if self._closing is not None and self._closing.done():
-                await self._rebalancing.unlock_all()
+        self._looping = None
+        await self._unlock_rest()
+
+    def _looped(self, task: asyncio.Task[Any]) -> None:
+        if self._looping is task:
+            self._begin(self._end_loop())
+
+    async def _unlock_rest(self) -> None:
+        """When it is closed, and its loop is at no message any more."""
+        if self._looping is None and self._closing is not None and self._closing.done():
+            await self._rebalancing.unlock_all()
 
     def batches(
         self, max_messages: int = 500, *, max_wait_s: float = 1.0
@@ -376,3 +389,12 @@ class Consumer:
             consume_from=FROM_WHERE.get(str(self._from), "CONSUME_FROM_TIMESTAMP"),
             subscriptions=tuple(tags.subscription(topic, now_ms) for topic, tags in filters.items()),
         )
+
+
+def _asking() -> asyncio.Task[Any] | None:
+    """Whose loop calls ``__anext__``. Another task may await the message: ``wait_for`` and ``create_task`` make one,
+    which has ended when the loop is at the message. None: another thread calls."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tallystick.rocketmq.client.outages import Outages
 from tallystick.rocketmq.client.routes import TopicRoutes
@@ -10,6 +10,7 @@ from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.topic import BrokerChoice
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.wire.message_ids import UniqueKeys
+from tallystick.rocketmq.wire.values import MessageQueue
 from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 from tallystick.runtime.rng import Random
@@ -27,6 +28,7 @@ class BrokerContext:
     clock: Clock
     random: Random
     events: Events
+    lockers: dict[tuple[str, MessageQueue], object] = field(default_factory=dict)  # by group: see ``QueueLocks``
 
 
 def message_ids(random: Random) -> UniqueKeys:

@@ -21,10 +21,15 @@ from tallystick.rocketmq.wire.values import MessageQueue, RequestCode
 
 RENEW_S = 20.0  # how often a lock is asked for again
 LIVE_S = 30.0  # without an answer a lock counts as lost: well before its master gives it to another member
+LOCK_S = 60.0  # a master gives a lock to another member then
 
 
 class QueueLocks:
-    """Those of one group's member."""
+    """Those of one group's member.
+
+    A master knows members as clients. A consumer that is closed while its loop is at a message keeps that queue, and a
+    later one of the same client would get the lock, and unlock it: ``context.lockers`` tells whose each lock is here.
+    """
 
     def __init__(self, context: BrokerContext, group: str) -> None:
         self._context, self._group = context, group
@@ -36,8 +41,9 @@ class QueueLocks:
 
         Of a master that does not answer it has those that it ``held``, for ``LIVE_S``.
         """
-        queues = list(queues)
+        queues = [queue for queue in queues if not self._is_kept(queue)]
         self._taken.update(queues)
+        self._context.lockers.update(((self._group, queue), self) for queue in queues)
         asks = [self._lock(broker, some, held) for broker, some in by_broker(queues).items()]
         return [queue for locked in await asyncio.gather(*asks) for queue in locked]
 
@@ -52,13 +58,24 @@ class QueueLocks:
 
     async def unlock(self, queues: Collection[MessageQueue]) -> None:
         """Let others have them. Where no master hears of it they wait until the locks end."""
-        asks = [self._ask(broker, RequestCode.UNLOCK_BATCH_MQ, some) for broker, some in by_broker(queues).items()]
+        lockers = self._context.lockers
+        ours = [queue for queue in queues if lockers.get((self._group, queue)) is self]
+        asks = [self._ask(broker, RequestCode.UNLOCK_BATCH_MQ, some) for broker, some in by_broker(ours).items()]
         for result in await asyncio.gather(*asks, return_exceptions=True):
             if isinstance(result, BaseException) and not isinstance(result, TallyError):
                 raise result
         self._taken.difference_update(queues)
         for queue in queues:
             self._asked.pop(queue, None)
+            if lockers.get((self._group, queue)) is self:
+                del lockers[self._group, queue]
+
+    def _is_kept(self, queue: MessageQueue) -> bool:
+        """Whether an earlier consumer of this client may still be at a message of it."""
+        other = self._context.lockers.get((self._group, queue))
+        if not isinstance(other, QueueLocks) or other is self:
+            return False
+        return self._context.clock.now() - other._asked.get(queue, -LOCK_S) < LOCK_S
 
     async def _lock(
         self, broker: str, queues: list[MessageQueue], held: Collection[MessageQueue]

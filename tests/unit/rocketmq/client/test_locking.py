@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from support.waiting import until
 from tallystick.errors import BrokerError
 from tallystick.rocketmq.client import locking, sharing
 from tallystick.rocketmq.client.client import RocketMQ, topics
+from tallystick.rocketmq.client.consumer import Consumer
+from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect
@@ -108,6 +111,98 @@ async def test_a_consumer_that_is_closed_while_its_loop_is_at_a_message_keeps_th
     go_on.set()
     await reading
     assert unlocked(fake) == [0, 1]
+
+
+async def by_itself(consumer: Consumer) -> ReceivedMessage:
+    return await anext(consumer)
+
+
+async def by_wait_for(consumer: Consumer) -> ReceivedMessage:
+    return await asyncio.wait_for(anext(consumer), 20)
+
+
+async def by_a_task(consumer: Consumer) -> ReceivedMessage:
+    asking = asyncio.create_task(anext(consumer))
+    await asyncio.wait([asking], timeout=20)
+    return asking.result()
+
+
+@pytest.mark.parametrize("ask", [by_itself, by_wait_for, by_a_task])
+@pytest.mark.parametrize("leave", ["asks", "closes", "closes all", "ends"])
+async def test_a_queue_is_unlocked_when_the_loop_that_was_at_its_message_has_left(
+    cluster: FakeCluster, mq: RocketMQ, ask: Callable[[Consumer], Awaitable[ReceivedMessage]], leave: str
+) -> None:
+    fake = await cluster.add(queues=2)
+    fill(fake, 3, 1)
+    consumer = mq.consumer("g", "T", start="first", ordered=True)
+    at_it, go_on = asyncio.Event(), asyncio.Event()
+
+    async def loop() -> None:
+        await ask(consumer)
+        at_it.set()
+        await go_on.wait()
+        if leave == "asks":
+            with pytest.raises(StopAsyncIteration):
+                await anext(consumer)
+        elif leave != "ends":
+            await (consumer.close() if leave == "closes" else mq.close())
+
+    reading = asyncio.create_task(loop())
+    await at_it.wait()
+    await consumer.close()
+    await consumer.close()
+    assert unlocked(fake) == [0]
+    go_on.set()
+    await reading
+    await until(lambda: unlocked(fake) == [0, 1])
+
+
+async def test_a_queue_that_a_closed_consumer_keeps_is_not_for_the_next_one_of_the_client(
+    cluster: FakeCluster, mq: RocketMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The master would give it the lock: it knows clients."""
+    monkeypatch.setattr(sharing, "UNSHARED_S", 0.02)
+    fake = await cluster.add(queues=2)
+    fill(fake, 3, 1)
+    first = mq.consumer("g", "T", start="first", ordered=True)
+    at_it, go_on = asyncio.Event(), asyncio.Event()
+
+    async def loop() -> None:
+        async for _ in first:
+            at_it.set()
+            await go_on.wait()
+
+    reading = asyncio.create_task(loop())
+    await at_it.wait()
+    await first.close()
+    async with mq.consumer("g", "T", start="first", ordered=True) as second:
+        locks = fake.count(LOCK)
+        await until(lambda: fake.count(LOCK) > locks + 1)
+        assert [queue.queue_id for queue in second.queues] == [0]
+        go_on.set()
+        await reading
+        await until(lambda: [queue.queue_id for queue in second.queues] == [0, 1])
+        assert unlocked(fake) == [0, 1]
+
+
+async def test_who_kept_a_lock_until_it_ended_unlocks_it_for_nobody(cluster: FakeCluster, mq: RocketMQ) -> None:
+    """It is another consumer's of the same client by then."""
+    fake = await cluster.add(queues=1)
+    clock, queue = SteppingClock(), MessageQueue("T", "b", 0)
+    context = replace(mq._context, clock=clock)
+    first, second = locking.QueueLocks(context, "g"), locking.QueueLocks(context, "g")
+    other = locking.QueueLocks(context, "another group")
+    assert await first.lock([queue], []) == [queue]
+    assert await other.lock([queue], []) == [queue]
+    clock.ms += 59_999
+    assert await second.lock([queue], []) == []
+    clock.ms += 1
+    assert await second.lock([queue], []) == [queue]
+    await first.unlock_all()
+    assert fake.count(UNLOCK) == 0
+    await second.unlock_all()
+    await other.unlock_all()
+    assert fake.count(UNLOCK) == 2 and not context.lockers
 
 
 @pytest.mark.parametrize("whole", [False, True])
