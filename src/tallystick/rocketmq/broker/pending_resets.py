@@ -9,7 +9,7 @@ A pull proves less than a commit: who reads ahead may stand there by itself, and
 had of before. So the first pull there is told, too, and of one that has only pulled there no commit below counts.
 
 While a queue goes from one member to another both may read it, and what one has heard the other has not. So each is
-told by itself, to go on where those who have heard committed, until one of these goes on ``OVERLAP_S`` after it heard.
+told by itself, to go on where those who have heard committed, until one of these reads on ``OVERLAP_S`` after it heard.
 
 They are kept with the counters of resets, and copied with them: ``resets.py``. Who has heard is not: after a restart
 all are told again, and what they had not committed comes again.
@@ -88,7 +88,7 @@ class PendingResets:
         if commits and not member.proven and offset < min(member.there, wanted):
             return wanted
         member.proven = member.proven or commits
-        if member.proven and now - member.since >= OVERLAP_S and not self._is_copy:
+        if now - member.since >= OVERLAP_S and not self._is_copy:
             self._drop(key, queue_id)
             self._changed()
         elif commits and offset != wanted:
