@@ -12,7 +12,7 @@ from tallystick.pipeline.cuts import Limits
 from tallystick.pipeline.option_values import CUTTING, OptionValues
 from tallystick.pipeline.topic.bounds import EARLIEST, LATEST, Bound
 from tallystick.pipeline.topic.schema import COLUMNS
-from tallystick.rocketmq.remoting.client import parse_address
+from tallystick.rocketmq.remoting.client import addresses_in
 
 # Every broker has this group from its start, so reading makes none. Nothing is ever committed for it.
 GROUP = "TOOLS_CONSUMER"
@@ -73,11 +73,9 @@ class TopicOptions:
 
 
 def _name_servers(text: str) -> tuple[str, ...]:
-    addresses = tuple(address.strip() for address in text.split(";") if address.strip())
+    addresses = addresses_in(text)
     if not addresses:
         raise UsageError("nameServer is host:port, several parted by ;", nameServer=text)
-    for address in addresses:
-        parse_address(address)
     return addresses
 
 

@@ -12,7 +12,7 @@ from tallystick.errors import UsageError
 from tallystick.rocketmq.broker.settings import BrokerSettings, Role
 from tallystick.rocketmq.ha import settings as ha
 from tallystick.rocketmq.remoting import settings as remoting
-from tallystick.rocketmq.remoting.client import parse_address
+from tallystick.rocketmq.remoting.client import addresses_in
 from tallystick.rocketmq.store import settings as store
 from tallystick.runtime import keyfile
 from tallystick.runtime.schema import Fixed, Key, Part, Schema, exporter
@@ -26,13 +26,10 @@ def _role(key: str, value: str) -> Role:
 
 
 def _name_servers(key: str, value: str) -> tuple[str, ...]:
-    servers = tuple(server.strip() for server in re.split("[;,]", value) if server.strip())
-    for server in servers:
-        try:
-            parse_address(server)
-        except UsageError as error:
-            raise UsageError(f"{key} is host:port of each name server", value=server) from error
-    return servers
+    try:
+        return addresses_in(value)
+    except UsageError as error:
+        raise UsageError(f"{key} is host:port of each name server", value=value) from error
 
 
 def _folder(key: str, value: str) -> str:

@@ -242,7 +242,9 @@ def topics(
     settings: BrokerClientSettings | None = None,
     events: Events | None = None,
 ) -> Opening[RocketMQ]:
-    """A client of the topics that these name servers know: ``host:port``, several as a list or separated by ``;``.
+    """A client of the topics that these name servers know.
+
+    ``name_servers``: ``host:port``, several as a list or separated by ``;`` or ``,``.
 
     ``async with topics("127.0.0.1:9876") as mq`` or ``mq = await topics(…)``. Nothing is contacted before it is used.
     Raises UsageError.

@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tallystick.errors import TallyError, Unavailable, UsageError
-from tallystick.rocketmq.remoting.client import RemotingClient, parse_address
+from tallystick.rocketmq.remoting.client import RemotingClient, addresses_in, parse_address
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import ResponseCode
 from tallystick.runtime.arguments import items, text
 
 
 def addresses_of(name_servers: str | Sequence[str]) -> list[str]:
-    """``host:port`` of each, from a list or from a text separated by ``;``. Raises UsageError."""
-    given = (
-        name_servers.split(";")
-        if isinstance(name_servers, str)
-        else items(name_servers, "name_servers", "text or a list")
-    )
-    addresses = [address.strip() for address in given if text(address, "a name server's address").strip()]
+    """``host:port`` of each, from a list or from a text separated by ``;`` or ``,``. Raises UsageError."""
+    if isinstance(name_servers, str):
+        addresses = list(addresses_in(name_servers))
+    else:
+        given = items(name_servers, "name_servers", "text or a list")
+        addresses = [address.strip() for address in given if text(address, "a name server's address").strip()]
+        for address in addresses:
+            parse_address(address)
     if not addresses:
         raise UsageError("a client needs the address of a name server")
-    for address in addresses:
-        parse_address(address)
     return addresses
 
 

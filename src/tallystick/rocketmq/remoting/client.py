@@ -7,6 +7,7 @@ done it. A peer that stays silent for the whole time-out of a request is disconn
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 
 from tallystick.errors import (
@@ -225,12 +226,21 @@ class RemotingClient:
 
 
 _MAX_SHOWN = 100  # characters of an address that is none
+_NOT_OF_A_HOST = re.compile(r"[\s/,;]")  # as in a URL, or in a list
 
 
 def parse_address(address: str) -> tuple[str, int]:
     """``host:port``, also with an IPv6 host in brackets. Raises UsageError."""
     host, _, port = address.rpartition(":")
     number = number_of(port)
-    if not host or number is None or number > 65535:
-        raise UsageError("an address is host:port", address=address[:_MAX_SHOWN])
+    if not host or _NOT_OF_A_HOST.search(host) or number is None or number > 65535:
+        raise UsageError("an address is host:port; several are separated by ;", address=address[:_MAX_SHOWN])
     return host.strip("[]"), number
+
+
+def addresses_in(text: str) -> tuple[str, ...]:
+    """Each ``host:port`` of a text that separates them by ``;`` or ``,``. Raises UsageError."""
+    addresses = tuple(address.strip() for address in re.split("[;,]", text) if address.strip())
+    for address in addresses:
+        parse_address(address)
+    return addresses

@@ -38,7 +38,7 @@ async def test_a_dead_one_is_passed_over_and_asked_last_from_then_on() -> None:
 
 
 def test_addresses_come_as_a_list_or_as_one_text() -> None:
-    assert addresses_of("a:1; b:2;") == addresses_of(["a:1", " b:2"]) == ["a:1", "b:2"]
-    for wrong in ("", ";", "a", "a:x"):
+    assert addresses_of("a:1; b:2;") == addresses_of("a:1,b:2") == addresses_of(["a:1", " b:2"]) == ["a:1", "b:2"]
+    for wrong in ("", ";", "a", "a:x", ["a:1,b:2"], ["a:1;b:2"], "http://a:1", "a b:1"):
         with pytest.raises(UsageError):
             addresses_of(wrong)
