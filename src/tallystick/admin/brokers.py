@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from tallystick.errors import BrokerUnavailable, NoSuchTopic
+from tallystick.errors import BrokerUnavailable, NoSuchTopic, Unavailable
 from tallystick.rocketmq.client.answers import checked
 from tallystick.rocketmq.client.name_servers import NameServers, addresses_of
 from tallystick.rocketmq.remoting.client import RemotingClient
@@ -47,6 +47,7 @@ class Operator:
         """``addresses``: of name servers."""
         self._remoting, self._addresses = remoting, addresses
         self._name_servers = NameServers(remoting, addresses, ANSWER_S)
+        self._silent: set[str] = set()
 
     async def ask_name_server(self, code: RequestCode, header: Header | None = None) -> Command:
         """A good answer. Raises BrokerError, NoSuchTopic, Unavailable."""
@@ -60,6 +61,22 @@ class Operator:
         """A good answer of this broker. Raises as the other."""
         answer = await self._remoting.ask(address, request(code, _fields(header)), ANSWER_S)
         return checked(answer, request=code.name, address=address)
+
+    async def ask_any(self, addresses: Sequence[str], code: RequestCode, header: Header | None = None) -> Command:
+        """A good answer of the first that answers of one broker set's processes, the master before its slaves.
+
+        Only for what changes nothing. One that was silent is asked last from then on. Raises as the other, and
+        Unavailable when none answers.
+        """
+        failure: Unavailable | None = None
+        for address in sorted(addresses, key=self._silent.__contains__):
+            try:
+                return await self.ask(address, code, header)
+            except Unavailable as error:
+                self._silent.add(address)
+                failure = failure or error
+        assert failure is not None, "a set has a process"
+        raise failure
 
 
 def _fields(header: Header | None) -> dict[str, str]:

@@ -96,13 +96,14 @@ def find_uri(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def find_name_server(environment: Mapping[str, str] = os.environ) -> str:
-    """Likewise for topics: ``TALLY_NAMESRV``, else the running cluster's. Raises UsageError."""
+    """Likewise for topics: ``TALLY_NAMESRV``, else the running cluster's. Raises UsageError, and Unavailable when of a
+    running cluster the name server is dead."""
     directory = default_directory(environment)
     found = environment.get("TALLY_NAMESRV") or running_name_server(directory)
     if not found:
         state = DevCluster(directory).load()
         if state is not None and state.of(Kind.NAME_SERVER) and any(node.runs for node in state.nodes):
-            raise UsageError(
+            raise Unavailable(
                 "the name server of the development cluster does not run: start it with "
                 "`tally dev restart nameserver`, give another (--name-server; in Spark the option nameServer), or set "
                 "TALLY_NAMESRV",

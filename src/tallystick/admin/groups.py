@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tallystick.admin.brokers import Operator, Process, list_processes
+from tallystick.admin.brokers import Operator, list_processes
 from tallystick.errors import BrokerError, NotFound
 from tallystick.rocketmq.broker.groups import SYSTEM_GROUPS
 from tallystick.rocketmq.wire import dialect
@@ -45,8 +44,8 @@ class Group:
 async def list_groups(operator: Operator) -> list[Group]:
     """All groups that brokers know, but for those of the system. Raises BrokerError, Unavailable."""
     brokers = await _brokers(operator)
-    tables = await asyncio.gather(
-        *(operator.ask(one.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG) for one in brokers)
+    tables = await together(
+        operator.ask_any(addresses, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG) for addresses in brokers.values()
     )
     names = {name for answer in tables for name in dialect.read_as(bytes(answer.body), GroupTable).groups}
     return await together(_group(operator, brokers, name) for name in sorted(names - set(SYSTEM_GROUPS)))
@@ -56,31 +55,34 @@ async def group_lag(operator: Operator, group: str) -> list[QueueBehind]:
     """Queue by queue, by topic. Raises NotFound for a group that never consumed, BrokerError, Unavailable."""
     found = await _lags(operator, await _brokers(operator), group)
     if not found:
-        raise NotFound("no broker has an offset of this group: see `tally group list`", group=group)
+        raise NotFound(
+            "no broker has an offset of this group: it has committed none yet, or is none of `tally group list`",
+            group=group,
+        )
     return found
 
 
-async def _brokers(operator: Operator) -> list[Process]:
-    """Each master; of a set without one its first slave, which knows the same, up to 10 s old."""
-    found: dict[str, Process] = {}
+async def _brokers(operator: Operator) -> Mapping[str, Sequence[str]]:
+    """By broker set its addresses, the master's first; slaves know the same, up to 10 s old."""
+    found: dict[str, list[str]] = {}
     for process in await list_processes(operator):
-        found.setdefault(process.broker, process)
-    return list(found.values())
+        found.setdefault(process.broker, []).append(process.address)
+    return found
 
 
-async def _group(operator: Operator, brokers: Sequence[Process], group: str) -> Group:
+async def _group(operator: Operator, brokers: Mapping[str, Sequence[str]], group: str) -> Group:
     members: set[str] = set()
-    for process in brokers:
-        members |= await _members(operator, process, group)
+    for addresses in brokers.values():
+        members |= await _members(operator, addresses, group)
     lags = await _lags(operator, brokers, group)
     topics = dict.fromkeys(one.topic for one in lags if not one.topic.startswith(RETRY_PREFIX))
     return Group(group, len(members), tuple(topics), sum(one.lag for one in lags))
 
 
-async def _members(operator: Operator, process: Process, group: str) -> set[str]:
+async def _members(operator: Operator, addresses: Sequence[str], group: str) -> set[str]:
     header = ConsumerGroupHeader(group)
     try:
-        answer = await operator.ask(process.address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
+        answer = await operator.ask_any(addresses, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
     except BrokerError as error:
         if error.response_code != ResponseCode.CONSUMER_NOT_ONLINE:
             raise
@@ -89,13 +91,13 @@ async def _members(operator: Operator, process: Process, group: str) -> set[str]
     return {one.client_id for one in found.connection_set}
 
 
-async def _lags(operator: Operator, brokers: Sequence[Process], group: str) -> list[QueueBehind]:
+async def _lags(operator: Operator, brokers: Mapping[str, Sequence[str]], group: str) -> list[QueueBehind]:
     found: list[QueueBehind] = []
-    for process in brokers:
-        answer = await operator.ask(process.address, RequestCode.GET_CONSUME_STATS, ConsumeStatsHeader(group))
+    for broker, addresses in brokers.items():
+        answer = await operator.ask_any(addresses, RequestCode.GET_CONSUME_STATS, ConsumeStatsHeader(group))
         stats = read_stats(bytes(answer.body), ConsumeStats)
         assert isinstance(stats, ConsumeStats)
         for queue, one in stats.queues.items():
-            behind = QueueBehind(queue.topic, process.broker, queue.queue_id, one.consumer_offset, one.broker_offset)
+            behind = QueueBehind(queue.topic, broker, queue.queue_id, one.consumer_offset, one.broker_offset)
             found.append(behind)
     return sorted(found, key=lambda one: (one.topic, one.broker, one.queue))

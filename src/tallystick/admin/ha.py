@@ -168,7 +168,7 @@ async def _messages_behind(operator: Operator, master: _Answer | None, slave: _A
     try:
         answer = await operator.ask(master.process.address, RequestCode.GET_ALL_TOPIC_CONFIG)
         topics = sorted(dialect.read_as(bytes(answer.body), TopicTableAnswer).topics)
-        stats = await together(topic_stats(operator, master.process.address, topic) for topic in topics)
+        stats = await together(topic_stats(operator, [master.process.address], topic) for topic in topics)
         there = {queue: one.max_offset for table in stats for queue, one in table.queues.items() if one.max_offset}
         # Not by the slave's own statistics: it may lack the topic, and have its messages all the same.
         here = await together(_end(operator, slave.process, queue) for queue in there)

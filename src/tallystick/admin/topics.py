@@ -178,16 +178,16 @@ async def topic_route(operator: Operator, topic: str) -> list[TopicAt]:
 
 
 async def topic_queues(operator: Operator, topic: str) -> list[QueueRange]:
-    """What is in each queue, told by masters, or where one is away by its first slave.
+    """What is in each queue, told by masters, or where one is away or silent by a slave.
 
     Raises NoSuchTopic, BrokerError, Unavailable.
     """
     found: list[QueueRange] = []
     for one in await topic_route(operator, topic):
-        address = one.master or next(iter(one.slaves), None)
-        if address is None:
+        addresses = [*([one.master] if one.master else []), *one.slaves]
+        if not addresses:
             continue
-        stats = await topic_stats(operator, address, topic)
+        stats = await topic_stats(operator, addresses, topic)
         found += [
             QueueRange(one.broker, queue.queue_id, range_.min_offset, range_.max_offset)
             for queue, range_ in sorted(stats.queues.items(), key=lambda pair: pair[0].queue_id)
@@ -195,9 +195,9 @@ async def topic_queues(operator: Operator, topic: str) -> list[QueueRange]:
     return found
 
 
-async def topic_stats(operator: Operator, address: str, topic: str) -> TopicStats:
-    """Of the broker at an address. Raises NoSuchTopic, BrokerError, Unavailable."""
-    answer = await operator.ask(address, RequestCode.GET_TOPIC_STATS_INFO, TopicHeader(topic))
+async def topic_stats(operator: Operator, addresses: Sequence[str], topic: str) -> TopicStats:
+    """Of the first of a broker set's processes that answers. Raises NoSuchTopic, BrokerError, Unavailable."""
+    answer = await operator.ask_any(addresses, RequestCode.GET_TOPIC_STATS_INFO, TopicHeader(topic))
     stats = read_stats(bytes(answer.body), TopicStats)
     assert isinstance(stats, TopicStats)
     return stats

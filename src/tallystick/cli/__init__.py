@@ -19,6 +19,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+# Commands that change what is stored; all others may be tried again without a thought.
+_CHANGES = frozenset(("append", "create", "delete", "forget", "init", "recover", "send"))
 FAILED, WRONG_USAGE, NOT_WELL, INTERRUPTED, BROKEN_PIPE = 1, 2, 3, 130, 141
 
 
@@ -56,7 +58,10 @@ def _run(arguments: Sequence[str]) -> int:
     except TallyError as error:
         from tallystick.cli.output import advice
 
-        return _complain(f"{error}{advice(error)}", WRONG_USAGE if isinstance(error, UsageError) else FAILED)
+        changes = not _CHANGES.isdisjoint(_command(arguments).split())
+        return _complain(
+            f"{error}{advice(error, changes=changes)}", WRONG_USAGE if isinstance(error, UsageError) else FAILED
+        )
     except (BrokenPipeError, KeyboardInterrupt):
         raise
     except Exception as error:

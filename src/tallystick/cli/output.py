@@ -27,7 +27,6 @@ _ADVICE: dict[type[errors.TallyError], str] = {
     errors.LedgerClosed: "Go on in a new ledger.",
     errors.NoSuchLedger: "See `tally ledger list`.",
     errors.Unauthorized: "Give the ledger's password with --password-file or TALLY_PASSWORD.",
-    errors.RequestTimeout: "It may have been done all the same. See `tally bookie list`, for topics `tally ha status`.",
     errors.BookieUnavailable: "See `tally bookie list`, and try again.",
     errors.BrokerUnavailable: "See `tally ha status`, and try again.",
     errors.MetadataUncertain: "See `tally ledger show` or `tally ledger list` for what was done, and try again.",
@@ -36,8 +35,14 @@ _ADVICE: dict[type[errors.TallyError], str] = {
 }
 
 
-def advice(error: errors.TallyError) -> str:
-    """What to do about it, as a sentence to put behind the message; empty where the message says it all."""
+def advice(error: errors.TallyError, *, changes: bool = False) -> str:
+    """What to do about it, as a sentence to put behind the message; empty where the message says it all.
+
+    ``changes``: something was ordered that changes what is stored.
+    """
+    if isinstance(error, errors.RequestTimeout):
+        where = "tally bookie list" if "bookie" in error.fields else "tally ha status"
+        return f"{'. It may have been done all the same' if changes else ''}. See `{where}`, and try again."
     for kind in type(error).__mro__:
         if kind in _ADVICE:
             return f". {_ADVICE[kind]}"

@@ -88,7 +88,7 @@ def test_a_name_server_is_that_of_the_variable_or_of_the_running_cluster(cluster
     environment = served_by(running(os.getpid()))
     assert dev.find_name_server(environment) == "127.0.0.1:7"
     assert dev.find_name_server({**environment, "TALLY_NAMESRV": "h:9876"}) == "h:9876"
-    with pytest.raises(UsageError, match="does not run: start it with `tally dev restart nameserver`"):
+    with pytest.raises(Unavailable, match="does not run: start it with `tally dev restart nameserver`"):
         dev.find_name_server(served_by(ended))
     save(cluster, DevState("memory://x", (DevNode("nameserver", ended, 7),)))
     with pytest.raises(UsageError, match="which name server"):

@@ -106,6 +106,13 @@ def test_what_to_do_is_a_sentence(kind: type[TallyError]) -> None:
     assert output.advice(kind()).startswith(". ") and output.advice(kind()).endswith(".")
 
 
+def test_only_what_changes_something_may_have_been_done_all_the_same() -> None:
+    silent = RequestTimeout("no answer in time", address="127.0.0.1:10911")
+    assert output.advice(silent) == ". See `tally ha status`, and try again."
+    assert output.advice(silent, changes=True).startswith(". It may have been done all the same. See `tally ha status`")
+    assert "tally bookie list" in output.advice(RequestTimeout("no answer in time", bookie="b"))
+
+
 def test_no_advice_where_the_message_says_it() -> None:
     assert output.advice(UsageError("x")) == output.advice(TallyError("x")) == ""
 
