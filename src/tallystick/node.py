@@ -54,8 +54,8 @@ class Server:
 Start = Callable[[Outside], Awaitable[Server]]
 
 
-# One function each, for the command line: run until SIGTERM or SIGINT; the exit code. ``ready …`` goes to ``out``
-# (stdout), events to stderr.
+# One function each, for the command line: run until SIGTERM, SIGINT or SIGHUP; the exit code. ``ready …`` goes to
+# ``out`` (stdout), events to stderr.
 
 
 def bookie_main(config: str | None, overrides: Mapping[str, str], out: TextIO | None = None) -> int:
@@ -145,7 +145,10 @@ def _main(name: str, load: Callable[[], tuple[Start, Sequence[str]]], out: TextI
 async def _serve(name: str, start: Start, out: TextIO) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
+        numbers.append(signal.SIGHUP)  # the terminal was closed
+    for number in numbers:
         loop.add_signal_handler(number, stopping.set)
     outside = this_machine(Events(log_listener(name)), open_files=open_files.raise_limit())
     collections = Collections(outside.clock)

@@ -98,6 +98,10 @@ async def test_p1_a_killed_process_comes_back_with_everything_at_once(config: st
     processes.append(third)
     assert third.ask(read(1, 0)) == Code.OK
     assert third.end(signal.SIGINT)[0] == 0
+    fourth = Process(config)
+    processes.append(fourth)
+    code, errors = fourth.end(signal.SIGHUP)  # its terminal was closed
+    assert (code, "error" in errors) == (0, False)
 
 
 def exit_code(config: str | None, overrides: dict[str, str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
