@@ -21,6 +21,7 @@ from tallystick.runtime.tasks import watch
 HELD_LEDGERS = 8 * BATCH_LEDGERS  # more that wait are no room for those that need not
 ANSWER_S = 1.0  # a look that takes longer, while the loop runs, counts as unreadable: writers wait for their adds
 PAUSE_S = 10.0  # after such a look
+ANSWERING_S = 0.25  # of what waited for one look, until another host has its turn
 TOLD_S = 60.0  # so often it is said that adds are refused: anybody can send such
 
 
@@ -78,17 +79,17 @@ class Looks:
         return self.active and len(self._held) + more < HELD_LEDGERS
 
     def hold(
-        self, ledger: LedgerId, size: int, go_on: GoOn, *, adds: bool = True, who: Hashable = None
+        self, ledger: LedgerId, size: int, go_on: GoOn, *, adds: bool = True, who: Hashable = None, host: str = ""
     ) -> None:  # fmt: skip
         """``go_on`` comes on the loop, in the order of ``hold``, also when nothing can be read; ``adds``: what waits is
-        not only reads; ``who`` waits: they have their turns one after the other."""
+        not only reads; ``who`` of a ``host`` waits: they have their turns one after the other."""
         self._held.setdefault(ledger, []).append((go_on, size, adds))
         self._reserve(size)
-        self.look_at(ledger, who)
+        self.look_at(ledger, who, host)
 
-    def look_at(self, ledger: LedgerId, who: Hashable = None) -> None:
+    def look_at(self, ledger: LedgerId, who: Hashable = None, host: str = "") -> None:
         """Look behind what was stored."""
-        self._core.wanted(ledger, who)
+        self._core.wanted(ledger, who, host)
         if self._looking is None:
             self._looking = self._loop.create_task(self._look())
             watch([self._looking], self._failed)
@@ -169,8 +170,9 @@ class Looks:
         return {ledger: found for ledger, found in judgements.items() if ledger not in used}
 
     async def _decide(self, judgements: dict[LedgerId, Judgement]) -> None:
-        ends = self._loop.time() + TURN_S
-        for ledger, found in judgements.items():
+        began = self._loop.time()
+        ends, left, count = began + TURN_S, list(judgements), 0
+        for count, (ledger, found) in enumerate(judgements.items(), 1):
             held, said = self._held.pop(ledger, []), found.verdict
             self._count(ledger, said, any(adds for *_, adds in held))
             for go_on, size, _ in held:
@@ -178,9 +180,13 @@ class Looks:
                 go_on(said)
             if said is not Verdict.AMISS and self.active:  # else it is looked at when that can be done again
                 self._ledgers.looked(ledger, found.creation, written=said not in NOT_WRITTEN)
-            if self._loop.time() >= ends:
+            if (now := self._loop.time()) >= ends:
+                # While nobody can look, to look again would take the longer.
+                if self.active and now >= began + ANSWERING_S and self._core.another_waits(left[count:]):
+                    break
                 await asyncio.sleep(0)
                 ends = self._loop.time() + TURN_S
+        self._core.answered(count, left[count:])
         self._flush()
 
     def _count(self, ledger: LedgerId, said: Verdict, adds: bool) -> None:

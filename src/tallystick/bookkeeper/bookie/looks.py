@@ -17,7 +17,9 @@ So a bookie that was not running when a ledger was deleted never takes its entri
 but was out of reach and has not collected yet, knows nothing of it: who gives the id to a new ledger keeps that bookie
 out of all its ensembles. An id that is remembered as deleted is looked at in the same way.
 
-A look is a synced read, of many ledgers at once; who waits for very many keeps nobody else waiting for his own. What
+A look is a synced read, of many ledgers at once; who waits for very many keeps nobody else waiting for his own: hosts
+and their connections have their turns, and where very many requests wait for the ledgers of one read, those that were
+not answered in time are looked at again, beside those of the hosts that came meanwhile. What
 cannot be read decides nothing: the add is taken as if nobody had looked, and is counted; for a while then nobody looks.
 Ledgers that came then get their creation with the next collection, whether or not anything is added to them again.
 Only first adds beyond the bound of ledgers without metadata (``ledgers.py``) wait for a look also then, or are refused.
@@ -36,7 +38,7 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
@@ -45,6 +47,7 @@ from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import LedgerId, LedgerState
 
 BATCH_LEDGERS = 512
+LEAST_LEDGERS = 32  # of a batch, where what waits for the ledgers of one takes long to answer
 MAX_TRIES = 3  # of one batch, when the connection breaks in it
 
 
@@ -91,24 +94,44 @@ class LookCore:
     def __init__(self, instance: str, kept: Callable[[LedgerId], Kept | None]) -> None:
         """``instance``: of the bookie's cookie; metadata of another cluster says nothing."""
         self._instance, self._kept = instance, kept
-        self._wanted: OrderedDict[Hashable, OrderedDict[LedgerId, None]] = OrderedDict()  # by who asked
+        # By host and who asked, whose turn is next first.
+        self._wanted: OrderedDict[str, OrderedDict[Hashable, OrderedDict[LedgerId, None]]] = OrderedDict()
         self._batch: dict[LedgerId, None] = {}
+        self._askers: dict[LedgerId, tuple[str, Hashable]] = {}  # of the last batch
+        self._most = BATCH_LEDGERS  # of the next one
         self._tries = 0
 
-    def wanted(self, ledger: LedgerId, who: Hashable = None) -> None:
+    def wanted(self, ledger: LedgerId, who: Hashable = None, host: str = "") -> None:
         if ledger not in self._batch:
-            self._wanted.setdefault(who, OrderedDict())[ledger] = None
+            self._wanted.setdefault(host, OrderedDict()).setdefault(who, OrderedDict())[ledger] = None
+
+    def another_waits(self, ledgers: Sequence[LedgerId]) -> bool:
+        """Whether a host asks that did not ask for any of these, which are of the last batch."""
+        hosts = {self._askers[ledger][0] for ledger in ledgers if ledger in self._askers}
+        return any(host not in hosts for host in self._wanted)
+
+    def answered(self, count: int, put_off: Sequence[LedgerId]) -> None:
+        """So many of the last batch are done with; the others come before all else that their askers want."""
+        self._most = max(LEAST_LEDGERS, min(2 * count, self._most)) if put_off else min(BATCH_LEDGERS, 2 * self._most)
+        for ledger in reversed(put_off):
+            host, who = self._askers.get(ledger, ("", None))
+            self.wanted(ledger, who, host)
+            self._wanted[host][who].move_to_end(ledger, last=False)
 
     def next_batch(self) -> tuple[LedgerId, ...]:
         """What to read now, of all who asked in turn; the same again after a connection that broke. Empty: nothing."""
         if not self._batch:
             self._tries = 0
-            while self._wanted and len(self._batch) < BATCH_LEDGERS:
-                who, ledgers = self._wanted.popitem(last=False)
+            self._askers = {}
+            while self._wanted and len(self._batch) < self._most:
+                host, asking = self._wanted.popitem(last=False)
+                who, ledgers = asking.popitem(last=False)
                 ledger, _ = ledgers.popitem(last=False)
-                self._batch[ledger] = None
+                self._batch[ledger], self._askers[ledger] = None, (host, who)
                 if ledgers:
-                    self._wanted[who] = ledgers
+                    asking[who] = ledgers
+                if asking:
+                    self._wanted[host] = asking
         return tuple(self._batch)
 
     def read(

@@ -253,7 +253,7 @@ class Session(asyncio.BufferedProtocol):
                 self.deliver(served.at_once)
 
         adds = not all(is_read(frame) for frame in requests)
-        self._around.looks.hold(ledger, len(frames), go_on, adds=adds, who=self)
+        self._around.looks.hold(ledger, len(frames), go_on, adds=adds, who=self, host=self.peer)
 
     def _watch_flow(self) -> None:
         wanted = not self._blocked

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import pairwise
 
 import pytest
 
 from support.bookies import Home, Peer, adds, read, talking
+from support.looks import looks_at
 from support.waiting import until
 from support.watched import METADATA, Watched, answers
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
-from tallystick.bookkeeper.bookie.looking import Looks
-from tallystick.bookkeeper.bookie.looks import BATCH_LEDGERS, MAX_TRIES, Judgement, LookCore, Verdict, judge
-from tallystick.bookkeeper.bookie.metrics import Counts
+from tallystick.bookkeeper.bookie.looks import (
+    BATCH_LEDGERS,
+    MAX_TRIES,
+    Judgement,
+    LookCore,
+    Verdict,
+    judge,
+)
 from tallystick.bookkeeper.bookie.requests import ADD_ANSWER_BYTES
-from tallystick.bookkeeper.bookie.turns import TURN_S
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.wire.v2 import Code, Flag
 from tallystick.bookkeeper.wire.values import LedgerState
-from tallystick.runtime.events import Event, Events
+from tallystick.runtime.events import Event
 
 HERE, LATER, ELSEWHERE = Moment("ours", 1), Moment("ours", 2), Moment("theirs", 1)
 OPEN = Record(LedgerState.OPEN, 1)
@@ -80,18 +84,6 @@ def test_ledgers_are_read_in_bounded_batches_and_each_once() -> None:
     assert core.next_batch() == first
     assert core.read(HERE, HERE, dict.fromkeys(first, OPEN)) == dict.fromkeys(first, ADMIT)
     assert core.next_batch() == (BATCH_LEDGERS,)
-
-
-def test_who_waits_for_very_many_keeps_nobody_else_waiting() -> None:
-    core = LookCore("ours", lambda ledger: None)
-    for ledger in range(10 * BATCH_LEDGERS):
-        core.wanted(ledger, "stranger")
-    core.wanted(7_000_000, "writer")
-    core.wanted(7_000_001, "another")
-    core.wanted(0, "writer")
-    batch = core.next_batch()
-    assert len(batch) == BATCH_LEDGERS
-    assert batch[:3] == (0, 7_000_000, 7_000_001)
 
 
 def test_a_connection_that_broke_makes_it_read_again_and_not_for_ever() -> None:
@@ -316,31 +308,6 @@ async def test_a_bookie_stops_with_adds_held(home: Home, driver: Watched) -> Non
 # -- without a bookie -------------------------------------------------------------------------------------------------
 
 
-class NoLedgers:
-    def kept(self, ledger: int) -> Kept | None:
-        return None
-
-    def looked(self, ledger: int, creation: int, *, written: bool) -> None: ...
-
-    def missed_looks(self) -> None: ...
-
-    def look_again(self) -> None: ...
-
-    def anchored(self, anchor: int) -> bool:
-        return True
-
-
-def looks_at(driver: Watched, heard: list[Event], failures: list[Exception] | None = None) -> Looks:
-    failed = list[Exception]() if failures is None else failures
-
-    async def renew(ledgers: object) -> None: ...
-
-    return Looks(
-        driver, "b0", "ours", NoLedgers(), renew, lambda size: None, lambda: None, Counts(), Events(heard.append),
-        failed.append,
-    )  # fmt: skip
-
-
 async def test_a_bug_in_a_look_is_a_failure_of_the_bookie(driver: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is held would wait for ever, and no later add would be looked at."""
 
@@ -390,28 +357,6 @@ async def test_several_batches_that_cannot_be_read_make_one_pause(driver: Watche
     await until(lambda: len(answered) == BATCH_LEDGERS + 1)
     assert set(answered) == {Verdict.UNKNOWN}
     assert [event.kind for event in heard] == ["ledgers not looked at"]
-    await looks.close()
-
-
-async def test_others_have_turns_while_many_ledgers_are_decided(
-    driver: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What one of them costs depends on the requests that wait for it."""
-    answered, turns = list[Verdict](), list[int]()
-    looks = looks_at(driver, [])
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    monkeypatch.setattr(loop, "time", lambda: began + len(answered) * TURN_S / 4)
-
-    def turn() -> None:
-        turns.append(len(answered))
-        loop.call_soon(turn)
-
-    for ledger in range(BATCH_LEDGERS):
-        looks.hold(ledger, 1, answered.append)
-    turn()
-    await until(lambda: len(answered) == BATCH_LEDGERS)
-    assert max(after - before for before, after in pairwise(turns)) == 4
     await looks.close()
 
 

@@ -1,0 +1,34 @@
+"""Looks of a bookie, without the bookie."""
+
+from __future__ import annotations
+
+from support.watched import Watched
+from tallystick.bookkeeper.bookie.ledgers import Kept
+from tallystick.bookkeeper.bookie.looking import Looks
+from tallystick.bookkeeper.bookie.metrics import Counts
+from tallystick.runtime.events import Event, Events
+
+
+class NoLedgers:
+    def kept(self, ledger: int) -> Kept | None:
+        return None
+
+    def looked(self, ledger: int, creation: int, *, written: bool) -> None: ...
+
+    def missed_looks(self) -> None: ...
+
+    def look_again(self) -> None: ...
+
+    def anchored(self, anchor: int) -> bool:
+        return True
+
+
+def looks_at(driver: Watched, heard: list[Event], failures: list[Exception] | None = None) -> Looks:
+    failed = list[Exception]() if failures is None else failures
+
+    async def renew(ledgers: object) -> None: ...
+
+    return Looks(
+        driver, "b0", "ours", NoLedgers(), renew, lambda size: None, lambda: None, Counts(), Events(heard.append),
+        failed.append,
+    )  # fmt: skip

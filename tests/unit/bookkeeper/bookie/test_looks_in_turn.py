@@ -1,0 +1,105 @@
+"""Nobody's look waits for very many others, and no turn of the loop is long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from support.looks import looks_at
+from support.waiting import until
+from support.watched import Watched
+from tallystick.bookkeeper.bookie.looking import ANSWERING_S
+from tallystick.bookkeeper.bookie.looks import BATCH_LEDGERS, LEAST_LEDGERS, LookCore, Verdict
+from tallystick.bookkeeper.bookie.turns import TURN_S
+from tallystick.bookkeeper.metadata.driver import Moment
+
+HERE = Moment("ours", 1)
+
+
+def test_who_waits_for_very_many_keeps_nobody_else_waiting() -> None:
+    core = LookCore("ours", lambda ledger: None)
+    for ledger in range(10 * BATCH_LEDGERS):
+        core.wanted(ledger, "stranger")
+    core.wanted(7_000_000, "writer", "h")
+    core.wanted(7_000_001, "another", "h")
+    core.wanted(0, "writer", "h")
+    batch = core.next_batch()
+    assert len(batch) == BATCH_LEDGERS
+    assert batch[:4] == (0, 7_000_000, 1, 7_000_001), "hosts have their turns, and connections of a host"
+
+
+def test_what_of_a_batch_is_put_off_comes_first_and_the_next_are_smaller_for_a_while() -> None:
+    core = LookCore("ours", lambda ledger: None)
+    for ledger in range(3 * BATCH_LEDGERS):
+        core.wanted(ledger, "stranger")
+    batch = core.next_batch()
+    core.read(HERE, HERE, {})
+    assert not core.another_waits(batch[5:])
+    core.wanted(7_000_000, "writer", "h")
+    assert core.another_waits(batch[5:])
+    core.answered(5, batch[5:])
+    batch = core.next_batch()
+    assert batch == (5, 7_000_000, *range(6, 4 + LEAST_LEDGERS))
+    core.read(HERE, HERE, {})
+    core.answered(len(batch), ())
+    assert [len(one) for one in batches(core)][:4] == [2 * LEAST_LEDGERS, 4 * LEAST_LEDGERS, 8 * LEAST_LEDGERS, 512]
+
+
+def batches(core: LookCore) -> Iterator[tuple[int, ...]]:
+    while batch := core.next_batch():
+        yield batch
+        core.read(HERE, HERE, {})
+        core.answered(len(batch), ())
+
+
+async def test_others_have_turns_while_many_ledgers_are_decided(
+    driver: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one of them costs depends on the requests that wait for it."""
+    answered, turns = list[Verdict](), list[int]()
+    looks = looks_at(driver, [])
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: began + len(answered) * TURN_S / 4)
+
+    def turn() -> None:
+        turns.append(len(answered))
+        loop.call_soon(turn)
+
+    for ledger in range(BATCH_LEDGERS):
+        looks.hold(ledger, 1, answered.append)
+    turn()
+    await until(lambda: len(answered) == BATCH_LEDGERS)
+    assert max(after - before for before, after in pairwise(turns)) == 4
+    await looks.close()
+
+
+async def test_another_host_waits_for_no_more_than_a_part_of_what_waits_for_a_look(
+    driver: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100 requests for each of 512 ledgers were half a minute, in which nobody else's were looked at."""
+    answered, writers = list[Verdict](), list[int]()
+
+    async def sync() -> Moment:
+        return HERE
+
+    monkeypatch.setattr(driver, "sync", sync)
+    looks = looks_at(driver, [])
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: began + len(answered) * TURN_S)
+
+    def go_on(said: Verdict) -> None:
+        answered.append(said)
+        if len(answered) == 1:
+            looks.hold(7_000_000, 1, lambda _: writers.append(len(answered)), who="writer", host="h")
+
+    for ledger in range(BATCH_LEDGERS):
+        looks.hold(ledger, 1, go_on, who="stranger")
+    await until(lambda: len(answered) == BATCH_LEDGERS)
+    assert writers[0] <= ANSWERING_S / TURN_S + 2
+    assert sorted({ledger for batch in driver.looked_up for ledger in batch}) == [*range(BATCH_LEDGERS), 7_000_000]
+    await looks.close()
