@@ -107,7 +107,7 @@ def broker_ids(shape: str) -> list[str]:
     found = re.fullmatch(r"(\d{1,2})(?:\+(\d))?", shape)
     masters, slaves = (int(found[1]), int(found[2] or 0)) if found else (0, 0)
     if not 1 <= masters <= len(string.ascii_lowercase):
-        raise UsageError("brokers are masters+slaves of each, as in 1+1; at most 26 masters", given=shape)
+        raise UsageError("brokers are masters+slaves of each, as in 1+1: 1 to 26, and at most 9 slaves", given=shape)
     ids = [NAME_SERVER]
     for letter in string.ascii_lowercase[:masters]:
         ids += [f"broker-{letter}", *(f"broker-{letter}-s{number}" for number in range(1, slaves + 1))]

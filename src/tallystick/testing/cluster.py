@@ -14,7 +14,7 @@ from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.errors import UsageError
 from tallystick.rocketmq.client.client import RocketMQ
 from tallystick.rocketmq.client.settings import BrokerClientSettings
-from tallystick.runtime.arguments import whole
+from tallystick.runtime import arguments
 from tallystick.runtime.opening import Opening
 from tallystick.runtime.outside import Outside
 from tallystick.sim.disk import SimDisk
@@ -111,7 +111,7 @@ class Cluster:
 
     def delay(self, seconds: float) -> None:
         """Each piece on each connection takes up to so long from now on."""
-        self._world.delay(seconds)
+        self._world.delay(arguments.number(seconds, "seconds"))
 
     def _address(self, name: str) -> str:
         if name == CLIENTS:
@@ -162,7 +162,10 @@ def cluster(
     ``brokers``: masters+slaves of each, and a name server; ``seed`` decides what chance does; ``listener(node, event)``
     hears what happens. In real time on an ordinary event loop, in virtual time in ``run``. Raises UsageError.
     """
-    count = whole(bookies, "bookies", most=MOST_NODES)
+    count = arguments.whole(bookies, "bookies", most=MOST_NODES)
+    arguments.optional(brokers, str, "brokers")
+    arguments.instance(seed, int, "seed")
+    arguments.listener(listener, "listener")
 
     async def start() -> Cluster:
         return await Cluster(World(seed, listener), count, brokers).__aenter__()

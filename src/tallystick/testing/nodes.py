@@ -17,6 +17,7 @@ from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.store.settings import StoreSettings
+from tallystick.runtime.arguments import payload_bytes
 from tallystick.runtime.outside import Outside
 from tallystick.sim.ha_disk import RecordDisk
 from tallystick.sim.virtual.process import Process
@@ -141,8 +142,12 @@ class Node(ABC):
     def corrupt(self, content: bytes) -> int:
         """Flip a bit wherever the disk has these bytes. Returns in how many places.
 
-        What a process has in memory stays as it is: a bookie keeps entries there until it stops or is restarted.
+        What a process has in memory stays as it is: a bookie keeps entries there until it stops or is restarted. Raises
+        UsageError for what is no bytes, or none at all, which is everywhere.
         """
+        content = payload_bytes(content, "content")
+        if not content:
+            raise UsageError("content is what the disk has: at least one byte")
         found = 0
         for path in self._disk.files():
             data, at = self._content(path), -1

@@ -275,9 +275,21 @@ async def test_wrong_arguments() -> None:
             c.topics()
         with pytest.raises(UsageError, match="clients"):
             c.cut("bookie-1", "clients")
-    for shape in ({"bookies": -1}, {"brokers": "many"}, {"bookies": 190, "brokers": "9+2"}):
+        with pytest.raises(UsageError, match="seconds is a number from 0"):
+            c.delay(-1)
+    async with cluster(bookies=1) as c:
+        for content, why in ((b"", "at least one byte"), ("text", "content is bytes")):
+            with pytest.raises(UsageError, match=why):
+                c.bookies["bookie-1"].corrupt(content)  # type: ignore[arg-type]
+    wrong: list[dict[str, Any]] = [
+        {"bookies": -1}, {"brokers": "many"}, {"bookies": 190, "brokers": "9+2"}, {"brokers": 1}, {"listener": 3},
+        {"seed": "a"},
+    ]  # fmt: skip
+    for arguments in wrong:
         with pytest.raises(UsageError):
-            await cluster(**shape)
+            await cluster(**arguments)
+    with pytest.raises(UsageError, match="at most 9 slaves"):
+        await cluster(brokers="1+200")
 
 
 def test_the_example_of_the_page_runs() -> None:

@@ -132,7 +132,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._ready.append(handle)
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> NoReturn:  # type: ignore[override]  # its types
-        raise AssertionError("there are no threads here: give the shell a worker from outside")
+        raise AssertionError(
+            "virtual time has no threads (asyncio.to_thread, run_in_executor, a client made by tallystick.connect): "
+            "use the cluster's clients, or real time; a shell gets its worker from outside"
+        )
 
     def _call_soon(
         self, callback: Callable[..., Any], args: tuple[Any, ...], context: contextvars.Context | None
