@@ -24,6 +24,24 @@ if TYPE_CHECKING:
 
 MAX_SERIES = 1000
 MAX_LAG_QUEUES = 10_000
+_MEANINGS = {
+    "rocketmq_broker_permission": "What the broker allows: 4 to read, 2 to write, added up",
+    "rocketmq_topic_number": "Topics",
+    "rocketmq_consumer_group_number": "Groups of consumers",
+    "rocketmq_messages_in_total": "Messages stored, by topic",
+    "rocketmq_throughput_in_total": "Bytes of the log that they took, by topic",
+    "rocketmq_messages_out_total": "Messages sent to consumers, by topic and group",
+    "rocketmq_throughput_out_total": "Bytes sent to consumers, by topic and group",
+    "rocketmq_producer_connections": "Connected producers",
+    "rocketmq_consumer_connections": "Connected consumers, by group",
+    "rocketmq_consumer_lag_messages": "Messages that a group has not committed, by topic",
+    "rocketmq_consumer_ready_messages": "The same: all can be pulled",
+    "rocketmq_consumer_lag_latency": "Milliseconds since the oldest of them was stored",
+    "rocketmq_storage_size": "Bytes of the log",
+    "rocketmq_storage_flush_behind_bytes": "Bytes of the log not yet on the disk",
+    "rocketmq_storage_dispatch_behind_bytes": "Bytes of the log not yet in a queue",
+    "rocketmq_storage_message_reserve_time": "Milliseconds since the oldest message was stored",
+}
 _NODE = ["cluster", "node_type", "node_id"]
 _STORAGE = [*_NODE, "storage_type", "storage_medium"]
 _LAG = [*_NODE, "consumer_group", "topic", "is_retry", "is_system"]
@@ -149,13 +167,13 @@ def _first(values: Iterable[T]) -> list[T]:
 def _gauge(name: str, labels: list[str], series: Iterable[Series]) -> Metric:
     from prometheus_client.core import GaugeMetricFamily
 
-    return _filled(GaugeMetricFamily(name, "As the original has it", labels=labels), series)
+    return _filled(GaugeMetricFamily(name, _MEANINGS[name], labels=labels), series)
 
 
 def _counter(name: str, labels: list[str], series: Iterable[Series]) -> Metric:
     from prometheus_client.core import CounterMetricFamily
 
-    return _filled(CounterMetricFamily(name, "As the original has it", labels=labels), series)
+    return _filled(CounterMetricFamily(name, _MEANINGS[name], labels=labels), series)
 
 
 def _filled(family: Any, series: Iterable[Series]) -> Metric:
