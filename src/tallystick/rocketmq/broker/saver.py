@@ -25,6 +25,7 @@ from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 from tallystick.runtime.worker import Worker
 
+MOST_WAITING = 100_000  # answers, some 40 MB: a disk that stalls holds them all up
 PERIOD_S = 5.0  # flushConsumerOffsetInterval
 AT_ONCE = 64  # pieces of a text, of some 10 to 100 KB, that are in memory
 
@@ -74,16 +75,22 @@ class Saver:
         return self._tables.changes
 
     def when_saved(self, done: Done) -> None:
-        self._waiting.append((self.changes, done))
-        self._due.set()
+        self._wait(self.changes, done)
 
     def after(self, change: int, done: Done) -> None:
-        """Call ``done`` when the change of this number is on the disk: at once if it is, or with the reason why not."""
+        """Call ``done`` when the change of this number is on the disk: at once if it is, or with the reason why not;
+        that may be that too many wait already."""
         if change <= self._covered:
             done(None)
         else:
+            self._wait(change, done)
+
+    def _wait(self, change: int, done: Done) -> None:
+        self._due.set()
+        if len(self._waiting) < MOST_WAITING:
             self._waiting.append((change, done))
-            self._due.set()
+        else:
+            done(StorageError("the disk is late, and too many answers wait for it"))
 
     def send(self, link: Link, answer: Command, since: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
         if self.changes == since:
@@ -138,11 +145,15 @@ class Saver:
             if failed is None:
                 self._covered = covered
         waiting, self._waiting = self._waiting, []
+        await in_slices(self._tell(waiting, covered, failed), self._clock)
+
+    def _tell(self, waiting: list[tuple[int, Done]], covered: int, failed: StorageError | None) -> Iterator[None]:
         for change, done in waiting:
             if change <= covered:
                 done(failed)
             else:
                 self._waiting.append((change, done))
+            yield
 
     async def _save_all(self, names: Sequence[str]) -> StorageError | None:
         """Why something that answers wait for could not be saved."""

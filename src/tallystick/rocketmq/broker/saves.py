@@ -31,5 +31,6 @@ class Saves(Protocol):
         ...
 
     def when_saved(self, done: Done) -> None:
-        """Call ``done`` when all changes so far are on the disk, or with the reason why one is not."""
+        """Call ``done`` when all changes so far are on the disk, or with the reason why one is not; at once if too many
+        wait already."""
         ...

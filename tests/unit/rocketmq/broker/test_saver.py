@@ -15,7 +15,7 @@ from support.brokers import Peer, benched, pull_command, send_command
 from support.stores import SteppingClock
 from support.waiting import until
 from support.workers import WorkerAtOnce
-from tallystick.errors import DiskFull
+from tallystick.errors import DiskFull, StorageError
 from tallystick.rocketmq.broker import saver as saver_module
 from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, GROUPS, LOCKS, RESETS, TOPICS, ConfigFiles
 from tallystick.rocketmq.broker.resets import STRIDE
@@ -241,6 +241,54 @@ async def test_between_two_saves_of_everything_is_a_period(tmp_path: Path) -> No
         for _ in range(20):
             await asyncio.sleep(0)
         assert tables.asked.count(False) == periods
+    await saver.close()
+
+
+async def test_the_loop_has_turns_while_very_many_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        told: list[StorageError | None] = []
+        for _ in range(3):
+            broker._saver.when_saved(told.append)
+        turns: list[int] = []
+
+        def turn() -> None:
+            turns.append(len(told))
+            if len(told) < 3:
+                asyncio.get_running_loop().call_soon(turn)
+
+        turn()
+        await until(lambda: len(told) == 3)
+        assert {1, 2} <= set(turns)
+
+
+async def test_no_more_than_so_many_answers_wait_for_a_disk_that_stalls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Changed(Tables):
+        changes = 1
+
+        def __init__(self) -> None:
+            self.changed = lambda: None
+
+        def unsaved(self, *, urgent: bool = False) -> list[str]:
+            return []
+
+    monkeypatch.setattr(saver_module, "MOST_WAITING", 2)
+    saver = Saver(Changed(), ConfigFiles(OsDisk(), str(tmp_path)), SteppingClock(), Events(), WorkerAtOnce())
+    told: list[StorageError | None] = []
+    for _ in range(2):
+        saver.when_saved(told.append)
+        saver.after(1, told.append)
+        assert not told, "they wait"
+        saver.when_saved(told.append)
+        saver.after(1, told.append)
+        assert len(told) == 2 and None not in told, "these cannot"
+        await saver.save()
+        assert told[2:] == [None, None]
+        saver._covered = 0
+        told.clear()
     await saver.close()
 
 
