@@ -124,6 +124,27 @@ HA_MUTANTS = (
         UNIT + "test_feed.py",
     ),
     Mutant(
+        "a slave's link has no timer (H6)",
+        HA + "slave.py",
+        "        self._alarm.set(self.core.wake_at())\n",
+        "",
+        "sim ha", 150,
+    ),
+    Mutant(
+        "the logs are not compared (R3)",
+        HA + "master.py",
+        "found = objection(master.log, hello)",
+        "found = None",
+        "sim ha", 150,
+    ),
+    Mutant(
+        "slaves do not hear of an append (H9)",
+        BROKER + "log.py",
+        "            self._master.appended(self.store.end)\n",
+        "            pass\n",
+        "sim ha", 150,
+    ),
+    Mutant(
         "a flush that syncs nothing (H11)",
         STORE + "commit_log.py",
         "lambda: self.files.sync(self.flushed, end)",

@@ -1,4 +1,5 @@
-"""Replication in the simulator, cores and stores: a slice of fresh seeds, and that a seed is all a run depends on."""
+"""Replication in the simulator, masters and slaves with their stores: a slice of fresh seeds, and that a seed is all a
+run depends on."""
 
 from __future__ import annotations
 
@@ -19,9 +20,10 @@ def test_promises_hold_in_fresh_schedules() -> None:
     assert summary.promised > 250, "too little is promised to prove anything"
 
 
-@pytest.mark.parametrize(
-    "seed", [3905642547, 3032858861]
-)  # the judge opened a file at a crash; a file came back from before the log began
+@pytest.mark.parametrize("seed", [
+    3905642547,  # were lives in which the judge opened a file at a crash,
+    3032858861,  # and a file came back from before the log began
+])  # fmt: skip
 def test_promises_hold_where_they_were_once_broken(seed: int) -> None:
     assert ha.run(seed).violation is None
 
@@ -42,10 +44,11 @@ def test_a_seed_gives_the_same_run_in_every_process() -> None:
 
 
 def test_the_schedules_meet_what_they_should() -> None:
-    """Every kind of answer, refusals, and slaves that come back: sooner or later, a full disk at a slave rarely."""
+    """Every kind of answer, refusals, and nodes that die, stop and come back: sooner or later."""
     missing = {
         "PUT_OK", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE", "FLUSH_DISK_TIMEOUT", "logs differ", "lost its end",
         "original=True", "dies power", "proven=True", "acknowledged", "no space left", "put refused",
+        "dies kill", "proven=False", "forgotten", "StorageError('simulated", "heard nothing from the master",
     }  # fmt: skip
     for seed in range(400):
         trace = "\n".join(ha.run(seed, keep_trace=True).trace)

@@ -7,15 +7,45 @@ synced. And a slave that follows has the master's bytes, all the time.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn, Protocol
 
 from tallystick.codec.checksum import crc32c
-from tallystick.rocketmq.ha.follow import Stage
+from tallystick.rocketmq.ha.acks import Ticket
 from tallystick.rocketmq.wire.values import PutStatus
-from tallystick.sim.ha_master import SimMaster
-from tallystick.sim.ha_slave import SimSlave
+from tallystick.sim.ha_log import SimLog
+from tallystick.sim.ha_plan import Plan
 from tallystick.sim.invariants import Violation
-from tallystick.sim.world import World
+from tallystick.sim.virtual.trace import Trace
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A sender waits since then, seconds, for the log up to ``end``."""
+
+    end: int
+    since: float
+
+
+class Node(Protocol):
+    """What is to be seen of a master or a slave."""
+
+    id: str
+    sync_flush: bool
+    log: SimLog
+
+    @property
+    def waiting(self) -> Mapping[Ticket, Wait]: ...
+
+    @property
+    def answers(self) -> bool: ...
+
+    @property
+    def follows(self) -> bool: ...
+
+    @property
+    def why(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -28,60 +58,67 @@ class _Promise:
 
 
 class HaJudge:
-    """Sees what really is, which no node does."""
+    """Sees what really is, which no node does. ``violation`` is the first that it found."""
 
-    master: SimMaster
+    master: Node
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.slaves: list[SimSlave] = []
+    def __init__(self, trace: Trace, plan: Plan, now: Callable[[], float]) -> None:
+        """``now`` is the time in seconds."""
+        self._trace, self._plan, self._now = trace, plan, now
+        self.slaves: Sequence[Node] = ()
         self.promised = 0
+        self.alarm: tuple[int, Callable[[], None]] | None = None  # settable: what to do after which promise
+        self.violation: str | None = None
         self._promises: list[_Promise] = []
         self._reach: dict[str, int] = {}  # how far a slave ever had the bytes that the master has now
 
-    def settled(self, end: int, flush: bool, replicas: bool, since: float, status: PutStatus) -> None:
-        """A sender was told what became of its send at ``since``."""
-        self.world.note("told", end, status.name)
-        late = self.world.now >= since + self.master.settings.sync_flush_timeout_ms / 1000
-        if flush and self.master.log.flushed < end and not late:
-            self._fail("flush", f"{status.name} was told before the disk had the send up to {end}")
+    def settled(self, wait: Wait, status: PutStatus) -> None:
+        """A sender was told what became of its send."""
+        plan, master, end = self._plan, self.master, wait.end
+        self._trace.note("told", end, status.name)
+        late = self._now() >= wait.since + plan.settings.sync_flush_timeout_ms / 1000
+        if plan.sync_flush and master.log.flushed < end and not late:
+            self.fail("flush", f"{status.name} was told before the disk had the send up to {end}")
         if status is not PutStatus.PUT_OK:
-            if status in (PutStatus.SLAVE_NOT_AVAILABLE, PutStatus.FLUSH_SLAVE_TIMEOUT) and not replicas:
-                self._fail("H9", f"{status.name} for a send that wanted no slave")
+            if status in (PutStatus.SLAVE_NOT_AVAILABLE, PutStatus.FLUSH_SLAVE_TIMEOUT) and not plan.sync_replicas:
+                self.fail("H9", f"{status.name} for a send that wanted no slave")
             return
-        self.promised += flush or replicas
-        if flush:
-            if self.master.log.flushed < end:
-                self._fail("flush", f"the send up to {end} is not on the master's disk")
-            self._promises.append(_Promise("master", end, crc32c(bytes(self.master.log.data[:end]))))
-        if replicas:
+        self.promised += 1
+        if self.alarm is not None and self.promised > self.alarm[0]:
+            (_, ring), self.alarm = self.alarm, None
+            ring()
+        if plan.sync_flush:
+            if master.log.flushed < end:
+                self.fail("flush", f"the send up to {end} is not on the master's disk")
+            self._promises.append(_Promise(master.id, end, crc32c(bytes(master.log.data[:end]))))
+        if plan.sync_replicas:
             self._replicated(end)
 
     def _replicated(self, end: int) -> None:
         holders = [slave for slave in self.slaves if self._has(slave, end)]
-        if len(holders) < self.master.settings.slaves_needed:
-            self._fail("H9", f"the send up to {end} is on {len(holders)} slaves")
+        if len(holders) < self._plan.settings.slaves_needed:
+            self.fail("H9", f"the send up to {end} is on {len(holders)} slaves")
         for slave in holders:
-            if slave.settings.sync_flush:
-                self._promises.append(_Promise(slave.name, end, crc32c(bytes(slave.log.data[:end]))))
+            if slave.sync_flush:
+                self._promises.append(_Promise(slave.id, end, crc32c(bytes(slave.log.data[:end]))))
 
-    def _has(self, slave: SimSlave, end: int) -> bool:
-        if not slave.settings.sync_flush:
-            return self._reach.get(slave.name, 0) >= end
+    def _has(self, slave: Node, end: int) -> bool:
+        if not slave.sync_flush:
+            return self._reach.get(slave.id, 0) >= end
         return slave.log.flushed >= end and self.same(slave, end)
 
-    def copied(self, slave: SimSlave, offset: int, size: int) -> None:
+    def copied(self, slave: Node, offset: int, size: int) -> None:
         """A slave appended something."""
         end = offset + size
         if slave.log.data[offset:end] != self.master.log.data[offset:end]:
-            self._fail("H8", f"{slave.name} copied bytes to {offset} that the master does not have there")
-        self._reach[slave.name] = max(self._reach.get(slave.name, 0), end)
+            self.fail("H8", f"{slave.id} copied bytes to {offset} that the master does not have there")
+        self._reach[slave.id] = max(self._reach.get(slave.id, 0), end)
 
-    def follows(self, slave: SimSlave) -> None:
+    def follows(self, slave: Node) -> None:
         """A slave begins to copy."""
         if not self.same(slave, slave.log.end):
-            self._fail("R3", f"{slave.name} follows a master whose log is another")
-        self._reach[slave.name] = max(self._reach.get(slave.name, 0), slave.log.end)
+            self.fail("R3", f"{slave.id} follows a master whose log is another")
+        self._reach[slave.id] = max(self._reach.get(slave.id, 0), slave.log.end)
 
     def master_died(self) -> None:
         """What it lost is no longer what a slave can be said to have of it."""
@@ -89,7 +126,7 @@ class HaJudge:
             self._reach[name] = min(self._reach[name], self.master.log.end)
         self._check_promises()
 
-    def same(self, slave: SimSlave, end: int) -> bool:
+    def same(self, slave: Node, end: int) -> bool:
         """Whether the slave has the bytes that the master has up to there, or had before they were deleted."""
         if slave.log.empty:
             return True
@@ -97,28 +134,43 @@ class HaJudge:
         mine, theirs = self.master.log.data[first:end], slave.log.data[first:end]
         return end <= self.master.log.end and end <= slave.log.end and mine == theirs
 
-    def at_the_end(self) -> None:
-        """Everything is calm: who can follow follows and has everything (``copied`` saw to those who cannot)."""
-        self._check_promises()
-        if self.master.waiting:
-            self._fail("H9", f"nobody was told about {list(self.master.waiting.values())}")
-        for slave in self.slaves:
-            following = slave.link is not None and slave.link.core.stage is Stage.FOLLOWING
-            if self.compatible(slave) and not (following and slave.log.end == self.master.log.end):
-                self._fail("H6", f"{slave.name} has {slave.log.end} of {self.master.log.end}: {slave.refused}")
+    def unsettled(self) -> tuple[str, str] | None:
+        """What has not come to its end, and which promise that is; None when everything has.
 
-    def compatible(self, slave: SimSlave) -> bool:
+        Who can follow follows and has everything (``copied`` saw to those who cannot).
+        """
+        if not self.master.answers:
+            return "H6", "the master does not run"
+        if self.master.waiting:
+            return "H9", f"nobody was told about {list(self.master.waiting.values())}"
+        for slave in self.slaves:
+            if self.compatible(slave) and not (slave.follows and slave.log.end == self.master.log.end):
+                return "H6", f"{slave.id} has {slave.log.end} of {self.master.log.end}: {slave.why}"
+        return None
+
+    def at_the_end(self) -> None:
+        """Everything is calm."""
+        self._check_promises()
+
+    def compatible(self, slave: Node) -> bool:
         """Whether the master can go on where the slave's log ends."""
         end = slave.log.end
         return slave.log.empty or (self.master.log.first < end and self.same(slave, end))
 
     def _check_promises(self) -> None:
-        logs = {slave.name: slave.log for slave in self.slaves} | {"master": self.master.log}
+        logs = {slave.id: slave.log for slave in self.slaves} | {self.master.id: self.master.log}
         for promise in self._promises:
             log = logs[promise.where]
             if log.end < promise.end or crc32c(bytes(log.data[: promise.end])) != promise.crc:
-                self._fail("acked", f"{promise.where} lost what it had up to {promise.end}")
+                self.fail("acked", f"{promise.where} lost what it had up to {promise.end}")
 
-    def _fail(self, promise: str, what: str) -> None:
-        self.world.note("VIOLATION", promise, what)
-        raise Violation(f"{promise}: {what}")
+    def fail(self, promise: str, what: str) -> NoReturn:
+        """Whoever may catch what this raises, the life has failed."""
+        violation = Violation(f"{promise}: {what}")
+        self.found(violation)
+        raise violation
+
+    def found(self, violation: Violation) -> None:
+        """Somebody else found one."""
+        self._trace.note("VIOLATION", violation)
+        self.violation = self.violation or str(violation)

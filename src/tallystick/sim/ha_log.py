@@ -9,30 +9,31 @@ that follows. Of the newest sync alone it cannot know whether it returned.
 from __future__ import annotations
 
 import contextlib
+import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from tallystick.codec.records import BLANK, SMALLEST
 from tallystick.errors import CorruptRecord, DiskFull, StorageError
 from tallystick.rocketmq.store.settings import StoreSettings
-from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.store.values import Draft, Put
 from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.record import KEYS, TAGS, UNIQ_KEY, encode_properties
 from tallystick.rocketmq.wire.values import PutStatus
+from tallystick.runtime.clock import Clock
 from tallystick.runtime.events import Events
 from tallystick.sim.disk import PLENTY, Crashed
 from tallystick.sim.ha_disk import RecordDisk
+from tallystick.sim.ha_store import SeenStore
 from tallystick.sim.invariants import Violation
-from tallystick.sim.world import World, WorldClock
 
 FILE_BYTES = 4096
 QUEUES = (("A", 0), ("A", 1), ("B", 0))
 SHARED_KEYS = 8
 _ROOT = "/store"
 _HOST = encode_host("127.0.0.1", 10911)
-_SETTINGS = StoreSettings(
+SETTINGS = StoreSettings(
     store_host=_HOST, commit_log_file_bytes=FILE_BYTES, consume_queue_file_units=16, index_slots=16, index_entries=48,
     memory_bytes=1 << 30,
 )  # fmt: skip
@@ -42,12 +43,18 @@ _CLEANS_AT = 0.87  # of the disk's bytes: files go whatever their age, and messa
 
 
 class SimLog:
-    """``first``, ``end``, ``flushed``, ``slice`` and ``append_raw`` are what the HA room asks of a store."""
+    """The log of a node, in all of its lives.
 
-    def __init__(self, world: World, *, slave: bool, sync_flush: bool) -> None:
-        self._world, self._slave, self.sync_flush = world, slave, sync_flush
-        self._settings = replace(_SETTINGS, sync_flush=sync_flush)
-        self.disk = RecordDisk(world.random)
+    Settable: ``meanwhile`` is what the loop does while a thread syncs; ``on_copied(offset, size)`` hears what came from
+    a master.
+    """
+
+    def __init__(
+        self, name: str, disk: RecordDisk, clock: Clock, rng: random.Random, *, slave: bool, sync_flush: bool
+    ) -> None:
+        self._name, self.disk, self._clock, self._random = name, disk, clock, rng
+        self._slave, self.sync_flush = slave, sync_flush
+        self._settings = replace(SETTINGS, sync_flush=sync_flush)
         self.data = bytearray()
         self._given: deque[tuple[int, tuple[str, int], int]] = deque()  # puts that are not synced
         self._durable: dict[tuple[str, int], int] = {}  # by queue the offset after the last synced message
@@ -55,18 +62,25 @@ class SimLog:
         self._opened_at = self._certain = (
             0  # a start looks at the records between the two, and knows them to be durable
         )
-        self.meanwhile: Callable[[], None] = self.dispatch  # what the loop does while a thread syncs
+        self.meanwhile: Callable[[], object] = self.dispatch
+        self.on_copied: Callable[[int, int], None] = lambda offset, size: None
+        self.was_disturbed = False  # in this life its disk was full, or failed
         self.store = self._open()
 
-    def _open(self) -> MessageStore:
-        clock = WorldClock(self._world)
-        store = MessageStore.open(self.disk, _ROOT, self._settings, clock, Events(), slave=self._slave)
+    def _open(self) -> SeenStore:
+        store = SeenStore.open(self.disk, _ROOT, self._settings, self._clock, Events(), slave=self._slave)
+        assert isinstance(store, SeenStore)
+        store.log = self
         self._opened_at = self._certain = store.end
+        self._began: int | None = None  # of a closed store
         return store
+
+    def _chance(self, probability: float) -> bool:
+        return self._random.random() < probability
 
     @property
     def first(self) -> int:
-        return self.store.first
+        return self.store.first if self._began is None else self._began
 
     @property
     def end(self) -> int:
@@ -81,124 +95,108 @@ class SimLog:
         """It has no bytes, and wherever it ends is no place."""
         return self.end == self.first
 
-    def slice(self, offset: int, limit: int) -> memoryview:
-        return self.store.slice(offset, limit)
-
-    def append_raw(self, offset: int, data: bytes | memoryview) -> int:
-        start = offset if self.empty else self.end
-        try:
-            return self.store.append_raw(offset, data)
-        finally:  # a full disk may have taken a part
-            self._see(start)
-
-    def put(self, count: int) -> int | None:
-        """A master's append of a tick's drafts: the new end, None if not one was taken."""
-        drafts = [self._draft() for _ in range(count)]
-        before = self.end
-        puts = self.store.put(drafts)
-        self._see(before)
-        for draft, put in zip(drafts, puts, strict=True):
-            if put.status is PutStatus.PUT_OK:
-                self._took(draft, put)
-        return self.end if self.end > before else None
+    def drafts(self, count: int) -> list[Draft]:
+        """Of a tick's sends."""
+        return [self._draft() for _ in range(count)]
 
     def _draft(self) -> Draft:
-        rng = self._world.random
+        rng = self._random
         topic, queue_id = rng.choice(QUEUES)
         messages = tuple(
             (0, rng.randbytes(rng.randint(1, 90)), self._properties()) for _ in range(rng.choice((1, 1, 3)))
         )
-        return Draft(topic, queue_id, messages, WorldClock(self._world).wall_ms(), _HOST)
+        return Draft(topic, queue_id, messages, self._clock.wall_ms(), _HOST)
 
     def _properties(self) -> bytes:
-        rng = self._world.random
+        rng = self._random
         self._number += 1
-        properties = {UNIQ_KEY: f"{self._world.seed}-{self._number}"}
+        properties = {UNIQ_KEY: f"{self._name}-{self._number}"}
         if rng.random() < 0.5:
             properties[KEYS] = f"key{rng.randrange(SHARED_KEYS)}"
         if rng.random() < 0.5:
             properties[TAGS] = rng.choice(("red", "blue"))
         return encode_properties(properties)
 
-    def _took(self, draft: Draft, put: Put) -> None:
+    # What the store tells.
+
+    def took(self, before: int, drafts: Sequence[Draft], puts: Sequence[Put]) -> None:
+        self.see(before)
+        for draft, put in zip(drafts, puts, strict=True):
+            if put.status is PutStatus.PUT_OK:
+                self._gave(draft, put)
+
+    def _gave(self, draft: Draft, put: Put) -> None:
         queue = draft.topic, draft.queue_id
         if put.queue_offset < self._durable.get(queue, 0):
             raise Violation(f"queue: {queue} gave offset {put.queue_offset} twice")
         self._given.append((put.end, queue, put.queue_offset + len(draft.messages)))
 
-    # What the store's threads do, in one step each. A process whose disk failed stops.
+    def copied(self, offset: int, size: int) -> None:
+        self.on_copied(offset, size)
 
-    def flush(self) -> int:
+    @contextlib.contextmanager
+    def flushing(self) -> Iterator[None]:
         before = self.flushed
-        try:
-            with self._interleaved():
-                flushed = self.store.flush()
-        except StorageError:
-            self.disk.stop()
+        with self._interleaved():
+            yield
+        flushed = self.flushed
         self._certain = max(self._certain, before if flushed > before else 0)
         while self._given and self._given[0][0] <= flushed:
             _, queue, after = self._given.popleft()
             self._durable[queue] = max(self._durable.get(queue, 0), after)
-        return flushed
 
-    def maintain(self) -> None:
+    @contextlib.contextmanager
+    def maintaining(self) -> Iterator[None]:
         flushed = self.flushed
-        try:
-            with self._interleaved():
-                self.store.maintain(WorldClock(self._world).wall_ms())
-            self._certain = flushed
-        except StorageError:
-            self.disk.stop()
+        with self._interleaved():
+            yield
+        self._certain = flushed
+
+    def closing(self) -> None:
+        self._began = self.store.first
 
     @contextlib.contextmanager
     def _interleaved(self) -> Iterator[None]:
         """Sometimes the loop has its turn after a sync and before its thread goes on."""
 
         def meet() -> None:
-            if self._world.chance(0.5):
+            if self._chance(0.5):
                 self.disk.after_sync = None
                 self.meanwhile()
 
-        self.disk.after_sync = meet if self._world.chance(0.3) else None
+        self.disk.after_sync = meet if self._chance(0.3) else None
         try:
             yield
         finally:
             self.disk.after_sync = None
 
     def dispatch(self) -> None:
-        """All that may be."""
-        before = -1
-        while self.store.reput_offset > before:
-            before = self.store.reput_offset
-            self.store.reput()
-        if self.sync_flush and not self._slave and self.store.reput_offset > self.flushed:
-            raise Violation(f"flush: readable up to {self.store.reput_offset}, synced up to {self.flushed}")
+        """A part of what may be."""
+        self.store.reput()
 
     # What happens to it.
 
     def retain(self) -> None:
         """The disk is so full that old files go."""
-        before = self.disk.capacity
+        self.was_disturbed = True
         usage = self.disk.usage(_ROOT)
         self.disk.capacity = int((usage.total - usage.free) / _CLEANS_AT)
-        try:
-            self.maintain()
-        finally:
-            self.disk.capacity = before
 
     def fill(self, free_bytes: int) -> None:
         """So much is left; and files that have no space of their own yet, those of queues and index, may get none."""
+        self.was_disturbed = True
         usage = self.disk.usage(_ROOT)
         self.disk.capacity = usage.total - usage.free + free_bytes
         self.disk.fault = self._refuse
 
     def _refuse(self, operation: str, path: str) -> StorageError | None:
-        if operation == "write" and "commitlog" not in path and self._world.chance(0.3):
+        if operation == "write" and "commitlog" not in path and self._chance(0.3):
             return DiskFull("simulated", path=path)
         return None
 
     def fail(self) -> None:
         """The next sync of a file of the log fails."""
+        self.was_disturbed = True
         self.disk.fault = lambda operation, path: (
             StorageError("simulated", path=path) if operation == "sync" and "commitlog" in path else None
         )
@@ -211,6 +209,7 @@ class SimLog:
         seen, first, kept = bytes(self.data), self.first, self.whole(self.flushed if power_loss else len(self.data))
         rotten = self._rotten()
         self._given.clear()
+        self.was_disturbed = False
         self._crash(power_loss=power_loss)
         if rotten is not None:
             self._check_refusal(*rotten)
@@ -222,20 +221,20 @@ class SimLog:
                 self._crash(power_loss=power_loss)
             except StorageError as refused:
                 raise Violation(f"restart: {refused}") from refused
-        self._see(self.first)
+        self.see(self.first)
         if kept > first and (self.end < kept or self.data[self.first : kept] != seen[self.first : kept]):
             raise Violation(f"restart: the log was whole up to {kept} and is up to {self.end}")
 
     def _rotten(self) -> tuple[int, int] | None:
         """A record that was synced, and a byte of its body; None for no rot this time."""
-        if not self._world.chance(_ROT):
+        if not self._chance(_ROT):
             return None
         bodies = [
             (offset, offset + _BODY_AT)
             for offset, size in self.records(self._certain)
             if size and offset >= max(self._opened_at, self.first) and offset + size <= self._certain
         ]
-        return self._world.random.choice(bodies) if bodies else None
+        return self._random.choice(bodies) if bodies else None
 
     def _check_refusal(self, offset: int, at: int) -> None:
         path, position = f"{_ROOT}/commitlog/{at - at % FILE_BYTES:020}", at % FILE_BYTES
@@ -257,12 +256,12 @@ class SimLog:
         else:
             self.disk.kill()
         self.heal()
-        if self._world.chance(0.2):
-            self.disk.crash_at = self.disk.operations + self._world.random.randint(1, 60)
+        if self._chance(0.2):
+            self.disk.crash_at = self.disk.operations + self._random.randint(1, 60)
 
     # What it looks like.
 
-    def _see(self, start: int) -> None:
+    def see(self, start: int) -> None:
         """What the log has from ``start`` on."""
         del self.data[start:]
         self.data += bytes(max(self.first, start) - len(self.data))

@@ -33,6 +33,7 @@ class LinkFaults:
     split: float = 0.1  # it is cut in two
     reset: float = 0.0  # the connection ends instead
     window_bytes: int = 64 * 1024
+    buffer_bytes: int = 1 << 30  # a writer is paused at, at most, whatever it asked for
 
 
 CALM = LinkFaults()
@@ -71,6 +72,14 @@ class Fabric:
         for transport in tuple(self._transports):
             if transport.here[0] == address and not transport.is_over:
                 self._reset(transport)
+
+    def forget_all(self, address: str) -> None:
+        """Something on the way forgets the connections of a host: nothing of them arrives, and nobody is told."""
+        self.trace.note("forgotten", address)
+        for transport in self._transports:
+            if transport.here[0] == address:
+                transport.forget()
+                transport.peer.forget()
 
     def kill(self, process: Process) -> None:
         """The process dies; its kernel ends its connections."""
@@ -161,6 +170,10 @@ class Fabric:
     @property
     def window_bytes(self) -> int:
         return self.faults.window_bytes
+
+    @property
+    def buffer_bytes(self) -> int:
+        return self.faults.buffer_bytes
 
     def send(self, source: SimTransport, data: bytes) -> None:
         if self.random.random() < self.faults.reset:

@@ -30,6 +30,11 @@ class Path(Protocol):
     @property
     def window_bytes(self) -> int: ...
 
+    @property
+    def buffer_bytes(self) -> int:
+        """At which a writer is paused, at most."""
+        ...
+
     def send(self, source: SimTransport, data: bytes) -> None: ...
 
     def send_end(self, source: SimTransport, error: End) -> None:
@@ -67,7 +72,7 @@ class SimTransport(asyncio.Transport):
         self._held: deque[bytes | tuple[End]] = deque()  # would have arrived, but for a cut
         self._arrived: deque[bytes] = deque()
         self._arrived_end: tuple[End] | None = None
-        self._is_reset = False  # nothing that comes now arrives
+        self._is_deaf = False  # nothing that comes now arrives
         self._is_reading, self._read_is_due = True, False
         self._is_closing = False
         self.is_over = False  # the protocol has lost it, or will
@@ -87,7 +92,8 @@ class SimTransport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         if high is None:
             high = HIGH_BYTES if low is None else 4 * low
-        self._high, self._low = high, high // 4 if low is None else low
+        high = min(high, self._path.buffer_bytes)
+        self._high, self._low = high, high // 4 if low is None else min(low, high)
         self._watch_writing()
 
     def get_write_buffer_size(self) -> int:
@@ -175,17 +181,23 @@ class SimTransport(asyncio.Transport):
             if self.is_over or not self.process.alive:
                 if isinstance(data, bytes) and not self.peer.is_over:
                     self._path.send_end(self, ConnectionResetError("nobody is there"))
-            elif self._is_reset:
+            elif self._is_deaf:
                 continue
             elif isinstance(data, bytes):
                 self._arrived.append(data)
                 self._read_soon()
             elif data[0] is not None:
-                self._is_reset = True
+                self._is_deaf = True
                 self._path.soon(self, lambda error=data[0]: self._end(error, None, tell=False))  # type: ignore[misc]
             else:
                 self._arrived_end = data
                 self._read_soon()
+
+    def forget(self) -> None:
+        """Nothing arrives here any more, and nobody is told."""
+        self._is_deaf = True
+        self._arrived.clear()
+        self._arrived_end = None
 
     def _read_soon(self) -> None:
         if not self._read_is_due and self._protocol is not None and (self._arrived or self._arrived_end):

@@ -187,6 +187,29 @@ def test_a_host_without_power_tells_nobody_until_it_is_back() -> None:
     run(test)
 
 
+def test_a_forgotten_connection_is_silent_for_ever_and_a_new_one_is_not() -> None:
+    async def test(net: Net) -> None:
+        peer, paused = await net.connect(), await net.connect()
+        net.client.pause()
+        net.accepted[1].transport.write(b"here, and not read")
+        await asyncio.sleep(1)
+        net.fabric.forget_all(SERVER)
+        net.client.go_on()
+        peer.transport.write(b"abc")
+        net.accepted[0].transport.write(b"def")
+        net.fabric.kill(net.server)
+        await asyncio.sleep(100)
+        assert net.accepted[0].got == peer.got == paused.got == b""
+        assert not peer.lost.done() and not paused.lost.done()
+        net.server = Process(cast("VirtualLoop", net.fabric.loop), "server", SERVER)
+        await net.listen()
+        (await net.connect()).transport.write(b"ghi")
+        await asyncio.sleep(1)
+        assert net.accepted[2].got == b"ghi"
+
+    run(test)
+
+
 def test_a_paused_process_is_connected_to_and_reads_later() -> None:
     async def test(net: Net) -> None:
         net.server.pause()

@@ -1,0 +1,82 @@
+"""The production store of a simulated node, and who sees all that writes to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from tallystick.rocketmq.store.store import MessageStore
+from tallystick.rocketmq.store.values import Arrival, Draft, Put
+from tallystick.runtime.disk import Buffer
+from tallystick.sim.invariants import Violation
+
+_REPUT_BYTES = 4096
+
+
+class Watcher(Protocol):
+    """Sees what becomes of a log."""
+
+    sync_flush: bool
+
+    def took(self, before: int, drafts: Sequence[Draft], puts: Sequence[Put]) -> None:
+        """A master's store ended at ``before``, and this became of a tick's drafts."""
+        ...
+
+    def see(self, start: int) -> None:
+        """The log has other bytes from ``start`` on."""
+        ...
+
+    def copied(self, offset: int, size: int) -> None:
+        """A slave's store appended what its master sent."""
+        ...
+
+    def flushing(self) -> AbstractContextManager[None]:
+        """Around a flush."""
+        ...
+
+    def maintaining(self) -> AbstractContextManager[None]:
+        """Around the upkeep."""
+        ...
+
+    def closing(self) -> None:
+        """It ends in order, and then knows no more where it began."""
+        ...
+
+
+class SeenStore(MessageStore):
+    """``log`` is set by who opens it."""
+
+    log: Watcher
+
+    def put(self, drafts: Sequence[Draft]) -> list[Put]:
+        before, puts = self.end, super().put(drafts)
+        self.log.took(before, drafts, puts)
+        return puts
+
+    def append_raw(self, offset: int, data: Buffer) -> int:
+        start = offset if self.end == self.first else self.end
+        try:
+            end = super().append_raw(offset, data)
+        finally:  # a full disk may have taken a part
+            self.log.see(start)
+        self.log.copied(offset, len(data))
+        return end
+
+    def reput(self, limit_bytes: int = _REPUT_BYTES) -> list[Arrival]:
+        arrivals = super().reput(limit_bytes)
+        if self.log.sync_flush and not self.slave and self.reput_offset > self.flushed:
+            raise Violation(f"flush: readable up to {self.reput_offset}, synced up to {self.flushed}")
+        return arrivals
+
+    def flush(self) -> int:
+        with self.log.flushing():
+            return super().flush()
+
+    def maintain(self, now_ms: int) -> None:
+        with self.log.maintaining():
+            super().maintain(now_ms)
+
+    def close(self) -> None:
+        self.log.closing()
+        super().close()
