@@ -39,6 +39,12 @@ def test_a_ledger_whose_id_a_sleeping_bookie_knows_is_recovered() -> None:
     assert cluster.run(2044016821).violation is None
 
 
+@pytest.mark.rule("P6")
+def test_a_recovery_that_another_one_overtook_says_nothing_of_the_ledger_that_is_closed() -> None:
+    """It was late with its fences, of bookies that the other one had replaced."""
+    assert cluster.run(15).violation is None
+
+
 @pytest.mark.rule("P1")
 def test_what_a_bookie_took_after_its_disk_had_rotted_is_lost_with_it() -> None:
     """It took an entry, and did not start any more: an older index file was damaged. The judge counted on the entry."""

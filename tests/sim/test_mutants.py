@@ -56,7 +56,11 @@ def killed(mutant: Mutant, compiled: Path, folder: Path, killers: Killers) -> bo
     module.unlink()  # or the bug would be in all copies: their files are one
     module.write_text(text.replace(mutant.old, mutant.new))
     if tier := TIERS.get(mutant.killer):
-        code, printed = killers.run("schedules", [tier, str(mutant.schedules)], folder, BOUND_S)
+        code, printed = killers.run("schedules", [tier, "0", str(mutant.schedules)], folder, BOUND_S)
+        if code == FOUND:  # by this bug, and not by what any tree does
+            seed = printed.split()[-1]
+            clean, said = killers.run("schedules", [tier, seed, "1"], compiled.parent, BOUND_S)
+            assert clean == 0, f"schedule {seed} of {tier} breaks a promise without a planted bug:\n{said}"
     else:
         code, printed = killers.run("tests", mutant.killer.split(), folder, BOUND_S)
     assert code in (0, FOUND), f"the killer ended with {code}:\n{printed}"

@@ -51,12 +51,15 @@ class Killers:
         self._server.communicate()
 
 
-def schedules(tier: str, count: str) -> int:
-    """FOUND if one of the first ``count`` schedules breaks a promise."""
+def schedules(tier: str, first: str, count: str) -> int:
+    """FOUND if one of ``count`` schedules breaks a promise; the last line that is printed is its seed."""
     from tallystick.sim.series import run_many
 
     run = importlib.import_module(f"tallystick.sim.{tier}").run
-    return FOUND if run_many(run, range(int(count)), stop_at=1).failed else 0
+    for outcome in run_many(run, range(int(first), int(first) + int(count)), stop_at=1).failed:
+        print(outcome.seed)
+        return FOUND
+    return 0
 
 
 def tests(*words: str) -> int:

@@ -165,7 +165,7 @@ class Judge:
 
     def _fenced(self, book: Book) -> None:
         """A recovery says that the ledger is fenced. A bookie that cannot be asked counts as fenced."""
-        if book.deleted:
+        if book.deleted or book.metadata.is_closed:  # another recovery was faster: nothing is added any more
             return
         ensemble = book.metadata.ensemble
         free = [name not in book.damaged and self._takes_adds(name, book.id) for name in ensemble]
