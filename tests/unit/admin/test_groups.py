@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,10 @@ import tallystick
 from support.live_brokers import LiveCluster, live_cluster
 from support.waiting import until
 from tallystick.admin import groups, topics
+from tallystick.admin.brokers import Operator
 from tallystick.admin.groups import Group
 from tallystick.errors import NoSuchTopic, NotFound, Unavailable
+from tallystick.rocketmq.wire.values import RequestCode
 
 
 @pytest.fixture
@@ -65,6 +68,49 @@ async def test_with_the_master_away_its_slave_tells_and_nothing_is_deleted(clust
     with pytest.raises(Unavailable, match="a master that has the topic is away"):
         await topics.delete_topic(cluster.operator, "T")
     assert await topics.topic_queues(cluster.operator, "T") == [queue]
+
+
+async def test_while_one_master_is_away_the_topic_stays_at_the_others(cluster: LiveCluster) -> None:
+    """Also a slave is not asked before its master."""
+    await consumed(cluster, 4, 4)
+    slave = await cluster.start("broker-b-s1")
+    masters = ["{}:{}".format(*cluster.brokers[name].address) for name in ("broker-a", "broker-b")]
+    assert [addresses[0] for addresses in (await groups._brokers(cluster.operator)).values()] == masters
+    await until(lambda: slave.parts.store.end == cluster.brokers["broker-b"].parts.store.end)
+    await until(lambda: "T" in slave.parts.topics.all)
+    await cluster.brokers["broker-b"].stop()
+    with pytest.raises(Unavailable, match="a master that has the topic is away"):
+        await topics.delete_topic(cluster.operator, "T")
+    assert "T" in cluster.brokers["broker-a"].parts.topics.all
+
+
+def test_a_group_that_is_ahead_of_a_queues_end_is_not_behind() -> None:
+    """A slave that answers for its master may lag."""
+    assert groups.QueueBehind("T", "broker-a", 0, offset=5, end=3).lag == 0
+
+
+async def test_members_that_one_broker_knows_are_counted_whatever_the_others_say(cluster: LiveCluster) -> None:
+    await topics.create_topic(cluster.operator, "A", queues=1, broker="broker-a")
+    async with tallystick.topics(cluster.name_server) as mq, mq.consumer("billing", "A"):
+        (listed,) = await groups.list_groups(cluster.operator)
+        assert (listed.name, listed.members) == ("billing", 1)
+
+
+async def test_a_topic_is_deleted_at_the_masters_before_the_name_servers_forget_it(
+    cluster: LiveCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A master that still has it would make it known again."""
+    await topics.create_topic(cluster.operator, "T", queues=1)
+    kind, there = type(cluster.operator), list[bool]()
+    forget = kind.ask_each_name_server
+
+    async def forgetting(self: Operator, code: RequestCode, *how: Any) -> Any:
+        there.append(any("T" in broker.parts.topics.all for broker in cluster.brokers.values()))
+        return await forget(self, code, *how)
+
+    monkeypatch.setattr(kind, "ask_each_name_server", forgetting)
+    await topics.delete_topic(cluster.operator, "T")
+    assert there == [False]
 
 
 async def test_a_deleted_topic_is_gone_everywhere_with_its_messages_and_offsets(cluster: LiveCluster) -> None:

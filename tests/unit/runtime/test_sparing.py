@@ -82,3 +82,9 @@ def test_a_minute_has_an_end_for_known_hosts_too() -> None:
     for _ in range(2):
         assert sum(said(sparing, ALWAYS, host=host, now=MINUTE_S) for host in hosts) in (MAX_OF_ALL, 0)
     assert sparing.left_out(None) == {FAILED: 2 * ALWAYS * MAX_HOSTS - MAX_OF_ALL}
+
+
+def test_what_is_left_out_of_one_host_takes_no_lines_of_others() -> None:
+    sparing = Sparing()
+    assert said(sparing, 10 * MAX_OF_KIND) == MAX_OF_HOST
+    assert said(sparing, 100, host="other") == MAX_OF_HOST

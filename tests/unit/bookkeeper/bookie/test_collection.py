@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +14,7 @@ from support.bookies import Home, adds, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie import collection
 from tallystick.bookkeeper.bookie.bookie import Bookie
-from tallystick.bookkeeper.bookie.collection import FIRST_RUN_S, ORDER_FRESH_S, Order, order
-from tallystick.bookkeeper.bookie.cookies import folder_of
+from tallystick.bookkeeper.bookie.collection import FIRST_RUN_S, Order, order
 from tallystick.bookkeeper.bookie.garbage import Waiting
 from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
@@ -26,7 +24,7 @@ from tallystick.bookkeeper.wire.v2 import Code, Flag
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 from tallystick.errors import MetadataError, StorageError
 from tallystick.runtime.atomic import write_atomic
-from tallystick.runtime.disk import OsDisk, read_file
+from tallystick.runtime.disk import OsDisk
 
 METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("b0",)),))
 NOW_S = 1_700_000_000
@@ -278,6 +276,29 @@ async def test_an_id_that_is_used_again_behind_the_look_does_not_get_the_old_cre
     assert bookie.storage.identities.creations() == [(1, UNKNOWN)]
 
 
+async def test_what_was_read_over_a_connection_that_broke_gives_no_ledger_its_creation(
+    home: Home, bookie: Bookie
+) -> None:
+    """Another server, which lagged behind, may have told of the ledger that had the id before."""
+
+    class Breaking(Fickle):
+        breaks = 0
+
+        async def during_look(self) -> None:
+            self.breaks += 1
+
+        async def sync(self) -> Moment:
+            return replace(await super().sync(), generation=self.breaks)
+
+    driver = Breaking(MemoryStore(home.cluster))
+    bookie.looks.active = False
+    await driver.create_ledger(METADATA, 1)
+    await write(bookie, 1)
+    asking(bookie, driver)
+    await bookie.collection.run()
+    assert bookie.storage.identities.creations() == [(1, UNKNOWN)]
+
+
 async def test_a_writer_that_goes_on_does_not_keep_its_deleted_ledger(home: Home, bookie: Bookie) -> None:
     class Appending(Fickle):
         async def during_look(self) -> None:
@@ -411,37 +432,3 @@ async def test_an_order_makes_a_run_at_once(home: Home, what: Order) -> None:
 
 def bookie_now_s(bookie: Bookie) -> int:
     return bookie._outside.clock.wall_ms() // 1000
-
-
-@pytest.mark.parametrize("content", [b"junk", b"now\n", b"\xff\xfe", f"now {NOW_S - ORDER_FRESH_S - 1:.0f}\n".encode()])
-async def test_an_old_or_damaged_order_is_passed_over(home: Home, content: bytes) -> None:
-    path, disk = os.path.join(folder_of(home.settings.ledger_dir), "collect"), OsDisk()
-    async with home.running() as bookie:
-        write_atomic(disk, path, content)
-        await until(lambda: home.heard("order for a collection passed over"))
-        assert not disk.exists(path)
-        assert not home.heard("collection ordered")
-        assert bookie.counts.collections == 0
-
-
-@pytest.mark.parametrize(
-    ("waiting", "then"),
-    [
-        (f"now {NOW_S - 1}\n".encode(), b"now"), (f"soon {NOW_S - 1}\n".encode(), b"soon"), (b"junk", b"soon"),
-        (f"now {NOW_S - int(ORDER_FRESH_S) - 1}\n".encode(), b"soon"),
-    ],
-)  # fmt: skip
-async def test_a_weaker_order_replaces_no_fresh_stronger_one(home: Home, waiting: bytes, then: bytes) -> None:
-    async with home.running():
-        pass  # its folder is there
-    path, disk = os.path.join(folder_of(home.settings.ledger_dir), "collect"), OsDisk()
-    write_atomic(disk, path, waiting)
-    order(disk, home.settings.ledger_dir, Order.SOON, NOW_S)
-    assert read_file(disk, path).split()[0] == then
-    order(disk, home.settings.ledger_dir, Order.NOW, NOW_S)
-    assert read_file(disk, path) == f"now {NOW_S}\n".encode()
-
-
-def test_an_order_needs_a_bookies_folder(tmp_path: Path) -> None:
-    with pytest.raises(StorageError):
-        order(OsDisk(), str(tmp_path / "none"), Order.NOW, NOW_S)

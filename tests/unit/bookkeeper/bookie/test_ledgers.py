@@ -162,6 +162,16 @@ def test_a_deleted_ledger_is_remembered_from_its_last_access() -> None:
     assert set(ledgers.remembered({2}, 0, 10, 0)) == {1, 3}, "2 exists again"
 
 
+@pytest.mark.rule("Q15")
+def test_q15_an_id_that_is_remembered_no_more_is_no_ledger_when_its_deletion_is_durable() -> None:
+    ledgers = Ledgers(State())
+    for ledger in (1, 2):
+        ledgers.admit(ledger, KEY, 0)
+        ledgers.delete(ledger, 0, 0)
+    ledgers.remember_deleted({2})
+    assert ledgers.absent(1) == ledgers.absent(2) == Code.NO_LEDGER
+
+
 def test_a_deleted_ledger_is_remembered_while_the_journal_has_adds_to_it() -> None:
     ledgers = Ledgers(State())
     ledgers.admit(1, KEY, 0)
@@ -230,5 +240,7 @@ def test_what_nobody_could_look_at_counts_until_a_look_finds_it() -> None:
     assert not ledgers.is_one_too_many(3)
     ledgers.create(3, KEY)
     assert ledgers.is_one_too_many(4)
+    ledgers.missed_looks()
+    assert ledgers.is_one_too_many(4), "the second pause forgets nothing of the first one"
     ledgers.delete(2, 0, 0)
     assert not ledgers.is_one_too_many(4)

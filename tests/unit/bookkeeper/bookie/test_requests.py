@@ -333,6 +333,16 @@ def test_beyond_the_bound_of_ledgers_without_metadata_a_first_add_waits_for_a_lo
     assert set(room.storage.ledger_ids()) == {1, 2, 3, 9}
 
 
+@pytest.mark.rule("Q14")
+def test_q14_beyond_the_bound_recovery_is_served_of_a_ledger_that_a_look_found_in_recovery(room: Room) -> None:
+    room.requests.looks = lambda: True
+    room.storage.identities.bound_unmade(2)
+    assert room.codes(adds(1, [0]) + adds(2, [0])) == [Code.OK, Code.OK]
+    served = room.ask(adds(9, [0], flags=Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY))
+    settled = room.requests.settle(b"".join(served.to_look[9]), Verdict.REFUSE)
+    assert [code for _, code, _, _ in codes(b"".join([*settled.at_once, *settled.when_durable]))] == [Code.OK]
+
+
 def test_beyond_it_nothing_is_taken_of_an_unknown_ledger_while_nobody_can_look(room: Room) -> None:
     """60,000 invented ledgers came while the metadata was away. What is stored here goes on."""
     room.storage.identities.bound_unmade(2)

@@ -13,7 +13,7 @@ from support.stores import Store
 from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.checkpoint import Checkpoint
-from tallystick.bookkeeper.bookie.ledgers import Kept
+from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.upkeep import Listing
 from tallystick.bookkeeper.wire.v2 import Code
@@ -192,6 +192,25 @@ async def test_checkpoints_deletions_and_compactions_never_overlap(home: Home, m
         assert (most, running) == (1, 0)
 
 
+async def test_nor_do_saves_and_ids_that_change_hands(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with home.running() as bookie:
+        upkeep, storage = bookie.upkeep, bookie.storage
+        await write(bookie, 1)
+        kept = storage.identities.kept(1)
+        assert kept is not None
+        await upkeep.checkpoint()
+        written = upkeep._write
+
+        async def write_alone(plan: Checkpoint) -> None:
+            assert upkeep._turn.locked()
+            await written(plan)
+
+        monkeypatch.setattr(upkeep, "_write", write_alone)
+        await upkeep.save()
+        await upkeep.renew({1: kept})
+        assert storage.identities.kept(1) is None
+
+
 async def test_a_log_that_cannot_be_read_is_kept_and_the_bookie_goes_on_also_after_a_restart(home: Home) -> None:
     def before(action: str, path: str) -> None:
         if action == "read" and path.endswith("2.log"):
@@ -240,6 +259,30 @@ async def test_deleted_ledgers_free_a_full_disk_though_no_entry_can_be_written(h
 
 
 # -- ids that are used again -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("Q11")
+@pytest.mark.parametrize("creation", [7, UNKNOWN])
+async def test_q11_a_fence_that_comes_while_a_renewal_waits_for_its_turn_stays(home: Home, creation: int) -> None:
+    """A collection that had the turn forgot the old ledger's deletion. What was judged is gone, also where the creation
+    of both is unknown."""
+    async with home.running() as bookie:
+        storage, upkeep = bookie.storage, bookie.upkeep
+        await write(bookie, 5)
+        if creation != UNKNOWN:
+            storage.identities.note(5, creation)
+        await write(bookie, 6)  # the commit that has the note
+        await upkeep.collect(lambda: [5], ())
+        await upkeep.checkpoint()
+        judged = storage.identities.kept(5)
+        assert judged == Kept(creation, True)
+        async with upkeep._turn:
+            renewing = asyncio.create_task(upkeep.renew({5: judged}))
+            await asyncio.sleep(0)
+            await upkeep._write(storage.begin_collect((), [5]))
+            assert storage.fence(5, b"k" * 20) == Code.OK
+        await renewing
+        assert storage.is_fenced(5)
 
 
 def test_a_creation_is_kept_over_crashes_checkpoints_and_restarts() -> None:

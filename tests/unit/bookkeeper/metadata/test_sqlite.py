@@ -312,7 +312,7 @@ async def test_a_look_is_of_one_moment(driver: ClusterMetadata, path: Path, monk
 
 async def test_a_replaced_file_is_another_cluster(driver: ClusterMetadata, path: Path) -> None:
     """What is open has no name any more: nobody else would see a change, and what it lacks says nothing."""
-    await driver.create_ledger(METADATA)
+    there = (await driver.create_ledger(METADATA)).value
     copy = path.with_name("restored.db")
     with sqlite3.connect(path) as source, sqlite3.connect(copy) as target:
         source.backup(target)
@@ -327,6 +327,7 @@ async def test_a_replaced_file_is_another_cluster(driver: ClusterMetadata, path:
         driver.bookies,
         lambda: driver.look([7]),
         lambda: driver.read_ledger(7),
+        lambda: driver.look_up([there, 7]),
     )
     for call in calls:
         with pytest.raises(MetadataError, match="replaced or removed"):

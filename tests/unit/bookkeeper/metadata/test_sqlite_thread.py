@@ -279,7 +279,9 @@ async def test_what_nobody_foresaw_fails_all_calls_and_no_later_client(
     monkeypatch.setattr(threading, "excepthook", told.append)
     driver, bookie, changed = ClusterMetadata(SqliteStore(path)), ClusterMetadata(SqliteStore(path)), asyncio.Event()
     await driver.init_cluster()
+    other = ClusterMetadata(SqliteStore(path))
     await bookie.register("bookie-1", INFO)
+    await other.register("bookie-2", INFO)
     driver.watch_bookies(changed.set)
     await driver.bookies()
     thread = store_of(driver)._thread
@@ -298,9 +300,40 @@ async def test_what_nobody_foresaw_fails_all_calls_and_no_later_client(
         assert [one.exc_type for one in told] == [ValueError]
         fresh = ClusterMetadata(SqliteStore(path))
         assert not (await fresh.bookies()).writable, "nobody looks after the registration"
-        for one in (driver, fresh, bookie):
+        for one in (driver, fresh, bookie, other):
             with contextlib.suppress(MetadataError):
                 await one.close()
+    thread._thread.join(20)
+    assert not thread._thread.is_alive()
+
+
+async def test_a_read_that_was_taken_with_what_nobody_foresaw_fails_too_and_closing_ends(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the file cannot be closed."""
+    monkeypatch.setattr(threading, "excepthook", lambda told: None)
+    driver, gate = ClusterMetadata(SqliteStore(path)), threading.Event()
+    await driver.init_cluster()
+    await driver.bookies()  # behind all that the thread does after a change
+    thread = store_of(driver)._thread
+    close = thread.tree.close
+
+    def fail(*_: object) -> None:
+        raise ValueError("embedded null byte")
+
+    def closing() -> None:
+        close()
+        raise ValueError("not closed")
+
+    monkeypatch.setattr(thread, "_look", fail)
+    monkeypatch.setattr(thread.tree, "close", closing)
+    thread.post(gate.wait)
+    asked = [asyncio.ensure_future(thread.call(lambda: "done", writes=writes)) for writes in (True, False)]
+    await asyncio.sleep(0)  # both are in the queue, and are taken together
+    gate.set()
+    made, read = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 20)
+    assert made == "done" and isinstance(read, MetadataError)
+    await asyncio.wait_for(driver.close(), 20)
     thread._thread.join(20)
     assert not thread._thread.is_alive()
 

@@ -77,6 +77,24 @@ def test_a_save_that_fails_leaves_the_old_content(disk: SimDisk) -> None:
     assert files.load(TOPICS, parse) == "good 1"
 
 
+def test_a_save_that_fails_at_its_sync_leaves_the_file_where_it_was(disk: SimDisk) -> None:
+    files = ConfigFiles(disk, "/store")
+    files.save(TOPICS, b"good 1")
+    files.save(TOPICS, b"good 2")
+    disk.fault = lambda operation, path: DiskFull("no room") if operation == "sync" else None
+    with pytest.raises(StorageError):
+        files.save(TOPICS, b"good 3")
+    disk.fault = None
+    assert (read_file(disk, PATH), read_file(disk, PATH + ".bak")) == (b"good 2", b"good 1")
+
+
+def test_what_an_earlier_save_left_is_no_part_of_the_next_one(disk: SimDisk) -> None:
+    files = ConfigFiles(disk, "/store")
+    put(disk, PATH + ".new", b"x" * 100)
+    files.save(TOPICS, b"good 1")
+    assert read_file(disk, PATH) == b"good 1"
+
+
 def test_what_stands_after_a_failed_save_is_read_without_room_on_the_disk(disk: SimDisk) -> None:
     files = ConfigFiles(disk, "/store")
     files.save(TOPICS, b"good 1")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,6 +118,23 @@ async def test_a_lock_that_cannot_be_saved_is_none(tmp_path: Path) -> None:
         assert taken(await peer.ask(lock("a"))) == 1
 
 
+async def test_who_asks_again_after_a_save_that_failed_waits_for_no_period(tmp_path: Path) -> None:
+    disk, clock, done = LockDisk(), SteppingClock(), list[StorageError | None]()
+    files = ConfigFiles(disk, str(tmp_path))
+    file = LockFile(files, clock, slave=False)
+    saver = Saver(file, files, clock, Events(), WorkerAtOnce())
+    saver.start()
+    disk.full = True
+    file.locks.lock("g", "a", "host", [QUEUE], clock.now())
+    for full in (True, False):
+        disk.full = full
+        saver.after(file.changes, done.append)
+        for _ in range(20):
+            await asyncio.sleep(0)
+    assert [bool(error) for error in done] == [True, False], "no time has gone by"
+    await saver.close()
+
+
 class SlowClock(SteppingClock):
     """Half a second goes by between two looks."""
 
@@ -144,11 +163,31 @@ async def test_locks_are_saved_a_share_of_the_time_and_at_the_end(tmp_path: Path
     assert len(LockFile(files, clock, slave=False).locks) == 5
 
 
+class CountingDisk(OsDisk):
+    """How many files were opened and closed."""
+
+    def __init__(self) -> None:
+        self.opened = self.closed = 0
+
+    def open(self, path: str, **how: bool) -> File:
+        file = super().open(path, **how)
+        close = file.close
+        self.opened += 1
+
+        def closing() -> None:
+            self.closed += 1
+            close()
+
+        file.close = closing  # type: ignore[method-assign]
+        return file
+
+
 async def test_a_long_file_is_never_all_in_memory_and_one_that_fails_halfway_leaves_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(saver_module, "AT_ONCE", 2)
-    files, clock, pieces = ConfigFiles(OsDisk(), str(tmp_path)), SteppingClock(), list[int]()
+    disk = CountingDisk()
+    files, clock, pieces = ConfigFiles(disk, str(tmp_path)), SteppingClock(), list[int]()
     write, most = AtomicWrite.write, 3
 
     def counted(new: AtomicWrite, *data: bytes) -> None:
@@ -166,6 +205,7 @@ async def test_a_long_file_is_never_all_in_memory_and_one_that_fails_halfway_lea
         saver.after(file.changes, done.append)
         await saver.save(urgent=True)
         assert (max(pieces), bool(done[0])) == (2, len(pieces) > most)
+        assert disk.opened == disk.closed, "also of what failed halfway nothing stays open"
         assert len(LockFile(files, clock, slave=False).locks) == (1000 if most > 3 else 0)
         most = 1000
     await saver.close()
@@ -176,3 +216,29 @@ def test_a_slave_writes_no_locks_that_it_would_know_when_it_is_a_master() -> Non
     assert locked(desk.lock_file, "a", 0.0)
     desk.lock_file.locks.unlock("g", "a", [QUEUE])
     assert desk.lock_file.unsaved() == []
+
+
+class Meanwhile(WorkerAtOnce):
+    """Something else happens while a file is written."""
+
+    def __init__(self, then: Callable[[], object]) -> None:
+        self.then = then
+
+    def submit(self, call: Callable[[], Any], done: Callable[[Any, Exception | None], None]) -> None:
+        super().submit(call, done)
+        self.then()
+
+
+async def test_an_owner_that_came_while_the_file_was_written_waits_for_the_next_one(tmp_path: Path) -> None:
+    files, clock = ConfigFiles(OsDisk(), str(tmp_path)), SteppingClock()
+    file = LockFile(files, clock, slave=False)
+    worker = Meanwhile(lambda: file.locks.lock("h", "b", "host", [QUEUE], clock.now()))
+    saver = Saver(file, files, clock, Events(), worker)
+    file.locks.lock("g", "a", "host", [QUEUE], clock.now())
+    await saver.save(urgent=True)
+    told: list[StorageError | None] = []
+    saver.after(file.changes, told.append)
+    assert not told and len(LockFile(files, clock, slave=False).locks) == 1
+    await saver.save(urgent=True)
+    assert told == [None] and len(LockFile(files, clock, slave=False).locks) == 2
+    await saver.close()

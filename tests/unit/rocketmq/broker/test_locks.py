@@ -190,6 +190,8 @@ def test_a_lock_knows_by_which_change_its_owner_has_it() -> None:
     assert [held.newest("g", client, [Q0, Q1]) for client in "ab"] == [1, 0]
     held.lock("g", "a", "host", [Q0, Q1], 2.0)
     assert (held.newest("g", "a", [Q0]), held.newest("g", "a", [Q0, Q1]), held.changes) == (1, 3, 3)
+    held.lock("g", "a", "host", [Q0], 2.1 + LIVE_S)
+    assert held.newest("g", "a", [Q0]) == held.changes == 4, "it had ended: it may be in no file"
 
 
 def test_many_locks_are_written_in_pieces() -> None:

@@ -81,6 +81,16 @@ def test_h13_who_goes_back_from_what_a_slave_alone_knows_is_not_sent_on_again(de
 
 
 @pytest.mark.rule("H13")
+def test_h13_who_has_not_heard_of_a_reset_goes_on_where_the_group_is_not_where_a_slave_was(desk: Desk) -> None:
+    pending = desk.tables.offsets.resets.pending
+    pending.put("Topic@g", {0: 1})
+    commit(desk, 1)
+    commit(desk, 3)
+    assert commit(desk, 2, tallyResets=desk.tables.offsets.resets.get("Topic@g", 0)).code == 0, "as good as taken"
+    assert pending.hear("Topic@g", 0, 100, "another", 0.0, commits=False) == 3
+
+
+@pytest.mark.rule("H13")
 def test_h13_a_slave_takes_the_commits_of_a_group_that_it_has_not_heard_of() -> None:
     desk = Desk(SLAVE)
     desk.tables.topics.put(TopicConfig("Topic", 1, 1))

@@ -105,6 +105,20 @@ async def test_two_masters_of_one_name_hear_of_each_other_and_of_the_end(server:
     await old.close()
 
 
+async def test_what_one_name_server_says_of_a_rival_is_not_taken_back_by_another(server: Server) -> None:
+    """And it is told once, whoever else says it, and of which other."""
+    broker = Announced(MASTER, server.address)
+    for name, rival in (("a", "127.0.0.1:1"), ("b", None), ("c", "127.0.0.1:2"), ("a", "127.0.0.1:3")):
+        broker.registrar._note_rival(name, rival)
+        assert broker.registrar.rival is not None
+    assert [event.kind for event in broker.events] == ["another broker of this id"]
+    broker.registrar._note_rival("a", None)
+    assert broker.registrar.rival == "127.0.0.1:2"
+    broker.registrar._note_rival("c", None)
+    assert [event.kind for event in broker.events][1:] == ["only broker of this id"]
+    await broker.close()
+
+
 async def test_a_new_topic_is_known_at_once(server: Server) -> None:
     broker = Announced(MASTER, server.address)
     broker.registrar.start()

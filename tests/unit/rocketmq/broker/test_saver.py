@@ -329,3 +329,27 @@ async def test_what_is_not_saved_when_it_stops_is_saved_then(tmp_path: Path) -> 
         await broker.stop()
         assert "made" in on_disk(tmp_path, GROUPS)["subscriptionGroupTable"]
         assert on_disk(tmp_path, CONSUMER_OFFSETS)["offsetTable"] == {"T@G": {"0": 7}}
+
+
+async def test_a_long_table_counts_as_saved_when_it_is_on_the_disk_and_no_sooner(tmp_path: Path) -> None:
+    """Who made a topic is answered by that."""
+    path, saw = tmp_path / "config" / TOPICS, list[bool]()
+
+    class Long(Tables):
+        def __init__(self) -> None:
+            self.changes, self.changed = 0, lambda: None
+
+        def unsaved(self, *, urgent: bool = False) -> list[str]:
+            return [] if saw else [TOPICS]
+
+        def text(self, name: str) -> Iterator[bytes]:
+            return (b"x" for _ in range(3 * saver_module.AT_ONCE))
+
+        def saved(self, name: str) -> None:
+            saw.append(path.exists())
+
+    files = ConfigFiles(OsDisk(), str(tmp_path))
+    saver = Saver(Long(), files, SteppingClock(), Events(), WorkerAtOnce())
+    await saver.save()
+    assert saw == [True]
+    await saver.close()

@@ -221,6 +221,51 @@ async def test_a_loop_that_closes_its_consumer_itself_keeps_nothing(
         raise AssertionError("no message came")
 
 
+async def test_a_loop_that_ends_while_its_consumer_closes_leaves_the_lock_until_all_is_committed(
+    cluster: FakeCluster, mq: RocketMQ
+) -> None:
+    """Else the next member begins before the last commit; or nobody unlocks it any more."""
+    fake = await cluster.add(queues=1)
+    fill(fake, 3)
+    at_it, go_on, closing, closed = (asyncio.Event() for _ in range(4))
+
+    async def revoked(queues: list[MessageQueue]) -> None:
+        closing.set()
+        await closed.wait()
+
+    consumer = mq.consumer("g", "T", start="first", ordered=True, on_revoked=revoked)
+
+    async def loop() -> None:
+        async for _ in consumer:
+            at_it.set()
+            await go_on.wait()
+
+    reading = asyncio.create_task(loop())
+    await at_it.wait()
+    ending = asyncio.create_task(consumer.close())
+    await closing.wait()
+    go_on.set()
+    await reading
+    before = unlocked(fake)
+    closed.set()
+    await ending
+    assert (before, unlocked(fake)) == ([], [0])
+
+
+async def test_a_loop_that_has_ended_keeps_nothing(cluster: FakeCluster, mq: RocketMQ) -> None:
+    fake = await cluster.add(queues=1)
+    fill(fake, 3)
+    consumer = mq.consumer("g", "T", start="first", ordered=True)
+
+    async def loop() -> None:
+        async for _ in consumer:
+            break
+
+    await asyncio.create_task(loop())
+    await consumer.close()
+    assert unlocked(fake) == [0]
+
+
 async def test_a_lock_that_is_lost_takes_the_queue_and_a_master_that_is_silent_does_not(
     cluster: FakeCluster, mq: RocketMQ, told: list[Event]
 ) -> None:

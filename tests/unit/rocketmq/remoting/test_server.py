@@ -409,3 +409,16 @@ async def test_closing_sends_what_is_queued(bench: Bench) -> None:
     peer.send(asked(3))
     assert [answer.opaque for answer in await peer.answers(1)] == [3]
     assert await peer.ended()
+
+
+async def test_a_notice_that_cannot_be_encoded_is_left_out_and_takes_no_answer_with_it(bench: Bench) -> None:
+    """Nobody waits for it: a server asks its peers nothing that it must hear of."""
+    peer = await bench.peer()
+
+    def react(link: Link, command: Command) -> None:
+        link.send(request(40, {"group": "a\udcff"}))
+        link.send(command.answer(0))
+
+    bench.heard.react = react
+    peer.send(asked(1))
+    assert [answer.opaque for answer in await peer.answers(1)] == [1]
