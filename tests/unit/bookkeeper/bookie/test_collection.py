@@ -27,7 +27,6 @@ from tallystick.runtime.atomic import write_atomic
 from tallystick.runtime.disk import OsDisk
 
 METADATA = LedgerMetadata(1, 1, 1, (Fragment(0, ("b0",)),))
-NOW_S = 1_700_000_000
 
 
 @pytest.fixture
