@@ -206,12 +206,13 @@ class FakeBroker:
 class FakeCluster:
     """A name server of ours, and fake brokers that it knows."""
 
+    name_server: NameServer
+
     def __init__(self) -> None:
-        settings = NameServerSettings(port=0)
-        self.name_server = NameServer(settings, machine())
         self.brokers: list[FakeBroker] = []
 
     async def start(self) -> None:
+        self.name_server = NameServer(NameServerSettings(port=0), machine())
         host, port = await self.name_server.start()
         self.address = f"{host}:{port}"
 

@@ -14,7 +14,7 @@ from tallystick.runtime.arguments import items, text
 def addresses_of(name_servers: str | Sequence[str]) -> list[str]:
     """``host:port`` of each, from a list or from a text separated by ``;`` or ``,``. Raises UsageError."""
     if isinstance(name_servers, str):
-        addresses = list(addresses_in(name_servers))
+        addresses = list(addresses_in(text(name_servers, "a name server's address")))
     else:
         given = items(name_servers, "name_servers", "text or a list")
         addresses = [address.strip() for address in given if text(address, "a name server's address").strip()]
