@@ -107,13 +107,14 @@ class Journal:
             for number, start, data in _commits(segment):
                 segment.last = max(segment.last, number)
                 self.reached = Reached(segment.generation, segment.last)
+                newest = segment, start, data
                 if number <= mark:
                     continue
                 if number != last + 1:
                     raise CorruptRecord(
                         "a commit in the middle of the journal is damaged", path=segment.path, number=last + 1
                     )
-                last, newest = number, (segment, start, data)
+                last = number
                 yield number, data[COMMIT_BYTES:]
             if segment.generation == reached.generation and segment.last < reached.number:
                 raise CorruptRecord(
