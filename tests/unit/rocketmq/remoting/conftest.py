@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import cast
 
 import pytest
 
+from support.machines import REAL_TIME, VIRTUAL_TIME, LoopFactory, connection, machine
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.server import RemotingServer
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command, FrameReader, encode
 from tallystick.runtime.clock import Clock, SystemClock
 from tallystick.runtime.events import Event, Events
-from tallystick.runtime.machine import this_machine
+from tallystick.runtime.network import Network
 
 
 class Heard:
@@ -84,10 +84,11 @@ class Bench:
         self.heard = Heard()
         self.told: list[Event] = []
         self.peers: list[Peer] = []
+        self._peers_network = machine().network
 
     async def start(self, settings: RemotingSettings | None = None, clock: Clock | None = None) -> None:
         self.settings = settings or RemotingSettings()
-        outside = replace(this_machine(Events(self.told.append)), clock=clock or SystemClock())
+        outside = machine(Events(self.told.append), **({} if clock is None else {"clock": clock}))
         self.server = RemotingServer(outside, self.heard, self.settings)
         self.host, self.port = await self.server.start("127.0.0.1", 0)
 
@@ -95,8 +96,9 @@ class Bench:
     def address(self) -> str:
         return f"{self.host}:{self.port}"
 
-    async def peer(self, source: str = "127.0.0.1") -> Peer:
-        peer = Peer(*await asyncio.open_connection(self.host, self.port, local_addr=(source, 0)))
+    async def peer(self, network: Network | None = None) -> Peer:
+        """From the machine of all others, or another one."""
+        peer = Peer(*await connection(self.host, self.port, network or self._peers_network))
         self.peers.append(peer)
         return peer
 
@@ -112,6 +114,11 @@ class Bench:
         await self.server.close()
         for peer in self.peers:
             peer.writer.close()
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, LoopFactory]:
+    """Servers, clients and raw peers run in virtual time; what needs the sockets of this machine does not."""
+    return REAL_TIME if item.get_closest_marker("real_time") else VIRTUAL_TIME
 
 
 @pytest.fixture

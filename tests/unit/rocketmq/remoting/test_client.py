@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from support.black_hole import BlackHole
+from support.machines import machine
 from support.ports import free_port
 from support.waiting import until
 from tallystick.errors import ConnectionLost, LocalProtocolError, RequestTimeout, TallyError, Unavailable, UsageError
@@ -16,7 +16,6 @@ from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.settings import RemotingSettings
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.runtime.events import Event, Events
-from tallystick.runtime.machine import this_machine
 
 if TYPE_CHECKING:
     from unit.rocketmq.remoting.conftest import Bench
@@ -28,7 +27,7 @@ class Caller:
         self.lost: list[str] = []
         self.told: list[Event] = []
         self.client = RemotingClient(
-            this_machine(Events(self.told.append)),
+            machine(Events(self.told.append)),
             RemotingSettings(),
             lambda link, command: self.asked.append(command),
             self.lost.append,
@@ -99,7 +98,7 @@ async def test_no_answer_in_time_is_ambiguous_and_a_silent_peer_is_disconnected(
 async def test_an_attempt_to_connect_ends_with_the_questions_that_wait_for_it(bench: Bench) -> None:
     """Else each question that times out before a black hole leaves one more behind."""
     network = BlackHole()
-    client = RemotingClient(replace(this_machine(), network=network), RemotingSettings())
+    client = RemotingClient(machine(network=network), RemotingSettings())
     for _ in range(3):
         with pytest.raises(RequestTimeout):
             await client.ask(bench.address, request(10), 0.02)
@@ -113,7 +112,7 @@ async def test_an_attempt_to_connect_ends_with_the_questions_that_wait_for_it(be
 
 
 async def test_closing_while_connecting_leaves_nothing_behind(bench: Bench) -> None:
-    client = RemotingClient(replace(this_machine(), network=BlackHole()), RemotingSettings())
+    client = RemotingClient(machine(network=BlackHole()), RemotingSettings())
     asked = asyncio.ensure_future(client.ask(bench.address, request(10), 5))
     await asyncio.sleep(0)
     await client.close()
@@ -122,6 +121,7 @@ async def test_closing_while_connecting_leaves_nothing_behind(bench: Bench) -> N
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
+@pytest.mark.real_time  # a resolver refuses the name
 async def test_a_host_that_no_name_can_be_is_unavailable_at_once(caller: Caller) -> None:
     with pytest.raises(Unavailable, match="cannot be reached"):
         await caller.client.ask(f"{'x' * 70}.example:1", request(10), 5)
@@ -208,11 +208,13 @@ async def test_a_peer_that_breaks_the_protocol_is_unavailable(caller: Caller) ->
         await reader.read()
         writer.close()
 
-    server = await asyncio.start_server(garble, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
+    listener = await machine().network.listen(
+        "127.0.0.1", 0, lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(), garble)
+    )
+    host, port = listener.address
     with pytest.raises(ConnectionLost, match="broke the protocol"):
-        await caller.client.ask(f"127.0.0.1:{port}", request(1), 5)
-    server.close()
+        await caller.client.ask(f"{host}:{port}", request(1), 5)
+    await listener.close()
 
 
 async def test_closing_fails_what_is_outstanding(bench: Bench, caller: Caller) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.machines import machine
 from support.waiting import until
 from tallystick.rocketmq.remoting.intake import TURN_REQUESTS
 from tallystick.rocketmq.remoting.link import ARENA_BYTES, LEAST_READ_BYTES, Link
@@ -34,12 +35,12 @@ async def test_each_request_is_answered_on_its_connection(bench: Bench) -> None:
     assert [answer.opaque for answer in await second.answers(1)] == [1]
 
 
+@pytest.mark.real_time  # written to sockets: all of it is there before the loop reads
 async def test_what_all_connections_sent_meanwhile_is_one_batch(bench: Bench) -> None:
     await bench.stop_time()
     peers = [await bench.peer() for _ in range(5)]
     await until(lambda: bench.server.connections == 5)
     for peer in peers:
-        # Written straight to the sockets, so that all of it is there before the loop reads again.
         peer.writer.get_extra_info("socket")._sock.send(b"".join(encode(asked(n)) for n in (1, 2)))
     for peer in peers:
         await peer.answers(2)
@@ -49,7 +50,6 @@ async def test_what_all_connections_sent_meanwhile_is_one_batch(bench: Bench) ->
 
 async def test_what_is_too_much_for_a_turn_waits_and_others_come_between(bench: Bench) -> None:
     """All that thousands of connections had sent was once cut and handled in one turn of many seconds."""
-    await bench.stop_time()
     crowd, small = [await bench.peer() for _ in range(4)], await bench.peer()
     await until(lambda: bench.server.connections == 5)
     each = 2 * TURN_REQUESTS
@@ -66,7 +66,6 @@ async def test_what_is_too_much_for_a_turn_waits_and_others_come_between(bench: 
 async def test_what_waits_for_a_turn_counts_and_is_not_read_on(bench: Bench) -> None:
     counted: list[int] = []
     bench.heard.react = lambda link, command: counted.append(bench.server.memory.unfinished_bytes)
-    await bench.stop_time()
     peer = await bench.peer()
     one = request(34, {}, one_way=True)
     for _ in range(40):
@@ -76,7 +75,6 @@ async def test_what_waits_for_a_turn_counts_and_is_not_read_on(bench: Bench) -> 
 
 
 async def test_requests_of_a_peer_that_has_one_put_off_stay_bytes(bench: Bench) -> None:
-    await bench.stop_time()
     links: list[Link] = []
 
     def put_off(link: Link, command: Command) -> None:
@@ -211,6 +209,7 @@ async def test_garbage_closes_that_connection_alone(bench: Bench, garbage: bytes
     assert bench.server.connections == 1
 
 
+@pytest.mark.real_time  # peers close one direction alone
 async def test_random_bytes_harm_nothing_and_are_reported_once_for_each_host(bench: Bench) -> None:
     seed = random.randrange(2**32)
     print("seed", seed)
@@ -249,7 +248,6 @@ async def test_a_peer_that_takes_no_answers_is_not_read_any_more(bench: Bench) -
 
 async def test_a_peer_that_takes_nothing_costs_what_one_piece_does(bench: Bench) -> None:
     """200 pulls of a reader that took none of the answers once held 46 MB for ever."""
-    await bench.stop_time()
     log = memoryview(bytes(64 * 1024))
     bench.heard.react = lambda link, command: link.send(command.answer(0, parts=[log] * 16))
     peer = await bench.peer()
@@ -362,7 +360,7 @@ async def test_a_host_with_all_connections_makes_room_for_another_host(bench: Be
     for opaque, peer in enumerate((quiet, busy)):
         peer.send(asked(opaque))
         await peer.answers(1)
-    guest = await bench.peer("127.0.0.9")
+    guest = await bench.peer(machine().network)
     guest.send(asked(1))
     await guest.answers(1)
     assert await quiet.ended()
