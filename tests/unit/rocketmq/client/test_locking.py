@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,31 @@ def unlocked(fake: FakeBroker) -> list[int]:
     return sorted(queue.queue_id for one in asked for queue in dialect.read_as(bytes(one.body), LockRequest).queues)
 
 
+Stay = Callable[[], Awaitable[None]]
+
+
+async def stay_at_a_message(loop: Callable[[Stay], Coroutine[None, None, None]]) -> Callable[[], Awaitable[None]]:
+    """Returns when ``loop``, in a task of its own, waits at a message; what is returned runs it to its end."""
+    at_it, go_on = asyncio.Event(), asyncio.Event()
+
+    async def stay() -> None:
+        at_it.set()
+        await go_on.wait()
+
+    async def finish() -> None:
+        go_on.set()
+        await reading
+
+    reading = asyncio.create_task(loop(stay))
+    await at_it.wait()
+    return finish
+
+
+async def to_the_end(consumer: Consumer, stay: Stay) -> None:
+    async for _ in consumer:
+        await stay()
+
+
 async def test_a_consumer_that_is_closed_while_its_loop_is_at_a_message_keeps_the_lock(
     cluster: FakeCluster, mq: RocketMQ
 ) -> None:
@@ -97,19 +123,10 @@ async def test_a_consumer_that_is_closed_while_its_loop_is_at_a_message_keeps_th
     fake = await cluster.add(queues=2)
     fill(fake, 3, 1)
     consumer = mq.consumer("g", "T", start="first", ordered=True)
-    at_it, go_on = asyncio.Event(), asyncio.Event()
-
-    async def loop() -> None:
-        async for _ in consumer:
-            at_it.set()
-            await go_on.wait()
-
-    reading = asyncio.create_task(loop())
-    await at_it.wait()
+    finish = await stay_at_a_message(partial(to_the_end, consumer))
     await consumer.close()
     assert unlocked(fake) == [0]
-    go_on.set()
-    await reading
+    await finish()
     assert unlocked(fake) == [0, 1]
 
 
@@ -135,25 +152,21 @@ async def test_a_queue_is_unlocked_when_the_loop_that_was_at_its_message_has_lef
     fake = await cluster.add(queues=2)
     fill(fake, 3, 1)
     consumer = mq.consumer("g", "T", start="first", ordered=True)
-    at_it, go_on = asyncio.Event(), asyncio.Event()
 
-    async def loop() -> None:
+    async def loop(stay: Stay) -> None:
         await ask(consumer)
-        at_it.set()
-        await go_on.wait()
+        await stay()
         if leave == "asks":
             with pytest.raises(StopAsyncIteration):
                 await anext(consumer)
         elif leave != "ends":
             await (consumer.close() if leave == "closes" else mq.close())
 
-    reading = asyncio.create_task(loop())
-    await at_it.wait()
+    finish = await stay_at_a_message(loop)
     await consumer.close()
     await consumer.close()
     assert unlocked(fake) == [0]
-    go_on.set()
-    await reading
+    await finish()
     await until(lambda: unlocked(fake) == [0, 1])
 
 
@@ -165,22 +178,13 @@ async def test_a_queue_that_a_closed_consumer_keeps_is_not_for_the_next_one_of_t
     fake = await cluster.add(queues=2)
     fill(fake, 3, 1)
     first = mq.consumer("g", "T", start="first", ordered=True)
-    at_it, go_on = asyncio.Event(), asyncio.Event()
-
-    async def loop() -> None:
-        async for _ in first:
-            at_it.set()
-            await go_on.wait()
-
-    reading = asyncio.create_task(loop())
-    await at_it.wait()
+    finish = await stay_at_a_message(partial(to_the_end, first))
     await first.close()
     async with mq.consumer("g", "T", start="first", ordered=True) as second:
         locks = fake.count(LOCK)
         await until(lambda: fake.count(LOCK) > locks + 1)
         assert [queue.queue_id for queue in second.queues] == [0]
-        go_on.set()
-        await reading
+        await finish()
         await until(lambda: [queue.queue_id for queue in second.queues] == [0, 1])
         assert unlocked(fake) == [0, 1]
 
@@ -213,12 +217,12 @@ async def test_a_loop_that_closes_its_consumer_itself_keeps_nothing(
     fake = await cluster.add(queues=2)
     fill(fake, 3, 1)
     consumer = mq.consumer("g", "T", start="first", ordered=True)
-    async for _ in consumer:
+    bodies = []
+    async for message in consumer:
+        bodies.append(message.body)
         await (mq.close() if whole else consumer.close())
-        await until(lambda: unlocked(fake) == [0, 1])
-        break
-    else:
-        raise AssertionError("no message came")
+        await until(lambda: unlocked(fake) == [0, 1])  # before the loop asks for more
+    assert (bodies, unlocked(fake)) == ([b"0"], [0, 1])
 
 
 async def test_a_loop_that_ends_while_its_consumer_closes_leaves_the_lock_until_all_is_committed(
@@ -227,25 +231,17 @@ async def test_a_loop_that_ends_while_its_consumer_closes_leaves_the_lock_until_
     """Else the next member begins before the last commit; or nobody unlocks it any more."""
     fake = await cluster.add(queues=1)
     fill(fake, 3)
-    at_it, go_on, closing, closed = (asyncio.Event() for _ in range(4))
+    closing, closed = asyncio.Event(), asyncio.Event()
 
     async def revoked(queues: list[MessageQueue]) -> None:
         closing.set()
         await closed.wait()
 
     consumer = mq.consumer("g", "T", start="first", ordered=True, on_revoked=revoked)
-
-    async def loop() -> None:
-        async for _ in consumer:
-            at_it.set()
-            await go_on.wait()
-
-    reading = asyncio.create_task(loop())
-    await at_it.wait()
+    finish = await stay_at_a_message(partial(to_the_end, consumer))
     ending = asyncio.create_task(consumer.close())
     await closing.wait()
-    go_on.set()
-    await reading
+    await finish()
     before = unlocked(fake)
     closed.set()
     await ending
