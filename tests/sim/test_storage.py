@@ -38,5 +38,5 @@ def test_a_seed_gives_the_same_run() -> None:
 
 
 def test_commits_that_a_start_read_from_the_page_cache_are_durable_before_the_state_counts_them() -> None:
-    """All of them were behind the mark: none was written again, and the next loss of power took them."""
+    """The newest was at the mark: it was not written again, and the next loss of power took it."""
     assert storage.run(3935272221).violation is None

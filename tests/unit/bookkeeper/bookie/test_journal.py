@@ -170,6 +170,22 @@ def test_what_a_failed_sync_left_in_the_page_cache_is_made_durable_before_it_cou
     assert desk.replay()[-1] == (2, b"only in the cache")
 
 
+def test_what_a_failed_sync_left_in_the_page_cache_is_made_durable_though_it_is_at_the_mark() -> None:
+    """The state that is written next counts it as reached: a journal that ended before it would be refused."""
+    desk = Desk()
+    desk.fill(1)
+    desk.disk.fault = lambda operation, path: StorageError("simulated") if operation == "sync" else None
+    with pytest.raises(StorageError):
+        desk.write(2, b"only in the cache")
+    desk.disk.kill()
+    desk.disk.fault = None
+    assert desk.replay(mark=2) == []
+    reached = desk.journal.reached
+    desk.disk.power_loss()
+    assert list(desk.open().replay(2, reached)) == []
+    assert desk.replay()[-1] == (2, b"only in the cache")
+
+
 def test_a_full_disk_does_no_harm_and_the_commit_can_be_tried_again() -> None:
     desk = Desk()
     desk.disk.capacity = 36 * 1024
