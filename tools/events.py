@@ -16,7 +16,7 @@ from tallystick.runtime.event_kinds import GROUPS, KINDS
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "events.md"
 REGISTRY = ROOT / "src" / "tallystick" / "runtime" / "event_kinds.py"
-REPORTERS = {"emit", "_emit", "_tell", "Explain", "Event"}  # functions whose first argument is a kind
+REPORTERS = {"emit", "_emit", "_tell", "tell_outage", "Explain", "Event"}  # functions whose first argument is a kind
 HEAD = """# Events
 
 What clients and servers decide and why, as structured events: servers write them to standard error, clients to Python's

@@ -129,10 +129,13 @@ class Assignment:
             raise failure
 
     async def commit_or_tell(self, queues: Collection[MessageQueue] | None = None) -> None:
+        context, away = self._context, ("committing", self._group)
         try:
             await self.commit(queues)
         except TallyError as error:
-            self._context.events.emit("not committed", group=self._group, reason=str(error))
+            context.tell_outage("not committed", away, error, group=self._group)
+        else:
+            context.outages.answered(away)
 
     async def _commit(self, assigned: _AssignedQueue) -> None:
         async with assigned.committing:

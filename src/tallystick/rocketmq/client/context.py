@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from tallystick.rocketmq.client.outages import Outages
@@ -22,13 +23,18 @@ class BrokerContext:
     remoting: RemotingClient
     routes: TopicRoutes
     brokers: BrokerChoice
-    outages: Outages  # of topics at a broker set, of brokers that hear heartbeats, of groups' shares
+    outages: Outages  # of topics at a broker set, of brokers that hear heartbeats, of groups' shares, commits and locks
     ids: UniqueKeys
     settings: BrokerClientSettings
     clock: Clock
     random: Random
     events: Events
     lockers: dict[tuple[str, MessageQueue], object] = field(default_factory=dict)  # by group: see ``QueueLocks``
+
+    def tell_outage(self, kind: str, key: Hashable, error: Exception, **fields: object) -> None:
+        """Count a failure of ``key`` among the ``outages``, and emit ``kind`` if it is to be told now."""
+        if failures := self.outages.failed(key, self.clock.now()):
+            self.events.emit(kind, **fields, failures=failures, reason=str(error))
 
 
 def message_ids(random: Random) -> UniqueKeys:

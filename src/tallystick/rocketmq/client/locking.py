@@ -80,13 +80,14 @@ class QueueLocks:
     async def _lock(
         self, broker: str, queues: list[MessageQueue], held: Collection[MessageQueue]
     ) -> list[MessageQueue]:
-        asked = self._context.clock.now()
+        context, asked, away = self._context, self._context.clock.now(), ("locking", self._group, broker)
         try:
             answer = await self._ask(broker, RequestCode.LOCK_BATCH_MQ, queues)
             locked = set(dialect.read_as(bytes(answer.body), LockAnswer).queues)
         except TallyError as error:
-            self._context.events.emit("queues not locked", group=self._group, broker=broker, reason=str(error))
+            context.tell_outage("queues not locked", away, error, group=self._group, broker=broker)
             return self.live(queue for queue in queues if queue in held)
+        context.outages.answered(away)
         self._asked.update((queue, asked) for queue in queues if queue in locked)
         return [queue for queue in queues if queue in locked]
 

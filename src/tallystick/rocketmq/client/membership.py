@@ -124,14 +124,13 @@ class Membership:
         return all(await asyncio.gather(*asks))
 
     async def _ask(self, address: str, command: Command) -> bool:
-        context, emit = self._context, self._context.events.emit
+        context = self._context
         try:
             checked(await context.remoting.ask(address, command, context.settings.request_timeout_s))
         except TallyError as error:
             if isinstance(error, Unavailable):
                 context.brokers.failed(address, context.clock.now())
-            if failures := context.outages.failed(address, context.clock.now()):
-                emit("broker did not take part", address=address, failures=failures, reason=str(error))
+            context.tell_outage("broker did not take part", address, error, address=address)
             return False
         context.outages.answered(address)
         return True

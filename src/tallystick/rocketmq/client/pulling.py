@@ -134,10 +134,9 @@ class QueueReader:
 
     def _tell(self, kind: str, error: Exception) -> float:
         """Count a failure, which may be told of. Returns how long to wait, as all queues of this broker do."""
-        context, now = self._context, self._context.clock.now()
-        if failures := context.outages.failed(self._source, now):
-            context.events.emit(kind, queue=self.queue, group=self._group, failures=failures, reason=str(error))
-        return context.outages.pause_s(self._source, now)
+        context = self._context
+        context.tell_outage(kind, self._source, error, queue=self.queue, group=self._group)
+        return context.outages.pause_s(self._source, context.clock.now())
 
 
 async def ask(context: BrokerContext, group: str, pull: Pull) -> Command:

@@ -103,9 +103,8 @@ class Sharing:
         self.failed(error)
 
     def failed(self, error: Exception) -> None:
-        context, failed = self._context, ("sharing out", self._group)
-        if failures := context.outages.failed(failed, context.clock.now()):
-            context.events.emit("queues not shared out", group=self._group, failures=failures, reason=str(error))
+        away = ("sharing out", self._group)
+        self._context.tell_outage("queues not shared out", away, error, group=self._group)
 
     async def _retry_topics(self) -> list[Topic]:
         """None or one. Brokers make it when they hear of the group, and name servers hear of it a moment later."""

@@ -287,6 +287,30 @@ async def test_a_lock_that_is_lost_takes_the_queue_and_a_master_that_is_silent_d
     assert fake.count(UNLOCK) == 2
 
 
+async def test_a_master_that_gives_no_locks_is_told_of_once_a_minute_and_each_by_itself(
+    cluster: FakeCluster, mq: RocketMQ, told: list[Event]
+) -> None:
+    fakes = [await cluster.add(name) for name in ("a", "b")]
+    clock = SteppingClock()
+    locks = locking.QueueLocks(replace(mq._context, clock=clock), "g")
+    queues = [MessageQueue("T", name, 0) for name in ("a", "b")]
+
+    async def lock() -> list[tuple[object, object]]:
+        told.clear()
+        await locks.lock(queues, [])
+        return [(event.fields["broker"], event.fields["failures"]) for event in told]
+
+    for fake in fakes:
+        fake.react[LOCK] = lambda link, command: command.answer(ResponseCode.SYSTEM_BUSY, "busy")
+    assert sorted(await lock()) == [("a", 1), ("b", 1)]
+    assert await lock() == []
+    del fakes[0].react[LOCK]
+    assert await lock() == []
+    fakes[0].react[LOCK] = fakes[1].react[LOCK]
+    clock.ms += 60_000
+    assert sorted(await lock()) == [("a", 1), ("b", 3)]
+
+
 @pytest.mark.parametrize("silent", [(LOCK,), (LOCK, RequestCode.GET_CONSUMER_LIST_BY_GROUP)])
 async def test_a_lock_that_cannot_be_renewed_ends_here_before_it_ends_there(
     cluster: FakeCluster, mq: RocketMQ, monkeypatch: pytest.MonkeyPatch, silent: tuple[RequestCode, ...]

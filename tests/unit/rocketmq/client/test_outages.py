@@ -7,11 +7,21 @@ from collections import Counter
 
 import pytest
 
+from support.consuming import fill, take
+from support.fake_brokers import FakeCluster
+from support.waiting import until
+from tallystick import testing
 from tallystick.rocketmq.client import outages
+from tallystick.rocketmq.client.client import topics
 from tallystick.rocketmq.client.outages import FIRST_PAUSE_S, MAX_PAUSE_S, TELL_AGAIN_S, Outages
+from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.topic import Topic
-from tallystick.runtime.events import Event
-from tallystick.testing import cluster, virtual_time
+from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.wire.remoting import Command
+from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
+from tallystick.runtime.events import Event, Events
+
+COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
 
 
 def test_all_who_ask_wait_for_the_same_moment_and_longer_each_time() -> None:
@@ -47,7 +57,7 @@ def test_names_without_end_take_no_memory_without_end(monkeypatch: pytest.Monkey
     assert len(away._told) <= 10 and len(away._outages) <= 10
 
 
-@virtual_time
+@testing.virtual_time
 async def test_a_consumer_whose_brokers_are_away_floods_neither_its_log_nor_the_name_server() -> None:
     """Of each queue there were ten warnings a second, for as long as it lasted; and 60 questions for routes."""
     kinds = Counter[str]()
@@ -56,7 +66,7 @@ async def test_a_consumer_whose_brokers_are_away_floods_neither_its_log_nor_the_
     def count(_: str, event: Event) -> None:
         kinds[event.kind] += 1
 
-    async with cluster(bookies=1, brokers="1+1", listener=count) as c, c.topics() as mq:
+    async with testing.cluster(bookies=1, brokers="1+1", listener=count) as c, c.topics() as mq:
         await mq.producer("p").send("T", b"x")
         ask = mq._context.routes._route
 
@@ -73,10 +83,43 @@ async def test_a_consumer_whose_brokers_are_away_floods_neither_its_log_nor_the_
                 broker.kill()
             await asyncio.sleep(100)
             assert kinds["pull failed"] == 2 * 2, "of two topics, the group's own among them, twice"
-            assert all(number <= 20 for number in kinds.values()), kinds  # what is not committed, each 5 s
+            assert kinds["not committed"] == 2, "it is tried each 5 s"
+            assert all(number <= 20 for number in kinds.values()), kinds
             assert asked < 2 * 100, "of two topics and, as they are unknown by now, of the template"
             for broker in c.brokers.values():
                 await broker.start()
             await mq.producer("p").send("T", b"y")
             assert (await anext(consumer)).body == b"y"
             assert kinds["pulls answered again"] >= 1
+
+
+async def test_commits_that_no_broker_takes_are_told_once_a_minute(cluster: FakeCluster, told: list[Event]) -> None:
+    """A consumer of batches tries after each: there were as many warnings as batches."""
+
+    def refuse(link: Link, command: Command) -> Command:
+        refused.append(command)
+        return command.answer(ResponseCode.SYSTEM_BUSY, "busy")
+
+    def failures() -> list[object]:
+        return [event.fields["failures"] for event in told if event.kind == "not committed"]
+
+    refused: list[Command] = []
+    fake = await cluster.add(queues=1)
+    fill(fake, 3)
+    settings, events = BrokerClientSettings(commit_interval_s=5.0), Events(told.append)
+    async with (
+        topics(cluster.address, settings=settings, events=events) as mq,
+        mq.consumer("g", "T", start="first") as consumer,
+    ):
+        fake.react[COMMIT] = refuse
+        await take(consumer, 2)
+        await until(lambda: len(refused) == 12, 100.0)
+        assert failures() == [1]
+        await until(lambda: len(refused) == 14, 100.0)
+        assert failures() == [1, 12]
+        del fake.react[COMMIT]
+        await until(lambda: fake.offsets.get(("g", "T", 0)) == 1)
+        fake.react[COMMIT] = refuse
+        await take(consumer, 1)
+        await until(lambda: len(failures()) == 3, 100.0)
+        assert failures()[2] == len(refused) - 14 > 1, "another outage in the same minute"
