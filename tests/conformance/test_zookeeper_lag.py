@@ -15,7 +15,8 @@ from support.zookeeper import LaggingEnsemble, missing
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.bookkeeper.metadata.open import open_driver
-from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 from tallystick.errors import NoSuchLedger
 
@@ -129,7 +130,7 @@ async def test_a_bookie_at_a_server_that_lags_refuses_no_writer(
         ensemble.release()
         frame = await peer.frame()
         assert frame is not None
-        assert int.from_bytes(frame[8:12], "big") == Code.OK
+        assert int.from_bytes(frame[8:12], "big") == v2.NUMBERS[Code.OK]
         assert (bookie.counts.looks_refused, bookie.counts.looks_failed) == (0, 0)
 
 

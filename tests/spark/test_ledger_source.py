@@ -15,6 +15,7 @@ from tallystick import sync
 from tallystick.admin.dev import DevCluster
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader, master_key
 from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata
 from tallystick.pipeline.ledger.bookies import bookie_client
@@ -154,7 +155,7 @@ async def damaged_ledger(uri: str) -> int:
         body[-1] ^= entry == 3
         frame = v2.Add(ledger, entry, master_key(b""), bytes(body)).encode()
         codes = await asyncio.gather(*(client.add(bookie, frame, ledger, entry) for bookie in ensemble))
-        assert codes == [v2.Code.OK] * 3
+        assert codes == [Code.OK] * 3
     stored = await driver.read_ledger(ledger)
     await driver.write_ledger(ledger, stored.value.closed(4, 35), stored.version)
     await client.close()

@@ -16,6 +16,7 @@ from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import Digest, master_key
 from tallystick.bookkeeper.wire.values import DigestType
 from tallystick.codec.frames import encode_adds
@@ -46,7 +47,7 @@ def read(ledger: int, entry: int, key: bytes | None = None, version: int = 2) ->
     return v2.Read(ledger, entry, key, v2.Flag.FENCE if key else 0, version).encode()
 
 
-def codes(data: bytes) -> list[tuple[int, int, int, int]]:
+def codes(data: bytes) -> list[tuple[int, Code, int, int]]:
     """(opcode, code, ledger, entry) of the answers to ADD and READ in a buffer of whole frames."""
     found, position = [], 0
     while position < len(data):
@@ -86,7 +87,7 @@ class Peer:
         assert isinstance(answer, v2.Answer)
         return answer
 
-    async def code(self, request: bytes) -> int:
+    async def code(self, request: bytes) -> Code:
         return (await self.answer(request)).code
 
     async def close(self) -> None:

@@ -21,6 +21,7 @@ from tallystick.bookkeeper.bookie.requests import Requests
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import master_key
 from tallystick.bookkeeper.wire.values import BookieInfo
 from tallystick.codec.frames import next_frame
@@ -105,12 +106,12 @@ class FakeBookie:
         """Store an entry, as recovery does; ``password`` counts for the first entry of a ledger."""
         key = self.keys.setdefault(ledger, master_key(password))
         code = self.storage.add(v2.Add(ledger, entry, key, body, v2.Flag.RECOVERY_ADD))
-        assert code == v2.Code.OK, code
+        assert code == Code.OK, code
         self._commit()
 
     def fence(self, ledger: int, password: bytes = b"") -> None:
         code = self.storage.fence(ledger, self.keys.setdefault(ledger, master_key(password)))
-        assert code == v2.Code.OK, code
+        assert code == Code.OK, code
         self._commit()
 
     @property
@@ -147,8 +148,8 @@ class FakeBookie:
             return None
         assert not isinstance(request, v2.Auth)
         if isinstance(request, v2.BatchRead):
-            return v2.encode_batch_answer(request, code, [])
-        return v2.encode_answer(request, code)
+            return v2.encode_batch_answer(request, Code(code), [])
+        return v2.encode_answer(request, Code(code))
 
     def default(self, request: v2.Request) -> bytes:
         """What production answers."""
@@ -172,7 +173,7 @@ class Entries(MutableMapping[tuple[int, int], bytes]):
 
     def __getitem__(self, place: tuple[int, int]) -> bytes:
         code, body = self._bookie.storage.read(*place)
-        if code != v2.Code.OK:
+        if code != Code.OK:
             raise KeyError(place)
         return body
 
@@ -188,7 +189,7 @@ class Entries(MutableMapping[tuple[int, int], bytes]):
         storage = self._bookie.storage
         for ledger in storage.ledger_ids():
             for entry in range(storage.last_entry(ledger) + 1):
-                if storage.read(ledger, entry)[0] == v2.Code.OK:
+                if storage.read(ledger, entry)[0] == Code.OK:
                     yield ledger, entry
 
     def __len__(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import master_key
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def entry_of(request: v2.Request) -> int:
     return request.entry
 
 
-def answering(code: int, data: bytes = b"") -> Callable[[v2.Request], bytes]:
+def answering(code: Code, data: bytes = b"") -> Callable[[v2.Request], bytes]:
     """A script: this to every ADD and READ."""
 
     def answer(request: v2.Request) -> bytes:
@@ -66,5 +67,5 @@ def add_frame(bench: Bench, ledger: int, entry: int, payload: bytes = b"x") -> b
     return v2.Add(ledger, entry, KEY, bench.entry(ledger, entry, payload)).encode()
 
 
-def ok(ledger: int, entry: int, code: int = 0) -> bytes:
+def ok(ledger: int, entry: int, code: Code = Code.OK) -> bytes:
     return v2.encode_answer(v2.Add(ledger, entry, KEY, b""), code)

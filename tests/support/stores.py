@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import ENTRY_HEADER, master_key
 from tallystick.codec.frames import AddRun, scan_adds
 from tallystick.sim.disk import SimDisk
@@ -69,7 +70,7 @@ class Store:
         )
         return self.storage
 
-    def add(self, ledger: int, entries: Iterable[int], payload: bytes | None = None) -> list[int]:
+    def add(self, ledger: int, entries: Iterable[int], payload: bytes | None = None) -> list[Code]:
         return self.storage.add_run(*scanned(frame(ledger, entry, payload) for entry in entries))
 
     def commit(self) -> None:
@@ -77,7 +78,7 @@ class Store:
 
     def fill(self, ledger: int, entries: Iterable[int], payload: bytes | None = None) -> None:
         """Add and commit."""
-        assert set(self.add(ledger, entries, payload)) <= {v2.Code.OK}
+        assert set(self.add(ledger, entries, payload)) <= {Code.OK}
         self.commit()
 
     def power_loss(self) -> Storage:
@@ -93,4 +94,4 @@ class Store:
         return self.open()
 
     def has(self, ledger: int, entry: int, payload: bytes | None = None) -> bool:
-        return self.storage.read(ledger, entry) == (v2.Code.OK, entry_bytes(ledger, entry, payload))
+        return self.storage.read(ledger, entry) == (Code.OK, entry_bytes(ledger, entry, payload))

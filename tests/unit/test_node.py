@@ -21,7 +21,7 @@ from support.bookies import KEY, SpyDisk, adds, codes, read
 from support.brokers import send_command
 from tallystick import node
 from tallystick.bookkeeper.metadata.open import open_driver
-from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.errors import StorageError
 from tallystick.node import bookie_main, broker_main, name_server_main
 from tallystick.rocketmq.wire.remoting import encode

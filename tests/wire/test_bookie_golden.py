@@ -10,7 +10,8 @@ import pytest
 
 from support.bookies import Home, adds, talking
 from tallystick.bookkeeper.bookie.bookie import Bookie
-from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.runtime.disk import Usage
 
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / "v2.json").read_text())
@@ -48,7 +49,7 @@ async def play(bookie: Bookie, exchanges: list[dict[str, str]]) -> list[str]:
             got = frame.hex() if frame is not None else "closed"
             if isinstance(difference, Code):
                 assert got != recorded, f"{name}: no difference any more"
-                recorded = with_code(got if recorded.startswith("rc") else recorded, difference)
+                recorded = with_code(got if recorded.startswith("rc") else recorded, v2.NUMBERS[difference])
             if got != recorded:
                 wrong.append(f"{name}: {got} instead of {recorded}")
     return wrong

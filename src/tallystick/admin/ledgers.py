@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
-from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import NO_CODES, Code
 from tallystick.bookkeeper.wire.digest import Digest
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, EntryId, LedgerId, LedgerMetadata
 from tallystick.errors import NoSuchLedger, RequestTimeout, TallyError
@@ -49,13 +49,15 @@ async def replicas(client: BookieClient, ledger: LedgerId, metadata: LedgerMetad
         try:
             async with asyncio.timeout(REPLICA_S):
                 answer = await client.read(bookie, ledger, NO_ENTRY)
-            if answer.code == v2.Code.OK:
+            if answer.code == Code.OK:
                 return Replica(bookie, digest.decode(ledger, None, answer.entry_bytes)[0].entry)
         except TimeoutError:
             return Replica(bookie, None, str(RequestTimeout("no answer in time")))
         except TallyError as error:
             return Replica(bookie, None, str(error))
-        return Replica(bookie, NO_ENTRY) if answer.code in v2.NO_CODES else Replica(bookie, None, f"code {answer.code}")
+        if answer.code in NO_CODES:
+            return Replica(bookie, NO_ENTRY)
+        return Replica(bookie, None, f"code {answer.code.name}")
 
     return list(await asyncio.gather(*map(ask, metadata.ensemble)))
 

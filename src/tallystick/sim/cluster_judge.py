@@ -21,7 +21,7 @@ from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.ledger.read import Entry
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.metadata.store import Creation
-from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState
 from tallystick.runtime.events import Event
 from tallystick.sim.cluster_book import Book

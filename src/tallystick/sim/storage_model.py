@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import master_key
-from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.errors import StorageError
 from tallystick.sim.disk import SimDisk
 from tallystick.sim.invariants import Violation

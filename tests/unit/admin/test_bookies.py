@@ -16,6 +16,7 @@ from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Moment
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.cookie import Cookie, encode
 from tallystick.bookkeeper.wire.values import BookieInfo, Fragment, LedgerMetadata
 from tallystick.errors import MetadataConflict, MetadataUnavailable, NotFound, StorageError, UsageError
@@ -51,7 +52,7 @@ class Peer(asyncio.Protocol):
         if self.answering:
             request = v2.decode_request(data[4:])
             assert isinstance(request, v2.Read)
-            self.transport.write(v2.encode_answer(request, v2.Code.NO_LEDGER))
+            self.transport.write(v2.encode_answer(request, Code.NO_LEDGER))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from tallystick.admin import ledgers
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.metadata.memory import MemoryStore
-from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 from tallystick.errors import MetadataError, NoSuchLedger
 
@@ -61,13 +61,13 @@ async def test_what_the_bookies_of_an_open_ledger_have_shows_that_it_is_degraded
         await until(lambda: cluster.holders(writer.id, 0) == set(cluster.bookies))
         await cluster.down(gone)
         cluster.bookies[hangs].misbehave = lambda request: HANG
-        cluster.bookies[fails].misbehave = lambda request: v2.Code.IO_ERROR
+        cluster.bookies[fails].misbehave = lambda request: Code.IO_ERROR
         client = cluster.client()
         found = await ledgers.replicas(client.context.bookies, writer.id, writer.metadata)
         assert [(replica.bookie, replica.last_entry) for replica in found] == [
             (good, 0), (gone, None), (hangs, None), (fails, None)
         ]  # fmt: skip
-        assert "not registered" in found[1].why and "in time" in found[2].why and found[3].why == "code 101"
+        assert "not registered" in found[1].why and "in time" in found[2].why and found[3].why == "code IO_ERROR"
         [replica] = await ledgers.replicas(client.context.bookies, 99, LedgerMetadata(1, 1, 1, (Fragment(0, (good,)),)))
         assert str(replica) == f"{good}: no entry"
         assert cluster.bookies[good].fenced == set()

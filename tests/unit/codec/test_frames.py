@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader, master_key
 from tallystick.bookkeeper.wire.values import DigestType
 from tallystick.codec.frames import AddRun, ack_adds, encode_adds, next_frame, scan_acks, scan_adds, scan_read_requests
@@ -67,7 +68,7 @@ def test_scan_adds_stops_behind_the_last_whole_plain_add(
     assert [stream[a:b] for a, b in zip(run.bounds, run.bounds[1:], strict=False)] == frames[:whole]
     assert run.bounds[-1] == stop
     assert ack_adds(run) == b"".join(
-        v2.encode_answer(v2.Add(ledger, entry, KEY, b""), v2.Code.OK) for entry in run.entries
+        v2.encode_answer(v2.Add(ledger, entry, KEY, b""), Code.OK) for entry in run.entries
     )
 
 
@@ -125,16 +126,16 @@ def test_an_empty_run_has_no_answers() -> None:
 def test_scan_acks_takes_the_good_answers_of_one_ledger(
     ledger: int, entries: list[int], torn: int, data: st.DataObject
 ) -> None:
-    frames = [v2.encode_answer(v2.Add(ledger, entry, KEY, b""), v2.Code.OK) for entry in entries]
+    frames = [v2.encode_answer(v2.Add(ledger, entry, KEY, b""), Code.OK) for entry in entries]
     odd = data.draw(
         st.sampled_from(
             [
-                v2.encode_answer(v2.Add(ledger, 5, KEY, b""), v2.Code.FENCED),
-                v2.encode_answer(v2.Add(ledger + 1, 5, KEY, b""), v2.Code.OK),
-                v2.encode_answer(v2.Read(ledger, 5), v2.Code.OK),
-                v2.encode_answer(v2.Read(ledger, 5), v2.Code.OK, b"x" * 40),
-                v2.encode_answer(v2.Add(ledger, 5, KEY, b"", 0, 1), v2.Code.OK),
-                v2.encode_answer(v2.Add(ledger, 5, KEY, b""), v2.Code.OK)[:torn],
+                v2.encode_answer(v2.Add(ledger, 5, KEY, b""), Code.FENCED),
+                v2.encode_answer(v2.Add(ledger + 1, 5, KEY, b""), Code.OK),
+                v2.encode_answer(v2.Read(ledger, 5), Code.OK),
+                v2.encode_answer(v2.Read(ledger, 5), Code.OK, b"x" * 40),
+                v2.encode_answer(v2.Add(ledger, 5, KEY, b"", 0, 1), Code.OK),
+                v2.encode_answer(v2.Add(ledger, 5, KEY, b""), Code.OK)[:torn],
             ]
         )
     )

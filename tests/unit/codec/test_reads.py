@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader
 from tallystick.bookkeeper.wire.values import DigestType
 from tallystick.codec.reads import EvenEntries, answered_entries, encode_reads, even_entries, open_entries, scan_reads
@@ -51,7 +52,7 @@ def fast_open(digest: Digest, ledger: int, first: int, entries: Sequence[bytes |
 
 
 def as_answered(entries: list[bytes]) -> Sequence[memoryview]:
-    answer = v2.decode_answer(v2.encode_batch_answer(v2.BatchRead(5, 0, 1, 0, 0), v2.Code.OK, entries)[4:])
+    answer = v2.decode_answer(v2.encode_batch_answer(v2.BatchRead(5, 0, 1, 0, 0), Code.OK, entries)[4:])
     assert isinstance(answer, v2.BatchAnswer)
     return answer.entries
 
@@ -144,7 +145,7 @@ def test_long_entries_and_none_are_not_even() -> None:
 @given(st.lists(st.binary(min_size=1, max_size=5), min_size=1, max_size=8), st.booleans())
 def test_answered_entries(bodies: list[bytes], even: bool) -> None:
     entries = [body.ljust(5) for body in bodies] if even else bodies
-    frames = [v2.encode_answer(v2.Read(3, number), v2.Code.OK, entry) for number, entry in enumerate(entries)]
+    frames = [v2.encode_answer(v2.Read(3, number), Code.OK, entry) for number, entry in enumerate(entries)]
     assert answered_entries(b"".join(frames), len(frames)) == entries
 
 
@@ -163,18 +164,18 @@ def test_encode_reads_is_the_reference_in_bulk(ledger: int, entries: list[int]) 
 def test_scan_reads_takes_the_good_answers_of_one_ledger(
     ledger: int, answers: list[tuple[int, bytes]], torn: int, data: st.DataObject
 ) -> None:
-    frames = [v2.encode_answer(v2.Read(ledger, entry), v2.Code.OK, body) for entry, body in answers]
+    frames = [v2.encode_answer(v2.Read(ledger, entry), Code.OK, body) for entry, body in answers]
     odd = data.draw(
         st.sampled_from(
             [
                 b"",
-                v2.encode_answer(v2.Read(ledger, 5), v2.Code.NO_ENTRY),
-                v2.encode_answer(v2.Read(ledger + 1, 5), v2.Code.OK, b"x" * 40),
-                v2.encode_answer(v2.Add(ledger, 5, b"", b""), v2.Code.OK),
-                v2.encode_answer(v2.Read(ledger, 5, None, 0, 1), v2.Code.OK, b"x" * 40),
-                v2.encode_answer(v2.Read(ledger, 5), v2.Code.OK, b"x" * 40)[: 28 + torn],
-                b"\xff\xff\xff\xff" + v2.encode_answer(v2.Read(ledger, 5), v2.Code.OK, b"x" * 40)[4:],
-                b"\x00\x00\x00\x07" + v2.encode_answer(v2.Read(ledger, 5), v2.Code.OK, b"x" * 40)[4:],
+                v2.encode_answer(v2.Read(ledger, 5), Code.NO_ENTRY),
+                v2.encode_answer(v2.Read(ledger + 1, 5), Code.OK, b"x" * 40),
+                v2.encode_answer(v2.Add(ledger, 5, b"", b""), Code.OK),
+                v2.encode_answer(v2.Read(ledger, 5, None, 0, 1), Code.OK, b"x" * 40),
+                v2.encode_answer(v2.Read(ledger, 5), Code.OK, b"x" * 40)[: 28 + torn],
+                b"\xff\xff\xff\xff" + v2.encode_answer(v2.Read(ledger, 5), Code.OK, b"x" * 40)[4:],
+                b"\x00\x00\x00\x07" + v2.encode_answer(v2.Read(ledger, 5), Code.OK, b"x" * 40)[4:],
             ]
         )
     )
@@ -189,7 +190,7 @@ def test_scan_reads_takes_the_good_answers_of_one_ledger(
 def test_scan_reads_judges_each_answer_of_a_run(count: int, size: int, data: st.DataObject) -> None:
     """One flipped bit in length, header, code or ledger: the run ends there, or the length is true for another cut."""
     step = 28 + size
-    stream = bytearray().join(v2.encode_answer(v2.Read(9, entry), v2.Code.OK, bytes(size)) for entry in range(count))
+    stream = bytearray().join(v2.encode_answer(v2.Read(9, entry), Code.OK, bytes(size)) for entry in range(count))
     which, at = data.draw(st.integers(0, count - 1)), data.draw(st.integers(0, 19))
     stream[which * step + at] ^= 1 << data.draw(st.integers(0, 7))
     entries, parts, stop = scan_reads(stream, 0, len(stream), 9)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.storage import Storage
-from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import LedgerId
 
 
@@ -35,7 +35,7 @@ class Fences:
         """Whether a look at the metadata comes before the fence; ``waiting`` more will wait for theirs."""
         return self._beyond(ledger) and self._looks(waiting)
 
-    def fence(self, ledger: LedgerId, master_key: bytes, *, exists: bool) -> int:
+    def fence(self, ledger: LedgerId, master_key: bytes, *, exists: bool) -> Code:
         """``Storage.fence``, or TOO_MANY_REQUESTS; ``exists``: a look has just found the ledger in the metadata."""
         self._counts.fences += 1
         self._told = self._told and self._storage.fences_without_entries > self._most // 2

@@ -38,7 +38,7 @@ from typing import NamedTuple
 from tallystick.bookkeeper.bookie import index
 from tallystick.bookkeeper.bookie.entry_log import Piece
 from tallystick.bookkeeper.metadata.store import Creation
-from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
 from tallystick.codec.checksum import crc32c
 from tallystick.errors import CorruptRecord

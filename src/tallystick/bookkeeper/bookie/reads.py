@@ -10,7 +10,7 @@ from tallystick.bookkeeper.bookie import index
 from tallystick.bookkeeper.bookie.entry_log import EntryLogs
 from tallystick.bookkeeper.bookie.ledgers import Ledgers
 from tallystick.bookkeeper.bookie.memtable import Tables
-from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
 from tallystick.codec.reads import answered_entries
 from tallystick.errors import StorageError
@@ -28,7 +28,7 @@ class Reads:
     def __init__(self, ledgers: Ledgers, tables: Tables, logs: EntryLogs, clock: Clock) -> None:
         self._ledgers, self._tables, self._logs, self._clock = ledgers, tables, logs, clock
 
-    def read(self, ledger: LedgerId, entry: EntryId) -> tuple[int, bytes]:
+    def read(self, ledger: LedgerId, entry: EntryId) -> tuple[Code, bytes]:
         if ledger < 0 or entry < NO_ENTRY:
             return Code.BAD_REQUEST, b""
         found = self._ledgers.alive.get(ledger)
@@ -70,7 +70,7 @@ class Reads:
         except StorageError:
             return _NONE
 
-    def batch(self, ledger: LedgerId, first: EntryId, max_count: int, max_bytes: int) -> tuple[int, list[bytes]]:
+    def batch(self, ledger: LedgerId, first: EntryId, max_count: int, max_bytes: int) -> tuple[Code, list[bytes]]:
         code, data = self.read(ledger, first)
         if code != Code.OK:
             return code, []

@@ -21,7 +21,8 @@ from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
-from tallystick.bookkeeper.wire.v2 import Code, Flag
+from tallystick.bookkeeper.wire.codes import Code
+from tallystick.bookkeeper.wire.v2 import Flag
 from tallystick.bookkeeper.wire.values import NO_ENTRY, LedgerId
 from tallystick.codec.frames import AddRun, ack_adds, scan_adds, scan_read_requests
 from tallystick.codec.uniform import scan_uniform_adds
@@ -205,7 +206,7 @@ class Requests:
         start = run.bounds[0]
         self._counts.adds += len(run)
         if not self._guard.accepts(high_priority=False):
-            codes = [int(Code.READ_ONLY)] * len(run)
+            codes = [Code.READ_ONLY] * len(run)
         else:
             if (stop - start) * 2 < len(
                 data
@@ -221,7 +222,7 @@ class Requests:
             served.answer(ack_adds(run), durable=True)
             return
         for at, (code, ledger, entry) in enumerate(zip(codes, run.ledgers, run.entries, strict=True)):
-            served.answer(_ANSWER.pack(24, _ADD_WORD, code, ledger, entry), durable=code == Code.OK)
+            served.answer(_ANSWER.pack(24, _ADD_WORD, v2.NUMBERS[code], ledger, entry), durable=code == Code.OK)
             if code == Code.OK:
                 self._counts.add_bytes += run.bounds[at + 1] - run.bounds[at]
             else:
@@ -259,7 +260,7 @@ class Requests:
                 return frames, found
         code, entry = self._read(ledger, first)
         self._counts.reads_failed += code != Code.OK
-        return _ANSWER.pack(24 + len(entry), _READ_WORD, code, ledger, first) + entry, 1
+        return _ANSWER.pack(24 + len(entry), _READ_WORD, v2.NUMBERS[code], ledger, first) + entry, 1
 
     def _one_frame(self, data: bytes, start: int, end: int, served: Served) -> bool:
         """One frame of any kind; False: it is not whole, or the connection must end."""
@@ -346,7 +347,7 @@ class Requests:
             self._counts.adds_failed += 1
         served.answer(v2.encode_answer(request, code), durable=code == Code.OK)
 
-    def _add(self, request: v2.Add) -> int:
+    def _add(self, request: v2.Add) -> Code:
         if request.version > v2.VERSION:
             return Code.BAD_VERSION
         if not self._guard.accepts(high_priority=bool(request.flags & Flag.HIGH_PRIORITY)):
@@ -355,7 +356,7 @@ class Requests:
             self._recent.adding(request.ledger, request.entry, self._storage.last_entry(request.ledger))
         return self._storage.add(request)
 
-    def _open(self, request: v2.Read | v2.BatchRead, entry: int, exists: bool) -> tuple[int, bytes]:
+    def _open(self, request: v2.Read | v2.BatchRead, entry: int, exists: bool) -> tuple[Code, bytes]:
         """Judge a read, and fence if it says so: before the entry is looked for, so that a "no" stays true."""
         if request.version > v2.VERSION:
             return Code.BAD_VERSION, b""
@@ -365,7 +366,7 @@ class Requests:
             return self._fences.fence(request.ledger, request.master_key, exists=exists), b""
         return Code.OK, b""
 
-    def _read(self, ledger: int, entry: int) -> tuple[int, bytes]:
+    def _read(self, ledger: int, entry: int) -> tuple[Code, bytes]:
         try:
             return self._storage.read(ledger, entry)
         except StorageError:

@@ -31,8 +31,8 @@ from tallystick.bookkeeper.bookie.reads import Reads
 from tallystick.bookkeeper.bookie.restart import Restarted, restart
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import MASTER_KEY_BYTES
-from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
 from tallystick.codec.frames import AddRun
 from tallystick.errors import StorageError
@@ -94,7 +94,7 @@ class Storage:
 
     # Loop: adds.
 
-    def add_run(self, data: bytes, run: AddRun) -> list[int]:
+    def add_run(self, data: bytes, run: AddRun) -> list[Code]:
         """Add the frames of a run, ``data[run.bounds[i]:run.bounds[i + 1]]``; one ``Code`` each. ``data`` is kept."""
         count, now = len(run), self._clock.wall_ms()
         if not count:
@@ -105,7 +105,7 @@ class Storage:
             if code == Code.OK:
                 self._take_in(ledger, Run(array("q", run.entries), array("Q", run.bounds), data))
             return [code] * count
-        codes: list[int] = []
+        codes: list[Code] = []
         for ledger, entry, key in zip(run.ledgers, run.entries, run.keys, strict=True):
             codes.append(Code.BAD_REQUEST if entry < 0 else self._ledgers.admit(ledger, key, now))
         good = [place for place, code in enumerate(codes) if code == Code.OK]
@@ -113,7 +113,7 @@ class Storage:
             self._take_in(adds.ledger, adds.run)
         return codes
 
-    def add(self, request: v2.Add) -> int:
+    def add(self, request: v2.Add) -> Code:
         """Add one entry. With ``Flag.RECOVERY_ADD`` it passes a fence (Q14)."""
         if request.entry < 0 or len(request.body) < _MIN_ENTRY or len(request.master_key) != MASTER_KEY_BYTES:
             return Code.BAD_REQUEST
@@ -135,7 +135,7 @@ class Storage:
         self._staged.append(buffer)
         self.staged_bytes += len(buffer)
 
-    def fence(self, ledger: LedgerId, master_key: bytes) -> int:
+    def fence(self, ledger: LedgerId, master_key: bytes) -> Code:
         """Refuse ordinary adds from now on (Q11): OK, UNAUTHORIZED, BAD_REQUEST, NO_LEDGER for a deleted ledger.
 
         After OK: durable when nothing is ``staged``, else with the next commit.
@@ -158,7 +158,7 @@ class Storage:
 
     # Loop: reads.
 
-    def read(self, ledger: LedgerId, entry: EntryId) -> tuple[int, bytes]:
+    def read(self, ledger: LedgerId, entry: EntryId) -> tuple[Code, bytes]:
         """A code and the entry bytes; entry -1 is the highest one stored."""
         return self._reads.read(ledger, entry)
 
@@ -169,7 +169,7 @@ class Storage:
         """
         return self._reads.read_frames(ledger, first, count, max_bytes)
 
-    def batch(self, ledger: LedgerId, first: EntryId, max_count: int, max_bytes: int) -> tuple[int, list[bytes]]:
+    def batch(self, ledger: LedgerId, first: EntryId, max_count: int, max_bytes: int) -> tuple[Code, list[bytes]]:
         """Entries from ``first`` on without a gap, as many as fit into an answer of ``max_bytes``, at least one.
 
         Only the code of the first one counts; ``max_count`` 0 or less sets no limit. ``first`` -1 gives the last entry,

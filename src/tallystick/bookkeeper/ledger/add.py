@@ -21,7 +21,7 @@ import enum
 from dataclasses import dataclass
 
 from tallystick.bookkeeper.ledger.striping import Striping
-from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, Ensemble, EntryId, Slot
 
 
@@ -95,7 +95,7 @@ class Fail:
 Action = Send | Resend | Confirm | Replace | Suspend | Resume | Fail
 
 # These codes mean that another bookie would not help; any other failure is the bookie's own (Q7).
-UNRECOVERABLE: dict[int | None, Reason] = {Code.FENCED: Reason.FENCED, Code.UNAUTHORIZED: Reason.UNAUTHORIZED}
+UNRECOVERABLE: dict[Code | None, Reason] = {Code.FENCED: Reason.FENCED, Code.UNAUTHORIZED: Reason.UNAUTHORIZED}
 
 
 class AddCore:
@@ -158,7 +158,7 @@ class AddCore:
             early.update(e for e in range(first, last + 1) if self.striping.stores(slot, e))
         return self._confirm()
 
-    def failed(self, slot: Slot, entry: EntryId, code: int | None = None) -> list[Action]:
+    def failed(self, slot: Slot, entry: EntryId, code: Code | None = None) -> list[Action]:
         """The slot's bookie answered ``code``, or (None) has not answered in time or lost the connection."""
         if self.failure:
             return []

@@ -9,6 +9,7 @@ from tallystick.bookkeeper.ledger.identity import Answered, Belief, Identity
 from tallystick.bookkeeper.ledger.link import Link, Owner
 from tallystick.bookkeeper.ledger.outgoing import Piece
 from tallystick.bookkeeper.ledger.outstanding import Lane
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId, Slot
 from tallystick.errors import TallyError
 
@@ -35,7 +36,7 @@ class AddListener(Protocol):
 
     def on_acked(self, slot: Slot, entries: list[EntryId]) -> None: ...
 
-    def on_failed(self, slot: Slot, entries: list[EntryId], code: int | None) -> None:
+    def on_failed(self, slot: Slot, entries: list[EntryId], code: Code | None) -> None:
         """``code``: the bookie's; None when there was no answer in time, the connection ended, or another bookie
         answers in its place: it may have stored them."""
         ...
@@ -109,7 +110,7 @@ class AddChannel:
         else:  # somebody has them, but not the bookie that has what was sent before
             self._listener.on_failed(self._slot, entries, None)
 
-    def refused(self, entries: list[EntryId], code: int) -> None:
+    def refused(self, entries: list[EntryId], code: Code) -> None:
         """For the link: the bookie answered these with another code."""
         if not self._closed:
             self._listener.on_failed(self._slot, entries, code)

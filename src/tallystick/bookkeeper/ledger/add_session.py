@@ -33,6 +33,7 @@ from tallystick.bookkeeper.ledger.replicas import Identities, Replicas
 from tallystick.bookkeeper.ledger.shortage import Shortage, changed_nothing
 from tallystick.bookkeeper.ledger.writer_state import WriterState
 from tallystick.bookkeeper.ledger.writers import SessionOwner, Writers
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import BookieId, Ensemble, EntryId, LedgerMetadata, Slot
 from tallystick.codec.frames import encode_adds
 from tallystick.errors import LedgerError, LedgerFenced, TallyError, Unauthorized
@@ -151,7 +152,7 @@ class AddSession:
         if actions or self._shortage is not None or not self._pending:
             self._perform(actions)
 
-    def add_failed(self, slot: Slot, entries: list[EntryId], code: int | None) -> None:
+    def add_failed(self, slot: Slot, entries: list[EntryId], code: Code | None) -> None:
         self._failed.failed(self._core.ensemble[slot], code)
         for entry in entries:
             self._perform(self._core.failed(slot, entry, code))

@@ -27,6 +27,7 @@ from tallystick.bookkeeper.ledger.outstanding import Key
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, Slot
 from tallystick.runtime.outside import Outside
 
@@ -104,7 +105,7 @@ class BookieClient:
         peer.link()
         return peer.links
 
-    async def add(self, bookie: BookieId, frame: bytes, ledger: LedgerId, entry: EntryId) -> int:
+    async def add(self, bookie: BookieId, frame: bytes, ledger: LedgerId, entry: EntryId) -> Code:
         """Send one ADD frame; the code of its answer. Raises BookieUnavailable, RequestTimeout."""
         answer = await self._ask(bookie, (v2.Op.ADD, ledger, entry), frame, self.settings.add_timeout_s)
         assert isinstance(answer, v2.Answer)

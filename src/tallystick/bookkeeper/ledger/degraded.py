@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, EntryId
 
 FIRST_RETRY_S = 0.1
 MAX_RETRY_S = 5.0
 FORGET_S = 60.0
-_NAMES = {code.value: code.name for code in Code}
 
 
 class QuorumLoss:
@@ -55,7 +54,7 @@ class FailedBookies:
     """
 
     def __init__(self) -> None:
-        self._codes: dict[BookieId, int | None] = {}
+        self._codes: dict[BookieId, Code | None] = {}
         self._tried: set[BookieId] = set()
 
     @property
@@ -63,7 +62,7 @@ class FailedBookies:
         """Those that are not taken now."""
         return self._tried
 
-    def failed(self, bookie: BookieId, code: int | None) -> None:
+    def failed(self, bookie: BookieId, code: Code | None) -> None:
         """It answered an add with ``code``, or (None) not at all."""
         self._codes[bookie] = code
         self._tried.add(bookie)
@@ -79,11 +78,7 @@ class FailedBookies:
 
     def answers(self) -> dict[BookieId, str]:
         """What each answered last, for people."""
-        return {bookie: "no answer" if code is None else _shown(code) for bookie, code in self._codes.items()}
-
-
-def _shown(code: int) -> str:
-    return f"{code} {_NAMES[code]}" if code in _NAMES else str(code)
+        return {bookie: "no answer" if code is None else code.name for bookie, code in self._codes.items()}
 
 
 class Retries:

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 
 from tallystick.bookkeeper.ledger.context import LedgerContext
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import NO_CODES, Code
 from tallystick.bookkeeper.wire.digest import master_key
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, LedgerId, LedgerMetadata
 from tallystick.errors import TallyError
 
 ANSWER_S = 2.0  # no bookie is waited for longer
 
-_REFUSES = (*v2.NO_CODES, v2.Code.OK)  # it is fenced, or was deleted there and refuses adds too
+_REFUSES = (*NO_CODES, Code.OK)  # it is fenced, or was deleted there and refuses adds too
 
 
 async def fence_all(context: LedgerContext, ledger: LedgerId, metadata: LedgerMetadata) -> list[BookieId]:
@@ -43,17 +44,17 @@ async def holders(context: LedgerContext, ledger: LedgerId, bookies: Iterable[Bo
     """Ask all of these."""
     codes = await _ask(context, ledger, bookies, None)
     return Holders(
-        tuple(bookie for bookie, code in codes.items() if code not in (None, v2.Code.NO_LEDGER)),
+        tuple(bookie for bookie, code in codes.items() if code not in (None, Code.NO_LEDGER)),
         tuple(bookie for bookie, code in codes.items() if code is None),
     )
 
 
 async def _ask(
     context: LedgerContext, ledger: LedgerId, bookies: Iterable[BookieId], key: bytes | None
-) -> dict[BookieId, int | None]:
+) -> dict[BookieId, Code | None]:
     """What each says to a read of its last entry, with a key to a fencing one; None without an answer in time."""
 
-    async def code(bookie: BookieId) -> int | None:
+    async def code(bookie: BookieId) -> Code | None:
         flags = v2.Flag.NONE if key is None else v2.Flag.FENCE
         with suppress(TallyError):
             return (await context.bookies.read(bookie, ledger, NO_ENTRY, master_key=key, flags=flags)).code

@@ -30,6 +30,7 @@ from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.read_shares import first_slots
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import NO_CODES, Code
 from tallystick.bookkeeper.wire.digest import Digest
 from tallystick.bookkeeper.wire.values import BookieId, DigestType, Ensemble, EntryId, LedgerId, LedgerMetadata
 from tallystick.codec.reads import EntryRun, open_entries
@@ -314,7 +315,7 @@ class _Reading:
         """Raise why this replica did not give the piece's first entry."""
         if piece.first in reads.errors:
             raise reads.errors[piece.first]
-        _check(reads.codes.get(piece.first, v2.Code.OK), piece, bookie)
+        _check(reads.codes.get(piece.first, Code.OK), piece, bookie)
         raise DigestMismatch("it answered with bytes that do not match their digest", bookie=bookie, **_about(piece))
 
 
@@ -327,15 +328,15 @@ def _leading(data: Iterable[v2.Buffer | None]) -> list[v2.Buffer]:
     return [part for part in takewhile(lambda part: part is not None, data) if part is not None]
 
 
-def _check(code: int, piece: Range, bookie: BookieId) -> None:
+def _check(code: Code, piece: Range, bookie: BookieId) -> None:
     """Raise what a code other than OK means for a read."""
-    if code == v2.Code.OK:
+    if code == Code.OK:
         return
-    if code in v2.NO_CODES:
+    if code in NO_CODES:
         raise NoSuchEntry("the bookies do not have this entry", bookie=bookie, **_about(piece))
-    if code == v2.Code.UNAUTHORIZED:
+    if code == Code.UNAUTHORIZED:
         raise Unauthorized("it refuses to be read with this password", bookie=bookie, **_about(piece))
-    raise Unavailable("it cannot read this entry now", bookie=bookie, answer=code, **_about(piece))
+    raise Unavailable("it cannot read this entry now", bookie=bookie, answer=code.name, **_about(piece))
 
 
 def _of_all(failures: Mapping[BookieId, TallyError], piece: Range) -> TallyError:

@@ -13,6 +13,7 @@ import asyncio
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import NO_CODES, Code
 from tallystick.bookkeeper.wire.digest import Digest
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId, LedgerMetadata, Slot
 from tallystick.errors import TallyError, Unauthorized, Unavailable
@@ -53,11 +54,11 @@ async def read_lac(client: BookieClient, ledger: LedgerId, metadata: LedgerMetad
 def _lac_of(answer: object, digest: Digest, ledger: LedgerId) -> EntryId:
     """-1 for a certain "nothing here"; raises where the answer leaves it open."""
     assert isinstance(answer, v2.Answer)
-    if answer.code in v2.NO_CODES:
+    if answer.code in NO_CODES:
         return NO_ENTRY
-    if answer.code == v2.Code.UNAUTHORIZED:
+    if answer.code == Code.UNAUTHORIZED:
         raise Unauthorized("a bookie refuses to be read", ledger=ledger)
-    if answer.code != v2.Code.OK:
-        raise Unavailable("a bookie cannot read its last entry now", ledger=ledger, answer=answer.code)
+    if answer.code != Code.OK:
+        raise Unavailable("a bookie cannot read its last entry now", ledger=ledger, answer=answer.code.name)
     header, _ = digest.decode(ledger, None, answer.entry_bytes)
     return header.lac

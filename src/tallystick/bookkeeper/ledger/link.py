@@ -21,6 +21,7 @@ from tallystick.bookkeeper.ledger.outstanding import Expired, Key, Lane, Outstan
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.running_time import BEAT_S, RunningTime
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId
 from tallystick.codec.frames import PLAIN_ADD, next_frame, scan_acks
 from tallystick.codec.reads import PLAIN_READ, encode_reads, scan_reads
@@ -42,7 +43,7 @@ class AddOwner(Protocol):
 
     def acked(self, entries: list[EntryId]) -> None: ...
 
-    def refused(self, entries: list[EntryId], code: int) -> None: ...
+    def refused(self, entries: list[EntryId], code: Code) -> None: ...
 
     def lost(self, entries: list[EntryId], error: TallyError) -> None: ...
 
@@ -75,7 +76,7 @@ class Link(asyncio.BufferedProtocol):
         self._heard = self._time.now()
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at = 0.0
-        self._reports: deque[tuple[AddOwner, int, list[EntryId]]] = deque()
+        self._reports: deque[tuple[AddOwner, Code, list[EntryId]]] = deque()
         self._report_scheduled = False
         self._failures: deque[tuple[AddOwner | ReadRun, list[EntryId], TallyError]] = deque()
 
@@ -277,18 +278,18 @@ class Link(asyncio.BufferedProtocol):
             if isinstance(owner, ReadRun):
                 owner.received(entries[start:stop], data[start:stop])
             elif not isinstance(owner, asyncio.Future):
-                self._collect(owner, v2.Code.OK, entries[start:stop])
+                self._collect(owner, Code.OK, entries[start:stop])
 
         at = 0
         while at < len(entries):
             at = self._outstanding.answered_run((op, ledger), entries, report, at)
             if at < len(entries):
                 # Not of a lane: then somebody asked for this one alone, or nobody did.
-                answer = v2.Answer(op, v2.Code.OK, ledger, entries[at], memoryview(data[at] if data else b""))
+                answer = v2.Answer(op, Code.OK, ledger, entries[at], memoryview(data[at] if data else b""))
                 self._settle((op, ledger, entries[at]), answer)
                 at += 1
 
-    def _collect(self, owner: AddOwner, code: int, entries: list[EntryId]) -> None:
+    def _collect(self, owner: AddOwner, code: Code, entries: list[EntryId]) -> None:
         if self._reports and self._reports[-1][0] is owner and self._reports[-1][1] == code:
             self._reports[-1][2].extend(entries)
         else:
@@ -313,7 +314,7 @@ class Link(asyncio.BufferedProtocol):
             count -= 1
             owner, code, entries = report = self._reports.popleft()
             try:
-                if code == v2.Code.OK:
+                if code == Code.OK:
                     owner.acked(entries)
                 else:
                     owner.refused(entries, code)
@@ -328,7 +329,7 @@ class Link(asyncio.BufferedProtocol):
             if lane is None:
                 self._settle((answer.op, answer.ledger, answer.entry), answer)
             elif isinstance(lane.owner, ReadRun):
-                if answer.code == v2.Code.OK:
+                if answer.code == Code.OK:
                     lane.owner.received([answer.entry], [answer.entry_bytes])
                 else:
                     lane.owner.refused([answer.entry], answer.code)

@@ -27,6 +27,7 @@ from tallystick.bookkeeper.ledger.recovery import (
 )
 from tallystick.bookkeeper.ledger.replicas import Replicas
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import NO_CODES, Code
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader, master_key
 from tallystick.bookkeeper.wire.values import NO_ENTRY, BookieId, EntryId, LedgerId, LedgerMetadata, Slot
 from tallystick.codec.frames import encode_adds
@@ -192,7 +193,7 @@ class _Recovery:
         nothing = memoryview(b"")
         try:
             answer = await self._context.bookies.read(bookie, self._ledger, entry, master_key=key, flags=flags)
-            if answer.code == v2.Code.OK:
+            if answer.code == Code.OK:
                 wanted = None if entry == NO_ENTRY else entry
                 header, payload = self._digest.decode(self._ledger, wanted, answer.entry_bytes)
                 if header.lac >= header.entry:
@@ -200,13 +201,14 @@ class _Recovery:
                 return Answer.YES, "ok", header, payload
         except TallyError as error:
             return Answer.UNKNOWN, str(error), None, nothing
-        return _verdict(answer.code), f"code {answer.code}", None, nothing
+        return _verdict(answer.code), f"code {answer.code.name}", None, nothing
 
     def acked(self, slot: Slot, first: EntryId, last: EntryId) -> None:
         self._perform(self._core.acked(slot, first, last))
 
-    def add_failed(self, slot: Slot, entries: list[EntryId], code: int | None) -> None:
-        self._emit("write-back failed", bookie=self._core.write_ensemble[slot], first=entries[0], code=code)
+    def add_failed(self, slot: Slot, entries: list[EntryId], code: Code | None) -> None:
+        said = None if code is None else code.name
+        self._emit("write-back failed", bookie=self._core.write_ensemble[slot], first=entries[0], code=said)
         for entry in entries:
             self._perform(self._core.failed(slot, entry, code))
 
@@ -233,11 +235,11 @@ class _Recovery:
         self._context.events.emit(kind, ledger=self._ledger, **fields)
 
 
-def _verdict(code: int) -> Answer:
+def _verdict(code: Code) -> Answer:
     """What a code other than OK says about an entry."""
-    if code == v2.Code.UNAUTHORIZED:
+    if code == Code.UNAUTHORIZED:
         return Answer.REFUSED
-    return Answer.NO if code in v2.NO_CODES else Answer.UNKNOWN
+    return Answer.NO if code in NO_CODES else Answer.UNKNOWN
 
 
 def with_password(ledger: LedgerId, metadata: LedgerMetadata, password: bytes) -> LedgerMetadata:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import EntryId
 from tallystick.errors import TallyError
 
@@ -16,7 +17,7 @@ class ReadRun:
     def __init__(self, entries: Sequence[EntryId]) -> None:
         self.entries = entries
         self.found: dict[EntryId, v2.Buffer] = {}  # as stored, digest not yet checked
-        self.codes: dict[EntryId, int] = {}  # answers other than OK
+        self.codes: dict[EntryId, Code] = {}  # answers other than OK
         self.errors: dict[EntryId, TallyError] = {}  # no answer: unknown
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.leave: Callable[[], None] = lambda: None  # set by who sent it
@@ -27,7 +28,7 @@ class ReadRun:
         self.found.update(zip(entries, data, strict=True))
         self._count(len(entries))
 
-    def refused(self, entries: list[EntryId], code: int) -> None:
+    def refused(self, entries: list[EntryId], code: Code) -> None:
         """For the link: the bookie answered with another code."""
         self.codes.update(dict.fromkeys(entries, code))
         self._count(len(entries))

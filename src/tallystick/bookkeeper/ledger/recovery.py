@@ -26,7 +26,7 @@ from typing import Any
 
 from tallystick.bookkeeper.ledger import add
 from tallystick.bookkeeper.ledger.striping import Striping
-from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import Ensemble, EntryId, Fragment, LedgerMetadata, Slot
 
 READ_AHEAD = 32
@@ -119,7 +119,7 @@ class RecoveryCore:
         self._head: EntryId = 0  # the next entry to decide
         self._asked: EntryId = 0  # the next entry to ask for
         self._writes = add.AddCore(self.striping, self.ensemble)
-        self._failures: set[int | None] = set()  # codes of failed write-backs
+        self._failures: set[Code | None] = set()  # codes of failed write-backs
 
     @property
     def lac(self) -> EntryId:
@@ -186,7 +186,7 @@ class RecoveryCore:
         """Write-backs were stored; see AddCore.acked."""
         return [] if self._is_over else self._written(self._writes.acked(slot, first, last))
 
-    def failed(self, slot: Slot, entry: EntryId, code: int | None = None) -> list[Action]:
+    def failed(self, slot: Slot, entry: EntryId, code: Code | None = None) -> list[Action]:
         """A write-back failed; see AddCore.failed. The fence took the password: a refusal is the bookie's own."""
         if self._is_over:
             return []

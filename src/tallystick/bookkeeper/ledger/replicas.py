@@ -20,6 +20,7 @@ from tallystick.bookkeeper.ledger.identity import Belief
 from tallystick.bookkeeper.ledger.outgoing import cut
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.metadata.store import Creation
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import BookieId, Ensemble, EntryId, LedgerId, Slot
 from tallystick.codec.frames import AddFrames
 
@@ -33,7 +34,7 @@ class ReplicasOwner(Protocol):
         """The slot's bookie has stored this run of its stripe."""
         ...
 
-    def add_failed(self, slot: Slot, entries: list[EntryId], code: int | None) -> None:
+    def add_failed(self, slot: Slot, entries: list[EntryId], code: Code | None) -> None:
         """The slot's bookie answered so, or (None) may have stored them."""
         ...
 
@@ -214,7 +215,7 @@ class Replicas:
         for first, last in self._striping.runs(slot, entries):
             self._owner.acked(slot, first, last)
 
-    def on_failed(self, slot: Slot, entries: list[EntryId], code: int | None) -> None:
+    def on_failed(self, slot: Slot, entries: list[EntryId], code: Code | None) -> None:
         """For the channels: the slot's bookie answered so, or (None) may have stored them."""
         self._owner.add_failed(slot, entries, code)
 

@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import MASTER_KEY_BYTES
 from tallystick.bookkeeper.wire.values import EntryId, LedgerId
 from tallystick.codec.reads import even_entries
@@ -49,23 +50,20 @@ class Flag(enum.IntFlag):
     HIGH_PRIORITY = 0x4
 
 
-class Code(enum.IntEnum):
-    """A bookie's answer. What is neither OK nor one of the two "no" codes leaves the question open (Q15)."""
-
-    OK = 0
-    NO_LEDGER = 1
-    NO_ENTRY = 2
-    BAD_REQUEST = 100
-    IO_ERROR = 101
-    UNAUTHORIZED = 102
-    BAD_VERSION = 103
-    FENCED = 104
-    READ_ONLY = 105
-    TOO_MANY_REQUESTS = 106
-    UNKNOWN_LEDGER_STATE = 107
-
-
-NO_CODES = frozenset((Code.NO_LEDGER, Code.NO_ENTRY))
+NUMBERS = {  # of the codes, in answers
+    Code.OK: 0,
+    Code.NO_LEDGER: 1,
+    Code.NO_ENTRY: 2,
+    Code.BAD_REQUEST: 100,
+    Code.IO_ERROR: 101,
+    Code.UNAUTHORIZED: 102,
+    Code.BAD_VERSION: 103,
+    Code.FENCED: 104,
+    Code.READ_ONLY: 105,
+    Code.TOO_MANY_REQUESTS: 106,
+    Code.UNKNOWN_LEDGER_STATE: 107,
+}
+_CODES = {number: code for code, number in NUMBERS.items()}
 
 _LENGTH_HEADER = struct.Struct(">II")
 _READ = struct.Struct(">qq")
@@ -180,19 +178,20 @@ def _key(view: memoryview, start: int, flags: int, version: int) -> bytes | None
     return key
 
 
-def encode_answer(request: Add | Read, code: int, entry: Buffer = b"") -> bytes:
+def encode_answer(request: Add | Read, code: Code, entry: Buffer = b"") -> bytes:
     """The frame that answers ADD and READ; ``entry`` are the stored bytes."""
     op = Op.ADD if isinstance(request, Add) else Op.READ
     word = header(op, 0, request.version)
-    return _ANSWER_FRAME.pack(ANSWER_BYTES + len(entry), word, code, request.ledger, request.entry) + bytes(entry)
+    size, number = ANSWER_BYTES + len(entry), NUMBERS[code]
+    return _ANSWER_FRAME.pack(size, word, number, request.ledger, request.entry) + bytes(entry)
 
 
-def encode_batch_answer(request: BatchRead, code: int, entries: Sequence[Buffer] = ()) -> bytes:
+def encode_batch_answer(request: BatchRead, code: Code, entries: Sequence[Buffer] = ()) -> bytes:
     """The frame that answers BATCH_READ."""
     sizes = list(map(len, entries))
     size = 4 + _BATCH_ANSWER.size + 4 * len(sizes) + sum(sizes)
     head = _LENGTH_HEADER.pack(size, header(Op.BATCH_READ, 0, request.version))
-    answer = _BATCH_ANSWER.pack(code, request.ledger, request.first, request.request_id)
+    answer = _BATCH_ANSWER.pack(NUMBERS[code], request.ledger, request.first, request.request_id)
     encoded = {size: size.to_bytes(4, "big") for size in set(sizes)}  # most entries are as long as others
     lengths = map(encoded.__getitem__, sizes)
     return b"".join((head, answer, *chain.from_iterable(zip(lengths, entries, strict=True))))
@@ -203,7 +202,7 @@ class Answer:
     """Of ADD (``entry_bytes`` empty) or READ."""
 
     op: int
-    code: int
+    code: Code
     ledger: LedgerId
     entry: EntryId
     entry_bytes: memoryview
@@ -211,7 +210,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class BatchAnswer:
-    code: int
+    code: Code
     ledger: LedgerId
     first: EntryId
     request_id: int
@@ -231,16 +230,20 @@ def decode_answer(body: Buffer) -> Answer | BatchAnswer | AuthAnswer:
     op = view[1]
     try:
         if op in (Op.ADD, Op.READ):
-            code, ledger, entry = _ANSWER.unpack_from(view, 4)
-            return Answer(op, code, ledger, entry, view[ANSWER_BYTES:])
+            number, ledger, entry = _ANSWER.unpack_from(view, 4)
+            return Answer(op, _code(number), ledger, entry, view[ANSWER_BYTES:])
         if op == Op.BATCH_READ:
-            code, ledger, first, request_id = _BATCH_ANSWER.unpack_from(view, 4)
-            return BatchAnswer(code, ledger, first, request_id, _split(view[BATCH_ANSWER_BYTES:]))
+            number, ledger, first, request_id = _BATCH_ANSWER.unpack_from(view, 4)
+            return BatchAnswer(_code(number), ledger, first, request_id, _split(view[BATCH_ANSWER_BYTES:]))
     except struct.error as error:
         raise RemoteProtocolError("an answer is shorter than its form", op=op, bytes=len(view)) from error
     if op == Op.AUTH:
         return AuthAnswer(bytes(view[4:]))
     raise RemoteProtocolError("an answer has an unknown opcode", op=op)
+
+
+def _code(number: int) -> Code:
+    return _CODES.get(number, Code.UNDEFINED)
 
 
 def _split(view: memoryview) -> Sequence[memoryview]:

@@ -7,7 +7,7 @@ import pytest
 
 from support.stores import Store
 from tallystick.bookkeeper.bookie import storage
-from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.codes import Code
 
 
 def test_what_a_checkpoint_wrote_goes_into_the_index_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,8 @@ from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.metadata.memory import MemoryStore
-from tallystick.bookkeeper.wire.v2 import Code, Flag
+from tallystick.bookkeeper.wire.codes import Code
+from tallystick.bookkeeper.wire.v2 import Flag
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata
 from tallystick.errors import MetadataError, StorageError
 from tallystick.runtime.atomic import write_atomic

@@ -13,6 +13,7 @@ from support.stores import SMALL, entry_bytes
 from tallystick.bookkeeper.bookie import index
 from tallystick.bookkeeper.bookie.entry_log import EntryLogs, LogWriter, index_path, load_index, log_path
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.errors import CorruptRecord
 from tallystick.sim.disk import SimDisk
 
@@ -20,7 +21,7 @@ LEDGERS = {2: range(0, 60), 7: [0, 2, 3, 5000, 1 << 60]}
 
 
 def answer(ledger: int, entry: int) -> bytes:
-    return v2.encode_answer(v2.Read(ledger, entry), 0, entry_bytes(ledger, entry))
+    return v2.encode_answer(v2.Read(ledger, entry), Code.OK, entry_bytes(ledger, entry))
 
 
 def write(disk: SimDisk, log_id: int = 1) -> dict[int, index.Pages]:
@@ -57,7 +58,7 @@ def test_a_log_that_is_written_in_several_steps_has_every_frame_in_its_place() -
     bodies = [entry_bytes(1, entry, random_sizes.randbytes(random_sizes.randrange(3000))) for entry in range(2500)]
     writer = LogWriter(disk, "/", 1, settings.chunk_bytes)
     for first in range(0, len(bodies), 50):
-        frames = [v2.encode_answer(v2.Read(1, entry), 0, bodies[entry]) for entry in range(first, first + 50)]
+        frames = [v2.encode_answer(v2.Read(1, entry), Code.OK, bodies[entry]) for entry in range(first, first + 50)]
         starts = array("Q", list(accumulate(map(len, frames), initial=0))[:-1])
         writer.add(1, array("q", range(first, first + 50)), starts, b"".join(frames))
     log = writer.finish()

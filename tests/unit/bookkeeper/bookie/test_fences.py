@@ -13,7 +13,8 @@ from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
 from tallystick.bookkeeper.bookie.looking import HELD_LEDGERS
 from tallystick.bookkeeper.wire import v2
-from tallystick.bookkeeper.wire.v2 import NO_CODES, Code, Flag
+from tallystick.bookkeeper.wire.codes import NO_CODES, Code
+from tallystick.bookkeeper.wire.v2 import Flag
 
 MOST = 3
 INVENTED = range(1000, 1000 + MOST)

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Deletion, Kept, LedgerRecord, Ledgers, State
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import master_key
-from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.errors import CorruptRecord
 
 KEY, OTHER = master_key(b"mine"), master_key(b"other")

@@ -22,7 +22,8 @@ from tallystick.bookkeeper.bookie.looks import (
 )
 from tallystick.bookkeeper.bookie.requests import ADD_ANSWER_BYTES
 from tallystick.bookkeeper.metadata.driver import Moment, Record
-from tallystick.bookkeeper.wire.v2 import Code, Flag
+from tallystick.bookkeeper.wire.codes import Code
+from tallystick.bookkeeper.wire.v2 import Flag
 from tallystick.bookkeeper.wire.values import LedgerState
 from tallystick.runtime.events import Event
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support.stores import KEY, entry_bytes, frame, scanned
 from tallystick.bookkeeper.bookie.memtable import MemTable, Run, Tables
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 
 LEDGER = 5
 
@@ -23,7 +24,7 @@ def run_of(entries: list[int], payloads: list[bytes] | None = None) -> Run:
 
 
 def answer(entry: int, payload: bytes | None = None) -> bytes:
-    return v2.encode_answer(v2.Read(LEDGER, entry), v2.Code.OK, entry_bytes(LEDGER, entry, payload))
+    return v2.encode_answer(v2.Read(LEDGER, entry), Code.OK, entry_bytes(LEDGER, entry, payload))
 
 
 batches = st.lists(st.lists(st.tuples(st.integers(0, 25), st.binary(max_size=5)), min_size=1, max_size=12), max_size=12)

@@ -7,7 +7,7 @@ import random
 from support.stores import KEY, Store, entry_bytes
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
-from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.codes import Code
 
 
 def slow_batch(storage: Storage, first: int, max_count: int, max_bytes: int) -> tuple[int, list[bytes]]:

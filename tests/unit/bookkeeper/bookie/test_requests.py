@@ -19,7 +19,8 @@ from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.requests import ANSWER_BYTES, RUN_LEDGERS, SHORT_BYTES, Requests, Served, SpeaksV3
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire import v2
-from tallystick.bookkeeper.wire.v2 import Code, Flag, Op
+from tallystick.bookkeeper.wire.codes import Code
+from tallystick.bookkeeper.wire.v2 import Flag, Op
 from tallystick.errors import RemoteProtocolError, StorageError
 from tallystick.runtime.disk import OsDisk, Usage
 

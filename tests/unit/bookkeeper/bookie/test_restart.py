@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from support.stores import KEY, Store
-from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.errors import CorruptRecord
 from tallystick.sim.disk import Crashed
 

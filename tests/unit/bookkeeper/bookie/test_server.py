@@ -21,7 +21,7 @@ from tallystick.bookkeeper.bookie.server import BookieServer, Bounds
 from tallystick.bookkeeper.bookie.session import Session
 from tallystick.bookkeeper.bookie.turns import Kind
 from tallystick.bookkeeper.wire import v2
-from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.runtime.budget import Reason
 
 MIB = 1024 * 1024
@@ -199,7 +199,7 @@ async def test_everything_is_answered_in_order_though_a_turn_has_time_for_one_ca
 ) -> None:
     monkeypatch.setattr(bookie._server._turns, "_limit_s", 1e-9)
 
-    async def mix(ledger: int) -> list[tuple[int, int, int, int]]:
+    async def mix(ledger: int) -> list[tuple[int, Code, int, int]]:
         async with talking(bookie) as peer:
             assert await peer.code(adds(ledger, [0])) == Code.OK
             for entry in range(1, 41):

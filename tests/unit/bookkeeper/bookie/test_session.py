@@ -17,7 +17,7 @@ from tallystick.bookkeeper.bookie.requests import Served
 from tallystick.bookkeeper.bookie.session import Session, Surroundings
 from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, Turns
 from tallystick.bookkeeper.wire import v2
-from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.codes import Code
 
 
 @pytest.fixture

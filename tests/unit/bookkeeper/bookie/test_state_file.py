@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.stores import SMALL, Store
-from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.errors import DiskFull
 from tallystick.sim.disk import Crashed
 

@@ -16,7 +16,7 @@ from tallystick.bookkeeper.bookie.checkpoint import Checkpoint
 from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.upkeep import Listing
-from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import BookieInfo
 from tallystick.errors import DiskFull, MetadataUncertain, StorageError
 from tallystick.runtime.events import Events

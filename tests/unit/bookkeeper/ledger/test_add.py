@@ -23,7 +23,7 @@ from tallystick.bookkeeper.ledger.add import (
     Suspend,
 )
 from tallystick.bookkeeper.ledger.striping import Striping
-from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.codes import Code
 
 ABC = ("a", "b", "c")
 

@@ -11,6 +11,7 @@ from support.links import KEY, Heard, add_frame, answering, entry_of, ok
 from support.waiting import until
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.errors import BookieUnavailable, RequestTimeout
 
 if TYPE_CHECKING:
@@ -23,9 +24,9 @@ async def test_reads_answer_with_code_and_bytes(bench: Bench) -> None:
     bookie.entries[7, 0] = bench.entry(7, 0, b"abc")
     client = bench.client()
     answer = await client.read("b1", 7, 0)
-    assert (answer.code, bytes(answer.entry_bytes)) == (v2.Code.OK, bookie.entries[7, 0])
-    assert (await client.read("b1", 7, 1)).code == v2.Code.NO_ENTRY
-    assert (await client.read("b1", 8, -1)).code == v2.Code.NO_LEDGER
+    assert (answer.code, bytes(answer.entry_bytes)) == (Code.OK, bookie.entries[7, 0])
+    assert (await client.read("b1", 7, 1)).code == Code.NO_ENTRY
+    assert (await client.read("b1", 8, -1)).code == Code.NO_LEDGER
     last = await client.read("b1", 7, -1, master_key=KEY, flags=v2.Flag.FENCE)
     assert bytes(last.entry_bytes) == bookie.entries[7, 0]
     assert bookie.requests[-1] == v2.Read(7, -1, KEY, v2.Flag.FENCE)
@@ -48,15 +49,15 @@ async def test_batch_reads_and_long_answers(bench: Bench) -> None:
     limited = await client.batch_read("b1", 1, 0, max_count=3, max_bytes=4_000_000)
     assert len(limited.entries) == 3
     none = await client.batch_read("b1", 1, 9, max_count=3, max_bytes=1000)
-    assert (none.code, none.entries) == (v2.Code.NO_ENTRY, ())
+    assert (none.code, none.entries) == (Code.NO_ENTRY, ())
 
 
 async def test_single_add_returns_the_code(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
     client = bench.client()
-    assert await client.add("b1", add_frame(bench, 3, 5), 3, 5) == v2.Code.OK
-    bookie.script = answering(v2.Code.FENCED)
-    assert await client.add("b1", add_frame(bench, 3, 5), 3, 5) == v2.Code.FENCED
+    assert await client.add("b1", add_frame(bench, 3, 5), 3, 5) == Code.OK
+    bookie.script = answering(Code.FENCED)
+    assert await client.add("b1", add_frame(bench, 3, 5), 3, 5) == Code.FENCED
 
 
 async def test_adds_report_once_for_a_read_and_leave_in_one_write(bench: Bench) -> None:
@@ -98,20 +99,20 @@ async def test_answers_out_of_turn_and_of_several_ledgers(bench: Bench) -> None:
     second.send([0, 1], b"".join(add_frame(bench, 2, entry) for entry in (0, 1)))
     alone = asyncio.ensure_future(client.add("b1", add_frame(bench, 1, 4), 1, 4))
     await until(lambda: len(bookie.requests) == 7)
-    bookie.say(ok(1, 3) + ok(2, 0) + ok(1, 4) + ok(1, 0) + ok(1, 9) + ok(2, 1, v2.Code.IO_ERROR) + ok(1, 6))
+    bookie.say(ok(1, 3) + ok(2, 0) + ok(1, 4) + ok(1, 0) + ok(1, 9) + ok(2, 1, Code.IO_ERROR) + ok(1, 6))
     await until(lambda: len(one.all_acked) == 4 and two.failed)
     assert sorted(one.all_acked) == [0, 3, 6, 9]
-    assert (two.all_acked, two.failed) == ([0], [([1], v2.Code.IO_ERROR)])
-    assert await alone == v2.Code.OK
+    assert (two.all_acked, two.failed) == ([0], [([1], Code.IO_ERROR)])
+    assert await alone == Code.OK
 
 
 async def test_refusals_of_one_read_come_in_one_call(bench: Bench) -> None:
     [bookie] = await bench.bookie("b1")
-    bookie.script = answering(v2.Code.FENCED)
+    bookie.script = answering(Code.FENCED)
     heard, client = Heard(), bench.client()
     client.adds("b1", 1, heard).send(list(range(50)), b"".join(add_frame(bench, 1, entry) for entry in range(50)))
     await until(lambda: len(heard.all_failed) == 50)
-    assert heard.failed == [(list(range(50)), v2.Code.FENCED)]
+    assert heard.failed == [(list(range(50)), Code.FENCED)]
 
 
 async def test_late_answers_of_a_closed_channel_go_to_nobody(bench: Bench) -> None:
@@ -154,7 +155,7 @@ async def test_a_run_of_reads_sorts_answers_by_kind(bench: Bench) -> None:
         assert {entry: bytes(data) for entry, data in run.found.items()} == {
             entry: bookie.entries[1, entry] for entry in run.entries if entry % 2 == 0
         }
-        assert run.codes == {entry: v2.Code.NO_ENTRY for entry in run.entries if entry % 2}
+        assert run.codes == {entry: Code.NO_ENTRY for entry in run.entries if entry % 2}
         assert run.errors == {}
     answer = await alone
     assert isinstance(answer, v2.Answer) and bytes(answer.entry_bytes) == bookie.entries[1, 42]
@@ -185,7 +186,7 @@ async def test_a_run_of_reads_that_was_left_hears_nothing(bench: Bench) -> None:
     left.close()
     again = client.read_run("b1", 1, [0, 1])
     await until(lambda: len(bookie.requests) == 4)
-    refuse, missing = v2.Code.IO_ERROR, v2.Code.NO_ENTRY
+    refuse, missing = Code.IO_ERROR, Code.NO_ENTRY
     for code in (refuse, missing):
         bookie.say(b"".join(v2.encode_answer(v2.Read(1, entry), code) for entry in (0, 1)))
     await again.done
@@ -206,7 +207,7 @@ async def test_a_channel_closed_by_its_own_callback_hears_no_more_of_that_read(b
     channel = client.adds("b1", 1, heard)
     channel.send([0, 1, 2], b"".join(add_frame(bench, 1, entry) for entry in range(3)))
     await until(lambda: len(bookie.requests) == 3)
-    bookie.say(ok(1, 0) + ok(1, 1, v2.Code.FENCED) + ok(1, 2))
+    bookie.say(ok(1, 0) + ok(1, 1, Code.FENCED) + ok(1, 2))
     await client_round_trip(client, bookie)
     assert (heard.acked, heard.failed) == ([[0]], [])
 
@@ -215,7 +216,7 @@ async def test_a_channel_closed_by_its_own_callback_hears_no_more_of_that_read(b
     "garbage",
     [
         pytest.param(ok(1, 77), id="an ack nobody waits for"),
-        pytest.param(v2.encode_answer(v2.Read(1, 77), 0, b"x" * 40), id="a read nobody asked for"),
+        pytest.param(v2.encode_answer(v2.Read(1, 77), Code.OK, b"x" * 40), id="a read nobody asked for"),
         pytest.param(b"\xff\xff\xff\xff" + b"x" * 100, id="a length of 4 GiB"),
         pytest.param((10_000_000).to_bytes(4, "big"), id="a length over the limit"),
         pytest.param(b"\x00\x00\x00\x00", id="an empty frame"),
@@ -238,7 +239,7 @@ async def test_malformed_or_unasked_answers_end_the_connection_as_unknown(bench:
     assert (heard.acked, heard.failed) == ([[0]], [([1], None)])
     assert "bookie broke the protocol" in bench.kinds()
     bookie.script = None
-    assert (await client.read("b1", 1, 0)).code == v2.Code.NO_LEDGER
+    assert (await client.read("b1", 1, 0)).code == Code.NO_LEDGER
 
 
 async def test_answers_in_any_pieces(bench: Bench) -> None:
@@ -249,7 +250,7 @@ async def test_answers_in_any_pieces(bench: Bench) -> None:
     client.adds("b1", 1, heard).send([0, 1], add_frame(bench, 1, 0) + add_frame(bench, 1, 1))
     read = asyncio.ensure_future(client.read("b1", 1, 0))
     await until(lambda: len(bookie.requests) == 3)
-    answers = ok(1, 0) + v2.encode_answer(v2.Read(1, 0), 0, bookie.entries[1, 0]) + ok(1, 1)
+    answers = ok(1, 0) + v2.encode_answer(v2.Read(1, 0), Code.OK, bookie.entries[1, 0]) + ok(1, 1)
     for at in range(0, len(answers), 7):
         bookie.say(answers[at : at + 7])
         await asyncio.sleep(0)
@@ -266,8 +267,8 @@ async def test_a_given_up_read_leaves_its_answer_to_nobody(bench: Bench) -> None
     given_up.cancel()
     again = asyncio.ensure_future(client.read("b1", 1, 0))
     await until(lambda: len(bookie.requests) == 2)
-    bookie.say(v2.encode_answer(v2.Read(1, 0), v2.Code.IO_ERROR) + v2.encode_answer(v2.Read(1, 0), v2.Code.NO_ENTRY))
-    assert (await again).code == v2.Code.NO_ENTRY
+    bookie.say(v2.encode_answer(v2.Read(1, 0), Code.IO_ERROR) + v2.encode_answer(v2.Read(1, 0), Code.NO_ENTRY))
+    assert (await again).code == Code.NO_ENTRY
 
 
 async def test_close_fails_what_is_outstanding_and_what_comes_after(bench: Bench) -> None:

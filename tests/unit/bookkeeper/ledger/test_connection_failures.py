@@ -18,6 +18,7 @@ from tallystick.bookkeeper.ledger.connection import FIRST_BACKOFF_S, BookieClien
 from tallystick.bookkeeper.ledger.link import OWNERS_A_TURN
 from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.errors import BookieUnavailable, RequestTimeout
 from tallystick.runtime.clock import SystemClock
 
@@ -40,7 +41,7 @@ async def test_q15_a_lost_connection_is_unknown_for_everything_outstanding(bench
     assert heard.failed == [([0, 1], None)]
     assert "bookie connection ended" in bench.kinds()
     bookie.script = None
-    assert (await client.read("b1", 1, 0)).code == v2.Code.NO_LEDGER  # reconnects by itself
+    assert (await client.read("b1", 1, 0)).code == Code.NO_LEDGER  # reconnects by itself
     assert bookie.opened == 2
 
 
@@ -101,7 +102,7 @@ async def test_a_bookie_behind_a_black_hole_is_reached_again_however_much_is_ask
                 await asyncio.sleep(0.001)
 
     async with asyncio.timeout(20):
-        assert (await answered()).code == v2.Code.NO_LEDGER
+        assert (await answered()).code == Code.NO_LEDGER
     assert network.attempts == 2
 
 
@@ -166,7 +167,7 @@ async def test_an_unregistered_bookie_is_unavailable_until_it_is_back(bench: Ben
                 break
             except BookieUnavailable:
                 await asyncio.sleep(0.01)
-    assert answer.code == v2.Code.NO_LEDGER
+    assert answer.code == Code.NO_LEDGER
 
 
 async def test_silence_times_out_as_unknown_and_ends_the_connection(bench: Bench) -> None:
@@ -192,9 +193,9 @@ async def test_one_slow_answer_times_out_alone_and_its_late_answer_is_swallowed(
         await slow
     again = asyncio.ensure_future(client.read("b1", 1, 0))
     await until(lambda: list(map(entry_of, bookie.requests)).count(0) == 2)
-    bookie.say(v2.encode_answer(v2.Read(1, 0), v2.Code.IO_ERROR))  # belongs to the first question
-    bookie.say(v2.encode_answer(v2.Read(1, 0), v2.Code.NO_LEDGER))
-    assert (await again).code == v2.Code.NO_LEDGER
+    bookie.say(v2.encode_answer(v2.Read(1, 0), Code.IO_ERROR))  # belongs to the first question
+    bookie.say(v2.encode_answer(v2.Read(1, 0), Code.NO_LEDGER))
+    assert (await again).code == Code.NO_LEDGER
     assert bookie.opened == 1
 
 
@@ -230,7 +231,7 @@ async def test_a_read_that_timed_out_is_answered_when_it_is_asked_again(
             await slow
         again = asyncio.ensure_future(read(retry_in_run))
         await until(partial(asked_for_the_first, 2 * attempt + 2))
-        bookie.say(2 * v2.encode_answer(v2.Read(1, 0), v2.Code.OK, data))
+        bookie.say(2 * v2.encode_answer(v2.Read(1, 0), Code.OK, data))
         assert await again == data
     assert bookie.opened == 1
 
@@ -347,7 +348,7 @@ async def test_an_answer_is_not_overdue_because_the_loop_stood_still(bench: Benc
     assert channel._link is not None
     time = channel._link._time
     await until(lambda: time.now() < clock.now() - 900)
-    bookie.say(v2.encode_answer(held[0], v2.Code.OK))
+    bookie.say(v2.encode_answer(held[0], Code.OK))
     await until(lambda: heard.acked == [[0]])
     assert heard.failed == []
 
@@ -395,7 +396,7 @@ async def test_what_concerns_thousands_of_ledgers_is_told_over_many_turns(bench:
     count, turns = 1000, Turns()
     bookie, held, _ = await held_adds(bench, turns, count)
     if acks:
-        bookie.say(b"".join(v2.encode_answer(request, v2.Code.OK) for request in held))
+        bookie.say(b"".join(v2.encode_answer(request, Code.OK) for request in held))
     else:
         await bookie.stop()
     await until(lambda: turns.heard.total() == count)
@@ -419,7 +420,7 @@ async def test_who_waits_hears_of_the_end_of_the_client_before_it_is_closed(benc
 async def test_acks_that_came_before_the_end_are_acks(bench: Bench) -> None:
     count, heard = 1000, Heard()
     bookie, held, channels = await held_adds(bench, heard, count)
-    bookie.say(b"".join(v2.encode_answer(request, v2.Code.OK) for request in held))
+    bookie.say(b"".join(v2.encode_answer(request, Code.OK) for request in held))
     link = channels[0]._link
     assert link is not None
     await until(lambda: link._report_scheduled)

@@ -12,6 +12,7 @@ from tallystick.bookkeeper.ledger.degraded import (
     QuorumLoss,
     Retries,
 )
+from tallystick.bookkeeper.wire.codes import Code
 
 
 def test_a_quorum_that_is_gone_for_the_limit_is_over_unless_an_entry_was_confirmed() -> None:
@@ -38,15 +39,15 @@ def test_a_bookie_that_is_tried_again_ends_no_loss() -> None:
 
 def test_who_failed_is_not_taken_until_an_entry_was_confirmed_or_all_are_tried_again() -> None:
     failed = FailedBookies()
-    failed.failed("a", 101)
+    failed.failed("a", Code.IO_ERROR)
     failed.failed("b", None)
-    failed.failed("c", -3)
-    answers = {"a": "101 IO_ERROR", "b": "no answer", "c": "-3"}
+    failed.failed("c", Code.UNDEFINED)
+    answers = {"a": "IO_ERROR", "b": "no answer", "c": "UNDEFINED"}
     assert set(failed.tried) == {"a", "b", "c"} and failed.answers() == answers
     failed.again()
     assert not failed.tried and failed.answers() == answers
-    failed.failed("a", 105)
-    assert set(failed.tried) == {"a"} and failed.answers()["a"] == "105 READ_ONLY"
+    failed.failed("a", Code.READ_ONLY)
+    assert set(failed.tried) == {"a"} and failed.answers()["a"] == "READ_ONLY"
     failed.confirmed()
     assert not failed.tried and not failed.answers()
 

@@ -15,6 +15,7 @@ from tallystick.bookkeeper.ledger.fetch import Range, fetch_runs, ranges_of
 from tallystick.bookkeeper.ledger.read import Entry, read_entries
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import Digest
 from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata
 from tallystick.errors import BookieUnavailable, DigestMismatch, NoSuchEntry, TallyError, Unauthorized, Unavailable
@@ -138,10 +139,10 @@ async def test_q17_no_such_entry_only_when_every_replica_says_so(bench: Bench) -
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (v2.Code.IO_ERROR, Unavailable),
-        (v2.Code.TOO_MANY_REQUESTS, Unavailable),
-        (v2.Code.UNKNOWN_LEDGER_STATE, Unavailable),
-        (v2.Code.UNAUTHORIZED, Unauthorized),
+        (Code.IO_ERROR, Unavailable),
+        (Code.TOO_MANY_REQUESTS, Unavailable),
+        (Code.UNKNOWN_LEDGER_STATE, Unavailable),
+        (Code.UNAUTHORIZED, Unauthorized),
         ("bad bytes", DigestMismatch),
         ("another entry", DigestMismatch),
         ("dead", BookieUnavailable),
@@ -162,9 +163,9 @@ async def test_q17_any_failure_wins_over_no(
     if answer == "dead":
         await odd.stop()
     elif answer == "bad bytes":
-        odd.script = answering(v2.Code.OK, b"short")
+        odd.script = answering(Code.OK, b"short")
     elif answer == "another entry":
-        odd.script = answering(v2.Code.OK, odd.entries[LEDGER, 1])
+        odd.script = answering(Code.OK, odd.entries[LEDGER, 1])
     else:
         odd.script = answering(answer)
     with pytest.raises(error) as caught:
@@ -209,7 +210,7 @@ async def test_a_slow_answer_still_counts_when_the_others_fail(bench: Bench) -> 
 
     def refuse(request: Any) -> bytes:
         b1.say(b1.default(request) or b"")  # b1 wakes up when b2 has been asked
-        return v2.encode_answer(request, v2.Code.IO_ERROR)
+        return v2.encode_answer(request, Code.IO_ERROR)
 
     b2.script = refuse
     assert await collect(bench.client(speculative_read_s=0.02), wanted) == [0]

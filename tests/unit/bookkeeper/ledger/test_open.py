@@ -16,6 +16,7 @@ from support.waiting import until
 from tallystick.bookkeeper.ledger.reader import LedgerReader
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader, master_key
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata, LedgerState
 from tallystick.errors import LedgerFenced, RecoveryIncomplete, TallyError, Unauthorized
@@ -141,7 +142,7 @@ async def test_q14_an_acknowledged_entry_survives_whichever_bookie_is_asked_firs
 
 
 @pytest.mark.rule("Q15", "P2")
-@pytest.mark.parametrize("code", [HANG, v2.Code.IO_ERROR, v2.Code.UNKNOWN_LEDGER_STATE, v2.Code.TOO_MANY_REQUESTS])
+@pytest.mark.parametrize("code", [HANG, Code.IO_ERROR, Code.UNKNOWN_LEDGER_STATE, Code.TOO_MANY_REQUESTS])
 async def test_q15_unknown_is_never_a_no_on_the_wire(cluster: SmallCluster, code: int) -> None:
     writer = await left(cluster, 4)
     unsure = [cluster.bookies[name] for name in writer.metadata.ensemble[:2]]
@@ -231,7 +232,7 @@ async def test_a_dead_bookie_is_replaced_in_the_closing_write_only(
 @pytest.mark.rule("Q14")
 async def test_q14_a_write_back_without_quorum_stores_nothing(cluster: SmallCluster) -> None:
     writer = await left(cluster, 6, 5, 5, 5)
-    cluster.bookies["b0"].misbehave = lambda request: v2.Code.IO_ERROR if isinstance(request, v2.Add) else None
+    cluster.bookies["b0"].misbehave = lambda request: Code.IO_ERROR if isinstance(request, v2.Add) else None
     with pytest.raises(RecoveryIncomplete, match="written back"):
         await cluster.client().open_ledger(writer.id, recover=True)
     assert (await cluster.driver.read_ledger(writer.id)).value.state is LedgerState.IN_RECOVERY
@@ -243,7 +244,7 @@ async def test_q14_a_bookie_that_failed_a_write_back_is_not_taken_again(cluster:
     good = writer.metadata.ensemble[:2]
     for name, bookie in cluster.bookies.items():
         if name not in good:
-            bookie.misbehave = lambda request: v2.Code.IO_ERROR if isinstance(request, v2.Add) else None
+            bookie.misbehave = lambda request: Code.IO_ERROR if isinstance(request, v2.Add) else None
     async with asyncio.timeout(20):
         with pytest.raises(RecoveryIncomplete, match="written back"):
             await cluster.client().open_ledger(writer.id, recover=True)
@@ -254,7 +255,7 @@ async def test_q14_a_bookie_that_failed_a_write_back_is_not_taken_again(cluster:
 async def test_a_bookie_that_failed_a_write_back_is_left_out_of_new_ledgers_for_a_while(cluster: SmallCluster) -> None:
     writer, client = await left(cluster, 6, 3, 3, 3), cluster.client()
     failed = cluster.bookies[writer.metadata.ensemble[0]]
-    failed.misbehave = lambda request: v2.Code.IO_ERROR if isinstance(request, v2.Add) else None
+    failed.misbehave = lambda request: Code.IO_ERROR if isinstance(request, v2.Add) else None
     await client.open_ledger(writer.id, recover=True)
     for _ in range(10):
         assert failed.id not in (await client.create_ledger(3)).metadata.ensemble
@@ -372,7 +373,7 @@ async def test_random_failures_never_truncate(cluster: SmallCluster, seed: int) 
     acked = writer.lac
     for attempt in range(6):
         for bookie in cluster.bookies.values():
-            codes = [None, None, None, v2.Code.IO_ERROR] if attempt < 5 else [None]
+            codes = [None, None, None, Code.IO_ERROR] if attempt < 5 else [None]
             bookie.misbehave = lambda request, codes=codes: chance.choice(codes)
         try:
             reader = await cluster.client(seed).open_ledger(writer.id, recover=True)

@@ -20,6 +20,7 @@ from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Versioned
 from tallystick.bookkeeper.metadata.open import open_driver
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader
 from tallystick.bookkeeper.wire.values import DigestType, Fragment, LedgerMetadata
 from tallystick.errors import NoSuchEntry, NoSuchLedger, Unauthorized, Unavailable, UsageError
@@ -199,11 +200,11 @@ async def test_q6_the_lac_needs_answers_from_enough_bookies(cluster: Cluster, tr
             await bookie.stop()
         bookie.script = {
             "dead": None,
-            "error": lambda request: v2.encode_answer(request, v2.Code.IO_ERROR),
+            "error": lambda request: v2.encode_answer(request, Code.IO_ERROR),
             "bad digest": lambda request: v2.encode_answer(
-                request, 0, cluster.bench.entry(cluster.ledger, 99, b"x")[:-1] + b"y"
+                request, Code.OK, cluster.bench.entry(cluster.ledger, 99, b"x")[:-1] + b"y"
             ),
-            "short": lambda request: v2.encode_answer(request, 0, b"abc"),
+            "short": lambda request: v2.encode_answer(request, Code.OK, b"abc"),
             "silent": lambda request: None,
         }[trouble]
 

@@ -21,8 +21,8 @@ from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
 from tallystick.bookkeeper.metadata.memory import MemoryStore
 from tallystick.bookkeeper.metadata.sqlite import SqliteStore
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import master_key
-from tallystick.bookkeeper.wire.v2 import Code
 from tallystick.errors import (
     LedgerError,
     LedgerExists,

@@ -21,7 +21,7 @@ from tallystick.bookkeeper.ledger.recovery import (
     RecoveryCore,
 )
 from tallystick.bookkeeper.ledger.striping import Striping
-from tallystick.bookkeeper.wire.v2 import Code
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import Fragment, LedgerMetadata, LedgerState
 
 YES, NO, UNKNOWN, REFUSED = Answer.YES, Answer.NO, Answer.UNKNOWN, Answer.REFUSED

@@ -15,6 +15,7 @@ from tallystick.bookkeeper.ledger.replicas import Replicas
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import Digest
 from tallystick.bookkeeper.wire.values import DigestType
 from tallystick.codec.frames import encode_adds
@@ -47,7 +48,7 @@ async def with_one_stopped(cluster: SmallCluster, **settings: Any) -> tuple[Ledg
 
 def take(request: v2.Request) -> bytes:
     assert isinstance(request, v2.Add)
-    return v2.encode_answer(request, v2.Code.OK)
+    return v2.encode_answer(request, Code.OK)
 
 
 async def append_all(writer: LedgerWriter, payload: bytes) -> None:

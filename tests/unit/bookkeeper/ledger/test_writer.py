@@ -16,6 +16,7 @@ from support.waiting import until
 from tallystick.bookkeeper.ledger import writers
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import Fragment, LedgerState
 from tallystick.errors import (
     BookieUnavailable,
@@ -111,7 +112,7 @@ async def test_q7_a_killed_bookie_is_replaced_from_lac_plus_1(cluster: SmallClus
 
 
 @pytest.mark.rule("Q7")
-@pytest.mark.parametrize("code", [v2.Code.IO_ERROR, v2.Code.READ_ONLY, v2.Code.BAD_REQUEST, v2.Code.NO_LEDGER])
+@pytest.mark.parametrize("code", [Code.IO_ERROR, Code.READ_ONLY, Code.BAD_REQUEST, Code.NO_LEDGER])
 async def test_q7_any_answer_of_the_bookies_own_replaces_it_in_place(cluster: SmallCluster, code: int) -> None:
     writer = await cluster.client().create_ledger(3, write_quorum=3, ack_quorum=3)
     bad = member(cluster, writer, 2)
@@ -125,7 +126,7 @@ async def test_q7_a_bookie_that_failed_is_left_out_of_new_ledgers_for_a_while(cl
     client = cluster.client()
     writer = await client.create_ledger(3, write_quorum=3, ack_quorum=3)
     failed = member(cluster, writer, 0)
-    failed.misbehave = answering(v2.Code.IO_ERROR)
+    failed.misbehave = answering(Code.IO_ERROR)
     await writer.append(b"a")
     for _ in range(10):
         assert failed.id not in (await client.create_ledger(3)).metadata.ensemble
@@ -159,7 +160,7 @@ async def test_a_late_answer_of_a_replaced_bookie_counts_no_more(cluster: SmallC
     slow = member(cluster, writer, 0)
     spare = next(bookie for name, bookie in cluster.bookies.items() if name not in writer.metadata.ensemble)
     slow.held, spare.held = [], []
-    slow.misbehave = lambda request: v2.Code.IO_ERROR if isinstance(request, v2.Add) and request.entry == 0 else None
+    slow.misbehave = lambda request: Code.IO_ERROR if isinstance(request, v2.Add) and request.entry == 0 else None
     futures = [writer.append_nowait(b"x") for _ in range(2)]
     await until(lambda: len(slow.held or []) == 2)
     slow.held.pop(0)()  # the error for entry 0
@@ -178,7 +179,7 @@ async def test_q8_a_resend_has_the_bytes_of_the_first_send(cluster: SmallCluster
     writer = await cluster.client().create_ledger(3, write_quorum=3, ack_quorum=3)
     await writer.append(b"0")
     bad, good = member(cluster, writer, 0), member(cluster, writer, 1)
-    bad.misbehave = answering(v2.Code.IO_ERROR)
+    bad.misbehave = answering(Code.IO_ERROR)
     await writer.append_batch([b"1", b"2"])
     new = member(cluster, writer, 0)
     assert new is not bad
@@ -425,7 +426,7 @@ async def test_random_faults_lose_nothing_that_was_acknowledged(seed: int) -> No
                 for bookie in faulty:
                     bookie.misbehave = None
             else:
-                victim.misbehave = answering(v2.Code.IO_ERROR if fault == "error" else HANG)
+                victim.misbehave = answering(Code.IO_ERROR if fault == "error" else HANG)
             acked += await writer.append_batch([b"%d/%d" % (round_, n) for n in range(chance.randint(1, 40))])
         assert acked == list(range(len(acked)))
         await writer.close()

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import NO_CODES, Code
 from tallystick.bookkeeper.wire.digest import Digest, EntryHeader, master_key
 from tallystick.bookkeeper.wire.values import DigestType
 from tallystick.errors import RemoteProtocolError
@@ -18,7 +19,7 @@ GOLDEN = json.loads((Path(__file__).parents[3] / "wire" / "golden" / "entries.js
 ANSWERED = [golden for golden in GOLDEN if golden["response"] != "closed"]
 
 ids = st.integers(-(1 << 63), (1 << 63) - 1)
-codes = st.integers(-(1 << 31), (1 << 31) - 1)
+codes = st.sampled_from(list(v2.NUMBERS))
 keys = st.binary(min_size=20, max_size=20)
 bodies = st.binary(min_size=16, max_size=200)
 versions = st.integers(0, 255)
@@ -31,7 +32,7 @@ def test_vectors() -> None:
         "0000003f" "02010000" "850bf1071c5e3d8c24235676f8816ae0cbe2f14f"
         "00000000000000010000000000000000ffffffffffffffff0000000000000003" "44fe5a47" "616263"
     )  # fmt: skip
-    assert v2.encode_answer(add, 0).hex() == "00000018020100000000000000000000000000010000000000000000"
+    assert v2.encode_answer(add, Code.OK).hex() == "00000018020100000000000000000000000000010000000000000000"
     fence = v2.Read(1, -1, master_key(b""), v2.Flag.FENCE)
     assert fence.encode().hex() == (
         "00000028" "02020001" "0000000000000001" "ffffffffffffffff" "850bf1071c5e3d8c24235676f8816ae0cbe2f14f"
@@ -65,7 +66,7 @@ def test_version_0_has_the_opcode_alone_in_requests_and_answers() -> None:
     request = v2.decode_request(bytes.fromhex(golden["request"])[4:])
     assert isinstance(request, v2.Read)
     response = bytes.fromhex(golden["response"])
-    assert v2.encode_answer(request, 0, response[4 + v2.ANSWER_BYTES :]) == response
+    assert v2.encode_answer(request, Code.OK, response[4 + v2.ANSWER_BYTES :]) == response
 
 
 def test_what_the_original_closes_on_is_refused() -> None:
@@ -102,7 +103,7 @@ def test_only_fencing_reads_carry_a_key(ledger: int, entry: int, key: bytes, fla
 
 
 @given(ids, ids, codes, st.binary(max_size=100))
-def test_answers_round_trip(ledger: int, entry: int, code: int, data: bytes) -> None:
+def test_answers_round_trip(ledger: int, entry: int, code: Code, data: bytes) -> None:
     for request in (v2.Read(ledger, entry), v2.Add(ledger, entry, bytes(20), b"")):
         answer = v2.decode_answer(v2.encode_answer(request, code, data)[4:])
         assert isinstance(answer, v2.Answer)
@@ -110,12 +111,24 @@ def test_answers_round_trip(ledger: int, entry: int, code: int, data: bytes) -> 
         assert answer.op == (v2.Op.READ if isinstance(request, v2.Read) else v2.Op.ADD)
 
 
+def test_each_code_has_a_number_and_a_number_that_is_none_is_undefined() -> None:
+    assert set(v2.NUMBERS) == set(Code) - {Code.UNDEFINED}
+    for code, number in v2.NUMBERS.items():
+        frame = v2.encode_answer(v2.Read(1, 2), code)
+        assert int.from_bytes(frame[8:12], "big") == number
+        batch = v2.encode_batch_answer(v2.BatchRead(1, 2, 3, 0, 0), code)
+        assert int.from_bytes(batch[8:12], "big") == number
+        undefined = frame[:8] + (number + 50).to_bytes(4, "big") + frame[12:]
+        answer = v2.decode_answer(undefined[4:])
+        assert isinstance(answer, v2.Answer) and answer.code is Code.UNDEFINED
+
+
 @given(ids, ids, ids, st.lists(st.binary(max_size=50), max_size=10))
 def test_batch_answers_round_trip(ledger: int, first: int, request_id: int, entries: list[bytes]) -> None:
     request = v2.BatchRead(ledger, first, request_id, 0, 0)
-    answer = v2.decode_answer(v2.encode_batch_answer(request, 0, list(entries))[4:])
+    answer = v2.decode_answer(v2.encode_batch_answer(request, Code.OK, list(entries))[4:])
     assert isinstance(answer, v2.BatchAnswer)
-    assert (answer.ledger, answer.first, answer.request_id, answer.code) == (ledger, first, request_id, 0)
+    assert (answer.ledger, answer.first, answer.request_id, answer.code) == (ledger, first, request_id, Code.OK)
     assert [bytes(entry) for entry in answer.entries] == entries
 
 
@@ -123,7 +136,7 @@ def test_batch_answers_round_trip(ledger: int, first: int, request_id: int, entr
 def test_a_lying_length_in_a_batch_answer_is_refused_or_stays_inside(
     entries: list[bytes], which: int, lie: int
 ) -> None:
-    frame = bytearray(v2.encode_batch_answer(v2.BatchRead(1, 0, 9, 0, 0), 0, list(entries)))
+    frame = bytearray(v2.encode_batch_answer(v2.BatchRead(1, 0, 9, 0, 0), Code.OK, list(entries)))
     position = 4 + v2.BATCH_ANSWER_BYTES
     for entry in entries[:which]:
         position += 4 + len(entry)
@@ -148,4 +161,4 @@ def test_any_bytes_are_a_message_or_a_protocol_error(body: bytes) -> None:
 
 @pytest.mark.rule("Q15")
 def test_q15_only_two_codes_are_a_no() -> None:
-    assert {code for code in v2.Code if code in v2.NO_CODES} == {v2.Code.NO_ENTRY, v2.Code.NO_LEDGER}
+    assert {code for code in Code if code in NO_CODES} == {Code.NO_ENTRY, Code.NO_LEDGER}
