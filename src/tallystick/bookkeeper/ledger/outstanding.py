@@ -29,11 +29,9 @@ _COMPACT_AT = 8192
 _SEARCH = 4096  # entries of a lane that are passed over before their places are noted: one lost answer is cheap
 
 
-@dataclass(slots=True)
-class _Run:
-    sent: float
-    deadline: float
-    stop: int  # position behind the run's last entry, counted from the lane's beginning
+# Questions that were sent together: when, their deadline, and the position behind the last one, counted from the lane's
+# beginning. A plain tuple of numbers is nothing that Python's collector of garbage goes on looking at.
+_Run = tuple[float, float, int]
 
 
 class _Places:
@@ -69,22 +67,24 @@ class Lane(Generic[Owner]):
         "_cursor",
         "_entries",
         "_head",
+        "_later",
         "_places",
-        "_runs",
+        "_run",
         "_searched",
         "about",
-        "is_queued",
         "owner",
+        "turn",
     )
 
     def __init__(self, about: Topic, owner: Owner | None, entries: Sequence[EntryId] = ()) -> None:
         self.about, self.owner = about, owner
-        self.is_queued = False  # it has its place among the deadlines of its connection
+        self.turn = 0  # its place among the deadlines of its connection; 0: it has none
         self._entries: list[EntryId | None] = list(entries)  # None: answered out of turn
         self._head = 0  # index of the first unanswered one
         self._cursor = 0  # index behind the last one that was answered: one lost answer must not slow all that follow
         self._base = 0  # how many were dropped from the front of the list
-        self._runs: deque[_Run] = deque()
+        self._run: _Run | None = None  # the oldest with unanswered ones
+        self._later: deque[_Run] | None = None  # those after it, once there were some
         self._places: _Places | None = None  # once answers out of turn were looked for too far
         self._searched = 0  # entries that were passed over for them since the places were noted
 
@@ -95,7 +95,13 @@ class Lane(Generic[Owner]):
         """Questions about these follow; the deadline of their answers."""
         self._entries += entries
         deadline = now + timeout
-        self._runs.append(_Run(now, deadline, self._base + len(self._entries)))
+        run = now, deadline, self._base + len(self._entries)
+        if self._run is None:
+            self._run = run
+        elif self._later is None:
+            self._later = deque((run,))
+        else:
+            self._later.append(run)
         return deadline
 
     def answered_in_order(self, entries: list[EntryId]) -> bool:
@@ -161,16 +167,16 @@ class Lane(Generic[Owner]):
         """Take out what is overdue: the entries and when the first of them was sent."""
         expired: list[EntryId] = []
         since = now
-        while self._runs and self._runs[0].deadline <= now:
-            run = self._runs.popleft()
-            stop = run.stop - self._base
+        while self._run is not None and self._run[1] <= now:
+            sent, _, end = self._run
+            stop = end - self._base
             expired += [entry for entry in self._entries[self._head : stop] if entry is not None]
-            since = min(since, run.sent)
+            since = min(since, sent)
             self._advance(stop)
         return (expired, since) if expired else None
 
     def deadline(self) -> float | None:
-        return self._runs[0].deadline if self._runs else None
+        return None if self._run is None else self._run[1]
 
     def leave(self) -> None:
         """Nobody waits for the answers; that they do not come is still a sign of a peer that is silent."""
@@ -184,8 +190,8 @@ class Lane(Generic[Owner]):
     def _advance(self, head: int) -> None:
         self._head = head
         self._cursor = max(self._cursor, head)
-        while self._runs and self._runs[0].stop <= self._base + head:
-            self._runs.popleft()
+        while self._run is not None and self._run[2] <= self._base + head:
+            self._run = self._later.popleft() if self._later else None
         if head == len(self._entries):
             self._places = None
         if head == len(self._entries) or head >= _COMPACT_AT:
@@ -226,8 +232,9 @@ class Outstanding(Generic[Owner]):
         self._questions: dict[Key, deque[Question[Owner]]] = {}
         self._deadlines: dict[float, deque[Question[Owner]]] = {}  # by timeout: each queue is in order of its deadlines
         # Lanes by a deadline that is not after their next one, so that a look at what is due is no look at all lanes.
-        self._queued: list[tuple[float, int, Lane[Owner]]] = []
-        self._turns = itertools.count()
+        self._queued: list[tuple[float, int]] = []  # with the turn of each, which a lane that was dropped has no more
+        self._with_turn: dict[int, Lane[Owner]] = {}
+        self._turns = itertools.count(1)
         self.abandoned = 0  # how many were ever overdue
 
     def lane(self, about: Topic, owner: Owner) -> Lane[Owner]:
@@ -244,20 +251,28 @@ class Outstanding(Generic[Owner]):
 
     def _queue(self, lane: Lane[Owner]) -> None:
         deadline = lane.deadline()
-        if deadline is not None and not lane.is_queued:
-            lane.is_queued = True
-            heapq.heappush(self._queued, (deadline, next(self._turns), lane))
+        if deadline is not None and not lane.turn:
+            lane.turn = next(self._turns)
+            self._with_turn[lane.turn] = lane
+            heapq.heappush(self._queued, (deadline, lane.turn))
 
-    def _unqueue(self) -> Lane[Owner]:
-        lane = heapq.heappop(self._queued)[2]
-        lane.is_queued = False
+    def _unqueue(self) -> Lane[Owner] | None:
+        """The first of the queue, unless it was dropped."""
+        lane = self._with_turn.pop(heapq.heappop(self._queued)[1], None)
+        if lane is not None:
+            lane.turn = 0
         return lane
 
-    def _next_of_lanes(self) -> float | None:
+    def _next_of_lanes(self) -> tuple[float, Lane[Owner]] | None:
         """The earliest deadline of a lane, which is then the first of the queue."""
-        while self._queued and self._queued[0][2].deadline() != self._queued[0][0]:
-            self._queue(self._unqueue())
-        return self._queued[0][0] if self._queued else None
+        while self._queued:
+            at, turn = self._queued[0]
+            lane = self._with_turn.get(turn)
+            if lane is not None and lane.deadline() == at:
+                return at, lane
+            if (lane := self._unqueue()) is not None:
+                self._queue(lane)
+        return None
 
     def forget(self, lane: Lane[Owner]) -> None:
         """Its owner left: swallow the answers that still come, however late. They are due as before."""
@@ -329,8 +344,9 @@ class Outstanding(Generic[Owner]):
                     expired.since = min(expired.since, question.sent)
                     question.owner = None
                     self.abandoned += 1
-        while (at := self._next_of_lanes()) is not None and at <= now:
-            lane = self._unqueue()
+        while (due := self._next_of_lanes()) is not None and due[0] <= now:
+            lane = due[1]
+            self._unqueue()
             overdue = lane.expire(now)
             self._queue(lane)
             if overdue is None:
@@ -351,7 +367,7 @@ class Outstanding(Generic[Owner]):
         """When the next question becomes overdue."""
         times = [queue[0].deadline for queue in self._deadlines.values() if queue]
         of_lanes = self._next_of_lanes()
-        return min(times if of_lanes is None else [*times, of_lanes], default=None)
+        return min(times if of_lanes is None else [*times, of_lanes[0]], default=None)
 
     def take_all(self) -> Expired[Owner]:
         """The connection ended: everything that somebody still waits for."""
@@ -363,11 +379,12 @@ class Outstanding(Generic[Owner]):
                 entries = lane.take_all()
                 if lane.owner is not None and entries:
                     taken.entries.append((lane.owner, entries))
-        self._lanes, self._questions, self._deadlines, self._queued = {}, {}, {}, []
+        self._lanes, self._questions, self._deadlines, self._queued, self._with_turn = {}, {}, {}, [], {}
         return taken
 
     def _drop_if_idle(self, lane: Lane[Owner]) -> None:
         if lane.owner is None and not len(lane):
+            self._with_turn.pop(lane.turn, None)
             lanes = self._lanes.get(lane.about, [])
             if lane in lanes:
                 lanes.remove(lane)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from dataclasses import dataclass
 
@@ -252,3 +253,21 @@ def test_a_lane_that_was_left_is_due_and_nobody_hears_of_it() -> None:
     assert outstanding.wake_at() is None
     assert outstanding.answered_in_lane(ADDS, 0) is not None, "its late answer is swallowed"
     assert not outstanding.has_lanes(ADDS)
+
+
+def test_a_lane_that_was_left_is_held_by_nothing_once_it_is_answered() -> None:
+    """Its deadline is seconds away: the lanes of thousands of ledgers would be kept until then."""
+
+    def lanes() -> int:
+        return sum(isinstance(one, Lane) for one in gc.get_objects())
+
+    outstanding, before = Outstanding[str](), lanes()
+    lane = outstanding.lane(ADDS, "a")
+    outstanding.sent(lane, [1, 2], 0.0, TIMEOUT)
+    outstanding.answered_run(ADDS, [1], lambda *_: None)
+    outstanding.forget(lane)
+    del lane
+    assert lanes() == before + 1
+    assert outstanding.answered_in_lane(ADDS, 2) is not None
+    assert lanes() == before
+    assert (outstanding.wake_at(), outstanding.expire(TIMEOUT).left) == (None, 0)
