@@ -42,6 +42,27 @@ from tallystick.errors import LedgerError, LedgerFenced, TallyError, Unauthorize
 class AddSession:
     """Appends to the ledger of ``state``, and keeps that up to date, for ``owner``. ``end`` it."""
 
+    # Thousands may have one entry each under way: what only a failure needs is made when one is there.
+    __slots__ = (
+        "_changing",
+        "_context",
+        "_core",
+        "_digest",
+        "_failures",
+        "_flush_scheduled",
+        "_key",
+        "_next",
+        "_owner",
+        "_pending",
+        "_queue",
+        "_replicas",
+        "_room",
+        "_sent_length",
+        "_shortage",
+        "_writers",
+        "state",
+    )
+
     def __init__(self, writers: Writers, state: WriterState, owner: SessionOwner) -> None:
         self._writers, self._context, self.state, self._owner = writers, writers.context, state, owner
         self._digest, self._key, striping = state.digest(), state.key(), state.striping
@@ -54,7 +75,7 @@ class AddSession:
         self._pending = PendingAppends(writers.loop)
         self._room: Room | None = None  # once somebody waited
         self._changing: asyncio.Task[None] | None = None
-        self._failed = FailedBookies()
+        self._failures: FailedBookies | None = None  # once a bookie failed
         self._shortage: Shortage | None = None  # once bookies are missing
 
     @property
@@ -70,7 +91,7 @@ class AddSession:
         self._next += len(payloads)
         if not self._flush_scheduled:
             self._flush_scheduled = True
-            self._writers.loop.call_soon(self._flush)
+            self._writers.flush_soon(self)
         return self._pending.add(self._next - 1, size)
 
     async def confirmed(self) -> None:
@@ -136,11 +157,18 @@ class AddSession:
         if self._shortage is not None:
             self._shortage.ended()
 
+    @property
+    def _failed(self) -> FailedBookies:
+        if self._failures is None:
+            self._failures = FailedBookies()
+        return self._failures
+
     def _is_full(self) -> bool:
         held = self._pending.inflight_bytes + self._replicas.lagging_bytes
         return held >= self._context.settings.max_inflight_bytes and self.state.failure is None
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """For the writers: the tick in which ``append`` queued is over."""
         self._flush_scheduled = False
         if self.state.failure is None:
             self._perform(self._core.append(len(self._queue)))
@@ -236,16 +264,18 @@ class AddSession:
             self._writers.idle(self._owner)
 
     def _send(self, run: Send) -> None:
-        payloads, self._queue, before = self._queue, [], self._sent_length
-        assert len(payloads) == run.last - run.first + 1
+        before = self._sent_length
+        assert len(self._queue) == run.last - run.first + 1
         frames, self._sent_length = encode_adds(
-            self._key, self.state.id, run.first, self._core.lac, self._sent_length, payloads,
+            self._key, self.state.id, run.first, self._core.lac, before, self._queue,
             self._digest.compute, self._digest.size,
         )  # fmt: skip
+        self._queue.clear()
         self._replicas.send(run.first, frames, self._sent_length - before)
 
     def _confirm(self, lac: EntryId) -> None:
-        self._failed.confirmed()
+        if self._failures is not None:
+            self._failures.confirmed()
         self._replicas.confirmed(lac)
         self.state.lac = lac
         self.state.length += self._pending.confirmed(lac)

@@ -59,6 +59,22 @@ class Replicas:
     ``identities``: who the bookies were when they were chosen; of one that is missing there the first is believed.
     """
 
+    __slots__ = (
+        "_beliefs",
+        "_bookies",
+        "_channels",
+        "_chosen",
+        "_ensemble",
+        "_kept",
+        "_lagging",
+        "_ledger",
+        "_listening",
+        "_owner",
+        "_striping",
+        "_suspended",
+        "lagging_bytes",
+    )
+
     def __init__(
         self,
         bookies: BookieClient,
@@ -70,16 +86,15 @@ class Replicas:
     ) -> None:
         self._bookies, self._ledger, self._striping = bookies, ledger, striping
         self._owner = owner
-        self._kept: deque[_Kept] = (
-            deque()
-        )  # first those that lag: confirmed, and in the queue of a bookie that is behind
+        # First those that lag: confirmed, and in the queue of a bookie that is behind.
+        self._kept: deque[_Kept] = deque()
         self._lagging = 0  # how many those are
         self.lagging_bytes = 0  # of their payloads
         self._listening = False
         self._ensemble, self._chosen = ensemble, identities
         self._beliefs: dict[Slot, Belief] = {}  # once they are needed, for as long as a place keeps its bookie
         self._channels: dict[Slot, AddChannel] = {}  # once there is something to send: an entry may be all that is
-        self._suspended: set[Slot] = set()
+        self._suspended: frozenset[Slot] = frozenset()
 
     def send(self, first: EntryId, frames: AddFrames, size: int) -> None:
         """Each frame to its write set; frame i is entry ``first`` + i. ``size``: of their payloads, in bytes."""
@@ -111,7 +126,7 @@ class Replicas:
 
     def suspend(self, slot: Slot) -> None:
         """Nothing is sent to this place, and its late answers are not heard, until ``resume``."""
-        self._suspended.add(slot)
+        self._suspended |= {slot}
         self._drop(slot)
 
     def _drop(self, slot: Slot) -> None:
@@ -123,7 +138,7 @@ class Replicas:
     def resume(self, slot: Slot) -> None:
         """A new attempt. An empty bookie at the old address is not believed: the place has kept its bookie."""
         self._drop(slot)
-        self._suspended.discard(slot)
+        self._suspended -= {slot}
 
     def believes(self, bookie: BookieId, identity: Creation | None) -> bool:
         """Whether this is who the bookie of the ensemble was when it was chosen, or met first."""
@@ -178,7 +193,7 @@ class Replicas:
         self._owner.moved()
 
     def close(self) -> None:
-        self._suspended.update(range(len(self._ensemble)))
+        self._suspended = frozenset(range(len(self._ensemble)))
         for slot in tuple(self._channels):
             self._drop(slot)
 

@@ -31,8 +31,8 @@ class Striping:
 
     @classmethod
     def of(cls, metadata: LedgerMetadata) -> Striping:
-        """One object for all ledgers of the same sizes."""
-        return _striping(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        """Of a ledger's sizes."""
+        return striping_of(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
 
     @property
     def striped(self) -> bool:
@@ -92,7 +92,8 @@ class Striping:
 
 
 @lru_cache(maxsize=64)
-def _striping(ensemble_size: int, write_quorum: int, ack_quorum: int) -> Striping:
+def striping_of(ensemble_size: int, write_quorum: int, ack_quorum: int) -> Striping:
+    """One object for all ledgers of these sizes."""
     return Striping(ensemble_size, write_quorum, ack_quorum)
 
 

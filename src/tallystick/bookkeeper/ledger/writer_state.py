@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from tallystick.bookkeeper.ledger.changes import Stored
 from tallystick.bookkeeper.ledger.replicas import Identities
-from tallystick.bookkeeper.ledger.striping import Striping
+from tallystick.bookkeeper.ledger.striping import Striping, striping_of
 from tallystick.bookkeeper.metadata.driver import Versioned
 from tallystick.bookkeeper.metadata.store import Creation, Version
 from tallystick.bookkeeper.wire.digest import Digest, master_key
@@ -77,7 +77,7 @@ class WriterState:
 
     @property
     def striping(self) -> Striping:
-        return Striping(*self._shape[0])
+        return striping_of(*self._shape[0])
 
     def digest(self) -> Digest:
         return Digest.of(_DIGEST_TYPES[self._shape[1]], self._password)

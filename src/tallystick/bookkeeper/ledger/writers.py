@@ -9,7 +9,7 @@ failed is part of that state: the next session begins with replacing them.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import Protocol
 
 from tallystick.bookkeeper.ledger.context import LedgerContext
@@ -17,6 +17,7 @@ from tallystick.bookkeeper.ledger.placement import Placement
 from tallystick.bookkeeper.ledger.restorer import Restorer
 
 IDLE_SESSIONS = 128  # a session costs about as much as the append that it is made for
+SESSIONS_A_TURN = 128  # send before the loop goes on
 
 
 class SessionOwner(Protocol):
@@ -29,6 +30,14 @@ class SessionOwner(Protocol):
     def abort(self) -> None: ...
 
 
+class Flushed(Protocol):
+    """A session, as its client's writers see it."""
+
+    def flush(self) -> None:
+        """Send what was appended in this tick."""
+        ...
+
+
 class Writers:
     """See the module. Must be made on the running event loop."""
 
@@ -37,6 +46,7 @@ class Writers:
         self.loop = asyncio.get_running_loop()
         self.closed = False
         self._with_session: dict[SessionOwner, None] = {}
+        self._unsent: deque[Flushed] = deque()  # what they appended in this tick
         self._idle: OrderedDict[SessionOwner, None] = OrderedDict()  # of those, in order of when they became it
 
     def __len__(self) -> int:
@@ -65,6 +75,20 @@ class Writers:
         if len(self._idle) > IDLE_SESSIONS:
             oldest, _ = self._idle.popitem(last=False)
             oldest.drop_session()
+
+    def flush_soon(self, session: Flushed) -> None:
+        """Send what is appended to it in this tick, when the tick is over."""
+        if not self._unsent:
+            self.loop.call_soon(self._flush)
+        self._unsent.append(session)
+
+    def _flush(self) -> None:
+        try:
+            for _ in range(min(len(self._unsent), SESSIONS_A_TURN)):
+                self._unsent.popleft().flush()
+        finally:
+            if self._unsent:
+                self.loop.call_soon(self._flush)
 
     def close(self) -> None:
         """Stop them as if the process died. Those without a session have nothing under way; they look at ``closed``."""

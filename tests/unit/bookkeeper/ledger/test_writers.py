@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -17,6 +17,7 @@ from tallystick.bookkeeper.ledger.add import AddCore, Confirm, Replace, Send
 from tallystick.bookkeeper.ledger.client import BookKeeper
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
+from tallystick.bookkeeper.ledger.writers import Writers
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import LedgerState
 from tallystick.errors import BookieUnavailable, LedgerFenced
@@ -308,3 +309,35 @@ def test_a_core_without_a_replacement_is_not_quiet() -> None:
     adds.acked(0, 5, 5)
     assert adds.acked(1, 5, 5) == [Confirm(5)]
     assert not adds.is_quiet and adds.missing == ("c",)
+
+
+class Appended:
+    """A session that sends nothing."""
+
+    def __init__(self, sent: list[Appended], failure: Exception | None = None) -> None:
+        self._sent, self._failure = sent, failure
+
+    def flush(self) -> None:
+        self._sent.append(self)
+        if self._failure is not None:
+            raise self._failure
+
+
+async def test_what_many_ledgers_were_appended_leaves_in_parts_and_one_that_fails_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writers_module, "SESSIONS_A_TURN", 2)
+    failures = list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+    writers, sent, failure = (
+        Writers(cast("Any", None), cast("Any", None), cast("Any", None)),
+        list[Appended](),
+        OSError(),
+    )
+    appended = [Appended(sent, failure if place == 2 else None) for place in range(6)]
+    for session in appended:
+        writers.flush_soon(session)
+    for so_far in (2, 3, 5, 6, 6):  # of the second two the first one failed: the other goes with the next
+        await asyncio.sleep(0)
+        assert sent == appended[:so_far]
+    assert failures == [failure]
