@@ -329,7 +329,7 @@ HA_MUTANTS = (
     Mutant(
         "tables come from whoever answers at the master's address (H12)",
         BROKER + "admin.py",
-        "command.fields.get(INSTANCE, self._instance) != self._instance",
+        "command.fields.get(INSTANCE, instance) != instance",
         "False",
         "tests/unit/rocketmq/broker/test_master_tables.py",
     ),

@@ -1,17 +1,15 @@
-"""A broker without its ports: tables and a small store on a simulated disk, and the answers of its ``Admin``."""
+"""A broker without its ports: tables and a small store on a simulated disk, and its answers."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from support.message_stores import Shelf
 from tallystick.errors import StorageError
-from tallystick.rocketmq.broker.admin import Admin
-from tallystick.rocketmq.broker.answers import Later
+from tallystick.rocketmq.broker.admin import admin_rooms
 from tallystick.rocketmq.broker.clients import Clients
 from tallystick.rocketmq.broker.config_files import ConfigFiles
 from tallystick.rocketmq.broker.lock_file import LockFile
@@ -19,10 +17,12 @@ from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPages
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueuePages
 from tallystick.rocketmq.broker.registration import Identity
-from tallystick.rocketmq.broker.saves import Done
+from tallystick.rocketmq.broker.saves import Done, Send
 from tallystick.rocketmq.broker.settings import BrokerSettings, Role
 from tallystick.rocketmq.broker.tables import Tables
+from tallystick.rocketmq.remoting.dispatch import Dispatch
 from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.remoting.slices import at_once
 from tallystick.rocketmq.store.settings import StoreSettings
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import HaStatus
@@ -36,9 +36,15 @@ SLAVE = replace(MASTER, broker_id=1, role=Role.SLAVE)
 
 @dataclass(eq=False)
 class Caller:
-    """As much of a link as the admin looks at."""
+    """As much of a link as those rooms look at. ``sent`` are its answers."""
 
     peer: str = "127.0.0.1:4711"
+    host: str = "127.0.0.1"
+    alive: bool = True
+    sent: list[Command] = field(default_factory=list)
+
+    def send(self, command: Command) -> None:
+        self.sent.append(command)
 
 
 class _Saved:
@@ -46,8 +52,8 @@ class _Saved:
 
     changes = 0
 
-    def send(self, link: Link, answer: Command, since: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
-        link.send(answer)
+    def send(self, send: Send, answer: Command, since: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
+        send(answer)
 
     def when_saved(self, done: Done) -> None:
         done(None)
@@ -63,6 +69,7 @@ class Desk:
         self.files = ConfigFiles(self.disk, "/store")
         self.topics_changed = 0
         self.instance = "first"  # of the process
+        self.sliced = 0  # answers that a broker would make in slices
         self.ends: dict[tuple[str, int], int] = {}  # of queues that are not as long as consumers say
         self.restart()
 
@@ -79,9 +86,17 @@ class Desk:
             self.settings, identity, self.clock, self.events, self.shelf.store, tables.topics, tables.groups,
             tables.offsets, tables.delays, Clients[Link](), self.lock_file.locks,
             lambda: HaStatus(master=not slave, end=self.shelf.store.end), _Saved(),
-            {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(self.shelf.store)},
+            {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(self.shelf.store)}, sliced=self._in_slices,
         )  # fmt: skip
-        self.admin = Admin(self.parts)
+        self.dispatch = Dispatch(self.events, lambda link, command, answer: None)
+        for handlers in admin_rooms(self.parts):
+            self.dispatch.add(handlers)
+
+    def _in_slices(
+        self, parts: Iterable[Any], done: Callable[[list[Any] | Exception], None], host: str
+    ) -> None:  # fmt: skip
+        self.sliced += 1
+        at_once(parts, done, host)
 
     def _end_of(self, topic: str, queue_id: int) -> int:
         return self.ends.get((topic, queue_id), sys.maxsize)
@@ -110,13 +125,10 @@ class Desk:
                 self.tables.failed(name)
 
     def handle(self, command: Command) -> Command:
-        answer = self.admin.handle(cast("Link", Caller()), command)
-        if not isinstance(answer, Later):
-            return answer
-        sent: list[Command] = []
-        answer.when(partial(sent.append, answer.command), lambda: True, "127.0.0.1")
-        (command,) = sent  # nobody keeps an answer waiting here
-        return command
+        caller = Caller()
+        self.dispatch.serve(cast("Link", caller), command)
+        (answer,) = caller.sent  # nobody keeps an answer waiting here
+        return answer
 
     def ask(self, code: int, fields: Mapping[str, Any] | None = None, body: bytes = b"") -> Command:
         return self.handle(request(code, {name: str(value) for name, value in (fields or {}).items()}, body))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import cast
+
 from support.announcing import announcement
 from support.workers import WorkerAtOnce
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.rocketmq.nameserver.requests import CHANGES, NameRequests
 from tallystick.rocketmq.nameserver.routes import Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
+from tallystick.rocketmq.remoting.dispatch import Dispatch, Reply
+from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.bodies import TopicTableAnswer
 from tallystick.rocketmq.wire.headers import RegisterBrokerHeader
 from tallystick.rocketmq.wire.registration import Registration, body_crc, encode_registration
@@ -33,17 +38,42 @@ def server(settings: NameServerSettings | None = None, told: list[Event] | None 
     )
 
 
+@dataclass(eq=False)
+class Caller:
+    """As much of a link as a name server looks at. ``sent`` are its answers."""
+
+    peer: str
+    sent: list[Command] = field(default_factory=list)
+
+    def send(self, command: Command) -> None:
+        self.sent.append(command)
+
+
 def ask(requests: NameRequests, code: int, body: bytes = b"", /, **fields: str) -> Command:
     return answered(requests, request(code, fields, body))
 
 
-def answered(requests: NameRequests, command: Command) -> Command:
-    changed: list[Command] = []
-    if command.code not in CHANGES:
-        return finished(requests.answer("link", command))
-    requests.change(command, "host", changed.append)
-    [answer] = changed
+def answered(requests: NameRequests, command: Command, peer: str = "link") -> Command:
+    """Its answer, without a stop."""
+
+    def at_once(link: Link, command: Command, reply: Reply) -> Command:
+        made = answers[command.code](link.peer, command)
+        return made if isinstance(made, Command) else finished(made)
+
+    answers = {**requests.brokers.answers, **requests.answers}
+    dispatch, caller = Dispatch(Events(), lambda link, command, answer: None), Caller(peer)
+    dispatch.add(dict.fromkeys(answers, at_once))
+    dispatch.add(dict.fromkeys(CHANGES, lambda link, command, reply: requests.change(command, "host", reply)))
+    dispatch.serve(cast("Link", caller), command)
+    [answer] = caller.sent
     return answer
+
+
+def count_steps(requests: NameRequests, command: Command) -> int:
+    """Of an answer that is made in some."""
+    made = requests.answers[command.code]("link", command)
+    assert not isinstance(made, Command)
+    return len(list(made))
 
 
 def registration(compressed: bool) -> Command:

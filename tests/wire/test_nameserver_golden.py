@@ -64,7 +64,7 @@ def test_each_recorded_answer_is_ours_too() -> None:
 
 def test_the_list_of_all_topics_has_the_recorded_form() -> None:
     question, answer = recorded(LIST_OF_ALL)
-    ours = finished(name_server().answer("link", question))
+    ours = answered(name_server(), question)
     assert dialect.read(bytes(ours.body)) == {"topicList": ["GoldTopic", "Other"]}
     assert dialect.read(bytes(answer.body)).keys() == {"topicList"}
 
@@ -75,7 +75,7 @@ def test_an_original_broker_gets_the_answer_it_knows(name: str) -> None:
     server, _ = (
         empty_name_server()
     )  # another broker of its name and id, which lives, would be told of in a field of ours
-    ours = finished(server.answer("link", question))
+    ours = answered(server, question)
     assert (ours.code, ours.remark, ours.fields, bytes(ours.body)) == (
         answer.code,
         answer.remark,

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import cast
 
 from tallystick.errors import StorageError
-from tallystick.rocketmq.broker.admin import Admin
-from tallystick.rocketmq.broker.answers import Later
+from tallystick.rocketmq.broker.admin import admin_rooms
 from tallystick.rocketmq.broker.clients import Clients
 from tallystick.rocketmq.broker.config_files import ConfigFiles
 from tallystick.rocketmq.broker.locks import QueueLocks
@@ -19,9 +18,10 @@ from tallystick.rocketmq.broker.pull_rules import check
 from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.broker.registration import Identity
 from tallystick.rocketmq.broker.saver import PERIOD_S as SAVE_S
-from tallystick.rocketmq.broker.saves import Done
+from tallystick.rocketmq.broker.saves import Done, Send
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.tables import Tables
+from tallystick.rocketmq.remoting.dispatch import Dispatch
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.rocketmq.wire.bodies import HaStatus
@@ -75,7 +75,9 @@ class Node:
             tables.offsets, tables.delays, Clients(), QueueLocks(), lambda: HaStatus(not slave, 0),
             _Unwaited(), {OFFSETS: OffsetPages(tables.offsets)},
         )  # fmt: skip
-        self.admin = Admin(self.parts)
+        self.dispatch = Dispatch(events, lambda link, command, answer: None)
+        for handlers in admin_rooms(self.parts):
+            self.dispatch.add(handlers)
         self.up = True
         # Of several commits to a queue an earlier one may be what was saved.
         self.own = {queue: min(self.own[queue], offset) for queue, offset in self.sure_own.items()}
@@ -164,11 +166,10 @@ class Node:
     def answer(self, command: Command) -> Command:
         if command.code == RequestCode.PULL_MESSAGE:
             return self._pull(command)
-        answer = self.admin.handle(cast("Link", _Caller()), command)
-        if not isinstance(answer, Later):
-            return answer
-        answer.when(lambda: None, lambda: True, "127.0.0.1")
-        return answer.command
+        caller = _Caller()
+        self.dispatch.serve(cast("Link", caller), command)
+        (answer,) = caller.sent  # nothing here keeps one waiting
+        return answer
 
     def _pull(self, command: Command) -> Command:
         """Where groups make themselves it makes its group. There are no messages here."""
@@ -192,14 +193,20 @@ class _Unwaited:
 
     changes = 0
 
-    def send(self, link: Link, answer: Command, since: int, unsaved: ResponseCode = ResponseCode.SUCCESS) -> None:
-        link.send(answer)
+    def send(self, send: Send, answer: Command, since: int, unsaved: ResponseCode = ResponseCode.SUCCESS) -> None:
+        send(answer)
 
     def when_saved(self, done: Done) -> None:
         done(None)
 
 
 class _Caller:
-    """As much of a link as the answers look at."""
+    """As much of a link as the answers look at. ``sent`` are these."""
 
-    peer = "127.0.0.1:1"
+    peer, host, alive = "127.0.0.1:1", "127.0.0.1", True
+
+    def __init__(self) -> None:
+        self.sent: list[Command] = []
+
+    def send(self, command: Command) -> None:
+        self.sent.append(command)

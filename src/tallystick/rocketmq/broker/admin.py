@@ -1,12 +1,12 @@
-"""What a broker is asked besides sending, pulling, heartbeats and locks: a table of answers by request code.
+"""What a broker is asked besides sending, pulling, heartbeats and locks: rooms with their handlers.
 
 Source: ``AdminBrokerProcessor``, ``ConsumerManageProcessor``, ``QueryMessageProcessor``.
 """
 
 from __future__ import annotations
 
-from tallystick.errors import BrokerError, TallyError
-from tallystick.rocketmq.broker.answers import Later
+from collections.abc import Iterator, Mapping
+
 from tallystick.rocketmq.broker.broker_requests import BrokerRequests
 from tallystick.rocketmq.broker.group_requests import GroupRequests
 from tallystick.rocketmq.broker.master_tables import INSTANCE
@@ -17,6 +17,7 @@ from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.reset_requests import ResetRequests
 from tallystick.rocketmq.broker.topic_requests import TopicRequests
 from tallystick.rocketmq.broker.upkeep_requests import UpkeepRequests
+from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
@@ -30,34 +31,26 @@ OF_SLAVES = frozenset(
 )  # fmt: skip
 
 
-class Admin:
-    """Answers requests one by one, each at once."""
+_ROOMS = (
+    TopicRequests, GroupRequests, OffsetRequests, MessageRequests, BrokerRequests, ResetRequests, UpkeepRequests,
+    PageRequests,
+)  # fmt: skip
 
-    def __init__(self, parts: Parts) -> None:
-        self._instance = parts.identity.instance
-        self._answers = {
-            **TopicRequests(parts).answers,
-            **GroupRequests(parts).answers,
-            **OffsetRequests(parts).answers,
-            **MessageRequests(parts).answers,
-            **BrokerRequests(parts).answers,
-            **ResetRequests(parts).answers,
-            **UpkeepRequests(parts).answers,
-            **PageRequests(parts).answers,
-        }
 
-    def handle(self, link: Link, command: Command) -> Command | Later:
-        """Never raises for what a peer can send; a code that nobody knows gets the original's answer."""
-        answer = self._answers.get(command.code)
-        if answer is None:
-            return command.answer(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
-            )
-        try:
-            if command.code in OF_SLAVES and command.fields.get(INSTANCE, self._instance) != self._instance:
-                return command.answer(ResponseCode.SYSTEM_ERROR, "another process is the master here by now")
-            return answer(link.peer, command)
-        except BrokerError as error:
-            return command.answer(error.response_code, error.message)
-        except TallyError as error:  # a missing header field, a body that is none, a disk that fails
-            return command.answer(ResponseCode.SYSTEM_ERROR, error.message)
+def admin_rooms(parts: Parts) -> Iterator[Mapping[int, Handler]]:
+    """The handlers of each room."""
+    instance = parts.identity.instance
+    for room in _ROOMS:
+        handlers = room(parts).handlers
+        yield {code: _of_slaves(made, instance) if code in OF_SLAVES else made for code, made in handlers.items()}
+
+
+def _of_slaves(handler: Handler, instance: str) -> Handler:
+    """The same, for a slave that means this process, and for whoever does not say whom."""
+
+    def handle(link: Link, command: Command, reply: Reply) -> Command | None:
+        if command.fields.get(INSTANCE, instance) != instance:
+            return command.answer(ResponseCode.SYSTEM_ERROR, "another process is the master here by now")
+        return handler(link, command, reply)
+
+    return handle

@@ -1,13 +1,13 @@
-"""What the modules of requests share: the type of an answer, refusals, and pages of a table."""
+"""What the modules of requests share: answers that come later, refusals, and pages of a table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from tallystick.errors import BrokerError
 from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.remoting.dispatch import Reply
 from tallystick.rocketmq.store.deletion import Deletion
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.remoting import Command
@@ -24,25 +24,6 @@ MAX_LIST_BYTES = 1024 * 1024  # of such a list
 MAX_TOLD = 100  # of a list that are told one by one
 
 T = TypeVar("T")
-
-
-When = Callable[[Callable[[], None], Callable[[], bool], str], None]  # see ``Later``
-
-
-@dataclass(frozen=True)
-class Later:
-    """An answer that is not yet true.
-
-    ``when(send, wanted, host)`` calls ``send`` once, when it may go out; ``host`` asks. Call it for one-way requests
-    too: where ``wanted()`` says that nobody waits for the answer none is made, but what the request changes is changed
-    all the same.
-    """
-
-    command: Command
-    when: When
-
-
-Answer = Callable[[str, Command], Command | Later]  # from the peer's address and its request; may raise TallyError
 
 
 def refusal(code: ResponseCode, remark: str) -> BrokerError:
@@ -80,63 +61,52 @@ def check_deletions(parts: Parts) -> None:
         raise refusal(ResponseCode.SYSTEM_BUSY, remark)
 
 
-def answer_after(parts: Parts, deletion: Deletion, answer: Command) -> Later:
+def answer_after(parts: Parts, deletion: Deletion, answer: Command, reply: Reply) -> None:
     """The answer when the deletion is durable; it says so if it cannot be."""
 
-    def when(send: Callable[[], None], wanted: Callable[[], bool], host: str) -> None:
-        def done(error: Exception | None) -> None:
-            if error is not None:
-                answer.code = ResponseCode.SYSTEM_ERROR
-                answer.remark = f"it was done, but cannot be made durable: {error}"
-            send()
+    def done(error: Exception | None) -> None:
+        if error is not None:
+            answer.code = ResponseCode.SYSTEM_ERROR
+            answer.remark = f"it was done, but cannot be made durable: {error}"
+        reply(answer)
 
-        parts.deletions.finish(deletion, done)
-
-    return Later(answer, when)
+    parts.deletions.finish(deletion, done)
 
 
-def answer_behind(parts: Parts, answer: Command, steps: Iterable[None]) -> Later:
+def answer_behind(parts: Parts, answer: Command, steps: Iterable[None], reply: Reply) -> None:
     """The answer when these steps, which change something, are done; others have their turns in between. It says so if
     they are not: then the same can be asked again."""
 
-    def when(send: Callable[[], None], wanted: Callable[[], bool], host: str) -> None:
-        def done(made: list[None] | Exception) -> None:
-            if isinstance(made, Exception):
-                _failed(answer, made)
-            send()
+    def done(made: list[None] | Exception) -> None:
+        if isinstance(made, Exception):
+            _failed(answer, made)
+        reply(answer)
 
-        parts.sliced(steps, done, host)
-
-    return Later(answer, when)
+    parts.sliced(steps, done, reply.link.host)
 
 
 def answer_in_slices(
-    parts: Parts,
-    answer: Command,
-    pieces: Iterable[bytes],
-    too_long: str,
-    failed: Callable[[str], None] = lambda _: None,
-) -> Later:
+    parts: Parts, answer: Command, pieces: Iterable[bytes], too_long: str, reply: Reply, *,
+    failed: Callable[[str], None] = lambda _: None, then: Callable[[Command], None] | None = None,
+) -> None:  # fmt: skip
     """The answer whose body are the pieces, each made in well under a millisecond; others have their turns in between.
 
-    It is refused, with the remark ``too_long``, as soon as the pieces are more than a frame takes. ``failed`` hears the
-    remark of an answer without a body.
+    It is refused, with the remark ``too_long``, as soon as the pieces are more than a frame takes; and not made where
+    nobody waits for it. ``failed`` hears the remark of an answer without a body. ``then`` gets the answer first, and
+    gives it to ``reply``.
     """
 
-    def when(send: Callable[[], None], wanted: Callable[[], bool], host: str) -> None:
-        def made(pieces: list[bytes] | Exception) -> None:
-            if not wanted():
-                return
-            if isinstance(pieces, Exception):
-                _failed(answer, pieces)
-                failed(answer.remark or "")
-            else:
-                answer.body = b"".join(pieces)
-            send()
+    def made(pieces: list[bytes] | Exception) -> None:
+        if not reply.wanted:
+            return
+        if isinstance(pieces, Exception):
+            _failed(answer, pieces)
+            failed(answer.remark or "")
+        else:
+            answer.body = b"".join(pieces)
+        (then or reply)(answer)
 
-        parts.sliced(_bounded(pieces, too_long, wanted), made, host)
-
-    return Later(answer, when)
+    parts.sliced(_bounded(pieces, too_long, reply), made, reply.link.host)
 
 
 def _failed(answer: Command, error: Exception) -> None:
@@ -146,11 +116,11 @@ def _failed(answer: Command, error: Exception) -> None:
         answer.code, answer.remark = ResponseCode.SYSTEM_ERROR, repr(error)
 
 
-def _bounded(pieces: Iterable[bytes], too_long: str, wanted: Callable[[], bool]) -> Iterator[bytes]:
+def _bounded(pieces: Iterable[bytes], too_long: str, reply: Reply) -> Iterator[bytes]:
     """They end when nobody waits for them. Raises BrokerError when they are more than a frame takes."""
     size = 0
     for piece in pieces:
-        if not wanted():
+        if not reply.wanted:
             return
         size += len(piece)
         if size > MAX_BODY_BYTES:

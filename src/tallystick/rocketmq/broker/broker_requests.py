@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tallystick.rocketmq.broker.answers import OK, Answer, refusal
+from tallystick.rocketmq.broker.answers import OK, refusal
 from tallystick.rocketmq.broker.keys import SCHEMA
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.traffic import MINUTE_MS, SLOT_MS, SLOTS, Rate
+from tallystick.rocketmq.remoting.dispatch import Handler, Reply
+from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import KvTable, TimerCheckpoint, TimerMetrics
 from tallystick.rocketmq.wire.remoting import Command
@@ -28,7 +30,7 @@ class BrokerRequests:
         self._parts = parts
         self._started_ms = parts.clock.wall_ms()
         self._version = DataVersion(0, self._started_ms, 0)  # of what never changes while the broker runs
-        self.answers: Mapping[int, Answer] = {
+        self.handlers: Mapping[int, Handler] = {
             RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime_info,
             RequestCode.GET_BROKER_CONFIG: self._config,
             RequestCode.UPDATE_BROKER_CONFIG: self._update_config,
@@ -37,30 +39,30 @@ class BrokerRequests:
             RequestCode.GET_TIMER_METRICS: self._timer_metrics,
         }
 
-    def _config(self, peer: str, command: Command) -> Command:
+    def _config(self, link: Link, command: Command, reply: Reply) -> Command:
         port = self._parts.identity.address.rpartition(":")[2]
         settings = SCHEMA.texts(self._parts.settings) | {"listenPort": port}
         text = "".join(f"{name}={settings[name]}\n" for name in sorted(settings))
         fields = headers.ConfigAnswer(dialect.write(self._version).decode()).to_fields()
         return command.answer(OK, None, fields, text.encode())
 
-    def _update_config(self, peer: str, command: Command) -> Command:
+    def _update_config(self, link: Link, command: Command, reply: Reply) -> Command:
         remark = "The settings of this broker are read when it starts: change its file and start it again."
         raise refusal(ResponseCode.NO_PERMISSION, remark)
 
-    def _ha_status(self, peer: str, command: Command) -> Command:
+    def _ha_status(self, link: Link, command: Command, reply: Reply) -> Command:
         return command.answer(OK, body=dialect.write(self._parts.ha_status()))
 
-    def _timer_checkpoint(self, peer: str, command: Command) -> Command:
+    def _timer_checkpoint(self, link: Link, command: Command, reply: Reply) -> Command:
         # A slave that becomes a master goes through its timers from this moment on, so it is now, not 1970.
         now_ms = self._parts.clock.wall_ms()
         checkpoint = TimerCheckpoint(last_read_time_ms=now_ms - now_ms % 1000, version=self._version)
         return command.answer(OK, body=checkpoint.encode())
 
-    def _timer_metrics(self, peer: str, command: Command) -> Command:
+    def _timer_metrics(self, link: Link, command: Command, reply: Reply) -> Command:
         return command.answer(OK, body=dialect.write(TimerMetrics(self._version)))
 
-    def _runtime_info(self, peer: str, command: Command) -> Command:
+    def _runtime_info(self, link: Link, command: Command, reply: Reply) -> Command:
         table = self._clocks() | self._log() | self._traffic() | _idle()
         return command.answer(OK, None, {}, dialect.write(KvTable({name: str(table[name]) for name in sorted(table)})))
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from tallystick.errors import RemoteProtocolError, StorageError
-from tallystick.rocketmq.broker.answers import Later, When, answer_in_slices
+from tallystick.rocketmq.broker.answers import answer_in_slices
 from tallystick.rocketmq.broker.clients import MAX_GROUPS
 from tallystick.rocketmq.broker.member_lists import all_producer_pieces, consumer_pieces, producer_pieces
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.remoting.backlog import FULL_S
+from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.questions import Questions
 from tallystick.rocketmq.wire import dialect, headers
@@ -42,7 +42,7 @@ _MEMBER_BYTES = 512  # that a group of an earlier heartbeat takes
 
 
 class ClientRequests:
-    """``answers`` by request code; ``start`` it, and ``close`` it."""
+    """``start`` it, and ``close`` it."""
 
     def __init__(self, parts: Parts, questions: Questions) -> None:
         self._parts, self._clients, self._questions = parts, parts.clients, questions
@@ -52,7 +52,7 @@ class ClientRequests:
         self._to_tell: dict[Link, dict[str, None]] = {}  # groups that changed, by member
         self._teller: asyncio.Handle | None = None
         self._scanner: asyncio.TimerHandle | None = None
-        self.answers: dict[int, Callable[[Link, Command], Command | Later]] = {
+        self.handlers: Mapping[int, Handler] = {
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._leave,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._consumer_ids,
@@ -84,7 +84,7 @@ class ClientRequests:
 
     # Heartbeats
 
-    def _heartbeat(self, link: Link, command: Command) -> Command:
+    def _heartbeat(self, link: Link, command: Command, reply: Reply) -> Command:
         beat = dialect.read_short(command.body, Heartbeat, most_bytes=MAX_BEAT_BYTES)
         _check_name("a client's id", beat.client_id)
         wanted = beat.fingerprint == 0 or self._clients.wants_subscriptions(beat)
@@ -102,7 +102,7 @@ class ClientRequests:
         self._parts.topics.create_retries({RETRY_PREFIX + name: one.retry_queues for name, one in known.items()})
         return [group for group in groups if group.name in known]
 
-    def _leave(self, link: Link, command: Command) -> Command:
+    def _leave(self, link: Link, command: Command, reply: Reply) -> Command:
         header = headers.UnregisterClientHeader.of(command)
         self._notify(self._clients.left(link, header.producer_group, header.consumer_group))
         return command.answer(ResponseCode.SUCCESS)
@@ -158,7 +158,7 @@ class ClientRequests:
 
     # Groups
 
-    def _consumer_ids(self, link: Link, command: Command) -> Command:
+    def _consumer_ids(self, link: Link, command: Command, reply: Reply) -> Command:
         group = headers.ConsumerGroupHeader.of(command).consumer_group
         known = self._clients.consumers(group)
         if known is None:
@@ -166,29 +166,31 @@ class ClientRequests:
         ids = list(dict.fromkeys(member.client_id for member in known.members.values()))
         return command.answer(ResponseCode.SUCCESS, body=dialect.write_strict(ConsumerIds(ids)))
 
-    def _consumers(self, link: Link, command: Command) -> Command | Later:
+    def _consumers(self, link: Link, command: Command, reply: Reply) -> Command | None:
         group = headers.ConsumerGroupHeader.of(command).consumer_group
         known = self._clients.consumers(group)
         if known is None:
             return command.answer(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
-        return self._in_slices(command, consumer_pieces(known), f"the members of group {group}")
+        answer = command.answer(ResponseCode.SUCCESS)
+        answer_in_slices(self._parts, answer, consumer_pieces(known), f"the members of group {group}", reply)
+        return None
 
-    def _producers(self, link: Link, command: Command) -> Command | Later:
+    def _producers(self, link: Link, command: Command, reply: Reply) -> Command | None:
         group = headers.ProducerGroupHeader.of(command).producer_group
         members = self._clients.producers(group)
         if members is None:
             return command.answer(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
-        return self._in_slices(command, producer_pieces(members), f"the members of group {group}")
+        answer = command.answer(ResponseCode.SUCCESS)
+        answer_in_slices(self._parts, answer, producer_pieces(members), f"the members of group {group}", reply)
+        return None
 
-    def _all_producers(self, link: Link, command: Command) -> Later:
+    def _all_producers(self, link: Link, command: Command, reply: Reply) -> None:
         clock = self._parts.clock
         started_ms = clock.wall_ms() - int(clock.now() * 1000)  # when ``heard`` was 0
-        return self._in_slices(command, all_producer_pieces(self._clients.producer_groups, started_ms), "all producers")
+        pieces = all_producer_pieces(self._clients.producer_groups, started_ms)
+        answer_in_slices(self._parts, command.answer(ResponseCode.SUCCESS), pieces, "all producers", reply)
 
-    def _in_slices(self, command: Command, pieces: Iterator[bytes], what: str) -> Later:
-        return answer_in_slices(self._parts, command.answer(ResponseCode.SUCCESS), pieces, what)
-
-    def _running_info(self, link: Link, command: Command) -> Command | Later:
+    def _running_info(self, link: Link, command: Command, reply: Reply) -> Command | None:
         """The consumer is asked; its answer is the answer."""
         size = sum(len(name) + len(value) for name, value in command.fields.items())
         if size > MAX_ASKED_BYTES:
@@ -203,49 +205,45 @@ class ClientRequests:
         answer = command.answer(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group}> <{client}> gave no answer")
         asked = request(command.code, dict(command.fields))
 
-        def when(send: Callable[[], None], wanted: Callable[[], bool], host: str) -> None:
-            def done(told: Command | None) -> None:
-                if told is not None:
-                    answer.code, answer.remark, answer.body = told.code, told.remark, told.body
-                send()
+        def done(told: Command | None) -> None:
+            if told is not None:
+                answer.code, answer.remark, answer.body = told.code, told.remark, told.body
+            reply(answer)
 
-            if wanted() and not self._questions.ask(found, asked, CALL_S, done):
-                answer.code, answer.remark = (
-                    ResponseCode.SYSTEM_BUSY,
-                    "too many questions to consumers wait",
-                )
-                send()
-
-        return Later(answer, when)
+        if reply.wanted and not self._questions.ask(found, asked, CALL_S, done):
+            return command.answer(ResponseCode.SYSTEM_BUSY, "too many questions to consumers wait")
+        return None
 
     # Locks
 
-    def _lock(self, link: Link, command: Command) -> Later:
+    def _lock(self, link: Link, command: Command, reply: Reply) -> None:
         """Of queues that are here; the original locks any."""
         asked = dialect.read_short(command.body, LockRequest)
         _check_lock_name("a client's id", asked.client_id)
         _check_lock_name("a group's name", asked.group)
+        answer, then = command.answer(ResponseCode.SUCCESS), self._when_saved(asked, reply)
         if len(asked.queues) > LOCK_AT_ONCE:
-            later = self._in_slices(command, self._locking(link, asked), "the queues that are locked")
-            return self._when_saved(asked, later.command, later.when)
-        answer = command.answer(ResponseCode.SUCCESS, body=b"".join(self._locking(link, asked)))
-        return self._when_saved(asked, answer, lambda send, wanted, host: send())
+            pieces = self._locking(link, asked)
+            answer_in_slices(self._parts, answer, pieces, "the queues that are locked", reply, then=then)
+        else:
+            answer.body = b"".join(self._locking(link, asked))
+            then(answer)
 
-    def _when_saved(self, asked: LockRequest, answer: Command, made: When) -> Later:
-        """The answer when the owners of these queues are on the disk; it says so if they cannot be."""
+    def _when_saved(self, asked: LockRequest, reply: Reply) -> Callable[[Command], None]:
+        """What gives ``reply`` an answer when the owners of these queues are on the disk; the answer says so if they
+        cannot be."""
         locks, saved = self._parts.locks, self._parts.locks_saved
 
-        def when(send: Callable[[], None], wanted: Callable[[], bool], host: str) -> None:
+        def wait(answer: Command) -> None:
             def done(error: StorageError | None) -> None:
                 if error is not None and answer.code == ResponseCode.SUCCESS:
                     answer.code, answer.remark = ResponseCode.SYSTEM_ERROR, f"the locks cannot be saved: {error}"
                     answer.body = b""
-                send()
+                reply(answer)
 
-            newest = partial(locks.newest, asked.group, asked.client_id, asked.queues)
-            made(lambda: saved(newest(), done), wanted, host)
+            saved(locks.newest(asked.group, asked.client_id, asked.queues), done)
 
-        return Later(answer, when)
+        return wait
 
     def _locking(self, link: Link, asked: LockRequest) -> Iterator[bytes]:
         """In steps; what they yield is a ``LockAnswer``."""
@@ -276,7 +274,7 @@ class ClientRequests:
         config = self._parts.topics.get(queue.topic) if queue.broker == self._parts.identity.name else None
         return config is not None and 0 <= queue.queue_id < max(config.read_queues, config.write_queues)
 
-    def _unlock(self, link: Link, command: Command) -> Command:
+    def _unlock(self, link: Link, command: Command, reply: Reply) -> Command:
         asked = dialect.read_short(command.body, LockRequest)
         self._parts.locks.unlock(asked.group, asked.client_id, asked.queues)
         return command.answer(ResponseCode.SUCCESS)

@@ -11,8 +11,6 @@ from tallystick.rocketmq.broker.answers import (
     MAX_LIST_BYTES,
     MAX_TOLD,
     OK,
-    Answer,
-    Later,
     answer_behind,
     check_is_master,
     check_list,
@@ -22,6 +20,8 @@ from tallystick.rocketmq.broker.answers import (
 )
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.topics import refusal_of_group
+from tallystick.rocketmq.remoting.dispatch import Handler, Reply
+from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import GroupList, GroupTable, RequestModeTable, TopicNames
 from tallystick.rocketmq.wire.remoting import Command
@@ -35,7 +35,7 @@ class GroupRequests:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self.answers: Mapping[int, Answer] = {
+        self.handlers: Mapping[int, Handler] = {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._create,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self._create_many,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete,
@@ -45,13 +45,13 @@ class GroupRequests:
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self._topics,
         }
 
-    def _create(self, peer: str, command: Command) -> Command:
-        return self._put([dialect.read_short(command.body, GroupConfig)], peer, command)
+    def _create(self, link: Link, command: Command, reply: Reply) -> Command:
+        return self._put([dialect.read_short(command.body, GroupConfig)], link.peer, command)
 
-    def _create_many(self, peer: str, command: Command) -> Command:
+    def _create_many(self, link: Link, command: Command, reply: Reply) -> Command:
         groups = dialect.read_short(command.body, GroupList, most_bytes=MAX_LIST_BYTES).groups
         check_list(len(groups), "groups")
-        return self._put(groups, peer, command)
+        return self._put(groups, link.peer, command)
 
     def _put(self, asked: Sequence[GroupConfig], peer: str, command: Command) -> Command:
         """All of them or, if one is refused, none. Their attributes are changes."""
@@ -80,21 +80,22 @@ class GroupRequests:
         after = attributes.changed(attributes.GROUP, current.attributes if current else None, asked.attributes)
         return msgspec.structs.replace(asked, attributes=after)
 
-    def _delete(self, peer: str, command: Command) -> Command | Later:
+    def _delete(self, link: Link, command: Command, reply: Reply) -> Command | None:
         header = headers.DeleteGroupHeader.of(command)
         if self._parts.settings.is_slave:
             return left_to_master(command)
         was_there = self._parts.groups.delete(header.group)
         if was_there:
-            self._parts.events.emit("group deleted", group=header.group, peer=peer)
+            self._parts.events.emit("group deleted", group=header.group, peer=link.peer)
         self._parts.traffic.forget_group(header.group)
         offsets = self._parts.offsets
         steps = offsets.forgetting_resets(header.group)
         if header.clean_offset:
             steps = offsets.forgetting_group(header.group, was_there=was_there)
-        return answer_behind(self._parts, command.answer(OK), steps)
+        answer_behind(self._parts, command.answer(OK), steps, reply)
+        return None
 
-    def _all(self, peer: str, command: Command) -> Command:
+    def _all(self, link: Link, command: Command, reply: Reply) -> Command:
         table = self._parts.groups.table()
         groups = table.groups
         if PAGE_FIELDS & command.fields.keys():
@@ -104,16 +105,16 @@ class GroupRequests:
         fields = headers.GroupPageAnswer(len(table.groups)).to_fields()
         return command.answer(OK, None, fields, dialect.write_strict(GroupTable(table.version, groups, forbidden)))
 
-    def _one(self, peer: str, command: Command) -> Command:
-        config = self._parts.groups.get(headers.GroupHeader.of(command).group, peer)
+    def _one(self, link: Link, command: Command, reply: Reply) -> Command:
+        config = self._parts.groups.get(headers.GroupHeader.of(command).group, link.peer)
         if config is None:
             raise refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
         return command.answer(OK, body=dialect.write(config))
 
-    def _request_modes(self, peer: str, command: Command) -> Command:
+    def _request_modes(self, link: Link, command: Command, reply: Reply) -> Command:
         return command.answer(OK, body=dialect.write(RequestModeTable()))
 
-    def _topics(self, peer: str, command: Command) -> Command:
+    def _topics(self, link: Link, command: Command, reply: Reply) -> Command:
         """What the group ever consumed here."""
         topics = self._parts.offsets.topics_of(headers.GroupHeader.of(command).group)
         return command.answer(OK, body=dialect.write_strict(TopicNames(topics, self._parts.identity.address)))

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 
 from tallystick.errors import BrokerError
-from tallystick.rocketmq.broker.answers import OK, Answer, Later, answer_in_slices, refusal
+from tallystick.rocketmq.broker.answers import OK, answer_in_slices, refusal
 from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.remoting.dispatch import Handler, Reply
+from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.values import TimeBoundary
 from tallystick.rocketmq.wire import headers
 from tallystick.rocketmq.wire.own_headers import LimitAnswer
@@ -26,7 +28,7 @@ class MessageRequests:
 
     def __init__(self, parts: Parts) -> None:
         self._parts, self._store = parts, parts.store
-        self.answers: Mapping[int, Answer] = {
+        self.handlers: Mapping[int, Handler] = {
             RequestCode.QUERY_MESSAGE: self._query,
             RequestCode.VIEW_MESSAGE_BY_ID: self._view,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search,
@@ -35,7 +37,7 @@ class MessageRequests:
             RequestCode.GET_EARLIEST_MSG_STORETIME: self._earliest,
         }
 
-    def _query(self, peer: str, command: Command) -> Command | Later:
+    def _query(self, link: Link, command: Command, reply: Reply) -> Command | None:
         header = headers.QueryMessageHeader.of(command)
         kind = _INDEX_TYPES.get(header.index_type or "", IndexType.KEY)
         most = UNIQUE_KEY_MESSAGES if header.unique_key else max(0, header.max_num)
@@ -51,36 +53,37 @@ class MessageRequests:
             return answer
         if len(at_once) == _STEPS_AT_ONCE:
             too_long = f"the messages with key {header.key}; ask for fewer"
-            return answer_in_slices(self._parts, answer, chain(at_once, pieces), too_long)
+            answer_in_slices(self._parts, answer, chain(at_once, pieces), too_long, reply)
+            return None
         answer.parts = [piece for piece in at_once if piece]
         return answer
 
-    def _view(self, peer: str, command: Command) -> Command:
+    def _view(self, link: Link, command: Command, reply: Reply) -> Command:
         offset = headers.ViewMessageHeader.of(command).offset
         record = self._store.record(offset)
         if record is None:
             raise refusal(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         return command.answer(OK, body=record)
 
-    def _search(self, peer: str, command: Command) -> Command:
+    def _search(self, link: Link, command: Command, reply: Reply) -> Command:
         header = headers.SearchOffsetHeader.of(command)
         boundary = TimeBoundary.UPPER if (header.boundary_type or "").upper() == "UPPER" else TimeBoundary.LOWER
         offset = self._store.offset_at(header.topic, header.queue_id, header.timestamp, boundary)
         return command.answer(OK, None, headers.OffsetAnswer(offset).to_fields())
 
-    def _max_offset(self, peer: str, command: Command) -> Command:
+    def _max_offset(self, link: Link, command: Command, reply: Reply) -> Command:
         header = headers.QueueHeader.of(command)
         _, end = self._store.queue_range(header.topic, header.queue_id)
         lacking = (not end and self._store.lacks_beginning(header.topic, header.queue_id)) or None
         return command.answer(OK, None, LimitAnswer(end, lacking).to_fields())
 
-    def _min_offset(self, peer: str, command: Command) -> Command:
+    def _min_offset(self, link: Link, command: Command, reply: Reply) -> Command:
         header = headers.QueueHeader.of(command)
         first, _ = self._store.queue_range(header.topic, header.queue_id)
         lacking = self._store.lacks_beginning(header.topic, header.queue_id) or None
         return command.answer(OK, "", LimitAnswer(first, lacking).to_fields())
 
-    def _earliest(self, peer: str, command: Command) -> Command:
+    def _earliest(self, link: Link, command: Command, reply: Reply) -> Command:
         header = headers.QueueHeader.of(command)
         first, end = self._store.queue_range(header.topic, header.queue_id)
         stored_ms = self._store.stored_at(header.topic, header.queue_id, first) if end > first else -1

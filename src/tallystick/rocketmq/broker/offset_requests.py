@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from tallystick.rocketmq.broker.answers import OK, Answer, Later, answer_in_slices, refusal
+from tallystick.rocketmq.broker.answers import OK, answer_in_slices, refusal
 from tallystick.rocketmq.broker.offsets import Commit
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.statistics import broker_pieces, consumed, group_pieces
+from tallystick.rocketmq.remoting.dispatch import Handler, Reply
+from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.values import GetStatus
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.operator_headers import BrokerConsumeStatsHeader, ConsumeStatsHeader
@@ -25,7 +27,7 @@ class OffsetRequests:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._told: set[str] = set()  # hosts that have been reported
-        self.answers: Mapping[int, Answer] = {
+        self.handlers: Mapping[int, Handler] = {
             RequestCode.QUERY_CONSUMER_OFFSET: self._query,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._update,
             RequestCode.GET_ALL_CONSUMER_OFFSET: self._all,
@@ -34,7 +36,7 @@ class OffsetRequests:
             RequestCode.GET_BROKER_CONSUME_STATS: self._broker_stats,
         }
 
-    def _query(self, peer: str, command: Command) -> Command:
+    def _query(self, link: Link, command: Command, reply: Reply) -> Command:
         """A group without an offset begins at 0 where the queue is short and young, and else decides by itself."""
         header = headers.QueryOffsetHeader.of(command)
         offset = self._parts.offsets.get(header.topic, header.consumer_group, header.queue_id)
@@ -56,12 +58,12 @@ class OffsetRequests:
         found = self._parts.store.get(topic, queue_id, 0, 1, 1)
         return found.status is GetStatus.FOUND and not found.far_behind
 
-    def _update(self, peer: str, command: Command) -> Command:
+    def _update(self, link: Link, command: Command, reply: Reply) -> Command:
         header, parts = headers.UpdateOffsetHeader.of(command), self._parts
         topic, group = header.topic, header.consumer_group
         # A slave may not have heard of the group yet, and serves it all the same.
-        known = parts.groups.get(group, peer) if parts.settings.is_slave else parts.groups.all.get(group)
-        if known is None and header.resets is not None and parts.groups.lacks_room(group, peer):
+        known = parts.groups.get(group, link.peer) if parts.settings.is_slave else parts.groups.all.get(group)
+        if known is None and header.resets is not None and parts.groups.lacks_room(group, link.peer):
             # A slave's: 26 would tell it that the group is none for ever, and it would forget the commit.
             remark = f"This broker has {len(parts.groups.all)} groups: it has no room for {group} (maxGroups)."
             raise refusal(ResponseCode.SYSTEM_ERROR, remark)
@@ -82,7 +84,7 @@ class OffsetRequests:
         if header.resets is not None:
             return self._take(command, Commit(topic, group, header.queue_id, header.commit_offset, header.resets))
         reset_to = parts.offsets.resets.pending.hear(
-            f"{topic}@{group}", header.queue_id, header.commit_offset, peer, parts.clock.now(), commits=True
+            f"{topic}@{group}", header.queue_id, header.commit_offset, link.peer, parts.clock.now(), commits=True
         )
         if reset_to is not None:
             return command.answer(OK, "Offset has been previously reset", CommitAnswer(reset_to).to_fields())
@@ -108,11 +110,12 @@ class OffsetRequests:
         remark = f"This broker keeps {self._parts.offsets.most} offsets: a group gets no more of them (maxOffsets)."
         return refusal(ResponseCode.SYSTEM_ERROR, remark)
 
-    def _all(self, peer: str, command: Command) -> Later:
+    def _all(self, link: Link, command: Command, reply: Reply) -> None:
         """For an original slave. It does not know the pull offsets, and its parser skips only what is strict JSON."""
         too_long = "the consumer offsets; only a slave of ours, which asks for pages, can copy them"
         pieces = dialect.write_lines(self._parts.offsets.table())
-        return answer_in_slices(self._parts, command.answer(OK), pieces, too_long, partial(self._refused, peer))
+        failed = partial(self._refused, link.peer)
+        answer_in_slices(self._parts, command.answer(OK), pieces, too_long, reply, failed=failed)
 
     def _refused(self, peer: str, remark: str) -> None:
         """Said once a host: a slave asks every ten seconds."""
@@ -121,16 +124,16 @@ class OffsetRequests:
             self._told.add(host)
             self._parts.events.emit("offsets not sent", peer=peer, reason=remark)
 
-    def _delays(self, peer: str, command: Command) -> Command:
+    def _delays(self, link: Link, command: Command, reply: Reply) -> Command:
         return command.answer(OK, body=dialect.write(self._parts.delays.table))
 
-    def _stats(self, peer: str, command: Command) -> Later:
+    def _stats(self, link: Link, command: Command, reply: Reply) -> None:
         header, parts = ConsumeStatsHeader.of(command), self._parts
         pieces = group_pieces(parts, header.consumer_group, consumed(parts, header.consumer_group, header.topic))
         too_long = f"the queues of group {header.consumer_group}; ask for one topic"
-        return answer_in_slices(parts, command.answer(OK), pieces, too_long)
+        answer_in_slices(parts, command.answer(OK), pieces, too_long, reply)
 
-    def _broker_stats(self, peer: str, command: Command) -> Later:
+    def _broker_stats(self, link: Link, command: Command, reply: Reply) -> None:
         pieces = broker_pieces(self._parts, only_ordered=BrokerConsumeStatsHeader.of(command).is_order)
         too_long = "the queues of all groups; ask for one group"
-        return answer_in_slices(self._parts, command.answer(OK), pieces, too_long)
+        answer_in_slices(self._parts, command.answer(OK), pieces, too_long, reply)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tallystick.rocketmq.broker.answers import OK, Answer, refusal
+from tallystick.rocketmq.broker.answers import OK, refusal
 from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.remoting.dispatch import Handler, Reply
+from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.headers import TablePageAnswer, TablePageHeader
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import RequestCode, ResponseCode
@@ -16,9 +18,9 @@ class PageRequests:
 
     def __init__(self, parts: Parts) -> None:
         self._instance, self._tables = parts.identity.instance, parts.paged
-        self.answers: Mapping[int, Answer] = {RequestCode.GET_TABLE_PAGE: self._page}
+        self.handlers: Mapping[int, Handler] = {RequestCode.GET_TABLE_PAGE: self._page}
 
-    def _page(self, peer: str, command: Command) -> Command:
+    def _page(self, link: Link, command: Command, reply: Reply) -> Command:
         header = TablePageHeader.of(command)
         table = self._tables.get(header.table)
         if table is None:

@@ -10,7 +10,7 @@ A pull that makes its group waits until the group is saved, and reads then. Nobo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tallystick.errors import StorageError
@@ -19,6 +19,7 @@ from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.pull_rules import Allowed, check, outcome, tag_codes
 from tallystick.rocketmq.broker.refusals import Refusal
+from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.refused import Refused
 from tallystick.rocketmq.store.values import Arrival, Found, GetStatus
@@ -47,10 +48,14 @@ _CODE_BYTES = 80  # for each tag that its group's heartbeats said
 class _Pull:
     """``command`` is the request without its header and body."""
 
-    link: Link
+    reply: Reply
     command: Command
     header: PullHeader
     codes: int = 0  # of tags, in memory while it is held
+
+    @property
+    def link(self) -> Link:
+        return self.reply.link
 
     @property
     def kept_bytes(self) -> int:
@@ -71,23 +76,33 @@ class Pulls:
         self._late: PeerQueues[Link, tuple[_Pull, bool]] = PeerQueues()
         self._turn_ends: float | None = None  # None: none was read in this turn
         self._turn_bytes = 0
+        self.handlers: Mapping[int, Handler] = dict.fromkeys(PULLS, self.handle)
 
     @property
     def held(self) -> int:
         return len(self._hold)
 
-    def handle(self, link: Link, command: Command) -> None:
+    def handle(self, link: Link, command: Command, reply: Reply) -> Command | None:
         """Raises RemoteProtocolError for a header that is none."""
         pull = _Pull(
-            link, Command(command.code, command.opaque, command.flag, language=command.language), PullHeader.of(command)
+            reply,
+            Command(command.code, command.opaque, command.flag, language=command.language),
+            PullHeader.of(command),
         )
+        try:
+            self._begin(pull)
+        except StorageError as error:  # told as a bug is: the log cannot be read
+            return self._failed(pull, error)
+        return None
+
+    def _begin(self, pull: _Pull) -> None:
         before = self._parts.saves.changes
         allowed = self._allowed(pull)
         if allowed is None:
             return
         header = pull.header
         if header.sys_flag & _COMMIT_OFFSET and header.commit_offset >= 0:
-            self._commit(link.peer, header)
+            self._commit(pull.link.peer, header)
         if self._parts.saves.changes != before:
             self._save_first(pull)
         elif self._late or not self._has_time():
@@ -191,7 +206,7 @@ class Pulls:
                 self._has_time()  # of this turn or, when it has none left, of the next one
             else:
                 remark = f"the group was made, but cannot be saved: {error}"
-                pull.link.send(pull.command.answer(ResponseCode.SYSTEM_ERROR, remark))
+                pull.reply(pull.command.answer(ResponseCode.SYSTEM_ERROR, remark))
 
         self._parts.saves.when_saved(saved)
 
@@ -206,9 +221,12 @@ class Pulls:
             else:
                 self._serve(pull, allowed, first=first)
         except Exception as error:  # a bug of ours: whoever woke it, a send for example, is not to blame
-            peer, code = pull.link.peer, pull.command.code
-            self._parts.events.emit("request failed", peer=peer, code=code, reason=repr(error))
-            pull.link.send(pull.command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
+            pull.reply(self._failed(pull, error))
+
+    def _failed(self, pull: _Pull, error: Exception) -> Command:
+        peer, code = pull.link.peer, pull.command.code
+        self._parts.events.emit("request failed", peer=peer, code=code, reason=repr(error))
+        return pull.command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
     # One pull
 
@@ -221,7 +239,7 @@ class Pulls:
         if isinstance(allowed, Refusal):
             answer = pull.command.answer(allowed.code, allowed.remark)
             self._refused.answered(pull.link.peer, pull.command, answer)
-            parts.saves.send(pull.link, answer, before)
+            parts.saves.send(pull.reply, answer, before)
             return None
         return allowed
 
@@ -232,7 +250,7 @@ class Pulls:
         if first and answer.code == ResponseCode.PULL_NOT_FOUND and self._held(pull, tags):
             return
         self._counts.pulls += 1
-        pull.link.send(answer)
+        pull.reply(answer)
 
     def _read(self, pull: _Pull, allowed: Allowed, tags: frozenset[int] | None) -> Command:
         parts, header = self._parts, pull.header

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tallystick.rocketmq.broker.answers import OK, Answer, Later, answer_in_slices, refusal
+from tallystick.rocketmq.broker.answers import OK, answer_in_slices, refusal
 from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.remoting.dispatch import Handler, Reply
+from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.values import TimeBoundary
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import ResetOffsets
@@ -26,9 +28,9 @@ class ResetRequests:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self.answers: Mapping[int, Answer] = {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset}
+        self.handlers: Mapping[int, Handler] = {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset}
 
-    def _reset(self, peer: str, command: Command) -> Later:
+    def _reset(self, link: Link, command: Command, reply: Reply) -> None:
         header, parts = ResetOffsetHeader.of(command), self._parts
         if parts.settings.is_slave:
             raise refusal(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
@@ -43,10 +45,10 @@ class ResetRequests:
                 remark = f"This broker keeps {parts.offsets.most} offsets: a group gets no more of them (maxOffsets)."
                 raise refusal(ResponseCode.SYSTEM_ERROR, remark)
         parts.offsets.resets.pending.put(f"{header.topic}@{header.group}", offsets)
-        parts.events.emit("offsets reset", topic=header.topic, group=header.group, queues=len(offsets), peer=peer)
+        parts.events.emit("offsets reset", topic=header.topic, group=header.group, queues=len(offsets), peer=link.peer)
         table = {MessageQueue(header.topic, parts.identity.name, queue): offset for queue, offset in offsets.items()}
         pieces = dialect.write_pieces(ResetOffsets(table))
-        return answer_in_slices(parts, command.answer(OK), pieces, f"the queues of topic {header.topic}")
+        answer_in_slices(parts, command.answer(OK), pieces, f"the queues of topic {header.topic}", reply)
 
     def _targets(self, header: ResetOffsetHeader, config: TopicConfig) -> dict[int, int]:
         """Offset by queue id. Raises BrokerError."""

@@ -16,8 +16,7 @@ from typing import Protocol
 
 from tallystick.errors import StorageError
 from tallystick.rocketmq.broker.config_files import ConfigFiles
-from tallystick.rocketmq.broker.saves import Done
-from tallystick.rocketmq.remoting.link import Link
+from tallystick.rocketmq.broker.saves import Done, Send
 from tallystick.rocketmq.remoting.slices import in_slices
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import ResponseCode
@@ -92,15 +91,15 @@ class Saver:
         else:
             done(StorageError("the disk is late, and too many answers wait for it"))
 
-    def send(self, link: Link, answer: Command, since: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
+    def send(self, send: Send, answer: Command, since: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
         if self.changes == since:
-            link.send(answer)
+            send(answer)
             return
 
         def done(error: StorageError | None) -> None:
             if error is not None and answer.code == ResponseCode.SUCCESS:
                 answer.code, answer.remark = unsaved, f"it was done, but cannot be saved: {error}"
-            link.send(answer)
+            send(answer)
 
         self.when_saved(done)
 

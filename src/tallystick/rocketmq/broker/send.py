@@ -6,7 +6,7 @@ Sends with very many messages or bytes, or that give back long ones, are appende
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from tallystick.errors import RemoteProtocolError
@@ -16,6 +16,7 @@ from tallystick.rocketmq.broker.refusals import OVERLOADED, REJECTED, Refusal
 from tallystick.rocketmq.broker.saves import NEVER, Saves
 from tallystick.rocketmq.broker.sendback import Copied, SendBack
 from tallystick.rocketmq.ha.acks import Settle, Settled, Ticket
+from tallystick.rocketmq.remoting.dispatch import Handler, Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.refused import Refused
 from tallystick.rocketmq.store.values import Draft, Put
@@ -35,9 +36,9 @@ SENDS = frozenset(
 PUT_BYTES = 4 * 1024 * 1024  # of messages, or one message or batch that is longer: one append
 PUT_MESSAGES = 2_000  # in one append, or one batch that has more: some 3 us each
 MAX_WAITING = 100_000  # answers that wait for disk or slaves; more sends are refused until they are fewer
-_Asked = tuple[Link, Command, Drafted]
+_Asked = tuple[Reply, Command, Drafted]
 # An answer; whether its topic is not saved yet; of a message that was given back the physical offset of the copy.
-_Waiting = tuple[Link, Command, bool, int | None]
+_Waiting = tuple[Reply, Command, bool, int | None]
 
 # An attribute of an enum costs ten times a name, and these are looked at for each message.
 _SEND_BACK, _ONE_WAY = int(RequestCode.CONSUMER_SEND_MSG_BACK), int(Flag.ONE_WAY)
@@ -72,6 +73,7 @@ class Sends:
         self._log, self._drafting, self._send_back, self._saves, self._counts = log, drafting, send_back, saves, counts
         self._events, self._is_slave, self._refusal, self._fresh = events, is_slave, refusal, fresh
         self._refused = Refused(events)
+        self.handlers: Mapping[int, Handler] = dict.fromkeys(SENDS, self.take)
         self._limits = f"msg body length limit {max_message_bytes}B, msg properties length limit 32KB."
         if file_bytes <= max_message_bytes:
             self._limits += (
@@ -84,17 +86,17 @@ class Sends:
         self._asked: list[_Asked] = []  # what the next append has
         self._asked_messages = self._asked_bytes = 0
 
-    def take(self, link: Link, command: Command) -> None:
+    def take(self, link: Link, command: Command, reply: Reply) -> None:
         """A send; ``put`` is due behind the last one of a turn."""
         drafted = self._draft(link, command)
         if isinstance(drafted, Copied):
-            self._wait_for(drafted, link, command)
+            self._wait_for(drafted, command, reply)
             return
         if not isinstance(drafted, Drafted):
             self._counts.sends_refused += 1
-            self._refuse(link, command, drafted)
+            self._refuse(command, drafted, reply)
             return
-        self._asked.append((link, command, drafted))
+        self._asked.append((reply, command, drafted))
         messages = drafted.draft.messages
         self._asked_messages += len(messages)
         if command.code == _SEND_BACK:  # its message was read from the log
@@ -114,27 +116,26 @@ class Sends:
             self._put(asked)
         except Exception as error:  # a bug of ours: the peers hear of it
             self._events.emit("request failed", reason=repr(error), requests=len(asked))
-            answered = {link: link.unsent_answers() for link, _, _ in asked}
-            for link, command, _ in asked:
-                if not command.is_one_way and command.opaque not in answered[link]:
-                    link.send(command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
+            for reply, command, _ in asked:
+                if reply.due:
+                    reply(command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"))
 
     def _put(self, asked: Sequence[_Asked]) -> None:
         puts = self._log.put([drafted.draft for _, _, drafted in asked])
         waiting: list[_Waiting] = []
         end = 0
         may_wait, fresh = self._log.waits, self._fresh
-        for (link, command, drafted), put in zip(asked, puts, strict=True):
+        for (reply, command, drafted), put in zip(asked, puts, strict=True):
             if command.flag & _ONE_WAY:
                 continue
             answer, is_fresh = self._answer_of(command, drafted, put), drafted.draft.topic in fresh
             if may_wait and drafted.wait and put.status is _OK:
-                waiting.append((link, answer, is_fresh, put.offsets[0] if command.code == _SEND_BACK else None))
+                waiting.append((reply, answer, is_fresh, put.offsets[0] if command.code == _SEND_BACK else None))
                 end = put.end
             elif is_fresh:
-                self._send_saved(link, answer)
+                self._send_saved(reply, answer)
             else:
-                link.send(answer)
+                reply(answer)
         self._count(asked, puts)
         if waiting:
             self._wait(end, waiting)
@@ -147,7 +148,7 @@ class Sends:
             if settle.status is not _OK:
                 self._counts.late[settle.status] = self._counts.late.get(settle.status, 0) + len(answers)
             code = settle.status.response_code
-            for link, answer, is_fresh, copy in answers:
+            for reply, answer, is_fresh, copy in answers:
                 if copy is None:
                     answer.code = code
                 elif settle.status is not _OK:
@@ -155,13 +156,13 @@ class Sends:
                     answer.remark = settle.status.name
                     answer.ext = LateAnswer(copy, settle.disk_late or None).to_fields()
                 if is_fresh:
-                    self._send_saved(link, answer)
+                    self._send_saved(reply, answer)
                 else:
-                    link.send(answer)
+                    reply(answer)
 
-    def _send_saved(self, link: Link, answer: Command) -> None:
+    def _send_saved(self, reply: Reply, answer: Command) -> None:
         """When its topic is on the disk, as the message is to be: else that is what the answer says."""
-        self._saves.send(link, answer, NEVER, ResponseCode.FLUSH_DISK_TIMEOUT)
+        self._saves.send(reply, answer, NEVER, ResponseCode.FLUSH_DISK_TIMEOUT)
 
     def closed(self, link: Link) -> None:
         self._hosts.pop(link, None)
@@ -187,17 +188,17 @@ class Sends:
             self._events.emit("request failed", peer=link.peer, code=command.code, reason=repr(error))
             return Refusal(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}", checked=False)
 
-    def _wait_for(self, copied: Copied, link: Link, command: Command) -> None:
+    def _wait_for(self, copied: Copied, command: Command, reply: Reply) -> None:
         """For the copy alone: it may be there for long, though disk and slaves lack what is sent meanwhile."""
         answer, is_fresh = command.answer(_SUCCESS), copied.topic in self._fresh
         if command.is_one_way:
             return
         if self._log.waits:
-            self._wait(copied.end, [(link, answer, is_fresh, copied.offset)])
+            self._wait(copied.end, [(reply, answer, is_fresh, copied.offset)])
         elif is_fresh:
-            self._send_saved(link, answer)
+            self._send_saved(reply, answer)
         else:
-            link.send(answer)
+            reply(answer)
 
     def _wait(self, end: int, waiting: list[_Waiting]) -> None:
         wait = self._log.wait(end)
@@ -251,13 +252,13 @@ class Sends:
             remark = "create mapped file failed, server is busy or broken."
         return command.answer(status.response_code, remark, dict(_CHECKED_FIELDS))
 
-    def _refuse(self, link: Link, command: Command, refusal: Refusal | None) -> None:
+    def _refuse(self, command: Command, refusal: Refusal | None, reply: Reply) -> None:
         """To one that stores nothing; None: it need not."""
         if command.is_one_way:
             return
         if refusal is None:
-            link.send(command.answer(ResponseCode.SUCCESS))
+            reply(command.answer(ResponseCode.SUCCESS))
             return
         answer = command.answer(refusal.code, refusal.remark, dict(_CHECKED_FIELDS) if refusal.checked else None)
-        self._refused.answered(link.peer, command, answer)
-        link.send(answer)
+        self._refused.answered(reply.link.peer, command, answer)
+        reply(answer)

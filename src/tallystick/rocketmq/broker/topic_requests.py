@@ -12,8 +12,6 @@ from tallystick.rocketmq.broker.answers import (
     MAX_TOLD,
     NOT_SET,
     OK,
-    Answer,
-    Later,
     answer_after,
     answer_in_slices,
     check_deletions,
@@ -26,6 +24,8 @@ from tallystick.rocketmq.broker.answers import (
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.statistics import topic_pieces
 from tallystick.rocketmq.broker.topics import refusal_of_topic
+from tallystick.rocketmq.remoting.dispatch import Handler, Reply
+from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect, headers
 from tallystick.rocketmq.wire.bodies import GroupNames, TopicList, TopicNames, TopicTableAnswer
 from tallystick.rocketmq.wire.remoting import Command
@@ -49,7 +49,7 @@ class TopicRequests:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._mappings = DataVersion(0, parts.clock.wall_ms(), 0)  # of static topics: there are none
-        self.answers: Mapping[int, Answer] = {
+        self.handlers: Mapping[int, Handler] = {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._create,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self._create_many,
             RequestCode.DELETE_TOPIC_IN_BROKER: self._delete,
@@ -62,7 +62,7 @@ class TopicRequests:
 
     # Changes
 
-    def _create(self, peer: str, command: Command) -> Later:
+    def _create(self, link: Link, command: Command, reply: Reply) -> None:
         header = headers.CreateTopicHeader.of(command)
         config = TopicConfig(
             header.topic,
@@ -74,14 +74,14 @@ class TopicRequests:
             header.order,
             attributes.read_changes(header.attributes),
         )
-        return self._put([config], peer, command)
+        self._put([config], link.peer, command, reply)
 
-    def _create_many(self, peer: str, command: Command) -> Later:
+    def _create_many(self, link: Link, command: Command, reply: Reply) -> None:
         topics = dialect.read_short(command.body, TopicList, most_bytes=MAX_LIST_BYTES).topics
         check_list(len(topics), "topics")
-        return self._put(topics, peer, command)
+        self._put(topics, link.peer, command, reply)
 
-    def _put(self, asked: Sequence[TopicConfig], peer: str, command: Command) -> Later:
+    def _put(self, asked: Sequence[TopicConfig], peer: str, command: Command, reply: Reply) -> None:
         """All of them or, if one is refused, none. Their attributes are changes.
 
         Answered when the name servers know it: who made a topic asks them for it next.
@@ -96,7 +96,7 @@ class TopicRequests:
         if changed:
             topics.put(*changed)
         self._tell(changed, peer)
-        return Later(command.answer(OK, NOT_SET), lambda send, *_: self._parts.announced(send))
+        self._parts.announced(lambda: reply(command.answer(OK, NOT_SET)))
 
     def _tell(self, changed: Sequence[TopicConfig], peer: str) -> None:
         if len(changed) > MAX_TOLD:
@@ -129,7 +129,7 @@ class TopicRequests:
         after = attributes.changed(attributes.TOPIC, current.attributes if current else None, asked.attributes)
         return msgspec.structs.replace(asked, attributes=after)
 
-    def _delete(self, peer: str, command: Command) -> Command | Later:
+    def _delete(self, link: Link, command: Command, reply: Reply) -> Command | None:
         topic = headers.TopicHeader.of(command).topic
         if not topic.strip():
             raise refusal(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
@@ -142,17 +142,18 @@ class TopicRequests:
         check_deletions(parts)
         was_known = parts.topics.delete(topic)
         if was_known:
-            parts.events.emit("topic deleted", topic=topic, peer=peer)
+            parts.events.emit("topic deleted", topic=topic, peer=link.peer)
         was_there = was_known or parts.store.may_hold(topic)
         parts.offsets.forget_topic(topic, was_there=was_there)
         parts.traffic.forget_topics([topic])
         if not was_there:
             return command.answer(OK)  # else each name that a stranger thinks of would be noted on the disk
-        return answer_after(parts, parts.store.delete_topics([topic]), command.answer(OK))
+        answer_after(parts, parts.store.delete_topics([topic]), command.answer(OK), reply)
+        return None
 
     # Questions
 
-    def _all(self, peer: str, command: Command) -> Command:
+    def _all(self, link: Link, command: Command, reply: Reply) -> Command:
         table = self._parts.topics.table()
         topics = table.topics
         if PAGE_FIELDS & command.fields.keys():
@@ -162,27 +163,27 @@ class TopicRequests:
         body = TopicTableAnswer(table.version, topics, mapping_version=self._mappings)
         return command.answer(OK, None, fields, dialect.write_strict(body))
 
-    def _one(self, peer: str, command: Command) -> Command:
+    def _one(self, link: Link, command: Command, reply: Reply) -> Command:
         name = headers.TopicHeader.of(command).topic
         config = self._parts.topics.get(name)
         if config is None:
             raise refusal(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
         return command.answer(OK, body=dialect.write(config))
 
-    def _system(self, peer: str, command: Command) -> Command:
+    def _system(self, link: Link, command: Command, reply: Reply) -> Command:
         topics = self._parts.topics
         names = sorted(name for name in topics.all if topics.is_system(name))
         return command.answer(OK, body=dialect.write(TopicNames(names)))
 
-    def _stats(self, peer: str, command: Command) -> Later:
+    def _stats(self, link: Link, command: Command, reply: Reply) -> None:
         name = headers.TopicHeader.of(command).topic
         config = self._parts.topics.get(name)
         if config is None:
             raise refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         pieces = topic_pieces(self._parts, config)
-        return answer_in_slices(self._parts, command.answer(OK), pieces, f"the queues of topic {name}")
+        answer_in_slices(self._parts, command.answer(OK), pieces, f"the queues of topic {name}", reply)
 
-    def _consumers(self, peer: str, command: Command) -> Command:
+    def _consumers(self, link: Link, command: Command, reply: Reply) -> Command:
         """Groups that are connected and want the topic, and those that once consumed it."""
         topic = headers.TopicHeader.of(command).topic
         connected = (

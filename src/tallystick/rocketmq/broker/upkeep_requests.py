@@ -10,14 +10,14 @@ from collections.abc import Mapping
 
 from tallystick.rocketmq.broker.answers import (
     OK,
-    Answer,
-    Later,
     answer_after,
     check_deletions,
     check_is_master,
     refusal,
 )
 from tallystick.rocketmq.broker.parts import Parts
+from tallystick.rocketmq.remoting.dispatch import Handler, Reply
+from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import QueueUnit, QueueUnits
 from tallystick.rocketmq.wire.operator_headers import QueryConsumeQueueHeader
@@ -33,19 +33,19 @@ class UpkeepRequests:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self.answers: Mapping[int, Answer] = {
+        self.handlers: Mapping[int, Handler] = {
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self._delete_expired,
             RequestCode.DELETE_EXPIRED_COMMITLOG: self._delete_expired,
             RequestCode.CLEAN_UNUSED_TOPIC: self._clean_topics,
             RequestCode.QUERY_CONSUME_QUEUE: self._queue,
         }
 
-    def _delete_expired(self, peer: str, command: Command) -> Command:
-        self._parts.events.emit("expired files are to go", peer=peer)
+    def _delete_expired(self, link: Link, command: Command, reply: Reply) -> Command:
+        self._parts.events.emit("expired files are to go", peer=link.peer)
         self._parts.store.delete_expired()
         return command.answer(OK)
 
-    def _clean_topics(self, peer: str, command: Command) -> Command | Later:
+    def _clean_topics(self, link: Link, command: Command, reply: Reply) -> Command | None:
         """Queues of topics that the table does not have, and what groups had consumed of them. On a slave its master's
         table says what there is."""
         check_is_master(self._parts)
@@ -56,14 +56,15 @@ class UpkeepRequests:
         if not topics:
             return command.answer(OK)
         for topic in topics:
-            parts.events.emit("queues of a deleted topic removed", topic=topic, peer=peer)
+            parts.events.emit("queues of a deleted topic removed", topic=topic, peer=link.peer)
             parts.offsets.forget_topic(topic)
         parts.traffic.forget_topics(topics)
         left = len(unused) - len(topics)
         remark = f"{left} more topics are unused: ask again" if left else None
-        return answer_after(parts, parts.store.delete_topics(topics), command.answer(OK, remark))
+        answer_after(parts, parts.store.delete_topics(topics), command.answer(OK, remark), reply)
+        return None
 
-    def _queue(self, peer: str, command: Command) -> Command:
+    def _queue(self, link: Link, command: Command, reply: Reply) -> Command:
         header, parts = QueryConsumeQueueHeader.of(command), self._parts
         count = max(0, min(header.count, MAX_UNITS))
         units = parts.store.queue_units(header.topic, header.queue_id, header.index, count)

@@ -1,11 +1,11 @@
 """What a name server is asked, by request code (``DefaultRequestProcessor``, ``ClientRequestProcessor``).
 
-Any code that is not here gets the original's answer for one that it does not support.
+Each answer is one, or steps of about a millisecond that end in one. What changes the disk is answered behind that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 
 import msgspec
 
@@ -67,8 +67,7 @@ class NameRequests:
         self._clock, self._events = clock, events
         self._started = clock.now()
         self.brokers = Registrations(routes, config, lambda: self._settings, clock, events)
-        self._answers: dict[int, Answer] = {
-            **self.brokers.answers,
+        self.answers: Mapping[int, Answer] = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self._clusters,
             RequestCode.GET_BROKER_MEMBER_GROUP: self._members,
@@ -83,19 +82,6 @@ class NameRequests:
             RequestCode.GET_KV_CONFIG: self._get_kv,
             RequestCode.GET_KVLIST_BY_NAMESPACE: self._list_kv,
         }
-
-    def answer(self, link: Hashable, command: Command) -> Steps[Command]:
-        """The answer, in steps of about a millisecond; but for ``CHANGES``. Never raises for what a peer can send."""
-        answer = self._answers.get(command.code)
-        if answer is None:
-            return command.answer(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
-            )
-        try:
-            made = answer(link, command)
-            return made if isinstance(made, Command) else (yield from made)
-        except RemoteProtocolError as error:  # a missing header field, or a body that is none
-            return command.answer(FAILED, error.message)
 
     # Itself
 

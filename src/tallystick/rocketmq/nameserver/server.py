@@ -8,14 +8,15 @@ from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from itertools import chain
 
-from tallystick.errors import BrokerError, UsageError
+from tallystick.errors import UsageError
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.rocketmq.nameserver.metrics import registry
-from tallystick.rocketmq.nameserver.registrations import peer_of
+from tallystick.rocketmq.nameserver.registrations import Answer, peer_of
 from tallystick.rocketmq.nameserver.requests import CHANGES, NameRequests
 from tallystick.rocketmq.nameserver.routes import Announcement, Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.remoting.backlog import Backlog
+from tallystick.rocketmq.remoting.dispatch import Dispatch, Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.refused import Refused
 from tallystick.rocketmq.remoting.server import RemotingServer
@@ -47,6 +48,10 @@ class NameServer:
         self._settings, self._network, self._clock, self._events = settings, outside.network, clock, events
         self._config = KvConfig(outside.disk, settings.kv_config_path, partial(outside.workers, "tally-kv"))
         self._requests = NameRequests(self.routes, self._config, settings, clock, events)
+        self._dispatch = Dispatch(events, self._answered)
+        for answers in (self._requests.brokers.answers, self._requests.answers):
+            self._dispatch.add({code: partial(self._in_steps, answer) for code, answer in answers.items()})
+        self._dispatch.add(dict.fromkeys(CHANGES, self._change))
         # connections leave some files to the process
         room = min(RemotingSettings().max_connections, max(open_files - OTHER_FILES, open_files // 4))
         self._server = RemotingServer(outside, self, RemotingSettings(max_connections=room))
@@ -63,7 +68,7 @@ class NameServer:
     async def start(self) -> tuple[str, int]:
         """Where it listens. Raises OSError, and UsageError where it cannot listen for HTTP."""
         settings = self._settings
-        self._backlog = Backlog(self._clock, self._serve)
+        self._backlog = Backlog(self._clock, self._dispatch.serve)
         address = await self._server.start(settings.bind_host, settings.port)
         if settings.http_enabled:
             pages = HealthPages(
@@ -101,34 +106,38 @@ class NameServer:
     def received(self, requests: list[tuple[Link, Command]]) -> None:
         self._backlog.received(requests)
 
-    def _serve(self, link: Link, command: Command) -> None:
+    def _in_steps(self, answer: Answer, link: Link, command: Command, reply: Reply) -> Command | None:
         """At once, or between other requests what takes longer; until then no more is read of its peer."""
-        if command.code in CHANGES:
-            self._requests.change(command, link.host, self._put_off(link, command))
-            return
-        steps = self._requests.answer(link, command)
+        made = answer(link, command)
+        if isinstance(made, Command):
+            return made
         ends_at = self._clock.now() + SLICE_S
         while True:
             try:
-                next(steps)
+                next(made)
             except StopIteration as end:
-                self._answer(link, command, end.value)
-                return
+                found: Command = end.value
+                return found
             if self._clock.now() >= ends_at:
                 break
-        answer_later = self._put_off(link, command)
+        self._go_on(made, link, command, reply)
+        return None
+
+    def _go_on(self, steps: Steps[Command], link: Link, command: Command, reply: Reply) -> None:
+        answer_later = self._put_off(link, command, reply)
 
         def made(answers: list[Command | None] | Exception) -> None:
-            if isinstance(answers, BrokerError):  # too many wait
-                answers = [command.answer(answers.response_code, answers.message)]
-            elif isinstance(answers, Exception):
-                answer_later(None)
-                raise answers
-            answer_later(answers[-1] if answers else None)
+            if isinstance(answers, Exception):
+                answer_later(self._dispatch.failure(link, command, answers))
+            else:
+                answer_later(answers[-1] if answers else None)
 
         self._slices.make(_while_there(link, steps), made, link.host)
 
-    def _put_off(self, link: Link, command: Command) -> Callable[[Command | None], None]:
+    def _change(self, link: Link, command: Command, reply: Reply) -> None:
+        self._requests.change(command, link.host, self._put_off(link, command, reply))
+
+    def _put_off(self, link: Link, command: Command, reply: Reply) -> Callable[[Command | None], None]:
         """To be called with its answer, or None: until then no more is read of the peer."""
         size = len(command.body) + _WAITING_BYTES
         link.keep(size)
@@ -138,18 +147,17 @@ class NameServer:
             link.keep(-size)
             link.busy(-1)
             if answer is not None:
-                self._answer(link, command, answer)
+                self._answered(link, command, answer)
+                reply(answer)
 
         return answer_later
 
-    def _answer(self, link: Link, command: Command, answer: Command) -> None:
+    def _answered(self, link: Link, command: Command, answer: Command) -> None:
         code = command.code if command.code in _CODES else 0
         self._counts[code] = self._counts.get(code, 0) + 1
         if code == RequestCode.REGISTER_BROKER:
             self._tell_kept(link)
         self._refused.answered(link.peer, command, answer)
-        if not command.is_one_way:
-            link.send(answer)
 
     def _tell_kept(self, link: Link) -> None:
         """Whoever makes it keep most is closed first when it is too much."""

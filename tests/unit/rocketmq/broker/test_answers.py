@@ -6,17 +6,22 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from support.admin_desk import Caller
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker import answers
 from tallystick.rocketmq.broker.answers import PAGE_ENTRIES, answer_in_slices, page
+from tallystick.rocketmq.remoting.dispatch import Reply
 from tallystick.rocketmq.remoting.slices import at_once
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.remoting import request
 from tallystick.rocketmq.wire.values import DataVersion
+from tallystick.runtime.events import Events
 
 if TYPE_CHECKING:
     from tallystick.rocketmq.broker.parts import Parts
+    from tallystick.rocketmq.remoting.link import Link
 
+ASKED = request(1, {})
 VERSION = DataVersion(0, 5, 1)
 SAME = dialect.write(VERSION).decode()
 TABLE = {name: name for name in "dbace"}
@@ -24,7 +29,7 @@ TABLE = {name: name for name in "dbace"}
 
 def test_an_answer_that_nobody_waits_for_any_more_is_not_made() -> None:
     parts = cast("Parts", SimpleNamespace(sliced=at_once))
-    asker, made, sent, refused = SimpleNamespace(alive=True), list[int](), list[bytes](), list[str]()
+    asker, made, refused = Caller(), list[int](), list[str]()
 
     def pieces() -> Iterator[bytes]:
         for number in range(10):
@@ -32,22 +37,24 @@ def test_an_answer_that_nobody_waits_for_any_more_is_not_made() -> None:
             made.append(number)
             yield b"%d" % number
 
-    answer = request(1, {}).answer(0)
-    later = answer_in_slices(parts, answer, pieces(), "too long", refused.append)
-    later.when(lambda: sent.append(bytes(answer.body)), lambda: asker.alive, "127.0.0.1")
-    assert (made, sent, refused) == ([0, 1, 2, 3, 4, 5, 6], [], [])
-    asker.alive, later = True, answer_in_slices(parts, answer, [b"a", b"b"], "too long")
-    later.when(lambda: sent.append(bytes(answer.body)), lambda: asker.alive, "127.0.0.1")
-    assert sent == [b"ab"]
+    answer_in_slices(parts, ASKED.answer(0), pieces(), "too long", reply_to(asker), failed=refused.append)
+    assert (made, asker.sent, refused) == ([0, 1, 2, 3, 4, 5, 6], [], [])
+    asker.alive = True
+    answer_in_slices(parts, ASKED.answer(0), [b"a", b"b"], "too long", reply_to(asker))
+    assert [bytes(answer.body) for answer in asker.sent] == [b"ab"]
 
 
 @pytest.mark.parametrize(("last", "code"), [(b"bc", 0), (b"bcd", 1)])
 def test_an_answer_may_fill_a_frame_and_not_more(monkeypatch: pytest.MonkeyPatch, last: bytes, code: int) -> None:
     monkeypatch.setattr(answers, "MAX_BODY_BYTES", 3)
-    parts, sent, refused = cast("Parts", SimpleNamespace(sliced=at_once)), list[bytes](), list[str]()
-    later = answer_in_slices(parts, answer := request(1, {}).answer(0), [b"a", last], "too long", refused.append)
-    later.when(lambda: sent.append(bytes(answer.body)), lambda: True, "127.0.0.1")
-    assert (sent, answer.code, len(refused)) == ([b"" if code else b"abc"], code, code)
+    parts, asker, refused = cast("Parts", SimpleNamespace(sliced=at_once)), Caller(), list[str]()
+    answer_in_slices(parts, ASKED.answer(0), [b"a", last], "too long", reply_to(asker), failed=refused.append)
+    (answer,) = asker.sent
+    assert (bytes(answer.body), answer.code, len(refused)) == (b"" if code else b"abc", code, code)
+
+
+def reply_to(asker: Caller) -> Reply:
+    return Reply(cast("Link", asker), ASKED, Events())
 
 
 def test_pages_are_in_the_order_of_the_names() -> None:

@@ -85,8 +85,8 @@ async def test_a_pull_does_not_wait_for_all_of_another_connection(
         await other.ask(pull_command())
         link_of_reader, link_of_other = broker._server._main._links
         for opaque in range(1000, 1300):
-            broker._pulls.handle(link_of_reader, numbered(opaque))
-        broker._pulls.handle(link_of_other, numbered(2000))
+            broker._requests.received([(link_of_reader, numbered(opaque))])
+        broker._requests.received([(link_of_other, numbered(2000))])
         assert len(broker._pulls._late) == 300, "one was read at once"
         await other.answer(2000)
         assert len(broker._pulls._late) > 200

@@ -13,10 +13,11 @@ from tallystick.rocketmq.broker import send
 from tallystick.rocketmq.broker.drafts import MAX_BATCH, Drafted, Drafting
 from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.broker.refusals import Refusal
-from tallystick.rocketmq.broker.saves import Done
+from tallystick.rocketmq.broker.saves import Done, Send
 from tallystick.rocketmq.broker.send import PUT_BYTES, PUT_MESSAGES, Sends
 from tallystick.rocketmq.broker.sendback import Copied, SendBack
 from tallystick.rocketmq.ha.acks import Settle, Settled
+from tallystick.rocketmq.remoting.dispatch import Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.values import Draft, Put
 from tallystick.rocketmq.wire.record import MAX_PROPERTIES_BYTES
@@ -34,9 +35,6 @@ class FakeLink:
 
     def send(self, command: Command) -> None:
         self.sent.append(command)
-
-    def unsent_answers(self) -> set[int]:
-        return set()
 
     @property
     def codes(self) -> list[int]:
@@ -92,11 +90,11 @@ class FakeSaves:
     changes = 1
 
     def __init__(self) -> None:
-        self.held: list[tuple[Link, Command, ResponseCode]] = []
+        self.held: list[tuple[Command, ResponseCode]] = []
 
-    def send(self, link: Link, answer: Command, since: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
+    def send(self, send: Send, answer: Command, since: int, unsaved: ResponseCode = ResponseCode.SYSTEM_ERROR) -> None:
         assert since < self.changes
-        self.held.append((link, answer, unsaved))
+        self.held.append((answer, unsaved))
 
     def when_saved(self, done: Done) -> None:
         raise AssertionError("a send asks for each answer")
@@ -120,8 +118,12 @@ class Desk:
         for number, command in enumerate(commands):
             command.opaque = number
         for command in commands:
-            self.sends.take(cast("Link", self.link), command)
+            self.take(command)
         self.sends.put()
+
+    def take(self, command: Command) -> None:
+        link = cast("Link", self.link)
+        self.sends.take(link, command, Reply(link, command, Events(self.told.append)))
 
 
 def test_all_sends_of_a_tick_are_one_append_and_one_wait() -> None:
@@ -145,7 +147,7 @@ def test_an_append_ends_behind_so_many_bytes_or_messages_also_of_what_is_given_b
     desk.handle(half, half, b"a")
     assert desk.log.puts == [2, 1]
     for _ in range(3):
-        desk.sends.take(cast("Link", desk.link), request(RequestCode.CONSUMER_SEND_MSG_BACK, body=b"x"))
+        desk.take(request(RequestCode.CONSUMER_SEND_MSG_BACK, body=b"x"))
     assert desk.log.puts == [2, 1, 1, 1, 1]
     desk.handle(*[b""] * (PUT_MESSAGES + 1))
     assert desk.log.puts[5:] == [PUT_MESSAGES, 1]
@@ -186,7 +188,6 @@ def test_nothing_is_kept_of_a_connection_that_has_ended(ended: bool) -> None:
 def test_a_bug_behind_an_append_answers_nobody_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk()
     monkeypatch.setattr(desk.sends, "_count", lambda asked, puts: 1 / 0)
-    monkeypatch.setattr(desk.link, "unsent_answers", lambda: {answer.opaque for answer in desk.link.sent})
     desk.handle(b"now", b"wait")
     assert [(answer.opaque, answer.code) for answer in desk.link.sent] == [(0, 0), (1, 1)]
 
@@ -227,7 +228,7 @@ def test_h9_a_message_given_back_is_answered_when_disk_and_slaves_have_it(status
     later, at_once = Desk(), Desk()
     at_once.log.at_once = status
     for desk in (later, at_once):
-        desk.sends.take(cast("Link", desk.link), request(RequestCode.CONSUMER_SEND_MSG_BACK, {}))
+        desk.take(request(RequestCode.CONSUMER_SEND_MSG_BACK, {}))
         desk.sends.put()
         assert desk.log.ends == [100]
     assert later.link.sent == []
@@ -243,7 +244,7 @@ def test_h9_a_message_given_back_is_answered_when_disk_and_slaves_have_it(status
 def test_h9_of_a_message_given_back_is_said_that_the_disk_lacks_it_too() -> None:
     """The remark has room for one status; with neither disk nor slave its copy may be lost."""
     desk = Desk()
-    desk.sends.take(cast("Link", desk.link), request(RequestCode.CONSUMER_SEND_MSG_BACK, {}))
+    desk.take(request(RequestCode.CONSUMER_SEND_MSG_BACK, {}))
     desk.sends.put()
     desk.sends.settled([Settle(1, PutStatus.SLAVE_NOT_AVAILABLE, disk_late=True)])
     [answer] = desk.link.sent
@@ -253,17 +254,17 @@ def test_h9_of_a_message_given_back_is_said_that_the_disk_lacks_it_too() -> None
 @pytest.mark.rule("H9", "H10")
 def test_h9_what_was_stored_already_is_waited_for_and_not_what_was_sent_since() -> None:
     desk = Desk()
-    desk.sends.take(cast("Link", desk.link), request(RequestCode.SEND_MESSAGE_V2, {}, b"a"))
+    desk.take(request(RequestCode.SEND_MESSAGE_V2, {}, b"a"))
     again = request(RequestCode.CONSUMER_SEND_MSG_BACK, {"tallyCopy": "300"})
-    desk.sends.take(cast("Link", desk.link), again)
+    desk.take(again)
     assert (desk.log.puts, desk.log.ends) == ([], [340])
     desk.sends.settled([Settle(1, PutStatus.FLUSH_SLAVE_TIMEOUT)])
     [answer] = desk.link.sent
     assert (answer.code, answer.remark, answer.fields) == (0, "FLUSH_SLAVE_TIMEOUT", {"tallyCopy": "300"})
     desk.log.waits = False
     desk.fresh.add("T")
-    desk.sends.take(cast("Link", desk.link), again)
-    assert [held.code for _, held, _ in desk.saves.held] == [0], "when its topic is saved"
+    desk.take(again)
+    assert [held.code for held, _ in desk.saves.held] == [0], "when its topic is saved"
 
 
 def test_one_that_fails_leaves_the_others_of_its_tick_alone() -> None:
@@ -340,7 +341,7 @@ def test_a_message_in_a_topic_that_is_not_saved_yet_is_acknowledged_when_it_is()
     desk = Desk()
     desk.fresh.add("T")
     desk.handle(b"now", b"later")
-    assert [answer.opaque for _, answer, _ in desk.saves.held] == [0]  # the other waits for slaves before that
+    assert [answer.opaque for answer, _ in desk.saves.held] == [0]  # the other waits for slaves before that
     desk.sends.settled([Settle(1, PutStatus.PUT_OK)])
-    assert [(answer.opaque, unsaved) for _, answer, unsaved in desk.saves.held] == [(0, 10), (1, 10)]
+    assert [(answer.opaque, unsaved) for answer, unsaved in desk.saves.held] == [(0, 10), (1, 10)]
     assert not desk.link.sent

@@ -6,6 +6,7 @@ import asyncio
 import random
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -13,12 +14,13 @@ import pytest
 from support.brokers import TOPIC, Bench, Peer, benched, pull_command, send_command
 from support.clocks import ManualClock
 from support.waiting import until
-from tallystick.errors import UsageError
+from tallystick.errors import CorruptRecord, UsageError
 from tallystick.rocketmq.broker.broker import LEAST_FILES, Broker, start_broker
-from tallystick.rocketmq.broker.send import Sends
+from tallystick.rocketmq.broker.send import SENDS, Sends
 from tallystick.rocketmq.broker.server import Requests
 from tallystick.rocketmq.remoting import slices
 from tallystick.rocketmq.remoting.backlog import TURN_S
+from tallystick.rocketmq.remoting.dispatch import Reply
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.store.queue_state import read_queue_state
 from tallystick.rocketmq.wire.headers import QueueHeader
@@ -77,8 +79,9 @@ class SlowSends:
 
     def __init__(self) -> None:
         self.clock, self.taken, self.puts = ManualClock(), 0, list[int]()
+        self.handlers = dict.fromkeys(SENDS, self.take)
 
-    def take(self, link: Link, command: Command) -> None:
+    def take(self, link: Link, command: Command, reply: Reply) -> None:
         self.taken += 1
         self.clock.time += TURN_S / 3
 
@@ -87,8 +90,8 @@ class SlowSends:
 
 
 async def test_sends_for_which_a_turn_has_no_time_wait_for_the_next_one(tmp_path: Path) -> None:
-    sends, none = SlowSends(), cast("Any", None)
-    requests = Requests(cast("Sends", sends), none, none, none, lambda: None, none, sends.clock, Events())
+    sends, none = SlowSends(), cast("Any", SimpleNamespace(handlers={}))
+    requests = Requests(cast("Sends", sends), none, none, (), lambda: None, none, sends.clock, Events())
     async with benched(tmp_path) as bench:
         broker = await bench.broker()
         await bench.peer(broker)
@@ -262,19 +265,21 @@ async def test_the_second_port_serves_all_but_pulls(tmp_path: Path) -> None:
         ).code == 0
 
 
-async def test_a_bug_of_ours_fails_one_request(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [ZeroDivisionError, CorruptRecord])
+async def test_a_bug_of_ours_or_the_disk_fails_one_request(tmp_path: Path, error: type[Exception]) -> None:
     async with benched(tmp_path) as bench:
         broker = await bench.broker()
         peer = await bench.peer(broker)
+        await peer.ask(pull_command("BenchmarkTest"))  # makes the group, and later ones are read at once
 
         def broken(*_: object) -> None:
-            raise ZeroDivisionError("ours")
+            raise error("ours")
 
         broker.parts.store.get = broken  # type: ignore[method-assign,assignment]
         failed = peer.send(pull_command("BenchmarkTest"))
         fine = peer.send(send_command("Fine"))
         answer = await peer.answer(failed)
-        assert (answer.code, answer.remark) == (1, "ZeroDivisionError: ours")
+        assert (answer.code, answer.remark) == (1, f"{error.__name__}: ours")
         assert (await peer.answer(fine)).code == 0
         assert [event.fields["code"] for event in bench.told if event.kind == "request failed"] == [11]
 

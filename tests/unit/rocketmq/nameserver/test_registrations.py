@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from support.announcing import announcement
-from support.name_requests import ask, registration, server
+from support.name_requests import answered, ask, registration, server
 from support.workers import WorkerAtOnce
 from tallystick.rocketmq.nameserver import queues as queues_module
 from tallystick.rocketmq.nameserver import registrations as registrations_module
@@ -27,7 +27,7 @@ from tallystick.runtime.events import Event, Events
 @pytest.mark.parametrize("compressed", [False, True])
 def test_brokers_register_plain_and_compressed(compressed: bool) -> None:
     requests = server()
-    assert finished(requests.answer("link", registration(compressed))).code == 0
+    assert answered(requests, registration(compressed)).code == 0
     route = dialect.read(bytes(ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="N1").body))
     assert route["brokerDatas"][0]["brokerAddrs"] == {"0": "n:1"}
     assert route["queueDatas"][0]["readQueueNums"] == 3
@@ -46,7 +46,7 @@ def test_a_registration_without_room_is_refused_aloud(bound: str, said: str, mon
         routes, KvConfig(OsDisk(), "", WorkerAtOnce), NameServerSettings(), SystemClock(), Events(seen.append)
     )
     for _ in range(2):
-        answer = finished(requests.answer("link", registration(False)))
+        answer = answered(requests, registration(False))
         assert (answer.code, (answer.remark or "").startswith(said)) == (1, True), answer.remark
     assert requests.brokers.refused == 2
     (told,) = [event for event in seen if event.kind == "broker not registered"]
@@ -63,12 +63,12 @@ def test_a_registration_that_is_the_same_again_is_not_read(monkeypatch: pytest.M
 
     monkeypatch.setattr(registrations_module, "decoding", counted)
     same = registration(False)
-    answers = [finished(requests.answer("link", same)) for _ in range(3)]
+    answers = [answered(requests, same) for _ in range(3)]
     assert {answer.code for answer in answers} == {0} and len(read) == 1
-    finished(requests.answer("link", request(same.code, same.fields | {"haServerAddr": "elsewhere:1"}, same.body)))
-    finished(requests.answer("another link", same))
-    finished(requests.answer("another link", registration(True)))
+    answered(requests, request(same.code, same.fields | {"haServerAddr": "elsewhere:1"}, same.body))
+    answered(requests, same, "another link")
+    answered(requests, registration(True), "another link")
     assert len(read) == 4
     assert ask(requests, RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="N1").code == 0
-    assert finished(requests.answer("another link", registration(True))).code == 0
+    assert answered(requests, registration(True), "another link").code == 0
     assert ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="N1").code == 0, "as ever it brings its topics back"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.announcing import announcement
-from support.name_requests import ask, registration, server
+from support.name_requests import answered, ask, count_steps, registration, server
 from support.workers import WorkerAtOnce
 from tallystick.rocketmq.nameserver.kv import MAX_BYTES, ORDER_TOPICS, KvConfig
 from tallystick.rocketmq.nameserver.requests import NameRequests
@@ -27,14 +27,14 @@ from tallystick.runtime.events import Event, Events
 def test_a_registration_without_a_body_has_no_topics() -> None:
     requests = server()
     fields = registration(False).fields | {"bodyCrc32": "0"}
-    assert finished(requests.answer("link", request(RequestCode.REGISTER_BROKER, fields))).code == 0
+    assert answered(requests, request(RequestCode.REGISTER_BROKER, fields)).code == 0
     assert ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="N1").code == 17
 
 
 def test_a_registration_brings_back_the_ordered_topics() -> None:
     requests = server()
     ask(requests, RequestCode.PUT_KV_CONFIG, namespace=ORDER_TOPICS, key="T1", value="b:4")
-    body = bytes(finished(requests.answer("link", registration(False))).body)
+    body = bytes(answered(requests, registration(False)).body)
     assert dialect.read_as(body, KvTable).table == {"T1": "b:4"}
 
 
@@ -115,9 +115,7 @@ def test_bodies_of_random_bytes_are_answered_with_code_1() -> None:
             body = bytearray(good.body)
             for _ in range(rng.randrange(1, 5)):
                 body[rng.randrange(len(body))] = rng.randrange(256)
-            answer = finished(
-                requests.answer("link", request(good.code, good.fields | {"bodyCrc32": "0"}, bytes(body)))
-            )
+            answer = answered(requests, request(good.code, good.fields | {"bodyCrc32": "0"}, bytes(body)))
             assert answer.code in (0, 1)
     assert ask(requests, RequestCode.QUERY_DATA_VERSION, b"\xff", **good.fields).code == 1
     assert ask(requests, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T1").code == 0
@@ -155,7 +153,7 @@ def test_an_order_configuration_that_is_too_long_is_left_out_of_registrations(tm
     config = KvConfig(OsDisk(), str(tmp_path / "kv"), WorkerAtOnce)
     requests = NameRequests(routes, config, NameServerSettings(), SystemClock(), events)
     for _ in range(2):
-        answer = finished(requests.answer("link", registration(False)))
+        answer = answered(requests, registration(False))
         assert (answer.code, len(answer.body)) == (0, 0)
     assert [event.kind for event in seen].count("order configuration not sent to brokers") == 1
 
@@ -166,7 +164,7 @@ def test_what_fits_into_the_table_fits_into_the_answer_to_a_registration() -> No
         ask(requests, RequestCode.PUT_KV_CONFIG, namespace=ORDER_TOPICS, key=f"k{number}", value="v" * 60_000).code == 0
     ):
         number += 1
-    assert len(encode(finished(requests.answer("link", registration(False))))) > MAX_BYTES - 70_000
+    assert len(encode(answered(requests, registration(False)))) > MAX_BYTES - 70_000
     assert number < 20
 
 
@@ -189,7 +187,7 @@ def test_a_topic_with_a_name_that_no_broker_has_is_refused_with_its_registration
     topics = {name: TopicConfig(name) for name in ("T" * (MAX_NAME_CHARS + 1), "short")}
     body = encode_registration(Registration(TopicTableAnswer(DataVersion(), topics)), compressed=compressed)
     command.body, command.fields["bodyCrc32"] = body, "0"
-    assert "topicName has at most" in (finished(requests.answer("link", command)).remark or "")
+    assert "topicName has at most" in (answered(requests, command).remark or "")
     assert b"short" not in ask(requests, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).body
 
 
@@ -234,7 +232,7 @@ def test_lists_are_made_in_steps_and_written_as_ever() -> None:
         (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, dialect.write_strict(names)),
         (RequestCode.GET_TOPICS_BY_CLUSTER, dialect.write_strict(names)),
     ):
-        assert len(list(requests.answer("link", request(code, {"cluster": "c"})))) >= 2
+        assert count_steps(requests, request(code, {"cluster": "c"})) >= 2
         assert bytes(ask(requests, code, cluster="c").body) == body
 
 
@@ -248,8 +246,8 @@ def test_a_route_to_many_brokers_is_made_in_steps_and_written_as_ever() -> None:
     for quoted in (False, True):
         command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "Ü", "acceptStandardJsonOnly": str(quoted)})
         command.version = 0
-        assert bytes(finished(requests.answer("link", command)).body) == dialect.write(route, quoted=quoted)
-        assert len(list(requests.answer("link", command))) >= count // dialect.STEP_ITEMS
+        assert bytes(answered(requests, command).body) == dialect.write(route, quoted=quoted)
+        assert count_steps(requests, command) >= count // dialect.STEP_ITEMS
     steps = routes.route("Ü")
     next(steps)  # what goes meanwhile is not in it without an address
     for number in range(count):

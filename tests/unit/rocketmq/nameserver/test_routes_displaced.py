@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.announcing import announcement
-from support.name_requests import registration
+from support.name_requests import answered, registration
 from support.workers import WorkerAtOnce
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.rocketmq.nameserver.requests import NameRequests
@@ -94,7 +94,7 @@ def test_the_name_server_says_it_once_and_the_answer_each_time() -> None:
 
     def answer(address: str) -> Command:
         one = registration(False)
-        return finished(requests.answer(address, request(one.code, one.fields | {"brokerAddr": address}, one.body)))
+        return answered(requests, request(one.code, one.fields | {"brokerAddr": address}, one.body), address)
 
     assert dict(answer("old:1").fields) == {}, "an original one has nothing to pass over"
     for _ in range(2):
@@ -102,7 +102,7 @@ def test_the_name_server_says_it_once_and_the_answer_each_time() -> None:
         assert dict(answer("old:1").fields) == {"tallyDisplaced": "new:1"}
     (told,) = [event for event in seen if event.kind == "two brokers of one id"]
     assert told.fields == {"broker": "n", "id": 0, "at": "new:1", "instead_of": "old:1", "peer": "new:1"}
-    finished(requests.answer("old:1", request(RequestCode.UNREGISTER_BROKER, {
+    answered(requests, request(RequestCode.UNREGISTER_BROKER, {
         "brokerName": "n", "brokerAddr": "old:1", "clusterName": "c", "brokerId": "0",
-    })))  # fmt: skip
+    }), "old:1")  # fmt: skip
     assert dict(answer("new:1").fields) == {}

@@ -22,6 +22,7 @@ from tallystick.rocketmq.wire.bodies import TopicNames, TopicTableAnswer
 from tallystick.rocketmq.wire.headers import RegisterBrokerHeader
 from tallystick.rocketmq.wire.registration import Registration, encode_registration
 from tallystick.rocketmq.wire.remoting import encode, request
+from tallystick.rocketmq.wire.steps import Steps
 from tallystick.rocketmq.wire.values import DataVersion, RequestCode, TopicConfig, TopicRoute
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.machine import this_machine
@@ -116,6 +117,29 @@ async def test_a_one_way_request_gets_no_answer(bench: Bench) -> None:
     answer = decode(size.to_bytes(4, "big") + await reader.readexactly(size))
     assert (answer.opaque, answer.remark) == (2, "the custom field <namespace> is null")
     writer.close()
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_a_bug_fails_one_request_and_not_those_of_its_tick(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, later: bool
+) -> None:
+    """Also one in steps for which the turn had no time: nobody was told of it, and the peer waited."""
+
+    def broken(topic: str) -> Steps[None]:
+        if later:
+            yield
+        raise ZeroDivisionError("ours")
+        yield
+
+    monkeypatch.setattr(server_module, "SLICE_S", 0.0)
+    monkeypatch.setattr(bench.server.routes, "route", broken)
+    failed, fine = await asyncio.gather(
+        bench.client.ask(bench.address, request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "N1"}), 5),
+        bench.client.ask(bench.address, request(RequestCode.GET_NAMESRV_CONFIG), 5),
+    )
+    assert (failed.code, failed.remark, fine.code) == (1, "ZeroDivisionError: ours", 0)
+    (told,) = [event.fields for event in bench.told if event.kind == "request failed"]
+    assert (told["code"], told["reason"]) == (RequestCode.GET_ROUTEINFO_BY_TOPIC, "ZeroDivisionError('ours')")
 
 
 async def test_metrics_and_health() -> None:
