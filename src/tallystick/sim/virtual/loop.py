@@ -23,6 +23,12 @@ from tallystick.sim.virtual.process import PROCESS
 Ts = TypeVarTuple("Ts")
 MAX_LISTED = 20  # places in the text of an error
 MAX_CLOSES = 100  # of one task
+_OUTSIDE = (  # what asyncio's loops have of the machine
+    "add_reader", "add_signal_handler", "add_writer", "connect_accepted_socket", "connect_read_pipe",
+    "connect_write_pipe", "create_connection", "create_datagram_endpoint", "create_server", "create_unix_connection",
+    "create_unix_server", "getaddrinfo", "getnameinfo", "sock_accept", "sock_connect", "sock_recv", "sock_recv_into",
+    "sock_recvfrom", "sock_sendall", "sock_sendfile", "sock_sendto", "start_tls", "subprocess_exec", "subprocess_shell",
+)  # fmt: skip
 
 
 class Stuck(Exception):
@@ -137,6 +143,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
             "use the cluster's clients, or real time; a shell gets its worker from outside"
         )
 
+    def _refuse_outside(self, *args: Any, **options: Any) -> NoReturn:
+        raise AssertionError(
+            "virtual time has no sockets, names, pipes, processes or signals of this machine (asyncio.open_connection, "
+            "start_server, create_subprocess_exec, a library that uses them): use the clients that the cluster gives "
+            "(connect, topics), or real time; a shell gets its network from outside"
+        )
+
     def _call_soon(
         self, callback: Callable[..., Any], args: tuple[Any, ...], context: contextvars.Context | None
     ) -> asyncio.Handle:
@@ -149,6 +162,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         rare_first = sorted(waiting.items(), key=lambda item: (item[1], item[0]))
         listed = [f"{count} x {where}" if count > 1 else where for where, count in rare_first[:MAX_LISTED]]
         raise Stuck("; ".join([f"{why}; these tasks wait", *listed]))
+
+
+for _name in _OUTSIDE:
+    setattr(VirtualLoop, _name, VirtualLoop._refuse_outside)
 
 
 def _where(task: asyncio.Task[Any]) -> str:

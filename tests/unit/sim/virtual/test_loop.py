@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
@@ -73,6 +74,35 @@ def test_what_a_callback_raises_is_kept(loop: VirtualLoop) -> None:
 def test_a_thread_is_refused(loop: VirtualLoop) -> None:
     with pytest.raises(AssertionError, match="no threads"):
         loop.run_until_complete(asyncio.to_thread(print))
+
+
+@pytest.mark.parametrize(
+    "outside",
+    [
+        lambda: asyncio.open_connection("127.0.0.1", 1),
+        lambda: asyncio.open_connection("localhost", 1),
+        lambda: asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0),
+        lambda: asyncio.open_unix_connection("/nowhere"),
+        lambda: asyncio.create_subprocess_exec("true"),
+        lambda: asyncio.create_subprocess_shell("true"),
+        lambda: asyncio.get_running_loop().create_datagram_endpoint(asyncio.DatagramProtocol, ("127.0.0.1", 0)),
+    ],
+)
+def test_what_belongs_to_the_machine_is_refused_in_words(
+    loop: VirtualLoop, outside: Callable[[], Awaitable[object]]
+) -> None:
+    async def ask() -> None:
+        await outside()
+
+    with pytest.raises(AssertionError, match=r"no sockets.*use the clients that the cluster gives .*or real time"):
+        loop.run_until_complete(ask())
+
+
+def test_signals_and_readers_of_the_machine_are_refused_in_words(loop: VirtualLoop) -> None:
+    with pytest.raises(AssertionError, match=r"no sockets.* or signals"):
+        loop.add_reader(0, print)
+    with pytest.raises(AssertionError, match=r"no sockets.* or signals"):
+        loop.add_signal_handler(signal.SIGTERM, print)
 
 
 def test_what_is_not_done_is_closed_in_order() -> None:
