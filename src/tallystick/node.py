@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import os
 import signal
@@ -158,13 +159,26 @@ async def _serve(name: str, start: Start, out: TextIO) -> int:
         collections.start()
     finally:
         gc.enable()
-    print(server.ready, file=out, flush=True)
+    _tell_ready(server.ready, out)
     asked = loop.create_task(stopping.wait())
     await asyncio.wait((asked, server.failure), return_when=asyncio.FIRST_COMPLETED)
     asked.cancel()
     collections.close()
     await server.stop()
     return _explain(server.failure.result()) if server.failure.done() else 0
+
+
+def _tell_ready(line: str, out: TextIO) -> None:
+    """A terminal may be closed by now: SIGHUP says whether that stops the server, and it stops as ever."""
+    try:
+        print(line, file=out, flush=True)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        # What is left in the buffer would fail again at the exit.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, out.fileno())
+        os.close(nowhere)
 
 
 def _shown(address: tuple[str, int]) -> str:

@@ -243,3 +243,22 @@ def test_a_server_whose_lines_nobody_reads_serves_and_stops(config: str) -> None
         process.wait()
         process.stdout.close()
         os.close(read)
+
+
+def test_a_server_whose_terminal_is_closed_before_its_ready_line_stops_as_ever(config: str) -> None:
+    """With or without SIGHUP, which nohup keeps away: the ready line was an OSError, and the server was not stopped."""
+    terminal, end = os.openpty()
+    os.close(terminal)
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN, "bookie_main", config], stdout=end, stderr=subprocess.PIPE, text=True
+    )
+    os.close(end)
+    assert process.stderr is not None
+    try:
+        assert any("cookie written" in line for line in process.stderr)  # it hears signals by then
+        process.send_signal(signal.SIGHUP)
+        _, errors = process.communicate(timeout=30)
+        assert (process.returncode, "Error" in errors) == (0, False), errors
+    finally:
+        process.kill()
+        process.communicate()
