@@ -7,7 +7,7 @@ only one left over on both sides.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tallystick.admin.brokers import Operator, Process, list_processes
@@ -25,7 +25,7 @@ _ENDS_UNKNOWN = "it was not told yet where its master's queues end: a master now
 
 @dataclass(frozen=True)
 class Replication:
-    """One slave; or a broker without any, then ``slave`` is None. What is not known is None.
+    """One slave; or a broker without any, or that is not there, then ``slave`` is None. What is not known is None.
 
     ``in_sync`` is None for a master without slaves that waits for none (ASYNC_MASTER).
     ``behind_messages`` counts messages of all queues that the slave's queues do not have yet.
@@ -54,13 +54,18 @@ class _Answer:
     problem: str
 
 
-async def ha_status(operator: Operator) -> list[Replication]:
-    """All slaves of all brokers. Raises Unavailable when no name server answers."""
+async def ha_status(operator: Operator, expected: Collection[str] = ()) -> list[Replication]:
+    """All slaves of all brokers. Raises Unavailable when no name server answers.
+
+    ``expected``: names of broker sets. One of which nothing is registered, master and slaves, is known to nobody else.
+    """
     answers = await asyncio.gather(*(_ask(operator, process) for process in await list_processes(operator)))
     found: list[Replication] = []
     for broker in dict.fromkeys(answer.process.broker for answer in answers):
         found += await _of_broker(operator, broker, [one for one in answers if one.process.broker == broker])
-    return found
+    missing = sorted(set(expected).difference(one.broker for one in found))
+    why = "nothing of it is registered, neither master nor slave"
+    return found + [Replication(broker, None, None, False, None, None, None, None, why) for broker in missing]
 
 
 async def _ask(operator: Operator, process: Process) -> _Answer:

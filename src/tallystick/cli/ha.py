@@ -20,13 +20,16 @@ def status(
     *,
     watch: Annotated[bool, Parameter(help="Show it again and again, until interrupted.")] = False,
     every: Annotated[float, Parameter(help="Seconds between two looks with --watch.")] = 1.0,
+    expect: Annotated[
+        tuple[str, ...], Parameter(help="A broker set (its brokerName) that has to be registered. Repeatable.")
+    ] = (),
     servers: NameServers = NAME_SERVERS,
     json: Json = False,
 ) -> int:
     """Show for each slave how far it is behind its master, whether it is in sync, and else why not.
 
     Exit code 3 when one is not, cannot copy its master's tables, or does not know where its master's queues end; when
-    a SYNC_MASTER has no slave; and when no broker is registered.
+    a SYNC_MASTER has no slave; when no broker is registered; and when nothing of a set is that --expect names.
 
     Behind is counted in bytes of the log, in messages that the slave's queues do not have yet, and in seconds since
     the master stored the first byte that the slave lacks. metadata_age is how long ago the slave last copied the
@@ -41,10 +44,10 @@ def status(
 
     if every <= 0:
         raise UsageError("--every is above 0 seconds", given=every)
-    return asyncio.run(_show(servers.resolve(), every if watch else None, json))
+    return asyncio.run(_show(servers.resolve(), every if watch else None, expect, json))
 
 
-async def _show(servers: str, every_s: float | None, json: bool) -> int:
+async def _show(servers: str, every_s: float | None, expected: tuple[str, ...], json: bool) -> int:
     import asyncio
     import sys
     import time
@@ -54,7 +57,7 @@ async def _show(servers: str, every_s: float | None, json: bool) -> int:
 
     async with brokers.operator(servers) as operator:
         while True:
-            found = await ha.ha_status(operator)
+            found = await ha.ha_status(operator, expected)
             rows = [_row(one) for one in found]
             if every_s is not None and json:
                 rows = [{"at_ms": int(time.time() * 1000), **row} for row in rows]

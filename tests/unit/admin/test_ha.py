@@ -95,6 +95,13 @@ async def test_an_asynchronous_master_without_slaves_is_not_expected_to_have_one
     assert found == Replication("broker-b", None, None, None, None, None, None, None, "it has no slave")
 
 
+async def test_a_broker_set_of_which_nothing_is_registered_is_missed_where_it_is_expected(cluster: LiveCluster) -> None:
+    found = await ha_status(cluster.operator, ["broker-c", "broker-a", "broker-b"])
+    assert [one.broker for one in found] == ["broker-a", "broker-b", "broker-c"]
+    assert all("nothing of it is registered" in one.why and not is_well(one) for one in found[1:])
+    assert found[0] == await only(cluster), "one that is registered is shown once"
+
+
 async def test_a_master_without_slaves_that_does_not_answer_is_not_well(cluster: LiveCluster) -> None:
     process = Process("c", "broker-a", 0, "127.0.0.1:1")
     for answer in (_Answer(process, None, "it refused"), _Answer(process, HaStatus(True), "")):

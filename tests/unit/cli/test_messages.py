@@ -179,6 +179,9 @@ def test_with_no_broker_registered_no_topic_is_said_to_be_missing(
             assert cli.main([str(word) for word in command]) == code
             told = capsys.readouterr().err
             assert "no broker is registered at " in told and "start one" in told, command
+        assert cli.main(["ha", "status", "--expect", "b", "--json"]) == 3
+        [row] = map(json.loads, capsys.readouterr().out.splitlines())
+        assert (row["broker"], row["in_sync"]) == ("b", False) and "nothing of it is registered" in row["why"]
     finally:
         asyncio.run_coroutine_threadsafe(server.close(), loop).result(20)
         loop.call_soon_threadsafe(loop.stop)
