@@ -60,6 +60,51 @@ def test_h13_who_reads_ahead_of_where_the_group_is_set_does_not_undo_it() -> Non
     assert commit(resets, 8, "a", OVERLAP_S) is None and not resets
 
 
+@pytest.mark.rule("H13")
+def test_h13_who_has_pulled_there_is_taken_at_its_word_from_where_it_was_told() -> None:
+    """Another went on from there, and with it the group: what lies in between the first one has done itself."""
+    resets = waiting()
+    resets.put("T@g", {0: 10})
+    assert [pull(resets, "T@g", 0, 10, "a") for _ in range(2)] == [10, None]
+    assert (commit(resets, 10, "b"), commit(resets, 20, "b")) == (None, None)
+    assert commit(resets, 9, "a") == 20, "it may be of before"
+    assert (commit(resets, 12, "a"), pull(resets, "T@g", 0, 100, "c")) == (None, 12)
+
+
+@pytest.mark.rule("H13")
+def test_h13_each_change_of_what_waits_is_saved() -> None:
+    """Else a restart sends on to where the group was at first, or what is deleted."""
+
+    def is_saved() -> bool:
+        dirty, resets.dirty = resets.dirty, False
+        return dirty
+
+    resets = Resets()
+    pending = resets.pending
+    pending.put("T@g", {0: 10})
+    pending.put("U@g", {0: 10})
+    pending.put("V@g", {0: 10})
+    assert is_saved()
+    assert commit(pending, 10, "a") is None and not is_saved(), "who has heard is not"
+    assert pull(pending, "T@g", 0, 15, "a") is None and not is_saved(), "a pull moves no group"
+    assert commit(pending, 20, "a") is None and is_saved()
+    assert commit(pending, 20, "a") is None and not is_saved()
+    pending.moved("T@g", 0, 20)
+    assert not is_saved()
+    pending.moved("T@g", 0, 30)
+    assert is_saved()
+    pending.cut(lambda topic, queue_id: 30)
+    assert not is_saved()
+    pending.cut(lambda topic, queue_id: 25)
+    assert is_saved() and pending.table() == {"T@g": {0: 25}, "U@g": {0: 10}, "V@g": {0: 10}}
+    pending.forget(["never@g"])
+    assert not is_saved()
+    pending.forget(["U@g"])
+    assert is_saved()
+    assert pull(pending, "T@g", 0, 40, "a", OVERLAP_S) is None and is_saved(), "it has ended"
+    assert pending.table() == {"V@g": {0: 10}}
+
+
 def test_it_is_forgotten_when_who_has_heard_reads_on_for_long() -> None:
     resets = waiting()
     resets.put("T@g", {0: 10})
@@ -106,6 +151,13 @@ def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     resets.put("T@g", {queue: 7 for queue in range(4)})
     assert [pull(resets, "T@g", queue, 0) for queue in range(5)] == [None, 7, 7, 7, None], "at once, as one by one"
     assert pull(resets, "U@g", 0, 0) is None
+    resets.forget(["T@g"])
+    for topic in range(4):
+        resets.put(f"T{topic}@g", {0: 9})
+    assert [pull(resets, f"T{topic}@g", 0, 0) for topic in range(4)] == [None, 9, 9, 9], "the deleted count no more"
+    after = Resets(ResetTable(waiting={"T@g": {0: 9, 1: 9, 2: 9}})).pending
+    after.put("U@g", {0: 8})
+    assert [pull(after, "T@g", queue, 0) for queue in range(3)] == [None, 9, 9], "what was saved counts"
 
 
 def test_who_has_heard_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
