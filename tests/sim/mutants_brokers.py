@@ -21,13 +21,13 @@ BROKER_MUTANTS = (
     _planted(
         "a send does not wait for the disk (B1)",
         "broker/log.py",
-        "flush=self._sync_flush, replicas=self._sync_replicas",
-        "flush=False, replicas=self._sync_replicas",
+        "flush=self._sync_flush, replicas=self._standing.waits_for_slaves",
+        "flush=False, replicas=self._standing.waits_for_slaves",
     ),
     _planted(
         "a send does not wait for a slave (B2)",
         "broker/log.py",
-        "flush=self._sync_flush, replicas=self._sync_replicas",
+        "flush=self._sync_flush, replicas=self._standing.waits_for_slaves",
         "flush=self._sync_flush, replicas=False",
     ),
     _planted(

@@ -17,8 +17,9 @@ from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPages
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueuePages
 from tallystick.rocketmq.broker.registration import Identity
+from tallystick.rocketmq.broker.role import Role, Standing
 from tallystick.rocketmq.broker.saves import Done, Send
-from tallystick.rocketmq.broker.settings import BrokerSettings, Role
+from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.remoting.dispatch import Dispatch
 from tallystick.rocketmq.remoting.link import Link
@@ -74,17 +75,20 @@ class Desk:
         self.restart()
 
     def restart(self) -> None:
-        slave = self.settings.is_slave
-        self.tables = Tables(self.files, self.settings, self.clock, self.events, self._changed, self._end_of)
-        self.lock_file = LockFile(self.files, self.clock, slave=slave)
+        self.standing = Standing(self.settings.role)
+        slave = self.standing.is_slave
+        self.tables = Tables(
+            self.files, self.settings, self.standing, self.clock, self.events, self._changed, self._end_of
+        )
+        self.lock_file = LockFile(self.files, self.clock, self.standing)
         self.lock_file.changed = self._save_locks
         self.tables.changed = self._save_urgent
         self.shelf.store.slave = slave
         tables = self.tables
         identity = Identity("c0", "b0", self.settings.broker_id, "127.0.0.1:22500", "127.0.0.1:22501", self.instance)
         self.parts = Parts(
-            self.settings, identity, self.clock, self.events, self.shelf.store, tables.topics, tables.groups,
-            tables.offsets, tables.delays, Clients[Link](), self.lock_file.locks,
+            self.settings, self.standing, identity, self.clock, self.events, self.shelf.store, tables.topics,
+            tables.groups, tables.offsets, tables.delays, Clients[Link](), self.lock_file.locks,
             lambda: HaStatus(master=not slave, end=self.shelf.store.end), _Saved(),
             {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(self.shelf.store)}, sliced=self._in_slices,
         )  # fmt: skip

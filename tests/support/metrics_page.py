@@ -66,7 +66,7 @@ def _broker() -> CollectorRegistry:
     view = broker.View(
         counts, lambda: (0, 0, 0), lambda: 0, lambda: True, lambda: 0.0, lambda: 0, lambda: 0, QueueLocks(),
         lambda: 0, Memory(clock, Events(), 1, 1.0), list, lambda: 0.0, lambda: False,
-        {"broker": "broker-a", "id": "0", "role": "SYNC_MASTER"},
+        lambda: {"broker": "broker-a", "id": "0", "role": "SYNC_MASTER"},
     )  # fmt: skip
     return broker.registry(view, DashboardCollector(Desk().parts, counts))
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from tallystick.errors import DiskFull, StorageError, UsageError
 from tallystick.rocketmq.broker.broker import Broker, start_broker
-from tallystick.rocketmq.broker.settings import BrokerSettings, Role
+from tallystick.rocketmq.broker.role import Role
+from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.client.client import RocketMQ
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.ha.settings import HaSettings

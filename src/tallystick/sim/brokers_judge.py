@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from tallystick.rocketmq.broker.settings import Role
+from tallystick.rocketmq.broker.role import Role
 from tallystick.rocketmq.client.received import ReceivedMessage
 from tallystick.rocketmq.client.sending import SendResult, SendStatus
 from tallystick.rocketmq.store.store import MessageStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from tallystick.rocketmq.broker.settings import Role
+from tallystick.rocketmq.broker.role import Role
 from tallystick.sim.virtual.network import LinkFaults
 
 CHAOS = (

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from tallystick.errors import StorageError
 from tallystick.rocketmq.broker.log import BrokerLog, Listeners
-from tallystick.rocketmq.broker.settings import BrokerSettings, Role
+from tallystick.rocketmq.broker.role import Role, Standing
+from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.ha.acks import Settle, Ticket
 from tallystick.runtime.outside import Outside
 from tallystick.sim.ha_disk import RecordDisk
@@ -87,8 +88,9 @@ class Node(Host[HaWorld]):
             following=self._following, failed=lambda error: self._failed(process, error),
         )  # fmt: skip
         self.waiting = {}
+        settings = self._settings()
         log = self.running = BrokerLog(
-            self._sees(process), self.log.store, self._settings(), listeners, process.name
+            self._sees(process), self.log.store, settings, Standing(settings.role), listeners, process.name
         )  # fmt: skip
         self.log.meanwhile = self._send_meanwhile if self._number == 0 else self.log.dispatch
         await log.listen()

@@ -18,8 +18,9 @@ from typing import Any, cast
 
 from tallystick.errors import RequestTimeout, StorageError
 from tallystick.rocketmq.broker.metadata_sync import MetadataSync
+from tallystick.rocketmq.broker.role import Role
 from tallystick.rocketmq.broker.rounds import Rounds
-from tallystick.rocketmq.broker.settings import BrokerSettings, Role
+from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.ha.status import FollowStatus
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.wire.ha import MasterHello

@@ -17,6 +17,7 @@ from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.pull_rules import check
 from tallystick.rocketmq.broker.refusals import Refusal
 from tallystick.rocketmq.broker.registration import Identity
+from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.broker.saver import PERIOD_S as SAVE_S
 from tallystick.rocketmq.broker.saves import Done, Send
 from tallystick.rocketmq.broker.settings import BrokerSettings
@@ -63,15 +64,16 @@ class Node:
 
     def start(self) -> None:
         self.life += 1
-        clock, events, slave = WorldClock(self.world), Events(), self.settings.is_slave
+        clock, events, standing = WorldClock(self.world), Events(), Standing(self.settings.role)
+        slave = standing.is_slave
         self.files = ConfigFiles(self.disk, ROOT)
-        self.tables = tables = Tables(self.files, self.settings, clock, events, lambda: None, self._end_of)
+        self.tables = tables = Tables(self.files, self.settings, standing, clock, events, lambda: None, self._end_of)
         self._saving = False
         tables.changed = self._changed
         self.instance = f"{self.name}-{self.life}"
         identity = Identity("c0", "b0", int(slave), "127.0.0.1:22500", "127.0.0.1:22501", self.instance)
         self.parts = Parts(
-            self.settings, identity, clock, events, cast("MessageStore", None), tables.topics, tables.groups,
+            self.settings, standing, identity, clock, events, cast("MessageStore", None), tables.topics, tables.groups,
             tables.offsets, tables.delays, Clients(), QueueLocks(), lambda: HaStatus(not slave, 0),
             _Unwaited(), {OFFSETS: OffsetPages(tables.offsets)},
         )  # fmt: skip
@@ -144,7 +146,7 @@ class Node:
         self.answer(request(RequestCode.PULL_MESSAGE, pull_at(Commit(TOPIC, GROUP, queue_id, offset)).to_fields()))
         header = UpdateOffsetHeader(consumer_group=GROUP, topic=TOPIC, queue_id=queue_id, commit_offset=offset)
         taken = self.answer(request(RequestCode.UPDATE_CONSUMER_OFFSET, header.to_fields())).code == 0
-        if taken and self.settings.is_slave:
+        if taken and self.parts.standing.is_slave:
             self.lift(queue_id)
             if promised:
                 self.own[queue_id] = min(offset, self.ends[queue_id])
@@ -179,6 +181,7 @@ class Node:
             command.code,
             _Caller.peer,
             parts.settings,
+            parts.standing,
             parts.topics,
             parts.groups,
             parts.clients,

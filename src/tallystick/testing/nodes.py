@@ -12,7 +12,8 @@ from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.metadata.driver import MetadataDriver
 from tallystick.errors import UsageError
 from tallystick.rocketmq.broker.broker import Broker, start_broker
-from tallystick.rocketmq.broker.settings import BrokerSettings, Role
+from tallystick.rocketmq.broker.role import Role
+from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings

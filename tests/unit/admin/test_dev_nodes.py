@@ -15,7 +15,7 @@ from tallystick.admin.process import ProcessId
 from tallystick.bookkeeper.bookie import keys as bookie_keys
 from tallystick.errors import UsageError
 from tallystick.rocketmq.broker import keys as broker_keys
-from tallystick.rocketmq.broker.settings import Role
+from tallystick.rocketmq.broker.role import Role
 from tallystick.rocketmq.nameserver import keys as name_server_keys
 from tallystick.runtime import keyfile
 

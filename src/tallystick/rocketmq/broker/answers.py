@@ -33,7 +33,7 @@ def refusal(code: ResponseCode, remark: str) -> BrokerError:
 
 def check_is_master(parts: Parts) -> None:
     """Raises BrokerError on a slave: its tables are its master's, what is made here would go with the next copy."""
-    if parts.settings.is_slave:
+    if parts.standing.is_slave:
         remark = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
         raise refusal(ResponseCode.SYSTEM_ERROR, remark)
 

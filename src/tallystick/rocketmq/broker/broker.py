@@ -37,6 +37,7 @@ from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.pull import Pulls
 from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueuePages
 from tallystick.rocketmq.broker.registration import Identity, Masters, Registrar, permitted
+from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.broker.saver import Saver
 from tallystick.rocketmq.broker.send import Sends
 from tallystick.rocketmq.broker.sendback import SendBack
@@ -84,7 +85,7 @@ class Broker:
     """Made by ``start_broker``. ``failure`` gets an exception when it cannot go on; ``stop`` it in any case."""
 
     def __init__(self, settings: BrokerSettings, outside: Outside) -> None:
-        self.settings, self._outside = settings, outside
+        self.settings, self._outside, self.standing = settings, outside, Standing(settings.role)
         self._stack = AsyncExitStack()  # what to undo, newest first
         self._registrar: Registrar | None = None
         self.sync: MetadataSync | None = None  # a slave's
@@ -131,13 +132,13 @@ class Broker:
         store = await self._worker.run(partial(
             MessageStore.open, outside.disk, settings.store_dir,
             replace(wanted, max_open_files=min(wanted.max_open_files, outside.open_files // STORE_SHARE)),
-            outside.clock, outside.events, slave=settings.is_slave,
+            outside.clock, outside.events, slave=self.standing.is_slave,
         ))  # fmt: skip
         listeners = Listeners(
             self._settled, self._awaited, self._arrived, self._following, self._fail, self._rebuilt
         )  # fmt: skip
         self._instance = f"{outside.random.getrandbits(64):016x}"
-        self.log = BrokerLog(outside, store, settings, listeners, self._instance)
+        self.log = BrokerLog(outside, store, settings, self.standing, listeners, self._instance)
         self._stack.push_async_callback(self.log.close)
         self._deletions = Deletions(outside.events, self._worker)
         self._stack.push_async_callback(self._deletions.close)
@@ -160,10 +161,10 @@ class Broker:
         settings, outside = self.settings, self._outside
         files = ConfigFiles(outside.disk, settings.store_dir)
         self.tables = Tables(
-            files, settings, outside.clock, outside.events, self._topics_changed,
+            files, settings, self.standing, outside.clock, outside.events, self._topics_changed,
             lambda topic, queue_id: store.queue_range(topic, queue_id)[1],
         )  # fmt: skip
-        self._lock_file = LockFile(files, outside.clock, slave=settings.is_slave, is_new=not store.end)
+        self._lock_file = LockFile(files, outside.clock, self.standing, is_new=not store.end)
         clock, events, workers = outside.clock, outside.events, outside.workers
         self._saver = Saver(self.tables, files, clock, events, workers("tally-tables"))
         self._lock_saver = Saver(self._lock_file, files, clock, events, workers("tally-locks"), rest=LOCKS_REST)
@@ -175,7 +176,7 @@ class Broker:
     def _look_for_ha_port(self) -> None:
         """Raises UsageError when somebody listens there."""
         settings = self.settings
-        if settings.listen_ha_port and not settings.is_slave:
+        if settings.listen_ha_port and not self.standing.is_slave:
             self._outside.network.reserve(settings.host, port=settings.listen_ha_port, purpose=" for slaves").close()
 
     async def _listen_ha(self) -> Address | None:
@@ -195,8 +196,8 @@ class Broker:
             f"{settings.slave_host}:{ha_port}", self._instance,
         )  # fmt: skip
         return Parts(
-            settings, identity, self._outside.clock, self._outside.events, store, tables.topics, tables.groups,
-            tables.offsets, tables.delays, Clients(), self._lock_file.locks,
+            settings, self.standing, identity, self._outside.clock, self._outside.events, store, tables.topics,
+            tables.groups, tables.offsets, tables.delays, Clients(), self._lock_file.locks,
             self._ha_status, self._saver, {OFFSETS: OffsetPages(tables.offsets), QUEUE_ENDS: QueuePages(store)},
             counts=self.counts, announced=self._announced, deletions=self._deletions, sliced=slices.make,
             locks_saved=self._lock_saver.after,
@@ -212,7 +213,7 @@ class Broker:
         self._sends = Sends(
             self.log, drafting, SendBack(settings, store, parts.topics, parts.groups), parts.saves, self.counts,
             parts.events,
-            store_host=host, is_slave=settings.is_slave, max_message_bytes=settings.store.max_message_bytes,
+            store_host=host, standing=self.standing, max_message_bytes=settings.store.max_message_bytes,
             file_bytes=settings.store.commit_log_file_bytes,
             refusal=lambda: store.refusal, fresh=parts.topics.fresh,
         )  # fmt: skip
@@ -252,7 +253,7 @@ class Broker:
         settings, outside = self.settings, self._outside
         client = RemotingClient(outside, settings.remoting, on_lost=self._connection_lost)
         self._stack.push_async_callback(client.close)
-        if settings.is_slave:
+        if self.standing.is_slave:
             self.sync = MetadataSync(
                 client, outside.clock, outside.events, self.tables, self.log.followed, self.parts.store,
                 self._worker,
@@ -277,7 +278,7 @@ class Broker:
             self._is_writeable, lambda: store.disk_used_percent, lambda: self._server.connections,
             lambda: self._pulls.held, self.parts.locks, lambda: self._server.malformed, self._server.memory,
             self.log.lags, self._metadata_age_s, lambda: self._rival() is not None,
-            {"broker": settings.name, "id": str(settings.broker_id), "role": settings.role.value},
+            lambda: {"broker": settings.name, "id": str(settings.broker_id), "role": self.standing.role.value},
         )  # fmt: skip
         try:
             dashboard = DashboardCollector(self.parts, self.counts)
@@ -293,11 +294,11 @@ class Broker:
         settings = self.settings
         return {
             "healthy": not self.failure.done(), "broker": settings.name, "id": settings.broker_id,
-            "role": settings.role.value, "writeable": self._is_writeable(),
+            "role": self.standing.role.value, "writeable": self._is_writeable(),
         }  # fmt: skip
 
     def _is_writeable(self) -> bool:
-        return not self.settings.is_slave and self.parts.store.writeable
+        return not self.standing.is_slave and self.parts.store.writeable
 
     def _ha_status(self) -> HaStatus:
         told = self.log.ha_status(self._metadata_age_s(), self.sync.status.why if self.sync is not None else None)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Generic, Protocol, TypeVar
 
+from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.wire.values import DataVersion
 from tallystick.runtime.clock import Clock
 
@@ -27,7 +28,7 @@ C = TypeVar("C", bound=Named)
 class ConfigTable(Generic[C]):
     """``changed`` is called after each change: to save it, and for topics to register.
 
-    ``system`` has what every broker has. ``slave`` (settable): the table is the master's; what somebody changes here
+    ``system`` has what every broker has. ``standing``: a slave's table is its master's; what somebody changes here
     steps the version like any change, so the next copy makes it good. ``most``: strangers and operators make no more
     entries than that; a table that has more already is served as it is. What strangers make by using it is remembered
     with their host: a quarter of what others left is never one host's.
@@ -35,9 +36,10 @@ class ConfigTable(Generic[C]):
 
     def __init__(
         self, clock: Clock, changed: Callable[[], None], system: Mapping[str, C], saved: Mapping[str, C],
-        version: DataVersion | None, *, most: int, slave: bool,
+        version: DataVersion | None, *, most: int, standing: Standing | None,
     ) -> None:  # fmt: skip
-        self._clock, self._changed, self.system, self.most, self.slave = clock, changed, system, most, slave
+        self._clock, self._changed, self.system, self.most = clock, changed, system, most
+        self._standing = standing or Standing()
         self.version = version or DataVersion(0, clock.wall_ms(), 0)
         self.changes = self.removals = 0  # of this process; how many of them took entries away
         self.fresh: dict[str, int] = {}  # what was put and is not saved yet, and after how many changes

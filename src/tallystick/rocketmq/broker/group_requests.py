@@ -82,7 +82,7 @@ class GroupRequests:
 
     def _delete(self, link: Link, command: Command, reply: Reply) -> Command | None:
         header = headers.DeleteGroupHeader.of(command)
-        if self._parts.settings.is_slave:
+        if self._parts.standing.is_slave:
             return left_to_master(command)
         was_there = self._parts.groups.delete(header.group)
         if was_there:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterable
 from itertools import islice
 
 from tallystick.rocketmq.broker.config_table import ConfigTable, host_of, share
+from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.broker.topics import is_group_name
 from tallystick.rocketmq.wire.bodies import GroupTable
 from tallystick.rocketmq.wire.values import GroupConfig
@@ -47,11 +48,11 @@ class Groups(ConfigTable[GroupConfig]):
         *,
         auto_create: bool = True,
         most: int = MAX_GROUPS,
-        slave: bool = False,
+        standing: Standing | None = None,
     ):
         system = {name: GroupConfig(name, consume_broadcast_enable=True) for name in SYSTEM_GROUPS}
         groups, version = (saved.groups, saved.version) if saved else ({}, None)
-        super().__init__(clock, changed, system, groups, version, most=most, slave=slave)
+        super().__init__(clock, changed, system, groups, version, most=most, standing=standing)
         self._auto_create = auto_create
         self.is_idle: Callable[[str], bool] = lambda name: False
         self.went: Callable[[list[str]], None] = lambda names: None
@@ -69,10 +70,10 @@ class Groups(ConfigTable[GroupConfig]):
         """As ``get``, in one step; those that it would return None for are left out."""
         wanted = dict.fromkeys(names)
         new = [name for name in wanted if name not in self._table and _makes_itself(name)] if self._auto_create else []
-        if len(new) > self.room(peer) and not self.slave:
+        if len(new) > self.room(peer) and not self._standing.is_slave:
             self._make_room(len(new) - self.room(peer), wanted, host_of(peer))
         made = {name: GroupConfig(name) for name in new[: self.room(peer)]}
-        if made and not self.slave:
+        if made and not self._standing.is_slave:
             self.put(*made.values(), peer=peer)
         return {name: config for name in wanted if (config := self._table.get(name) or made.get(name)) is not None}
 
@@ -102,7 +103,7 @@ class Groups(ConfigTable[GroupConfig]):
 
     def lacks_room(self, name: str, peer: str) -> bool:
         """Whether the group would make itself if there were room for another one, and none can be made."""
-        would = self._auto_create and not self.slave and name not in self._table and _makes_itself(name)
+        would = self._auto_create and not self._standing.is_slave and name not in self._table and _makes_itself(name)
         if would and not self.room(peer):
             self._make_room(1, (name,), host_of(peer))
         return would and not self.room(peer)

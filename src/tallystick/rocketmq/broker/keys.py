@@ -9,7 +9,8 @@ import re
 from collections.abc import Mapping
 
 from tallystick.errors import UsageError
-from tallystick.rocketmq.broker.settings import BrokerSettings, Role
+from tallystick.rocketmq.broker.role import Role
+from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.ha import settings as ha
 from tallystick.rocketmq.remoting import settings as remoting
 from tallystick.rocketmq.remoting.client import addresses_in

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from tallystick.errors import StorageError
 from tallystick.rocketmq.broker.config_files import LOCKS, ConfigFiles
 from tallystick.rocketmq.broker.locks import LIVE_S, LockTable, QueueLocks
+from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.wire import dialect
 from tallystick.runtime.clock import Clock
 
@@ -18,15 +19,15 @@ from tallystick.runtime.clock import Clock
 class LockFile:
     """``locks``, and what a ``Saver`` asks of them. Made, used and changed on the loop."""
 
-    def __init__(self, files: ConfigFiles, clock: Clock, *, slave: bool, is_new: bool = True) -> None:
+    def __init__(self, files: ConfigFiles, clock: Clock, standing: Standing, *, is_new: bool = True) -> None:
         """A slave has none, and one that is a master later knows of none. ``is_new``: the log is empty, so nobody had
         one. Raises CorruptRecord for a damaged file, StorageError."""
-        self._clock, self._slave = clock, slave
+        self._clock, self._standing = clock, standing
         self.changed: Callable[[], None] = lambda: None
         self._unsaved = False  # somebody waits for it
-        if slave:
+        if standing.is_slave:
             files.remove(LOCKS)
-            self.locks = QueueLocks()
+            self.locks = QueueLocks(changed=self._change)
             return
         saved = files.load(LOCKS, lambda text: dialect.read_as(text, LockTable, bounded=False))
         quiet_s = LIVE_S if saved is None and not is_new else 0.0
@@ -41,7 +42,7 @@ class LockFile:
     def unsaved(self, *, urgent: bool = False) -> list[str]:
         """Its name if owners are new; or, without ``urgent``, went. A slave writes none: it would know nothing else."""
         is_due = self._unsaved or (self.locks.dirty and not urgent)
-        return [LOCKS] if is_due and not self._slave else []
+        return [LOCKS] if is_due and not self._standing.is_slave else []
 
     def text(self, name: str) -> Iterator[bytes]:
         """The file, piece by piece. It counts as saved from now on: see ``failed``."""

@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tallystick.rocketmq.broker.metrics import SlaveLag
-from tallystick.rocketmq.broker.settings import BrokerSettings, Role
+from tallystick.rocketmq.broker.role import Standing
+from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.ha.acks import Settle, Settled
 from tallystick.rocketmq.ha.master import HaMaster
 from tallystick.rocketmq.ha.settings import HaSettings
@@ -52,13 +53,13 @@ class BrokerLog:
     """``listen``, ``start``, and at the end ``close``: that closes the store too."""
 
     def __init__(
-        self, outside: Outside, store: MessageStore, settings: BrokerSettings, listeners: Listeners, instance: str
+        self, outside: Outside, store: MessageStore, settings: BrokerSettings, standing: Standing, listeners: Listeners,
+        instance: str,
     ) -> None:  # fmt: skip
         """``instance`` names this process to its slaves."""
         self.store, self._settings, self._listeners = store, settings, listeners
         self._loop = asyncio.get_running_loop()
-        self._sync_flush, self._sync_replicas = settings.store.sync_flush, settings.role is Role.SYNC_MASTER
-        self.waits = self._sync_flush or self._sync_replicas
+        self._sync_flush, self._standing = settings.store.sync_flush, standing
         ha = settings.ha_settings()
         self._waits = Waits(outside.clock, ha, listeners.settled, flushed=store.flushed)
         self._flusher = Flusher(
@@ -76,7 +77,7 @@ class BrokerLog:
         self, outside: Outside, ha: HaSettings, instance: str
     ) -> tuple[HaMaster | None, HaSlave | None]:  # fmt: skip
         store = self.store
-        if store.slave:
+        if self._standing.is_slave:
             told = self._appended, self._listeners.following, self._listeners.failed
             return None, HaSlave(outside, store, ha, *told)
         file_bytes = self._settings.store.commit_log_file_bytes
@@ -103,9 +104,14 @@ class BrokerLog:
             self._appended()
         return puts
 
+    @property
+    def waits(self) -> bool:
+        """Whether the answers of sends wait for disk or slaves, unless they do not want to."""
+        return self._sync_flush or self._standing.waits_for_slaves
+
     def wait(self, end: int) -> Settled:
         """Until disk and slaves have the log up to ``end``, as the settings want it. At most once a tick."""
-        return self._waits.appended(end, flush=self._sync_flush, replicas=self._sync_replicas)
+        return self._waits.appended(end, flush=self._sync_flush, replicas=self._standing.waits_for_slaves)
 
     def catch_up(self) -> None:
         """What was stored before is now in queues and index, as far as one turn of the loop may bring it."""

@@ -61,7 +61,7 @@ class View:
     slaves: Callable[[], list[SlaveLag]]
     metadata_age_s: Callable[[], float | None]  # of a slave's copy of its master's tables; None: a master
     has_rival: Callable[[], bool]
-    names: Mapping[str, str]  # the labels of ``broker_info``
+    names: Callable[[], Mapping[str, str]]  # the labels of ``broker_info``
 
 
 class _Collector:
@@ -69,7 +69,7 @@ class _Collector:
         self._view = view
 
     def collect(self) -> Iterator[Metric]:
-        yield _info(self._view.names)
+        yield _info(self._view.names())
         yield from _messages(self._view.counts)
         yield from _log(self._view)
         yield from _connections(self._view)

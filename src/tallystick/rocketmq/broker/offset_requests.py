@@ -62,7 +62,7 @@ class OffsetRequests:
         header, parts = headers.UpdateOffsetHeader.of(command), self._parts
         topic, group = header.topic, header.consumer_group
         # A slave may not have heard of the group yet, and serves it all the same.
-        known = parts.groups.get(group, link.peer) if parts.settings.is_slave else parts.groups.all.get(group)
+        known = parts.groups.get(group, link.peer) if parts.standing.is_slave else parts.groups.all.get(group)
         if known is None and header.resets is not None and parts.groups.lacks_room(group, link.peer):
             # A slave's: 26 would tell it that the group is none for ever, and it would forget the commit.
             remark = f"This broker has {len(parts.groups.all)} groups: it has no room for {group} (maxGroups)."

@@ -23,6 +23,7 @@ from msgspec import field
 from tallystick.rocketmq.broker.offset_keys import STEP_KEYS, OffsetKeys, split
 from tallystick.rocketmq.broker.offset_merge import OffsetMerge, Table, freeing, lacking_of
 from tallystick.rocketmq.broker.resets import Resets, ResetTable
+from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.wire.bodies import OffsetTable
 from tallystick.rocketmq.wire.values import DataVersion, Int32, Int64
 from tallystick.runtime.clock import Clock
@@ -58,7 +59,7 @@ class Commit:
 class Offsets:
     """The table, in memory. ``dirty`` tells the saver that it differs from what was last taken.
 
-    ``slave`` (settable): what is committed here is to be told to the master. ``most``: groups in queues; strangers get
+    ``standing``: what is committed at a slave is to be told to the master. ``most``: groups in queues; strangers get
     no more than that, what a slave copies or a file has may be more. ``save_now`` is called when a group begins in a
     queue or goes back, and when an offset was set, or deleted, on purpose: then all is to be saved before that is
     answered.
@@ -66,10 +67,10 @@ class Offsets:
 
     def __init__(
         self, clock: Clock, end_of: EndOf, saved: SavedOffsets | None = None, resets: ResetTable | None = None, *,
-        most: int = MAX_OFFSETS, slave: bool = False, save_now: Callable[[], None] = lambda: None,
+        most: int = MAX_OFFSETS, standing: Standing | None = None, save_now: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
-        self._clock, self._end_of, self.most, self.slave = clock, end_of, most, slave
-        self._save_now = save_now
+        self._clock, self._end_of, self.most, self._save_now = clock, end_of, most, save_now
+        self._standing = standing or Standing()
         self.version = saved.version if saved else DataVersion(0, clock.wall_ms(), 0)
         self._offsets: Table = saved.offsets if saved else {}
         self._pulled: Table = saved.pull_offsets if saved else {}
@@ -77,8 +78,8 @@ class Offsets:
         self._committed, self._others = OffsetKeys(self._offsets), OffsetKeys(self._pulled)
         self._count, self._pulled_count = (sum(map(len, table.values())) for table in (self._offsets, self._pulled))
         self._merge: OffsetMerge | None = None  # under way
-        self._own: Table = (saved.own or {}) if saved and slave else {}
-        self._own_resets: Table = (saved.own_resets or {}) if saved and slave else {}
+        self._own: Table = (saved.own or {}) if saved and self._standing.is_slave else {}
+        self._own_resets: Table = (saved.own_resets or {}) if saved and self._standing.is_slave else {}
         self.resets = Resets(resets)
         # The offset of a reset may not have come to the disk, when the reset had: its key goes with its topic, too.
         for key in (*self._own, *self._own_resets, *self.resets.pending.table()):
@@ -98,11 +99,11 @@ class Offsets:
         if before is None and self._count >= self.most:
             return False
         back = went_back or (before is not None and offset < before)
-        if back and not self.slave:
+        if back and not self._standing.is_slave:
             self.resets.went_back(key, queue_id)
         self._set(key, queue_id, offset)
         self._touched(key)
-        if self.slave:
+        if self._standing.is_slave:
             self._own.setdefault(key, {})[queue_id] = min(offset, self._end_of(topic, queue_id))
             self._own_resets.setdefault(key, {})[queue_id] = self._own_counter(key, queue_id) + back
         self._commits += 1
@@ -119,7 +120,7 @@ class Offsets:
     def is_beyond(self, topic: str, queue_id: int, offset: int) -> bool:
         """Whether the offset is behind messages that this master never had: of a topic that was made anew, or of a log
         that lost its tail. A slave may lag."""
-        return not self.slave and offset > self._end_of(topic, queue_id)
+        return not self._standing.is_slave and offset > self._end_of(topic, queue_id)
 
     def reset(self, topic: str, group: str, queue_id: int, offset: int) -> bool:
         """Set an offset on purpose, whatever it was: what was committed at a slave before counts no more.
@@ -251,9 +252,9 @@ class Offsets:
         Nor is one that operators set groups to; a slave has its master's.
         """
         before = []
-        if not self.slave:
+        if not self._standing.is_slave:
             self.resets.pending.cut(self._end_of)
-        for key, queues in (self._own if self.slave else self._offsets).items():
+        for key, queues in (self._own if self._standing.is_slave else self._offsets).items():
             topic, group = split(key)
             for queue_id, offset in queues.items():
                 if offset > self._end_of(topic, queue_id):
@@ -261,7 +262,7 @@ class Offsets:
         for commit in before:
             key, end = commit.key, self._end_of(commit.topic, commit.queue_id)
             self._set(key, commit.queue_id, end)
-            if self.slave:
+            if self._standing.is_slave:
                 self._own[key][commit.queue_id] = end
         return before
 

@@ -15,6 +15,7 @@ from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.broker.offsets import Offsets
 from tallystick.rocketmq.broker.pages import PagedTable
 from tallystick.rocketmq.broker.registration import Identity
+from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.broker.saves import Done, Saves
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import Topics
@@ -51,6 +52,7 @@ class Parts:
     """Of one running broker. All of it belongs to the loop."""
 
     settings: BrokerSettings
+    standing: Standing
     identity: Identity
     clock: Clock
     events: Events

@@ -125,7 +125,7 @@ class Pulls:
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Messages became readable: who waited for one of them gets it."""
-        now_ms, sent_here = self._parts.clock.wall_ms(), not self._parts.settings.is_slave
+        now_ms, sent_here = self._parts.clock.wall_ms(), not self._parts.standing.is_slave
         for arrival in arrivals:
             if sent_here:  # what a slave copies its master has counted
                 self._parts.traffic.stored(arrival.topic, len(arrival.tags), now_ms)
@@ -234,7 +234,14 @@ class Pulls:
         """None: it was refused."""
         parts, header, before = self._parts, pull.header, self._parts.saves.changes
         allowed = check(
-            header, pull.command.code, pull.link.peer, parts.settings, parts.topics, parts.groups, parts.clients
+            header,
+            pull.command.code,
+            pull.link.peer,
+            parts.settings,
+            parts.standing,
+            parts.topics,
+            parts.groups,
+            parts.clients,
         )
         if isinstance(allowed, Refusal):
             answer = pull.command.answer(allowed.code, allowed.remark)
@@ -262,7 +269,7 @@ class Pulls:
             found = Found(GetStatus.OFFSET_RESET, reset_to, *parts.store.queue_range(topic, queue_id))
         elif header.mark and parts.store.knows_other(topic, queue_id, header.mark):
             found = Found(GetStatus.OFFSET_RESET, header.queue_offset, *parts.store.queue_range(topic, queue_id))
-            if parts.settings.is_slave and not parts.settings.store.offset_check_in_slave:
+            if parts.standing.is_slave and not parts.settings.store.offset_check_in_slave:
                 has_mark = False  # the reader stays where it is, with what it knows, and asks the master
             else:
                 found.next_offset = self._back(header, found)
@@ -273,7 +280,7 @@ class Pulls:
         parts.offsets.pulled(topic, group, queue_id, found.next_offset)
         self._turn_bytes += found.size
         mark = parts.store.mark_before(topic, queue_id, found.next_offset) if has_mark else None
-        code, said = outcome(found, header, allowed, parts.settings, mark)
+        code, said = outcome(found, header, allowed, parts.settings, parts.standing, mark)
         parts.traffic.pulled(found=found.count > 0, now_ms=parts.clock.wall_ms())
         if found.count:
             self._counts.messages_out += found.count

@@ -13,6 +13,7 @@ from tallystick.codec.records import java_hashes
 from tallystick.rocketmq.broker.clients import BROADCASTING, Clients
 from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.refusals import FAQ, REJECTED, Refusal
+from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import Topics
 from tallystick.rocketmq.store.values import Found, GetStatus
@@ -58,12 +59,12 @@ class Allowed:
 
 
 def check(
-    header: PullHeader, code: int, peer: str, settings: BrokerSettings, topics: Topics, groups: Groups,
-    clients: Clients[Any],
+    header: PullHeader, code: int, peer: str, settings: BrokerSettings, standing: Standing, topics: Topics,
+    groups: Groups, clients: Clients[Any],
 ) -> Allowed | Refusal:  # fmt: skip
     """The checks in the original's order."""
     here = settings.client_host
-    if settings.is_slave and not settings.slave_read:
+    if standing.is_slave and not settings.slave_read:
         return REJECTED
     if not settings.perm & _READ:
         return Refusal(ResponseCode.NO_PERMISSION, f"the broker[{here}] pulling message is forbidden")
@@ -151,7 +152,12 @@ def _tags_only(kind: str) -> Refusal:
 
 
 def outcome(
-    found: Found, header: PullHeader, allowed: Allowed, settings: BrokerSettings, mark: str | None = None
+    found: Found,
+    header: PullHeader,
+    allowed: Allowed,
+    settings: BrokerSettings,
+    standing: Standing,
+    mark: str | None = None,
 ) -> tuple[ResponseCode, PullAnswer]:
     """Code and header of the answer; its remark is the status."""
     code = _CODES.get(found.status)
@@ -160,7 +166,7 @@ def outcome(
     suggested = MASTER_ID
     if settings.slave_read:
         suggested = allowed.group.slow_broker_id if found.far_behind else allowed.group.broker_id
-    if code is ResponseCode.PULL_OFFSET_MOVED and settings.is_slave and not settings.store.offset_check_in_slave:
+    if code is ResponseCode.PULL_OFFSET_MOVED and standing.is_slave and not settings.store.offset_check_in_slave:
         # A slave may lag: it sends the reader back to the master and leaves its offset alone.
         code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, allowed.group.broker_id
     return code, PullAnswer(

@@ -32,7 +32,7 @@ class ResetRequests:
 
     def _reset(self, link: Link, command: Command, reply: Reply) -> None:
         header, parts = ResetOffsetHeader.of(command), self._parts
-        if parts.settings.is_slave:
+        if parts.standing.is_slave:
             raise refusal(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
         config = parts.topics.get(header.topic)
         if config is None:

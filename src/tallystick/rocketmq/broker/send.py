@@ -13,6 +13,7 @@ from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.broker.drafts import REGION, REGION_NAME, TRACE, Drafted, Drafting
 from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.broker.refusals import OVERLOADED, REJECTED, Refusal
+from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.broker.saves import NEVER, Saves
 from tallystick.rocketmq.broker.sendback import Copied, SendBack
 from tallystick.rocketmq.ha.acks import Settle, Settled, Ticket
@@ -49,7 +50,10 @@ _CHECKED_FIELDS = {TRACE: "true", REGION: REGION_NAME}
 class SendLog(Protocol):
     """What sends need of the log."""
 
-    waits: bool  # whether the answers of sends wait for something, unless they do not want to
+    @property
+    def waits(self) -> bool:
+        """Whether the answers of sends wait for something, unless they do not want to."""
+        ...
 
     def put(self, drafts: Sequence[Draft]) -> list[Put]:
         """Append them all at once."""
@@ -65,13 +69,13 @@ class Sends:
 
     def __init__(
         self, log: SendLog, drafting: Drafting, send_back: SendBack, saves: Saves, counts: Counts, events: Events, *,
-        store_host: bytes, is_slave: bool, max_message_bytes: int, file_bytes: int, refusal: Callable[[], str | None],
-        fresh: Container[str],
+        store_host: bytes, standing: Standing, max_message_bytes: int, file_bytes: int,
+        refusal: Callable[[], str | None], fresh: Container[str],
     ) -> None:  # fmt: skip
         """No record is longer than ``file_bytes``. ``refusal()`` says why the log takes nothing, when it does not.
         ``fresh`` has the topics that are not saved: no message is acknowledged in one that a crash may take away."""
         self._log, self._drafting, self._send_back, self._saves, self._counts = log, drafting, send_back, saves, counts
-        self._events, self._is_slave, self._refusal, self._fresh = events, is_slave, refusal, fresh
+        self._events, self._standing, self._refusal, self._fresh = events, standing, refusal, fresh
         self._refused = Refused(events)
         self.handlers: Mapping[int, Handler] = dict.fromkeys(SENDS, self.take)
         self._limits = f"msg body length limit {max_message_bytes}B, msg properties length limit 32KB."
@@ -168,7 +172,7 @@ class Sends:
         self._hosts.pop(link, None)
 
     def _draft(self, link: Link, command: Command) -> Drafted | Copied | Refusal | None:
-        if self._is_slave:
+        if self._standing.is_slave:
             return REJECTED
         if self._waiting_count >= MAX_WAITING:
             return OVERLOADED

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import enum
 import ipaddress
 from dataclasses import dataclass, field, replace
 
 from tallystick.errors import UsageError
 from tallystick.rocketmq.broker.groups import MAX_GROUPS
 from tallystick.rocketmq.broker.offsets import MAX_OFFSETS
+from tallystick.rocketmq.broker.role import Role
 from tallystick.rocketmq.broker.topics import MAX_TOPICS, TopicDefaults, refusal_of_topic
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.remoting.settings import RemotingSettings
@@ -17,14 +17,6 @@ from tallystick.rocketmq.wire.message_ids import encode_host
 from tallystick.rocketmq.wire.values import MASTER_ID, Perm
 
 FAST_PORT_BELOW = 2  # the second remoting port is so much below the first
-
-
-class Role(enum.Enum):
-    """What a broker does for replication (``brokerRole``)."""
-
-    ASYNC_MASTER = "ASYNC_MASTER"
-    SYNC_MASTER = "SYNC_MASTER"  # a send waits for its slaves (H9)
-    SLAVE = "SLAVE"
 
 
 @dataclass(frozen=True)
@@ -101,10 +93,6 @@ class BrokerSettings:
                     f"{key} must be set, to an address that clients and slaves can connect to: nobody can be told "
                     f"{host}, every interface of this machine", bindAddress=self.host,
                 )  # fmt: skip
-
-    @property
-    def is_slave(self) -> bool:
-        return self.role is Role.SLAVE
 
     @property
     def client_host(self) -> str:

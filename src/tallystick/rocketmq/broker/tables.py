@@ -25,6 +25,7 @@ from tallystick.rocketmq.broker.delays import Delays
 from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.offsets import EndOf, Offsets, SavedOffsets
 from tallystick.rocketmq.broker.resets import ResetTable
+from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import Topics
 from tallystick.rocketmq.wire import dialect
@@ -41,7 +42,7 @@ class Tables:
     """``topics``, ``groups``, ``offsets`` and ``delays``. Made, used and changed on the loop."""
 
     def __init__(
-        self, files: ConfigFiles, settings: BrokerSettings, clock: Clock, events: Events,
+        self, files: ConfigFiles, settings: BrokerSettings, standing: Standing, clock: Clock, events: Events,
         topics_changed: Callable[[], None], end_of: EndOf,
     ) -> None:  # fmt: skip
         """``topics_changed`` is called after each change: it registers. ``end_of`` tells where the recovered log ends.
@@ -53,18 +54,17 @@ class Tables:
         self.changed: Callable[[], None] = lambda: None  # called at each of them, for who saves
         self._unsaved: dict[str, None] = {}  # what somebody waits for
         self._awaited: dict[str, bool] = {}  # whether somebody waited for the text that was taken last
-        slave = settings.is_slave
         self.topics = Topics(
             settings.topic_defaults(), clock, self._topics_change, files.load(TOPICS, _reader(TopicTable)),
-            most=settings.max_topics, slave=slave,
+            most=settings.max_topics, standing=standing,
         )  # fmt: skip
         self.groups = Groups(
             clock, lambda: self._change(GROUPS), files.load(GROUPS, _reader(GroupTable)),
-            auto_create=settings.auto_create_groups, most=settings.max_groups, slave=slave,
+            auto_create=settings.auto_create_groups, most=settings.max_groups, standing=standing,
         )  # fmt: skip
         self.offsets = Offsets(
             clock, end_of, files.load(CONSUMER_OFFSETS, _reader(SavedOffsets)),
-            files.load(RESETS, _reader(ResetTable)), most=settings.max_offsets, slave=slave,
+            files.load(RESETS, _reader(ResetTable)), most=settings.max_offsets, standing=standing,
             save_now=self._save_offsets_now,
         )  # fmt: skip
         self.delays = Delays(clock, files.load(DELAY_OFFSETS, _reader(DelayTable)))

@@ -137,7 +137,7 @@ class TopicRequests:
         if parts.topics.is_system(topic):
             remark = f"The topic[{topic}] is conflict with system topic."
             raise refusal(ResponseCode.INVALID_PARAMETER, remark)
-        if parts.settings.is_slave:
+        if parts.standing.is_slave:
             return left_to_master(command)
         check_deletions(parts)
         was_known = parts.topics.delete(topic)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tallystick.rocketmq.broker.config_table import ConfigTable
+from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.wire.bodies import TopicTable
 from tallystick.rocketmq.wire.values import DLQ_PREFIX, RETRY_PREFIX, Perm, TopicConfig
 from tallystick.runtime.clock import Clock
@@ -117,10 +118,10 @@ class Topics(ConfigTable[TopicConfig]):
         saved: TopicTable | None = None,
         *,
         most: int = MAX_TOPICS,
-        slave: bool = False,
+        standing: Standing | None = None,
     ):
         topics, version = (saved.topics, saved.version) if saved else ({}, None)
-        super().__init__(clock, changed, system_topics(defaults), topics, version, most=most, slave=slave)
+        super().__init__(clock, changed, system_topics(defaults), topics, version, most=most, standing=standing)
 
     def get(self, name: str) -> TopicConfig | None:
         return self._table.get(name)
@@ -165,5 +166,5 @@ class Topics(ConfigTable[TopicConfig]):
         lacking = [
             TopicConfig(name, count, count, _READ_WRITE) for name, count in queues.items() if name not in self._table
         ]
-        if lacking and not self.slave:
+        if lacking and not self._standing.is_slave:
             self.put(*lacking)

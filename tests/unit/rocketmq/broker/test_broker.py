@@ -18,7 +18,7 @@ from tallystick.errors import StorageError, UsageError
 from tallystick.rocketmq.broker import broker as broker_module
 from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.broker.metadata_sync import MetadataSync
-from tallystick.rocketmq.broker.settings import Role
+from tallystick.rocketmq.broker.role import Role
 from tallystick.rocketmq.ha.settings import HaSettings
 from tallystick.rocketmq.nameserver.server import NameServer
 from tallystick.rocketmq.nameserver.settings import NameServerSettings

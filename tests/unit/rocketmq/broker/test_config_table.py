@@ -4,6 +4,7 @@ import pytest
 
 from support.stores import SteppingClock
 from tallystick.rocketmq.broker.groups import Groups
+from tallystick.rocketmq.broker.role import Role, Standing
 from tallystick.rocketmq.broker.topics import TopicDefaults, Topics
 from tallystick.rocketmq.wire.bodies import GroupTable, TopicTable
 from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, TopicConfig
@@ -18,9 +19,9 @@ class Shown:
         self.clock, self.changes = SteppingClock(), 0
         self.table: Topics | Groups
         if kind == "topics":
-            self.table = Topics(TopicDefaults("b0", "c0"), self.clock, self._changed, slave=True)
+            self.table = Topics(TopicDefaults("b0", "c0"), self.clock, self._changed, standing=Standing(Role.SLAVE))
         else:
-            self.table = Groups(self.clock, self._changed, slave=True)
+            self.table = Groups(self.clock, self._changed, standing=Standing(Role.SLAVE))
 
     def _changed(self) -> None:
         self.changes += 1

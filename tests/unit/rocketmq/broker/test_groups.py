@@ -6,6 +6,7 @@ import pytest
 
 from support.stores import SteppingClock
 from tallystick.rocketmq.broker.groups import SYSTEM_GROUPS, Groups
+from tallystick.rocketmq.broker.role import Role, Standing
 from tallystick.rocketmq.wire.bodies import GroupTable
 from tallystick.rocketmq.wire.values import DataVersion, GroupConfig
 
@@ -14,7 +15,8 @@ PEER = "127.0.0.1:4711"
 
 def table(*, auto_create: bool = True, slave: bool = False) -> tuple[Groups, list[int]]:
     changes: list[int] = []
-    return Groups(SteppingClock(), lambda: changes.append(1), auto_create=auto_create, slave=slave), changes
+    standing = Standing(Role.SLAVE if slave else Role.ASYNC_MASTER)
+    return Groups(SteppingClock(), lambda: changes.append(1), auto_create=auto_create, standing=standing), changes
 
 
 def test_the_groups_of_the_start() -> None:
@@ -69,7 +71,12 @@ def test_no_more_groups_make_themselves_than_there_is_room_for() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "lacks"),
-    [({}, True), ({"auto_create": False}, False), ({"slave": True}, False), ({"most": len(SYSTEM_GROUPS) + 1}, False)],
+    [
+        ({}, True),
+        ({"auto_create": False}, False),
+        ({"standing": Standing(Role.SLAVE)}, False),
+        ({"most": len(SYSTEM_GROUPS) + 1}, False),
+    ],
 )
 def test_a_group_lacks_room_that_would_make_itself(changes: dict[str, Any], lacks: bool) -> None:
     groups = Groups(SteppingClock(), lambda: None, **({"most": len(SYSTEM_GROUPS)} | changes))

@@ -8,7 +8,7 @@ import pytest
 
 from tallystick.errors import UsageError
 from tallystick.rocketmq.broker.keys import SCHEMA
-from tallystick.rocketmq.broker.settings import Role
+from tallystick.rocketmq.broker.role import Role
 
 NEEDED = {"storePathRootDir": "/srv/store", "brokerName": "b0"}
 CONF = """
@@ -159,7 +159,7 @@ def test_no_key_is_in_two_tables() -> None:
 def test_a_slave_needs_an_id_and_a_master_has_none() -> None:
     with pytest.raises(UsageError, match="brokerId"):
         SCHEMA.read({**NEEDED, "brokerRole": "SLAVE"})
-    assert SCHEMA.read({**NEEDED, "brokerRole": "slave", "brokerId": "2"}).settings.is_slave
+    assert SCHEMA.read({**NEEDED, "brokerRole": "slave", "brokerId": "2"}).settings.role is Role.SLAVE
 
 
 @pytest.mark.parametrize("port", ["10911", "10909"])

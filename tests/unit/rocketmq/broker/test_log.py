@@ -18,8 +18,8 @@ from tallystick.rocketmq.broker import saver as saver_module
 from tallystick.rocketmq.broker.broker import Broker
 from tallystick.rocketmq.broker.metadata_sync import MetadataSync
 from tallystick.rocketmq.broker.registration import Registrar
+from tallystick.rocketmq.broker.role import Role
 from tallystick.rocketmq.broker.saver import Saver
-from tallystick.rocketmq.broker.settings import Role
 from tallystick.rocketmq.ha.slave import HaSlave
 from tallystick.rocketmq.store import reput as reput_module
 from tallystick.rocketmq.store.consume_queue import ConsumeQueue

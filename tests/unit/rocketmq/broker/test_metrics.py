@@ -31,7 +31,7 @@ def page(counts: Counts, *slaves: SlaveLag, age_s: float | None = None, rival: b
     view = View(
         counts, lambda: (10, 70, 100), lambda: 95, lambda: True, lambda: 12.5, lambda: 3, lambda: 2,
         QueueLocks(), lambda: 1, held(), lambda: list(slaves), lambda: age_s, lambda: rival,
-        {"broker": "broker-a", "id": "1", "role": "SLAVE"},
+        lambda: {"broker": "broker-a", "id": "1", "role": "SLAVE"},
     )  # fmt: skip
     return generate_latest(registry(view)).decode()
 

@@ -11,12 +11,13 @@ from tallystick.rocketmq.broker import offset_keys, offset_merge
 from tallystick.rocketmq.broker.offset_merge import freeing
 from tallystick.rocketmq.broker.offsets import Commit, Offsets
 from tallystick.rocketmq.broker.resets import STRIDE, Resets, ResetTable
+from tallystick.rocketmq.broker.role import Role, Standing
 from tallystick.rocketmq.wire.bodies import OffsetTable
 from tallystick.rocketmq.wire.values import DataVersion
 
 
 def a_slave() -> Offsets:
-    return Offsets(SteppingClock(), lambda topic, queue_id: sys.maxsize, slave=True)
+    return Offsets(SteppingClock(), lambda topic, queue_id: sys.maxsize, standing=Standing(Role.SLAVE))
 
 
 def master(count: int, offset: int = 5) -> OffsetTable:

@@ -12,6 +12,7 @@ from support.stores import SteppingClock
 from tallystick.rocketmq.broker.offsets import Commit, Offsets, SavedOffsets
 from tallystick.rocketmq.broker.pending_resets import PendingResets
 from tallystick.rocketmq.broker.resets import STRIDE, ResetTable
+from tallystick.rocketmq.broker.role import Role, Standing
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import OffsetTable
 from tallystick.rocketmq.wire.values import DataVersion
@@ -34,7 +35,10 @@ def taken_from(at_slave: Offsets, at_master: Offsets) -> list[bool]:
 @pytest.fixture
 def two() -> tuple[Offsets, Offsets]:
     """A master, where a group stands at 50, and its slave, which has copied that."""
-    at_master, at_slave = Offsets(SteppingClock(), endless), Offsets(SteppingClock(), endless, slave=True)
+    at_master, at_slave = (
+        Offsets(SteppingClock(), endless),
+        Offsets(SteppingClock(), endless, standing=Standing(Role.SLAVE)),
+    )
     at_master.commit("T", "g", 0, 50)
     take_over(at_slave, copy_of(at_master), ResetTable())
     return at_master, at_slave
@@ -181,7 +185,10 @@ def test_h13_what_was_deleted_and_made_again_has_no_commits_of_before(
 def test_h13_commits_to_what_was_deleted_count_no_more_though_the_master_knew_of_none(
     forget: Callable[[Offsets, str], None],
 ) -> None:
-    at_master, at_slave = Offsets(SteppingClock(), endless), Offsets(SteppingClock(), endless, slave=True)
+    at_master, at_slave = (
+        Offsets(SteppingClock(), endless),
+        Offsets(SteppingClock(), endless, standing=Standing(Role.SLAVE)),
+    )
     at_slave.commit("T", "g", 0, 100)
     forget(at_master, "g" if forget is forget_group else "T")
     assert taken_from(at_slave, at_master) == []
@@ -254,7 +261,7 @@ def test_the_counter_of_a_commit_outlives_the_slaves_restart(two: tuple[Offsets,
     take_over(at_slave, copy_of(at_master), at_master.resets.table())
     at_slave.commit("T", "g", 0, 100)
     text = b"".join(dialect.write_lines(at_slave.to_save()))
-    again = Offsets(SteppingClock(), endless, dialect.read_as(text, SavedOffsets), slave=True)
+    again = Offsets(SteppingClock(), endless, dialect.read_as(text, SavedOffsets), standing=Standing(Role.SLAVE))
     assert lacking(again, at_master.table()) == [Commit("T", "g", 0, 100, resets=STRIDE)]
     assert taken_from(again, at_master) == [True]
 

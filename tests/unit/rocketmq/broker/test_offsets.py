@@ -10,6 +10,7 @@ from support.stores import SteppingClock
 from tallystick.rocketmq.broker.offset_keys import STEP_KEYS
 from tallystick.rocketmq.broker.offsets import COMMITS_PER_VERSION, Commit, Offsets, SavedOffsets
 from tallystick.rocketmq.broker.resets import ResetTable
+from tallystick.rocketmq.broker.role import Role, Standing
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import OffsetTable
 from tallystick.rocketmq.wire.values import DataVersion
@@ -50,7 +51,7 @@ def test_the_version_steps_once_in_many_commits() -> None:
 
 
 def test_what_is_forgotten_is_gone_from_everywhere() -> None:
-    offsets = Offsets(SteppingClock(), endless, slave=True)
+    offsets = Offsets(SteppingClock(), endless, standing=Standing(Role.SLAVE))
     for topic in ("T", "U"):
         offsets.commit(topic, "g", 0, 1)
         offsets.commit(topic, "h", 0, 1)
@@ -70,7 +71,7 @@ def test_a_master_knows_no_commits_of_its_own() -> None:
 
 @pytest.mark.rule("H12")
 def test_h12_a_slave_has_its_masters_offsets_word_for_word() -> None:
-    offsets = Offsets(SteppingClock(), endless, slave=True)
+    offsets = Offsets(SteppingClock(), endless, standing=Standing(Role.SLAVE))
     take_over(offsets, master(q0=5, q1=7))
     take_over(offsets, master(q0=3))  # the master went back, and forgot a queue
     assert offsets.table() == OffsetTable(DataVersion(0, 5, 5), {"T@g": {0: 3}}, {}, {"g": {"T"}})
@@ -78,7 +79,7 @@ def test_h12_a_slave_has_its_masters_offsets_word_for_word() -> None:
 
 @pytest.mark.rule("H12", "H13")
 def test_h13_a_master_that_comes_back_does_not_set_offsets_back() -> None:
-    offsets = Offsets(SteppingClock(), endless, slave=True)
+    offsets = Offsets(SteppingClock(), endless, standing=Standing(Role.SLAVE))
     take_over(offsets, master(q0=5, q1=5))
     offsets.commit("T", "g", 0, 20)  # consumed here while the master was away
     old = master(q0=5, q1=5)
@@ -95,7 +96,7 @@ def test_h13_a_master_that_comes_back_does_not_set_offsets_back() -> None:
 
 
 def test_a_master_that_is_further_on_is_not_told_older_numbers() -> None:
-    offsets = Offsets(SteppingClock(), endless, slave=True)
+    offsets = Offsets(SteppingClock(), endless, standing=Standing(Role.SLAVE))
     offsets.commit("T", "g", 0, 20)
     assert lacking(offsets, master(q0=30)) == []
     take_over(offsets, master(q0=30))
@@ -104,7 +105,7 @@ def test_a_master_that_is_further_on_is_not_told_older_numbers() -> None:
 
 
 def test_what_the_master_was_told_is_its_own_no_more() -> None:
-    offsets = Offsets(SteppingClock(), endless, slave=True)
+    offsets = Offsets(SteppingClock(), endless, standing=Standing(Role.SLAVE))
     offsets.commit("T", "g", 0, 20)
     offsets.commit("T", "g", 0, 21)
     offsets.disown(Commit("T", "g", 0, 20))
@@ -118,10 +119,10 @@ def test_what_the_master_was_told_is_its_own_no_more() -> None:
 
 @pytest.mark.rule("H13")
 def test_h13_commits_of_a_slave_outlive_its_restart() -> None:
-    offsets = Offsets(SteppingClock(), endless, slave=True)
+    offsets = Offsets(SteppingClock(), endless, standing=Standing(Role.SLAVE))
     offsets.commit("T", "g", 0, 20)
     text = b"".join(dialect.write_lines(offsets.to_save()))
-    again = Offsets(SteppingClock(), endless, dialect.read_as(text, SavedOffsets), slave=True)
+    again = Offsets(SteppingClock(), endless, dialect.read_as(text, SavedOffsets), standing=Standing(Role.SLAVE))
     take_over(again, master(q0=5))
     assert again.get("T", "g", 0) == 20
     as_master = Offsets(SteppingClock(), endless, dialect.read_as(text, SavedOffsets))
@@ -131,7 +132,7 @@ def test_h13_commits_of_a_slave_outlive_its_restart() -> None:
 @pytest.mark.rule("H13")
 def test_h13_commits_of_a_slave_that_were_saved_without_counters_are_told() -> None:
     saved = SavedOffsets(DataVersion(0, 5, 5), {"T@g": {0: 20}}, own={"T@g": {0: 20}})  # of a version before
-    offsets = Offsets(SteppingClock(), endless, saved, slave=True)
+    offsets = Offsets(SteppingClock(), endless, saved, standing=Standing(Role.SLAVE))
     assert lacking(offsets, master(q0=5), ResetTable()) == [Commit("T", "g", 0, 20)]
     offsets.commit("T", "g", 0, 21)
     offsets.disown(Commit("T", "g", 0, 21))
@@ -139,7 +140,7 @@ def test_h13_commits_of_a_slave_that_were_saved_without_counters_are_told() -> N
 
 
 def test_the_saver_is_told_only_of_changes() -> None:
-    offsets = Offsets(SteppingClock(), endless, slave=True)
+    offsets = Offsets(SteppingClock(), endless, standing=Standing(Role.SLAVE))
     take_over(offsets, master(q0=5))
     assert offsets.dirty
     offsets.dirty = False
@@ -165,7 +166,12 @@ def test_no_offset_stays_beyond_a_log_that_lost_its_tail() -> None:
 def test_h13_nobody_is_sent_on_by_a_reset_beyond_a_log_that_lost_its_tail(slave: bool) -> None:
     """New messages there were delivered to nobody. A slave has its master's word, until it is started as a master."""
     waiting = ResetTable(waiting={"T@g": {0: 100, 1: 90}})
-    offsets = Offsets(SteppingClock(), lambda topic, queue_id: 90, resets=waiting, slave=slave)
+    offsets = Offsets(
+        SteppingClock(),
+        lambda topic, queue_id: 90,
+        resets=waiting,
+        standing=Standing(Role.SLAVE if slave else Role.ASYNC_MASTER),
+    )
     offsets.cut()
     assert offsets.resets.pending.table() == {"T@g": {0: 100 if slave else 90, 1: 90}}
     assert offsets.resets.dirty is not slave, "to be saved"
@@ -174,7 +180,7 @@ def test_h13_nobody_is_sent_on_by_a_reset_beyond_a_log_that_lost_its_tail(slave:
 @pytest.mark.rule("H13")
 def test_h13_a_slave_tells_of_nothing_beyond_the_messages_it_has() -> None:
     ends = {0: 40}
-    offsets = Offsets(SteppingClock(), lambda topic, queue_id: ends[queue_id], slave=True)
+    offsets = Offsets(SteppingClock(), lambda topic, queue_id: ends[queue_id], standing=Standing(Role.SLAVE))
     offsets.commit("T", "g", 0, 50)  # read at the master, which then lost these messages
     assert offsets.get("T", "g", 0) == 50
     assert lacking(offsets, master(q0=30)) == [Commit("T", "g", 0, 40)]
@@ -186,7 +192,7 @@ def test_h13_a_slave_tells_of_nothing_beyond_the_messages_it_has() -> None:
 
 def test_a_slave_cuts_nothing_that_it_copied() -> None:
     """It catches up, and the number is its master's business."""
-    offsets = Offsets(SteppingClock(), lambda topic, queue_id: 3, slave=True)
+    offsets = Offsets(SteppingClock(), lambda topic, queue_id: 3, standing=Standing(Role.SLAVE))
     take_over(offsets, master(q0=5))
     assert offsets.cut() == []
     assert offsets.get("T", "g", 0) == 5
@@ -196,7 +202,7 @@ def test_a_slave_cuts_nothing_that_it_copied() -> None:
 def test_h13_commits_and_copies_in_any_order_end_as_one_queue_at_a_time_would() -> None:
     seed = random.randrange(1 << 32)
     rng = random.Random(seed)
-    offsets = Offsets(SteppingClock(), endless, slave=True)
+    offsets = Offsets(SteppingClock(), endless, standing=Standing(Role.SLAVE))
     here: dict[int, int] = {}
     own: dict[int, int] = {}
     back: set[int] = set()  # of them: went back here, which the master is to be told whatever it has

@@ -12,7 +12,7 @@ from support.brokers import SMALL, Bench, Peer, benched, bodies, pull_command, s
 from support.waiting import until
 from tallystick.errors import UsageError
 from tallystick.rocketmq.broker.broker import Broker
-from tallystick.rocketmq.broker.settings import Role
+from tallystick.rocketmq.broker.role import Role
 
 MIB = 1024 * 1024
 STORE = replace(SMALL, commit_log_file_bytes=MIB)

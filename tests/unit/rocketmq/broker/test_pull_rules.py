@@ -13,7 +13,8 @@ from tallystick.rocketmq.broker.clients import BROADCASTING, Clients
 from tallystick.rocketmq.broker.groups import Groups
 from tallystick.rocketmq.broker.pull_rules import MAX_TAG_CHARS, MAX_TAGS, Allowed, check, outcome, tag_codes
 from tallystick.rocketmq.broker.refusals import Refusal
-from tallystick.rocketmq.broker.settings import BrokerSettings, Role
+from tallystick.rocketmq.broker.role import Role, Standing
+from tallystick.rocketmq.broker.settings import BrokerSettings
 from tallystick.rocketmq.broker.topics import Topics
 from tallystick.rocketmq.store.values import Found, GetStatus
 from tallystick.rocketmq.wire.headers import PullHeader
@@ -51,7 +52,10 @@ class Desk:
     def check(self, **pull: Any) -> Allowed | Refusal:
         command = pull_command(**pull)
         header = PullHeader.of(command)
-        return check(header, command.code, "1.2.3.4:5", self.settings, self.topics, self.groups, self.clients)
+        standing = Standing(self.settings.role)
+        return check(
+            header, command.code, "1.2.3.4:5", self.settings, standing, self.topics, self.groups, self.clients
+        )  # fmt: skip
 
     def code(self, **pull: Any) -> ResponseCode | None:
         found = self.check(**pull)
@@ -142,7 +146,7 @@ def answer(
     header = PullHeader.of(pull_command(offset=offset))
     group = GroupConfig("G", broker_id=0, slow_broker_id=1)
     found = Found(status, 3, 1, 9, far_behind=far)
-    code, said = outcome(found, header, Allowed(group, TopicConfig("T"), None), settings)
+    code, said = outcome(found, header, Allowed(group, TopicConfig("T"), None), settings, Standing(settings.role))
     assert (said.next_begin_offset, said.min_offset, said.max_offset) == (3, 1, 9)
     return int(code), said.suggest_which_broker_id
 

@@ -13,6 +13,7 @@ from tallystick.rocketmq.broker import send
 from tallystick.rocketmq.broker.drafts import MAX_BATCH, Drafted, Drafting
 from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.broker.refusals import Refusal
+from tallystick.rocketmq.broker.role import Role, Standing
 from tallystick.rocketmq.broker.saves import Done, Send
 from tallystick.rocketmq.broker.send import PUT_BYTES, PUT_MESSAGES, Sends
 from tallystick.rocketmq.broker.sendback import Copied, SendBack
@@ -102,14 +103,14 @@ class FakeSaves:
 
 class Desk:
     def __init__(
-        self, *, is_slave: bool = False, file_bytes: int = 4096, host: bytes = b"\x7f\0\0\1\0\0\x2a\x9f"
+        self, *, role: Role = Role.ASYNC_MASTER, file_bytes: int = 4096, host: bytes = b"\x7f\0\0\1\0\0\x2a\x9f"
     ) -> None:
         self.log, self.link, self.told, self.counts = FakeLog(), FakeLink(), list[Event](), Counts()
-        self.saves, self.fresh = FakeSaves(), set[str]()
+        self.saves, self.fresh, self.standing = FakeSaves(), set[str](), Standing(role)
         self.sends = Sends(
             self.log, cast("Drafting", FakeDrafting()), cast("SendBack", FakeSendBack()), self.saves, self.counts,
             Events(self.told.append),
-            store_host=host, is_slave=is_slave, max_message_bytes=77, file_bytes=file_bytes,
+            store_host=host, standing=self.standing, max_message_bytes=77, file_bytes=file_bytes,
             refusal=lambda: "the disk is 91 % full", fresh=self.fresh,
         )  # fmt: skip
 
@@ -316,10 +317,13 @@ def test_one_way_sends_are_stored_and_not_answered() -> None:
 
 @pytest.mark.rule("H3")
 def test_h3_a_slave_takes_no_message() -> None:
-    desk = Desk(is_slave=True)
+    desk = Desk(role=Role.SLAVE)
     desk.handle(b"a")
     assert (desk.link.codes, desk.log.puts) == ([2], [])
     assert str(desk.link.sent[0].remark).startswith("[REJECTREQUEST]")
+    desk.standing.become(Role.ASYNC_MASTER)
+    desk.handle(b"a")
+    assert (desk.link.codes, desk.log.puts) == ([2], [1]), "what it is now counts"
 
 
 def test_answers_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

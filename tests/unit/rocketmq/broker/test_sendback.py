@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.brokers import TOPIC, Bench, Peer, benched, pull_command, send_command
-from tallystick.rocketmq.broker.settings import Role
+from tallystick.rocketmq.broker.role import Role
 from tallystick.rocketmq.ha.acks import Settled
 from tallystick.rocketmq.wire.headers import SendBackHeader
 from tallystick.rocketmq.wire.message_ids import decode_message_id

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from support.stores import SteppingClock
+from tallystick.rocketmq.broker.role import Role, Standing
 from tallystick.rocketmq.broker.topics import TopicDefaults, Topics, is_group_name, refusal_of_group, refusal_of_topic
 from tallystick.rocketmq.wire.bodies import TopicTable
 from tallystick.rocketmq.wire.values import Perm, TopicConfig
@@ -17,10 +18,10 @@ class Table(Topics):
 
     def __init__(
         self, defaults: TopicDefaults = DEFAULTS, saved: TopicTable | None = None, *, most: int = 99,
-        slave: bool = False,
+        role: Role = Role.ASYNC_MASTER,
     ):  # fmt: skip
         self.clock, self.told = SteppingClock(), 0
-        super().__init__(defaults, self.clock, self._count, saved, most=most, slave=slave)
+        super().__init__(defaults, self.clock, self._count, saved, most=most, standing=Standing(role))
 
     def _count(self) -> None:
         self.told += 1
@@ -90,7 +91,7 @@ def test_a_full_table_takes_retry_topics_alone() -> None:
 
 
 def test_a_slave_makes_no_topics_of_its_own() -> None:
-    topics = Table(slave=True)
+    topics = Table(role=Role.SLAVE)
     assert topics.create_retry("%RETRY%g") == TopicConfig("%RETRY%g", 1, 1)
     assert topics.get("%RETRY%g") is None
     assert (topics.told, topics.version.counter) == (0, 0)
