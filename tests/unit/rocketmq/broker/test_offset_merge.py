@@ -197,3 +197,5 @@ def test_resets_are_to_be_saved_when_they_differ(other: ResetTable) -> None:
     assert not offsets.resets.dirty, "an original has none"
     take_over(offsets, master(1), other)
     assert offsets.resets.dirty and offsets.resets.table() == other
+    take_over(offsets, master(1), other)
+    assert offsets.resets.dirty, "none of it was saved meanwhile"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 
 import pytest
@@ -54,7 +55,10 @@ def test_h13_who_reads_ahead_of_where_the_group_is_set_does_not_undo_it() -> Non
     resets = waiting()
     resets.put("T@g", {0: 900})
     assert commit(resets, 6, "a") == 900
-    assert [pull(resets, "T@g", 0, 900, "a") for _ in range(2)] == [900, None], "the first does not show that it heard"
+    pulled = [pull(resets, "T@g", 0, offset, "a") for offset in (900, 900, 932)]
+    assert pulled == [900, None, None], (
+        "the first does not show that it heard, nor do more that it is done with the rest"
+    )
     assert (commit(resets, 7, "a"), commit(resets, 899, "a", OVERLAP_S)) == (900, 900), "of what it has from before"
     assert (commit(resets, 901, "a", OVERLAP_S - 1), commit(resets, 7, "a", OVERLAP_S - 1)) == (None, None), "sought"
     assert commit(resets, 8, "a", OVERLAP_S) is None and not resets
@@ -138,6 +142,21 @@ def test_what_is_deleted_takes_its_resets_along() -> None:
     assert not resets
 
 
+def test_what_is_deleted_or_gone_on_from_is_to_be_saved() -> None:
+    """Else a restart brings back what nobody waits for, or tells consumers to go back to where they were set once."""
+    saved = Resets()
+    saved.pending.put("T@g", {0: 10})
+    changes: dict[str, Callable[[], object]] = {
+        "goes on": lambda: saved.pending.hear("T@g", 0, 20, "a", 0.0, commits=True),
+        "forgets": lambda: saved.pending.forget(["T@g"]),
+    }
+    assert saved.pending.hear("T@g", 0, 10, "a", 0.0, commits=True) is None
+    for name, change in changes.items():
+        saved.dirty = False
+        change()
+        assert saved.dirty, name
+
+
 def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending_resets, "MOST", 3)
     resets = waiting()
@@ -214,3 +233,5 @@ def test_h13_what_was_committed_at_a_slave_after_it_stands() -> None:
     resets.put("T@g", {0: 10})
     resets.moved("T@g", 0, 20)
     assert (pull(resets, "T@g", 0, 100), pull(resets, "T@g", 0, 20)) == (20, None)
+    resets.moved("T@g", 0, 15)
+    assert pull(resets, "T@g", 0, 100, "b") == 15, "it went back there"

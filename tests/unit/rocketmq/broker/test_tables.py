@@ -51,7 +51,12 @@ def test_where_a_group_begins_or_goes_back_to_is_urgent(slave: bool) -> None:
     for offset, is_urgent in ((7, True), (8, False), (8, False), (3, True), (4, False)):
         tables.offsets.commit("T", "g", 0, offset)
         assert tables.is_urgent(CONSUMER_OFFSETS) is is_urgent
-        list(tables.text(CONSUMER_OFFSETS))
+        assert tables.is_urgent(RESETS) is (offset == 3 and not slave), "its file has all counters, and this one steps"
+        for name in tables.unsaved():
+            list(tables.text(name))
+    tables.offsets.commit("T", "g", 0, 9, went_back=True)
+    assert tables.is_urgent(CONSUMER_OFFSETS), "it was higher at a slave"
+    list(tables.text(CONSUMER_OFFSETS))
     tables.offsets.take(Commit("T", "g", 1, 5))
     assert tables.is_urgent(CONSUMER_OFFSETS)
 
