@@ -37,12 +37,13 @@ class GatedDisk(OsDisk):
         self.gate = threading.Event()
         self.gate.set()
         self.full = False
+        self.unfit = ""  # for this file there is no room either
         self.written: list[str] = []
 
     def open(self, path: str, **how: bool) -> File:
         if path.endswith(".json.new"):
             assert self.gate.wait(20), "nobody opened the gate"
-            if self.full:
+            if self.full or (self.unfit and path.endswith(f"{self.unfit}.new")):
                 raise DiskFull("no room", path=path)
             self.written.append(Path(path).name.removesuffix(".new"))
         return super().open(path, **how)
@@ -194,6 +195,42 @@ async def test_offsets_that_could_not_be_saved_are_tried_again(tmp_path: Path) -
         assert not broker.parts.offsets.dirty
 
 
+async def test_what_was_not_saved_is_told_nobody_and_what_was_is_though_offsets_were_not(tmp_path: Path) -> None:
+    class Changed(Tables):
+        changes = 1
+
+        def __init__(self) -> None:
+            self.changed = lambda: None
+
+        def unsaved(self, *, urgent: bool = False) -> list[str]:
+            return [TOPICS, CONSUMER_OFFSETS]
+
+        def text(self, name: str) -> Iterator[bytes]:
+            return iter([b"{}"])
+
+        def saved(self, name: str) -> None:
+            pass
+
+        def failed(self, name: str) -> None:
+            pass
+
+        def is_urgent(self, name: str) -> bool:
+            return name == TOPICS
+
+    disk, told = GatedDisk(), list[StorageError | None]()
+    saver = Saver(Changed(), ConfigFiles(disk, str(tmp_path)), SteppingClock(), Events(), WorkerAtOnce())
+    disk.full = True
+    await saver.save()
+    saver.after(1, told.append)
+    assert told == [], "a crash would take it away"
+    disk.full, disk.unfit = False, CONSUMER_OFFSETS
+    await saver.save()
+    assert told == [None], "nobody waits for a later commit"
+    saver.after(1, told.append)
+    assert told == [None, None], "at once"
+    await saver.close()
+
+
 async def test_an_offset_that_is_set_on_purpose_is_on_the_disk_with_its_counter(tmp_path: Path) -> None:
     async with benched(tmp_path) as bench:
         broker = await bench.broker()
@@ -241,6 +278,27 @@ async def test_between_two_saves_of_everything_is_a_period(tmp_path: Path) -> No
         for _ in range(20):
             await asyncio.sleep(0)
         assert tables.asked.count(False) == periods
+    await saver.close()
+
+
+async def test_who_waits_has_it_saved_at_once_also_what_failed_before(tmp_path: Path) -> None:
+    class Failed(Tables):
+        changes = 1
+
+        def __init__(self) -> None:
+            self.changed = lambda: None
+
+        def unsaved(self, *, urgent: bool = False) -> list[str]:
+            return []
+
+    saver = Saver(Failed(), ConfigFiles(OsDisk(), str(tmp_path)), SteppingClock(), Events(), WorkerAtOnce())
+    saver.start()
+    await asyncio.sleep(0)
+    told: list[StorageError | None] = []
+    saver.after(1, told.append)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert told == [None]
     await saver.close()
 
 
