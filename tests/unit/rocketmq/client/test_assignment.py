@@ -10,7 +10,7 @@ import pytest
 from support.consuming import fill, take
 from support.fake_brokers import FakeCluster
 from support.waiting import until
-from tallystick.errors import Unavailable, UsageError
+from tallystick.errors import BrokerError, Unavailable, UsageError
 from tallystick.rocketmq.client import pulling
 from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.settings import BrokerClientSettings
@@ -273,6 +273,48 @@ async def test_a_reset_is_heard_with_a_commit_where_no_pull_tells_of_it(cluster:
         assert fake.offsets[COMMITTED] == 4
 
 
+async def test_a_reset_that_is_heard_while_a_queue_goes_is_left_to_who_gets_it(
+    cluster: FakeCluster, mq: RocketMQ, told: list[Event]
+) -> None:
+    fake = await cluster.add(queues=1)
+    fill(fake, 1)
+    async with mq.consumer("g", "T", start="first", auto_ack=False) as consumer:
+        [message] = await take(consumer, 1)
+        consumer.ack(message)
+        fake.react[COMMIT] = lambda link, command: command.answer(0, None, {"tallyResetTo": "4"})
+        before = fake.count(COMMIT)
+    assert fake.count(COMMIT) == before + 1, "it does not say that it heard"
+    assert "offset moved" not in [event.kind for event in told]
+
+
+async def test_where_an_operator_set_a_group_its_consumer_does_not_go_back_by_itself(
+    cluster: FakeCluster, mq: RocketMQ
+) -> None:
+    """Such a commit counts as a later reset at a master that was away."""
+    fake = await cluster.add(queues=1)
+    fill(fake, 5)
+    answers = [{"tallyResetTo": "2"}, None]
+
+    def commit(link: Link, command: Command) -> Command:
+        if not answers:
+            return fake._update_offset(link, command)
+        fields = answers.pop(0)
+        return (
+            command.answer(ResponseCode.SYSTEM_ERROR, "not now") if fields is None else command.answer(0, None, fields)
+        )
+
+    async with mq.consumer("g", "T", start="first", auto_ack=False) as consumer:
+        consumer.seek(QUEUE, 4)
+        await consumer.commit()
+        consumer.seek(QUEUE, 5)
+        fake.react[COMMIT] = commit
+        with pytest.raises(BrokerError, match="not now"):
+            await consumer.commit()
+        await consumer.commit()
+    last = [command for command in fake.asked if command.code == COMMIT][-1]
+    assert (last.fields["commitOffset"], last.fields.get("tallyWentBack")) == ("2", None)
+
+
 async def test_a_queue_that_is_sought_while_it_goes_gets_no_reader(cluster: FakeCluster, mq: RocketMQ) -> None:
     fake = await cluster.add(queues=1)
     fill(fake, 5)
@@ -352,6 +394,23 @@ async def test_a_topic_that_was_made_anew_and_begins_where_the_group_stood_is_an
         link.send(command.answer(ResponseCode.TOPIC_NOT_EXIST, "deleted"))
         assert [message.offset for message in await take(consumer, 7)] == list(range(3, 10))
         assert fake.offsets[COMMITTED] == 3
+
+
+async def test_a_topic_that_was_made_anew_is_read_from_its_beginning_though_nothing_was_done_in_either(
+    cluster: FakeCluster, mq: RocketMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group stands at 0 in both, and its reader was far ahead."""
+    monkeypatch.setattr(pulling, "REFUSED_PAUSE_S", 0.01)
+    fake = await cluster.add(queues=1)
+    fill(fake, 5)
+    async with mq.consumer("g", "T", start="first", auto_ack=False) as consumer:
+        await take(consumer, 5)
+        await until(lambda: fake._held)
+        [(link, command)] = fake._held
+        fill(fake, 10)
+        assert fake.offsets[COMMITTED] == 0
+        link.send(command.answer(ResponseCode.TOPIC_NOT_EXIST, "deleted"))
+        assert [message.offset for message in await take(consumer, 10)] == list(range(10))
 
 
 async def test_that_a_slave_does_not_know_the_topic_says_nothing_of_it(cluster: FakeCluster, mq: RocketMQ) -> None:

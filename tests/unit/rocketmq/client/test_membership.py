@@ -76,3 +76,18 @@ async def test_after_a_lost_connection_the_broker_hears_of_the_member_at_once(
         link.abort("lost")
         await until(lambda: fake.count(RequestCode.HEART_BEAT) > beats)
     assert {tuple(group.name for group in heartbeat.consumers) for heartbeat in fake.heartbeats} == {("g",)}
+
+
+@pytest.mark.parametrize("silent", [True, False])
+async def test_a_broker_that_takes_no_heartbeat_for_as_long_as_one_waits_is_not_asked_first(
+    cluster: FakeCluster, mq: RocketMQ, silent: bool
+) -> None:
+    """Each question of a new member would wait for it once more; one that refuses is there."""
+    master, slave = await cluster.add(queues=1), await cluster.add(broker_id=1, queues=1)
+    master.react[RequestCode.HEART_BEAT] = lambda link, command: (
+        None if silent else command.answer(ResponseCode.SYSTEM_ERROR, "not now")
+    )
+    async with mq.consumer("g", "T", start="first"):
+        asked_first = slave if silent else master
+        assert asked_first.count(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+        assert bool(master.count(RequestCode.GET_CONSUMER_LIST_BY_GROUP)) is not silent

@@ -9,6 +9,7 @@ from support.fake_brokers import FakeBroker, FakeCluster
 from support.waiting import until
 from tallystick.errors import BrokerUnavailable
 from tallystick.rocketmq.client import offsets
+from tallystick.rocketmq.client.by_broker import NoAnswer
 from tallystick.rocketmq.client.client import RocketMQ
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.remoting import Command
@@ -25,6 +26,14 @@ async def slave_alone(cluster: FakeCluster) -> FakeBroker:
     fill(slave, 10)
     await master.stop()
     return slave
+
+
+async def test_that_no_process_of_a_broker_answers_is_told_apart(cluster: FakeCluster, mq: RocketMQ) -> None:
+    """About its other queues it is not asked then, each for its time-out."""
+    fake = await cluster.add(queues=1)
+    fake.react[COMMIT] = lambda link, command: None
+    with pytest.raises(NoAnswer):
+        await offsets.commit(mq._context, "g", QUEUE, 3)
 
 
 @pytest.mark.rule("H13")
@@ -91,10 +100,15 @@ async def test_a_reset_that_the_first_commit_meets_is_where_the_group_begins(
             return command.answer(0, None, {"tallyResetTo": "4"})
         return fake._update_offset(link, command)
 
-    fake.react[COMMIT] = reset
+    fake.react |= {
+        COMMIT: reset,
+        QUERY: lambda link, command: command.answer(0, None, {"offset": "0", "tallyMark": "a"}),
+    }
     async with mq.consumer("g", "T", start="last") as consumer:
         assert fake.offsets[COMMITTED] == 4
         assert [message.offset for message in await take(consumer, 6)] == list(range(4, 10))
+    marks = [command.fields.get("tallyMark") for command in fake.asked if command.code in (COMMIT, PULL)]
+    assert marks[:3] == ["a", None, ""], "it is that of another place"
 
 
 async def test_a_broker_that_was_away_is_told_again_where_the_group_stands(cluster: FakeCluster, mq: RocketMQ) -> None:
@@ -106,11 +120,13 @@ async def test_a_broker_that_was_away_is_told_again_where_the_group_stands(clust
         commits = fake.count(COMMIT)
         await consumer.commit()
         assert fake.count(COMMIT) == commits, "nothing has changed"
-        fake.offsets.clear()
-        [(link, _)] = fake._held
-        link.close()
-        await until(lambda: fake._held and fake._held[0][0] is not link)
-        await consumer.commit()
-        assert fake.offsets[COMMITTED] == 10
-        await consumer.commit()
-        assert fake.count(COMMIT) == commits + 1
+        for times in (1, 2):
+            fake.offsets.clear()
+            [(link, _)] = fake._held
+            link.close()
+            await until(lambda: not fake._held)
+            await until(lambda: fake._held)
+            await consumer.commit()
+            assert fake.offsets[COMMITTED] == 10
+            await consumer.commit()
+            assert fake.count(COMMIT) == commits + times

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -12,8 +13,9 @@ from support.fake_brokers import FakeCluster
 from support.waiting import until
 from tallystick import testing
 from tallystick.rocketmq.client import outages
-from tallystick.rocketmq.client.client import topics
+from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.outages import FIRST_PAUSE_S, MAX_PAUSE_S, TELL_AGAIN_S, Outages
+from tallystick.rocketmq.client.pulling import REFUSED_PAUSE_S
 from tallystick.rocketmq.client.settings import BrokerClientSettings
 from tallystick.rocketmq.client.topic import Topic
 from tallystick.rocketmq.remoting.link import Link
@@ -55,6 +57,28 @@ def test_names_without_end_take_no_memory_without_end(monkeypatch: pytest.Monkey
     for name in range(1000):
         assert away.failed(name, 0.0) == 1
     assert len(away._told) <= 10 and len(away._outages) <= 10
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+async def test_a_queue_is_pulled_less_and_less_often_while_its_broker_fails(
+    cluster: FakeCluster, mq: RocketMQ, refuses: bool
+) -> None:
+    fake = await cluster.add(queues=1)
+    times: list[float] = []
+
+    def fail(link: Link, command: Command) -> Command | None:
+        times.append(asyncio.get_running_loop().time())
+        if refuses:
+            return command.answer(ResponseCode.SYSTEM_ERROR, "not now")
+        link.close()
+        return None
+
+    fake.react[RequestCode.PULL_MESSAGE] = fail
+    async with mq.consumer("g", "T", start="first"):
+        await until(lambda: len(times) == 8)
+    pauses = [min(FIRST_PAUSE_S * 2**number, MAX_PAUSE_S) for number in range(7)]
+    least = [max(pause, REFUSED_PAUSE_S) for pause in pauses] if refuses else pauses
+    assert all(late - early >= pause for (early, late), pause in zip(pairwise(times), least, strict=True))
 
 
 @testing.virtual_time
