@@ -68,11 +68,21 @@ def test_hosts_that_nobody_heard_of_before_leave_the_last_lines_to_the_others() 
     assert said(sparing, 1, CHANGED, host="operator") == 1
     now = 2 * MINUTE_S
     lines = sum(said(sparing, ALWAYS, host=f"h{number}", now=now) for number in range(2 * MAX_HOSTS))
-    lines += sum(said(sparing, ALWAYS, host=f"h{number}", now=now) for number in range(MAX_HOSTS))
+    lines += sum(said(sparing, ALWAYS, host=f"h{number}", now=now + 1) for number in range(MAX_HOSTS))
     assert lines == MAX_OF_UNKNOWN
     assert said(sparing, 10, host="operator", now=now) == ALWAYS
     assert said(sparing, 10, host="newcomer", now=now) == 0
     assert said(sparing, 1, CHANGED, host="newcomer", now=now) == 1, "another kind"
+
+
+def test_who_had_a_line_lately_is_remembered_before_who_had_one_long_ago() -> None:
+    sparing = Sparing()
+    for host in ("operator", *(f"h{number}" for number in range(MAX_HOSTS - 1)), "operator", "newcomer"):
+        assert said(sparing, 1, CHANGED, host=host) == 1
+    now = 2 * MINUTE_S
+    for number in range(MAX_OF_UNKNOWN):
+        said(sparing, ALWAYS, host=f"stranger{number}", now=now)
+    assert said(sparing, 10, host="operator", now=now) == ALWAYS
 
 
 def test_a_minute_has_an_end_for_known_hosts_too() -> None:
