@@ -48,6 +48,26 @@ def test_what_of_a_batch_is_put_off_comes_first_and_the_next_are_smaller_for_a_w
     assert [len(one) for one in batches(core)][:4] == [2 * LEAST_LEDGERS, 4 * LEAST_LEDGERS, 8 * LEAST_LEDGERS, 512]
 
 
+def test_a_host_whose_own_were_answered_is_another_one_again() -> None:
+    core = LookCore("ours", lambda ledger: None)
+    for ledger, host in enumerate("ab"):
+        core.wanted(ledger, host, host)
+    assert core.next_batch() == (0, 1)
+    core.read(HERE, HERE, {})
+    core.wanted(2, "a", "a")
+    assert core.another_waits((1,)) and not core.another_waits((0,))
+
+
+def test_a_batch_has_twice_what_was_answered_in_time() -> None:
+    core = LookCore("ours", lambda ledger: None)
+    for ledger in range(2 * BATCH_LEDGERS):
+        core.wanted(ledger, "stranger")
+    batch = core.next_batch()
+    core.read(HERE, HERE, {})
+    core.answered(2 * LEAST_LEDGERS, batch[2 * LEAST_LEDGERS :])
+    assert len(core.next_batch()) == 4 * LEAST_LEDGERS
+
+
 def batches(core: LookCore) -> Iterator[tuple[int, ...]]:
     while batch := core.next_batch():
         yield batch
