@@ -212,6 +212,15 @@ def test_h9_both_gates_are_waited_for_and_the_slaves_word_wins_unless_it_is_ok(
     assert acks.wake_at() is None or events[0] == "ack" or status is SLAVE
 
 
+@pytest.mark.rule("H9", "H10")
+def test_a_disk_that_was_late_before_the_slaves_were_is_told_of_too() -> None:
+    acks = AcksCore(dataclasses.replace(SETTINGS, in_sync_replicas=2, sync_flush_timeout_ms=1000))
+    acks.connected("a", 0, 0.0)
+    ticket = waits(acks, 10, flush=True)
+    assert acks.tick(1.0) == []
+    assert acks.tick(3.0) == [Settle(ticket, SLAVE, disk_late=True)]
+
+
 @dataclasses.dataclass
 class Wait:
     """The dumb twin of a wait: looks at itself after every event."""
