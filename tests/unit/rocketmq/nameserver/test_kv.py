@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -10,6 +11,9 @@ from tallystick.errors import BrokerError, RemoteProtocolError, StorageError, Us
 from tallystick.rocketmq.nameserver import kv
 from tallystick.rocketmq.nameserver.kv import KvConfig
 from tallystick.runtime.disk import OsDisk
+from tallystick.runtime.worker import ThreadWorker
+
+T = TypeVar("T")
 
 
 def put(config: KvConfig, namespace: str, key: str, value: str) -> None:
@@ -72,6 +76,7 @@ def test_what_cannot_be_stored_is_not_served(tmp_path: Path, monkeypatch: pytest
         with pytest.raises(StorageError):
             change()
     assert (config.get("ns", "a"), config.body("other")) == ("1", None)
+    delete(config, "ns", "nope")  # nothing is written for that
 
 
 def test_a_table_over_the_bound_is_read_and_can_be_emptied(tmp_path: Path) -> None:
@@ -104,6 +109,27 @@ def test_changes_wait_for_the_disk_in_order_and_are_served_when_they_are_there(t
     assert config.body("ns") == b'{"table":{"b":"2"}}' and told == [None] * 3
 
 
+def test_a_change_that_is_written_before_the_last_one_is_served_keeps_it(tmp_path: Path) -> None:
+    class Late(WorkerAtOnce):
+        """What it did is heard of later."""
+
+        def __init__(self) -> None:
+            self.done: list[Callable[[], None]] = []
+
+        def submit(self, call: Callable[[], T], done: Callable[[T | None, Exception | None], None]) -> None:
+            result = call()
+            self.done.append(lambda: done(result, None))
+
+    worker, path = Late(), str(tmp_path / "kv")
+    config = KvConfig(OsDisk(), path, lambda: worker)
+    for key in ("a", "b"):
+        config.put("ns", key, "1", "host", lambda error: None)
+    for heard in worker.done:
+        heard()
+    for served in (config, KvConfig(OsDisk(), path, WorkerAtOnce)):
+        assert (served.get("ns", "a"), served.get("ns", "b")) == ("1", "1")
+
+
 def test_few_changes_may_wait_and_of_one_host_fewer(tmp_path: Path) -> None:
     worker, told = HeldWorker(), list[Exception | None]()
     config = KvConfig(OsDisk(), str(tmp_path / "kv"), lambda: worker)
@@ -116,8 +142,28 @@ def test_few_changes_may_wait_and_of_one_host_fewer(tmp_path: Path) -> None:
     assert {error.response_code for error in told if isinstance(error, BrokerError)} == {2}
     while worker.given:
         worker.do_one()
+    assert not config._waiting, "hosts that have nothing to wait for are not kept"
     config.delete("ns", "a", "stranger", told.append)
     assert len(worker.given) == 1
+
+
+def test_all_of_a_namespace_is_as_the_last_change_left_it() -> None:
+    config = KvConfig(OsDisk(), "", WorkerAtOnce)
+    bodies = []
+    for number in range(2):
+        put(config, "ns", "a", str(number))
+        bodies.append(config.body("ns"))
+    assert bodies == [b'{"table":{"a":"0"}}', b'{"table":{"a":"1"}}']
+
+
+async def test_its_thread_ends_with_it(tmp_path: Path) -> None:
+    worker = ThreadWorker("kv")
+    config = KvConfig(OsDisk(), str(tmp_path / "kv"), lambda: worker)
+    config.put("ns", "a", "1", "host", lambda error: None)
+    await config.close()
+    assert config.get("ns", "a") == "1", "what was asked is done first"
+    with pytest.raises(OSError):
+        worker.submit(int, lambda number, error: None)
 
 
 def refuse(*arguments: object) -> None:

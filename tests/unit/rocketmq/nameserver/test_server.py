@@ -205,6 +205,8 @@ async def test_what_is_kept_is_counted_again_connection_by_connection(
         return 1
 
     monkeypatch.setattr(bench.server.routes, "held_bytes", held_bytes)
+    await until(lambda: len(counted) > 2 * len(clients))  # with each scan
+    counted.clear()
     steps = bench.server._count_kept()
     for done in range(1, 4):
         next(steps)
