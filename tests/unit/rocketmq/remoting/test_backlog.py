@@ -89,15 +89,30 @@ async def test_a_peer_that_takes_no_answers_gets_no_more_of_them_and_others_do()
     bench, full, other = Bench(), Peer(), Peer()
     bench.receive(full, range(6))
     full.full = True
-    bench.receive(other, range(6))
-    while len(bench.of(other)) < 6:
-        await bench.turn()
+    bench.receive(other, range(12))
+    while len(bench.of(other)) < 12:
+        assert await bench.turn(), "at once"
     for _ in range(5):
         assert await bench.turn() == 0
     assert bench.of(full) == [0, 1, 2]
     full.full = False
     await until(lambda: not len(bench.backlog))
     assert bench.of(full) == list(range(6))
+
+
+async def test_a_request_that_comes_alone_passes_what_is_left_of_those_of_its_own_host() -> None:
+    bench, crowd, lone = Bench(), [Peer() for _ in range(20)], Peer()
+    bench.backlog.received([(cast("Link", peer), request(code)) for peer in crowd for code in range(4)])
+    while any(len(bench.of(peer)) < 2 for peer in crowd):  # what is left of all of them was put off again
+        await bench.turn()
+    before = len(bench.served)
+    alone = [*(Peer() for _ in range(6)), lone]  # more than a turn has time for
+    bench.backlog.received([(cast("Link", peer), request(0)) for peer in alone])
+    assert not bench.of(lone)
+    while not bench.of(lone):
+        await bench.turn()
+    assert len(bench.served) - before <= 2 * len(alone)
+    bench.backlog.close()
 
 
 async def test_one_host_keeps_another_waiting_no_longer_with_many_peers_than_with_one() -> None:
