@@ -48,6 +48,16 @@ def test_what_a_server_does_by_itself_has_a_line_for_each_of_very_many_queues() 
     assert said(sparing, 5) == 5
 
 
+def test_of_very_many_hosts_those_are_forgotten_whose_minute_began_first() -> None:
+    sparing = Sparing()
+    assert said(sparing, MAX_OF_HOST) == MAX_OF_HOST
+    for number in range(MAX_HOSTS - 1):
+        said(sparing, 1, CHANGED, host=f"h{number}", now=1.0)
+    assert said(sparing, MAX_OF_HOST, now=MINUTE_S) == MAX_OF_HOST
+    said(sparing, 1, CHANGED, host="newcomer", now=MINUTE_S)
+    assert said(sparing, 1, now=MINUTE_S) == 0, "its second minute has just begun"
+
+
 def test_very_many_hosts_silence_nobody_and_take_no_more_memory() -> None:
     """An operator's own orders would leave no trace."""
     sparing = Sparing()

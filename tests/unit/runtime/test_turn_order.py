@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tallystick.runtime.turn_order import PeerQueues, TurnOrder
@@ -33,6 +33,7 @@ def test_those_that_come_and_those_that_go_on_have_them_by_turns() -> None:
 PEERS = st.sampled_from([f"{host}{number}" for host in "abc" for number in range(4)])
 
 
+@example([("go on", "a0"), ("discard", "a0"), ("add", "b0"), ("pop", "b0"), ("pop", "b0")])
 @given(st.lists(st.tuples(st.sampled_from(["add", "go on", "pop", "discard"]), PEERS), max_size=60))
 def test_whoever_waits_has_a_turn_once_and_soon(steps: list[tuple[str, str]]) -> None:
     order: TurnOrder[str] = TurnOrder()
