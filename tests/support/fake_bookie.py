@@ -17,9 +17,10 @@ from tallystick.bookkeeper.bookie.fences import Fences
 from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
-from tallystick.bookkeeper.bookie.requests import Requests
+from tallystick.bookkeeper.bookie.service import Service
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
+from tallystick.bookkeeper.bookie.wire_v2 import WireV2
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import master_key
@@ -97,15 +98,15 @@ class FakeBookie:
         )
         counts, recent = Counts(), RecentAdds()
         fences = Fences(self.storage, counts, recent, 1000, looks=lambda more: False, tell=lambda: None)
-        self._serves = Requests(
-            self.storage, DiskGuard(0.95), fences, counts, recent, looks=lambda: False, look_at=lambda ledger: None,
-            max_frame_bytes=MAX_BYTES, max_batch_bytes=MAX_BYTES,
-        )  # fmt: skip
+        service = Service(
+            self.storage, DiskGuard(0.95), fences, counts, recent, looks=lambda: False, look_at=lambda ledger: None
+        )
+        self._serves = WireV2(service, max_frame_bytes=MAX_BYTES, max_batch_bytes=MAX_BYTES)
 
     def put(self, ledger: int, entry: int, body: bytes, password: bytes = b"") -> None:
         """Store an entry, as recovery does; ``password`` counts for the first entry of a ledger."""
         key = self.keys.setdefault(ledger, master_key(password))
-        code = self.storage.add(v2.Add(ledger, entry, key, body, v2.Flag.RECOVERY_ADD))
+        code = self.storage.add(ledger, entry, key, body, recovery=True)
         assert code == Code.OK, code
         self._commit()
 

@@ -168,7 +168,7 @@ class Life:
         ledger = self.random.choice(IDS)
         entry = self._new_id(self.books[ledger])
         body = self._entry(ledger, entry)
-        code = self.storage.add(v2.Add(ledger, entry, key_of(ledger), body, v2.Flag.RECOVERY_ADD))
+        code = self.storage.add(ledger, entry, key_of(ledger), body, recovery=True)
         expect(code, Code.FENCED if self.books[ledger].deleting else Code.OK, "recovery add", ledger, entry)
         if code == Code.OK:
             self._sent(ledger, entry, body)
@@ -352,7 +352,7 @@ class Life:
         """Ask in the way a writer does: with the newest version of an entry, or with a first entry."""
         versions = self.books[ledger].entries
         entry, sent = next(iter(versions.items())) if versions else (0, Versions([self._entry(ledger, 0)]))
-        code = self.storage.add(v2.Add(ledger, entry, key_of(ledger), sent.sent[-1]))
+        code = self.storage.add(ledger, entry, key_of(ledger), sent.sent[-1])
         if code == Code.OK:
             self._sent(ledger, entry, sent.sent[-1])
         return code == Code.OK

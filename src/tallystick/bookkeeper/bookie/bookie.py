@@ -29,11 +29,13 @@ from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.looking import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts, View, registry
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
-from tallystick.bookkeeper.bookie.requests import Requests
 from tallystick.bookkeeper.bookie.server import BookieServer, Bounds
+from tallystick.bookkeeper.bookie.service import Service
 from tallystick.bookkeeper.bookie.settings import StorageSettings
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.bookie.upkeep import Listing, Upkeep
+from tallystick.bookkeeper.bookie.wire_v2 import WireV2
+from tallystick.bookkeeper.bookie.wires import Wires
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Registration
 from tallystick.bookkeeper.metadata.open import Connect, open_driver
 from tallystick.bookkeeper.wire.values import BookieId, BookieInfo, Endpoint
@@ -232,13 +234,15 @@ class Bookie:
             self.storage, self.counts, self._recent, settings.max_fences_without_entries,
             looks=self.looks.has_room, tell=self._fences_refused,
         )  # fmt: skip
-        requests = Requests(
+        service = Service(
             self.storage, self.guard, self.fences, self.counts, self._recent, looks=lambda: self.looks.active,
             look_at=self.looks.look_at,
-            max_frame_bytes=settings.max_frame_bytes, max_batch_bytes=settings.max_batch_read_bytes,
         )  # fmt: skip
+        largest = settings.max_frame_bytes
+        v2 = WireV2(service, max_frame_bytes=largest, max_batch_bytes=settings.max_batch_read_bytes)
+        wires = Wires(v2, max_frame_bytes=largest)
         bounds = Bounds.of(self._outside.open_files, settings.max_frame_bytes)
-        self._server = BookieServer(requests, self.committer, self.looks, self.counts, self._outside.events, bounds)
+        self._server = BookieServer(wires, self.committer, self.looks, self.counts, self._outside.events, bounds)
         self._stack.push_async_callback(self._server.stop)
         try:
             await self._server.serve(self._door)

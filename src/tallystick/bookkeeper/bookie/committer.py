@@ -32,7 +32,7 @@ class Answerable(Protocol):
         ...
 
 
-Held = dict[Answerable, list[bytes]]
+Held = dict[int, dict[Answerable, list[bytes]]]  # by the commit with which they are true
 
 
 class Committer:
@@ -47,7 +47,7 @@ class Committer:
         self._storage, self._worker, self._clock, self._counts = storage, worker, clock, counts
         self._full, self._committed, self._failed = full, committed, failed
         self._loop = asyncio.get_running_loop()
-        self._waiting: Held = {}  # for the next commit
+        self._held: Held = {}
         self._blocked: list[Answerable] = []
         self._in_flight = self._reserved = 0  # bytes
         self._busy = self._kicked = self._stuck = self._dead = self._pressed = False
@@ -64,9 +64,9 @@ class Committer:
         """Whether connections should wait before they bring more."""
         return self._pressed or self.staged_bytes > STAGED_BYTES
 
-    def hold(self, connection: Answerable, answers: Sequence[bytes]) -> None:
-        """Deliver these when everything staged before now is durable."""
-        self._waiting.setdefault(connection, []).extend(answers)
+    def hold(self, connection: Answerable, answers: Sequence[bytes], commit: int) -> None:
+        """Deliver these when this commit, the storage's newest or an older one, is durable."""
+        self._held.setdefault(commit, {}).setdefault(connection, []).extend(answers)
         self._kick()
 
     def flush(self) -> None:
@@ -106,42 +106,41 @@ class Committer:
         self._kicked = False
         if self._dead:
             return
-        held, self._waiting = self._waiting, {}
         if not self._storage.staged:  # all of it is durable: no commit is under way either
-            self._deliver(held)
+            self._deliver(self._storage.newest_commit)
             return
         self._busy = True
         commit = self._storage.take()
         self._in_flight = commit.size
-        self._write(commit, held)
+        self._write(commit)
 
-    def _write(self, commit: Commit, held: Held) -> None:
+    def _write(self, commit: Commit) -> None:
         started = self._clock.now()
 
         def done(_: None, error: Exception | None) -> None:
             if error is None:
                 self._counts.commits += 1
                 self._counts.commit_seconds += self._clock.now() - started
-                self._finish(held)
+                self._finish(commit.number)
             elif isinstance(error, DiskFull) and not self._dead:
                 self._stuck = True
                 self._full(error)
-                self._retry = self._loop.call_later(RETRY_S, self._write, commit, held)
+                self._retry = self._loop.call_later(RETRY_S, self._write, commit)
             else:
                 self._dead = True
                 self._failed(error)
 
         self._worker.submit(lambda: self._storage.commit(commit), done)
 
-    def _finish(self, held: Held) -> None:
+    def _finish(self, number: int) -> None:
         self._busy, self._in_flight = False, 0
         if self._stuck:
             self._stuck = False
             self._full(None)
         # The next commit first: the thread writes while the answers of this one are sent.
-        if self._waiting or self._storage.staged:
+        if self._storage.staged:
             self._start()
-        self._deliver(held)
+        self._deliver(number)
         self._committed()
         self._unblock()
 
@@ -151,8 +150,10 @@ class Committer:
         for connection in blocked:
             connection.resume()
 
-    def _deliver(self, held: Held) -> None:
-        for connection, answers in held.items():
-            connection.deliver(answers)
-        if not (self._busy or self._kicked or self._waiting):
+    def _deliver(self, number: int) -> None:
+        """Commits up to this one are durable."""
+        for commit in sorted(commit for commit in self._held if commit <= number):
+            for connection, answers in self._held.pop(commit).items():
+                connection.deliver(answers)
+        if not (self._busy or self._kicked or self._held):
             self.idle.set()

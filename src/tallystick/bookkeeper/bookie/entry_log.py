@@ -1,8 +1,8 @@
-"""Entry logs: entries sorted by (ledger, entry) in the layout of READ answers, written once at a checkpoint.
+"""Entry logs: entries sorted by (ledger, entry), stored frames for readers (``memtable.py``), written at a checkpoint.
 
 A run of entries that a client reads one after another is one piece of the file, sent as it is. ``<id>.log``::
 
-    magic "TALLYLG1" 8 | log id 8 | zeros 16 | READ-answer frames … | zeros to a multiple of 4096
+    magic "TALLYLG1" 8 | log id 8 | zeros 16 | stored frames … | zeros to a multiple of 4096
     frame      length 4 | header 4 | code 0 4 | ledger 8 | entry 8 | entry bytes            big-endian
 
 Frames are grouped into chunks of about 32 KiB (never cutting a frame): one checksum, one read, one place in the cache.
@@ -123,7 +123,7 @@ class LogWriter:
         self.pieces: list[Piece] = []
 
     def add(self, ledger: LedgerId, entries: array[int], starts: array[int], frames: bytes) -> None:
-        """READ-answer frames of ascending entries; ``starts`` are their offsets in ``frames``."""
+        """Stored frames of ascending entries; ``starts`` are their offsets in ``frames``."""
         base = (self._id << index.OFFSET_BITS) + self._end
         locations = array("Q", [base + start for start in starts])
         self.pieces += [Piece(ledger, *page) for page in index.split(entries, locations)]
@@ -284,7 +284,7 @@ class EntryLogs:
     def frames(
         self, pages: index.Pages, ledger: LedgerId, first: EntryId, count: int, max_bytes: int
     ) -> tuple[bytes, int]:
-        """READ-answer frames of ``first`` and of entries after it that fit: all of its chunk, if they are as long.
+        """Stored frames of ``first`` and of entries after it that fit: all of its chunk, if they are as long.
 
         Raises StorageError.
         """

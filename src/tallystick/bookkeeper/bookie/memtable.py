@@ -1,4 +1,12 @@
-"""Entries that are in the journal and not yet in an entry log, as the ADD frames that came, by ledger.
+"""Entries that are in the journal and not yet in an entry log, by ledger, as *stored frames*: what is kept of an entry.
+
+::
+
+    in the journal and here       length 4 | 0x02010000 4 | master key 20            | entry    big-endian
+    in entry logs, for readers    length 4 | 0x02020000 4 | 0 4 | ledger 8 | entry 8 | entry    length: of what follows
+
+Both are as long, and what version 2 has on the way: a plain ADD, and the answer to a READ. So runs that come and go in
+that protocol are kept and sent as they are; any other wire makes them, and takes the entries out of them.
 
 Frames of one read stay one buffer: a run has the entry ids and where each frame starts, no object an entry. Ids that do
 not ascend (a repeated add, an overwrite by recovery) go to a dictionary that is asked first: the newest wins.
@@ -13,19 +21,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import lt
 
-from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.values import MAX_ID, NO_ENTRY, EntryId, LedgerId
-from tallystick.codec.frames import ADD_PREFIX
+from tallystick.codec.frames import ADD_PREFIX, PLAIN_ADD, PLAIN_READ, Buffer
 
-READ_WORD = v2.header(v2.Op.READ)
+_START = struct.Struct(">II")
 _ANSWER = struct.Struct(">III")
 _SHORT = 16  # below this many frames the strided way of ``_same_size_answers`` costs more than it saves
 _RUN_OVERHEAD = 400  # bytes of the objects of one run, roughly
 
 
+def stored_frame(master_key: bytes, entry: Buffer) -> bytes:
+    """As the journal has it."""
+    return b"".join((_START.pack(ADD_PREFIX - 4 + len(entry), PLAIN_ADD), master_key, entry))
+
+
 @dataclass(slots=True)
 class Run:
-    """Plain ADD frames that lie one after another: frame i is ``bounds[i]:bounds[i + 1]`` and has ``entries[i]``."""
+    """Stored frames that lie one after another: frame i is ``bounds[i]:bounds[i + 1]`` and has ``entries[i]``."""
 
     entries: array[int]  # ascending
     bounds: array[int]
@@ -53,7 +65,7 @@ class Run:
         return max(1, bisect_right(self.bounds, start + max_bytes, place, place + count + 1) - 1 - place)
 
     def answers(self, start: int, stop: int) -> bytes:
-        """The READ-answer frames of the places ``start`` … ``stop`` - 1; each is as long as its ADD frame."""
+        """The frames of the places ``start`` … ``stop`` - 1 as for readers."""
         bounds, count = self.bounds[start : stop + 1], stop - start
         size = bounds[1] - bounds[0]
         if count >= _SHORT and bounds == array("Q", range(bounds[0], bounds[0] + size * count + 1, size)):
@@ -62,14 +74,14 @@ class Run:
         parts: list[bytes] = []
         for at in range(count):
             entry = data[bounds[at] + ADD_PREFIX : bounds[at + 1]]
-            parts += (pack(ADD_PREFIX - 4 + len(entry), READ_WORD, 0), entry[:16], entry)
+            parts += (pack(ADD_PREFIX - 4 + len(entry), PLAIN_READ, 0), entry[:16], entry)
         return b"".join(parts)
 
 
 def _same_size_answers(frames: bytes, size: int, count: int) -> bytes:
-    """ADD frames to READ answers, a column of bytes at a time: opcode, code 0, then ledger and entry from the entry."""
+    """Frames for readers, a column of bytes at a time: the opcode, 0, then ledger and entry from the entry."""
     out = bytearray(frames)
-    out[5::size] = bytes([v2.Op.READ]) * count
+    out[5::size] = PLAIN_READ.to_bytes(4, "big")[1:2] * count
     for column in range(8, 12):
         out[column::size] = bytes(count)
     for column in range(12, ADD_PREFIX):

@@ -1,10 +1,10 @@
-"""What the payload of a journal commit is made of: plain ADD frames as clients sent them, and two records of our own::
+"""What the payload of a journal commit is made of: stored frames (``memtable.py``), and two records of other kinds::
 
     FENCE    length 32 4 | 0xFF010000 4 | ledger 8 | master key 20                             big-endian
     CREATION length 20 4 | 0xFF020000 4 | ledger 8 | creation of its metadata 8
 
-Every ADD frame has the master key with it, so nothing else is needed to bring a ledger back. A CREATION comes after the
-first entry or fence of its ledger; it is -1 where a look found no metadata.
+Every stored frame has the master key with it, so nothing else is needed to bring a ledger back. A CREATION comes after
+the first entry or fence of its ledger; it is -1 where a look found no metadata.
 """
 
 from __future__ import annotations
@@ -78,6 +78,14 @@ def _decode_own(payload: bytes, position: int) -> tuple[Fence | Noted, int]:
             if tuple(head) == expected:
                 return kind(ledger, value), position + layout.size
     raise CorruptRecord("the journal has a record of an unknown kind", offset=position)
+
+
+def picked(data: bytes, run: AddRun, places: Sequence[int]) -> tuple[bytes, AddRun]:
+    """The frames at these places of a run, copied together."""
+    frames = [data[run.bounds[place] : run.bounds[place + 1]] for place in places]
+    keys, ledgers = [run.keys[place] for place in places], [run.ledgers[place] for place in places]
+    entries = [run.entries[place] for place in places]
+    return b"".join(frames), AddRun(keys, ledgers, entries, list(accumulate(map(len, frames), initial=0)))
 
 
 def by_ledger(data: bytes, run: AddRun, places: Sequence[int]) -> Iterator[Adds]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.looking import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts
-from tallystick.bookkeeper.bookie.requests import Requests, SpeaksV3
 from tallystick.bookkeeper.bookie.session import ARENA_BYTES, Session, Surroundings
 from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, Turns
+from tallystick.bookkeeper.bookie.wires import SpeaksV3, Wires
 from tallystick.errors import RemoteProtocolError
 from tallystick.runtime.budget import Budget, Reason
 from tallystick.runtime.events import Events
@@ -52,13 +52,13 @@ class BookieServer:
     """Bind a port whose connections are ``session``s, ``serve`` it, then ``stop`` or ``abort`` it."""
 
     def __init__(
-        self, requests: Requests, committer: Committer, looks: Looks, counts: Counts, events: Events, bounds: Bounds
+        self, wires: Wires, committer: Committer, looks: Looks, counts: Counts, events: Events, bounds: Bounds
     ) -> None:
         self._committer, self._counts, self._events = committer, counts, events
         self._bounds, self._loop = bounds, asyncio.get_running_loop()
         self._budget: Budget[Session] = Budget(bounds.held_bytes, STALLED_S)
         self._turns: Turns[Session] = Turns(TURN_S)
-        self._around = Surroundings(requests, committer, self._turns, self, looks)
+        self._around = Surroundings(wires, committer, self._turns, self, looks)
         self._sessions: dict[Session, None] = {}
         self._places: Places[Session] = Places(bounds.connections)
         self._told = Once()  # of which hosts what was reported

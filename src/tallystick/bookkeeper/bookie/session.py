@@ -1,5 +1,6 @@
-"""One connection to a bookie: whole frames to the requests, answers to the socket, both bounded.
+"""One connection to a bookie: what comes to its wire, answers to the socket, both bounded.
 
+It is served when its first bytes have said which wire that is; one that speaks none of them is closed.
 A peer that does not take its answers is not read; one that sends half a frame costs that half and no more. What all
 connections hold together, and whose turn it is, their server knows.
 """
@@ -15,13 +16,15 @@ from typing import Protocol, cast
 from tallystick.bookkeeper.bookie.committer import Committer
 from tallystick.bookkeeper.bookie.looking import Looks
 from tallystick.bookkeeper.bookie.looks import Verdict
-from tallystick.bookkeeper.bookie.requests import ADD_ANSWER_BYTES, Requests, is_read
 from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, Turns
+from tallystick.bookkeeper.bookie.wires import BEGINNING_BYTES, LENGTH_BYTES, Wire, Wires
+from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import RemoteProtocolError
 from tallystick.runtime.network import no_delay
 
 WRITE_HIGH_BYTES = 1024 * 1024
 ARENA_BYTES = 1024 * 1024
+ADD_ANSWER_BYTES = 28  # or about so many: of an answer that waits for a look
 
 _LITTLE_BYTES = 16 * 1024  # unsent: not worth counting; a loop may send them only at the end of its turn
 _LITTLE_S = TURN_S / 10
@@ -70,7 +73,7 @@ class Crowd(Protocol):
 class Surroundings:
     """What a bookie's connections share."""
 
-    requests: Requests
+    wires: Wires
     committer: Committer
     turns: Turns[Session]
     crowd: Crowd
@@ -83,7 +86,8 @@ class Session(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._chunks: list[bytes] = []  # received and not yet used: less than a frame, or what must wait
         self._size = 0
-        self._need = 1  # so many bytes make it worthwhile to look
+        self._wire: Wire | None = None  # None: too little has come to know it
+        self._need = LENGTH_BYTES  # so many bytes make it worthwhile to look
         self._held = 0  # bytes of answers that wait for the disk
         self._kept = 0  # bytes that the crowd was told of
         self._served = False  # a request, since then
@@ -186,27 +190,42 @@ class Session(asyncio.BufferedProtocol):
 
     def _pump(self, turn: Kind | None = None) -> None:
         """Serve what there is, one bounded call a turn, unless something stands in the way."""
-        if self._size >= self._need and not self._blocked:
+        if self._size >= self._need and not self._blocked and (wire := self._wire or self._begin()) is not None:
             kind = turn
             if kind is None:
-                kind = Kind.READ if is_read(self._chunks[0]) else Kind.ADD
+                kind = Kind.READ if wire.is_read(self._chunks[0]) else Kind.ADD
             if turn is not None or self._turns.admits(kind):
-                self._serve(reads=kind is Kind.READ or self._turns.admits(Kind.READ))
+                self._serve(wire, reads=kind is Kind.READ or self._turns.admits(Kind.READ))
             else:
                 self._wait(kind)
         self._account()
         self._watch_flow()
 
+    def _begin(self) -> Wire | None:
+        """The first bytes are here: they say which wire it is, that it takes one more, or that it must end."""
+        if not self._transport.is_closing():
+            try:
+                self._wire = self._around.wires.spoken(b"".join(self._chunks))
+                self._need = LENGTH_BYTES if self._wire else BEGINNING_BYTES
+            except RemoteProtocolError as refused:
+                self._refuse(refused)
+        return self._wire
+
+    def _refuse(self, refused: RemoteProtocolError) -> None:
+        self._chunks, self._size = [], 0
+        self._crowd.refused(self.peer, refused)
+        self._transport.close()
+
     def _wait(self, kind: Kind) -> None:
         self._waits = True
         self._crowd.wait(self, kind)
 
-    def _serve(self, *, reads: bool) -> None:
+    def _serve(self, wire: Wire, *, reads: bool) -> None:
         if self._transport.is_closing():
             return
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         began = self._loop.time()
-        served = self._around.requests.serve(
+        served = wire.serve(
             data, reads=reads, short=self._crowd.short, has_time=lambda: self._loop.time() < began + TURN_S
         )
         if served.position == len(data):
@@ -221,23 +240,21 @@ class Session(asyncio.BufferedProtocol):
             self.goes_on = self._size >= self._need or took_s > _LITTLE_S
         if served.when_durable:
             self._held += served.durable_size
-            self._around.committer.hold(self, served.when_durable)
+            self._around.committer.hold(self, served.when_durable, served.commit)
         for ledger, frames in served.to_look.items():
-            self._look(ledger, frames)
+            self._look(wire, ledger, frames)
         if served.at_once:
             self._write(served.at_once, served.size - served.durable_size)
         self._turns.spent(Kind.READ if served.reads else Kind.ADD, took_s)
         if served.refused is not None:
-            self._chunks, self._size = [], 0
-            self._crowd.refused(self.peer, served.refused)
-            self._transport.close()
+            self._refuse(served.refused)
         elif self._around.committer.congested:
             self._congested = True
             self._around.committer.block(self)
         elif self._size >= self._need:
             self._wait(Kind.READ if served.read_is_next else Kind.ADD)
 
-    def _look(self, ledger: int, requests: list[bytes]) -> None:
+    def _look(self, wire: Wire, ledger: LedgerId, requests: list[bytes]) -> None:
         """Have these answered when their ledger was looked at; until then their answers count as held."""
         frames, size = b"".join(requests), len(requests) * ADD_ANSWER_BYTES
         self._held += size
@@ -245,14 +262,14 @@ class Session(asyncio.BufferedProtocol):
         def go_on(said: Verdict) -> None:
             if self._transport.is_closing():
                 return
-            served = self._around.requests.settle(frames, said)
+            served = wire.settle(frames, said)
             self._held += served.size - size
             if served.when_durable:
-                self._around.committer.hold(self, served.when_durable)
+                self._around.committer.hold(self, served.when_durable, served.commit)
             if served.at_once:
                 self.deliver(served.at_once)
 
-        adds = not all(is_read(frame) for frame in requests)
+        adds = not all(wire.is_read(frame) for frame in requests)
         self._around.looks.hold(ledger, len(frames), go_on, adds=adds, who=self, host=self.peer)
 
     def _watch_flow(self) -> None:

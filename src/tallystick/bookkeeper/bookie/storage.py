@@ -26,11 +26,10 @@ from tallystick.bookkeeper.bookie.entry_log import remove_log
 from tallystick.bookkeeper.bookie.identities import Identities
 from tallystick.bookkeeper.bookie.journal import Commit
 from tallystick.bookkeeper.bookie.ledgers import Deletion, State
-from tallystick.bookkeeper.bookie.memtable import Run
+from tallystick.bookkeeper.bookie.memtable import Run, stored_frame
 from tallystick.bookkeeper.bookie.reads import Reads
 from tallystick.bookkeeper.bookie.restart import Restarted, restart
 from tallystick.bookkeeper.bookie.settings import StorageSettings
-from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import MASTER_KEY_BYTES
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
@@ -95,7 +94,7 @@ class Storage:
     # Loop: adds.
 
     def add_run(self, data: bytes, run: AddRun) -> list[Code]:
-        """Add the frames of a run, ``data[run.bounds[i]:run.bounds[i + 1]]``; one ``Code`` each. ``data`` is kept."""
+        """Add a run of stored frames, ``data[run.bounds[i]:run.bounds[i + 1]]``; a ``Code`` each. ``data`` is kept."""
         count, now = len(run), self._clock.wall_ms()
         if not count:
             return []
@@ -113,16 +112,15 @@ class Storage:
             self._take_in(adds.ledger, adds.run)
         return codes
 
-    def add(self, request: v2.Add) -> Code:
-        """Add one entry. With ``Flag.RECOVERY_ADD`` it passes a fence (Q14)."""
-        if request.entry < 0 or len(request.body) < _MIN_ENTRY or len(request.master_key) != MASTER_KEY_BYTES:
+    def add(self, ledger: LedgerId, entry: EntryId, master_key: bytes, body: Buffer, *, recovery: bool = False) -> Code:
+        """Add one entry, ``body`` with its header and digest. With ``recovery`` it passes a fence (Q14)."""
+        if entry < 0 or len(body) < _MIN_ENTRY or len(master_key) != MASTER_KEY_BYTES:
             return Code.BAD_REQUEST
-        recovery = bool(request.flags & v2.Flag.RECOVERY_ADD)
-        code = self._ledgers.admit(request.ledger, request.master_key, self._clock.wall_ms(), recovery=recovery)
+        code = self._ledgers.admit(ledger, master_key, self._clock.wall_ms(), recovery=recovery)
         if code == Code.OK:
             # The journal has recovery adds as plain ones: who passed the fence then passes it in a replay.
-            frame = v2.Add(request.ledger, request.entry, request.master_key, request.body).encode()
-            self._take_in(request.ledger, Run(array("q", (request.entry,)), array("Q", (0, len(frame))), frame))
+            frame = stored_frame(master_key, body)
+            self._take_in(ledger, Run(array("q", (entry,)), array("Q", (0, len(frame))), frame))
         return code
 
     def _take_in(self, ledger: LedgerId, run: Run) -> None:
@@ -138,7 +136,7 @@ class Storage:
     def fence(self, ledger: LedgerId, master_key: bytes) -> Code:
         """Refuse ordinary adds from now on (Q11): OK, UNAUTHORIZED, BAD_REQUEST, NO_LEDGER for a deleted ledger.
 
-        After OK: durable when nothing is ``staged``, else with the next commit.
+        After OK: durable with the ``newest_commit``.
         """
         if len(master_key) != MASTER_KEY_BYTES:
             return Code.BAD_REQUEST
@@ -163,7 +161,7 @@ class Storage:
         return self._reads.read(ledger, entry)
 
     def read_frames(self, ledger: LedgerId, first: EntryId, count: int, max_bytes: int) -> tuple[bytes, int]:
-        """Version 2 READ answers of ``first``, ``first + 1``, … as one piece, and how many of the ``count`` it has.
+        """Stored frames of ``first``, ``first + 1``, …, as for readers, in one piece; how many of the ``count`` it has.
 
         (b"", 0) means nothing but that the fast way does not have them: ``read`` decides.
         """
@@ -221,6 +219,11 @@ class Storage:
     def staged(self) -> bool:
         """Whether something waits for a commit."""
         return bool(self._staged)
+
+    @property
+    def newest_commit(self) -> int:
+        """The number of the commit with which all that was staged until now is durable."""
+        return self._number + bool(self._staged)
 
     def take(self) -> Commit:
         """All that is staged, as one commit."""

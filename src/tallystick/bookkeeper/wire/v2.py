@@ -33,7 +33,6 @@ from tallystick.errors import RemoteProtocolError
 Buffer = bytes | bytearray | memoryview
 
 VERSION = 2
-V3_FIRST_BYTE = 0x0A  # the tag that opens every protobuf (v3) request
 
 
 class Op(enum.IntEnum):

@@ -38,6 +38,10 @@ class Paper:
         size, self.staged_bytes = self.staged_bytes, 0
         return Commit(self.taken, (), size)
 
+    @property
+    def newest_commit(self) -> int:
+        return self.taken + self.staged
+
     def commit(self, commit: Commit) -> None:
         pass
 
@@ -70,7 +74,7 @@ class Desk:
 
     async def hold(self, connection: Connection, answer: bytes, size: int = 1) -> None:
         self.paper.stage(size)
-        self.committer.hold(connection, [answer])
+        self.committer.hold(connection, [answer], self.paper.newest_commit)
         await asyncio.sleep(0)
 
 

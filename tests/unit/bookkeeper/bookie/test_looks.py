@@ -20,7 +20,7 @@ from tallystick.bookkeeper.bookie.looks import (
     Verdict,
     judge,
 )
-from tallystick.bookkeeper.bookie.requests import ADD_ANSWER_BYTES
+from tallystick.bookkeeper.bookie.session import ADD_ANSWER_BYTES
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.v2 import Flag

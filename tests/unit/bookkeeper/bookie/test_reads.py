@@ -6,7 +6,6 @@ import random
 
 from support.stores import KEY, Store, entry_bytes
 from tallystick.bookkeeper.bookie.storage import Storage
-from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 
 
@@ -38,7 +37,7 @@ def test_batches_are_what_single_reads_give() -> None:
             for entry in range(first, top):
                 payload = rng.randbytes(rng.choice([0, 10, 500])) if alike is None else alike
                 body = entry_bytes(5, entry, payload)
-                store.storage.add(v2.Add(5, entry, KEY, body, v2.Flag.RECOVERY_ADD))
+                store.storage.add(5, entry, KEY, body, recovery=True)
             store.commit()
             if rng.random() < 0.6:
                 store.storage.checkpoint()

@@ -6,16 +6,16 @@ import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from support.bookies import Home, adds, codes, read, talking
 from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
-from tallystick.bookkeeper.bookie.requests import Served
 from tallystick.bookkeeper.bookie.session import Session, Surroundings
 from tallystick.bookkeeper.bookie.turns import TURN_S, Kind, Turns
+from tallystick.bookkeeper.bookie.wires import Served, Wire
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 
@@ -109,7 +109,7 @@ async def test_what_was_written_as_one_counts_until_all_of_it_is_taken() -> None
 
 
 class Turned(Told):
-    """A crowd, and requests of which each read of the socket takes ``seconds``, for a session that is alone."""
+    """A crowd, and a wire of which each read of the socket takes ``seconds``, for a session that is alone."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -129,6 +129,12 @@ class Turned(Told):
 
     def wait(self, session: Session, kind: Kind) -> None:
         self.waits.append((kind, session.goes_on))
+
+    def spoken(self, beginning: bytes) -> Wire:
+        return cast(Wire, self)
+
+    def is_read(self, data: bytes) -> bool:
+        return data[5] == v2.Op.READ
 
     def serve(self, data: bytes, *, reads: bool, short: bool, has_time: object) -> Served:
         self.served.append(reads)

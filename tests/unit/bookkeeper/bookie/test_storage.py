@@ -19,8 +19,8 @@ from tallystick.sim.disk import SimDisk
 OTHER = master_key(b"other")
 
 
-def recovery_add(ledger: int, entry: int, payload: bytes | None = None) -> v2.Add:
-    return v2.Add(ledger, entry, KEY, entry_bytes(ledger, entry, payload), v2.Flag.RECOVERY_ADD)
+def recovery_add(storage: Storage, ledger: int, entry: int, payload: bytes | None = None) -> Code:
+    return storage.add(ledger, entry, KEY, entry_bytes(ledger, entry, payload), recovery=True)
 
 
 # Adds and reads.
@@ -75,7 +75,7 @@ def test_negative_ids_are_bad_requests_and_leave_nothing_behind() -> None:
     store = Store()
     for ledger, entry in ((5, -1), (5, -0x1000), (-1, 0), (-1, -1)):
         assert store.add(ledger, [entry]) == [Code.BAD_REQUEST]
-        assert store.storage.add(recovery_add(ledger, entry)) == Code.BAD_REQUEST
+        assert recovery_add(store.storage, ledger, entry) == Code.BAD_REQUEST
     assert store.storage.fence(-5, KEY) == Code.BAD_REQUEST
     assert store.storage.read(5, -2)[0] == store.storage.read(-1, 0)[0] == Code.BAD_REQUEST
     assert store.storage.batch(5, -2, 1, 100)[0] == Code.BAD_REQUEST
@@ -88,8 +88,8 @@ def test_negative_ids_are_bad_requests_and_leave_nothing_behind() -> None:
 
 def test_entries_without_a_header_are_bad_requests() -> None:
     store = Store()
-    assert store.storage.add(v2.Add(5, 0, KEY, b"x" * 31)) == Code.BAD_REQUEST
-    assert store.storage.add(v2.Add(5, 0, KEY[:5], entry_bytes(5, 0))) == Code.BAD_REQUEST
+    assert store.storage.add(5, 0, KEY, b"x" * 31) == Code.BAD_REQUEST
+    assert store.storage.add(5, 0, KEY[:5], entry_bytes(5, 0)) == Code.BAD_REQUEST
 
 
 def test_a_wrong_key_is_refused_before_and_after_a_restart() -> None:
@@ -98,7 +98,7 @@ def test_a_wrong_key_is_refused_before_and_after_a_restart() -> None:
     for reopen in (store.power_loss, store.restart, store.power_loss):
         assert store.storage.add_run(*scanned([frame(5, 1, key=OTHER)])) == [Code.UNAUTHORIZED]
         assert store.storage.fence(5, OTHER) == Code.UNAUTHORIZED
-        assert store.storage.add(recovery_add(5, 1)) == Code.OK
+        assert recovery_add(store.storage, 5, 1) == Code.OK
         reopen()
 
 
@@ -120,7 +120,7 @@ def test_q14_an_overwrite_replaces_the_entry_everywhere() -> None:
     store = Store()
     store.fill(5, range(20), b"old")
     store.storage.checkpoint()
-    assert store.storage.add(recovery_add(5, 7, b"new")) == Code.OK
+    assert recovery_add(store.storage, 5, 7, b"new") == Code.OK
     store.commit()
     for reopen in (store.power_loss, store.restart, store.power_loss):
         assert store.has(5, 7, b"new") and store.has(5, 6, b"old") and store.has(5, 8, b"old")
@@ -154,7 +154,7 @@ def test_q11_a_fence_survives_every_kind_of_restart() -> None:
     for reopen in (store.power_loss, store.kill, store.restart, store.power_loss):
         reopen()
         assert store.add(5, [3]) == store.add(6, [0]) == [Code.FENCED]
-        assert store.storage.add(recovery_add(5, 3)) == Code.OK
+        assert recovery_add(store.storage, 5, 3) == Code.OK
         assert store.storage.read(6, 0)[0] == Code.NO_ENTRY, "fencing made the ledger known"
 
 
@@ -178,7 +178,7 @@ def test_an_entry_accepted_before_the_fence_is_not_lost_by_it() -> None:
     store = Store()
     store.add(5, [0, 1])
     store.storage.fence(5, KEY)
-    store.storage.add(recovery_add(5, 2))
+    recovery_add(store.storage, 5, 2)
     store.commit()
     store.power_loss()
     assert all(store.has(5, entry) for entry in range(3))
@@ -379,7 +379,7 @@ def test_an_add_to_a_deleted_ledger_is_not_acknowledged_into_nothing() -> None:
     store.storage.collect([5], ())
     for reopen in (store.power_loss, store.restart, store.power_loss):
         assert store.add(5, [5]) == [Code.FENCED]
-        assert store.storage.add(recovery_add(5, 5)) == Code.FENCED
+        assert recovery_add(store.storage, 5, 5) == Code.FENCED
         assert store.storage.fence(5, KEY) == Code.NO_LEDGER
         assert store.storage.read(5, 0)[0] == store.storage.read(5, -1)[0] == Code.NO_LEDGER
         reopen()

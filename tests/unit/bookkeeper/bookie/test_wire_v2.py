@@ -1,4 +1,4 @@
-"""What a bookie answers, without sockets: one call a buffer."""
+"""What a bookie answers in version 2, without sockets: one call a buffer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from tallystick.bookkeeper.bookie.limits import DiskGuard
 from tallystick.bookkeeper.bookie.looks import Verdict
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
-from tallystick.bookkeeper.bookie.requests import ANSWER_BYTES, RUN_LEDGERS, SHORT_BYTES, Requests, Served, SpeaksV3
+from tallystick.bookkeeper.bookie.service import Service
 from tallystick.bookkeeper.bookie.storage import Storage
+from tallystick.bookkeeper.bookie.wire_v2 import RUN_LEDGERS, WireV2
+from tallystick.bookkeeper.bookie.wires import ANSWER_BYTES, SHORT_BYTES, Served
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.v2 import Flag, Op
@@ -31,13 +33,14 @@ LOOKS = 5  # so many requests may wait
 
 @dataclass
 class Room:
-    requests: Requests
+    wire: WireV2
+    service: Service
     storage: Storage
     guard: DiskGuard
     counts: Counts
 
     def ask(self, data: bytes) -> Served:
-        served = self.requests.serve(data)
+        served = self.wire.serve(data)
         assert served.refused is None
         return served
 
@@ -51,18 +54,10 @@ class Room:
 def make_room(path: Path, max_batch_bytes: int = 4096, fences: int = 1000) -> Room:
     storage = Storage.open(OsDisk(), str(path / "journal"), str(path / "ledgers"), SMALL)
     guard, counts, recent = DiskGuard(0.95), Counts(), RecentAdds()
-    requests = Requests(
-        storage,
-        guard,
-        Fences(storage, counts, recent, fences, looks=lambda more: more < LOOKS, tell=lambda: None),
-        counts,
-        recent,
-        looks=lambda: False,
-        look_at=lambda ledger: None,
-        max_frame_bytes=MAX_FRAME,
-        max_batch_bytes=max_batch_bytes,
-    )
-    return Room(requests, storage, guard, counts)
+    bounded = Fences(storage, counts, recent, fences, looks=lambda more: more < LOOKS, tell=lambda: None)
+    service = Service(storage, guard, bounded, counts, recent, looks=lambda: False, look_at=lambda ledger: None)
+    wire = WireV2(service, max_frame_bytes=MAX_FRAME, max_batch_bytes=max_batch_bytes)
+    return Room(wire, service, storage, guard, counts)
 
 
 @pytest.fixture
@@ -84,17 +79,17 @@ def test_adds_are_answered_when_they_are_durable(room: Room) -> None:
 def test_a_call_ends_when_its_time_is_over_whatever_came_with_one_read(room: Room) -> None:
     """20,000 fences of ledgers that nobody made came with one read, and took half a second of the loop."""
     data, left = b"".join(read(ledger, -1, KEY) for ledger in range(100)), iter(range(9, -1, -1))
-    served = room.requests.serve(data, has_time=lambda: next(left) > 0)
+    served = room.wire.serve(data, has_time=lambda: next(left) > 0)
     assert len(served.when_durable) == 10 and served.position == len(data) // 10 and not served.need
-    rest = room.requests.serve(data[served.position :], has_time=lambda: True)
+    rest = room.wire.serve(data[served.position :], has_time=lambda: True)
     assert len(rest.when_durable) == 90
 
 
 def test_first_adds_of_many_ledgers_are_stored_some_at_a_time(room: Room) -> None:
     data, left = b"".join(adds(ledger, [0]) for ledger in range(3 * RUN_LEDGERS)), iter((1, 0))
-    served = room.requests.serve(data, has_time=lambda: next(left) > 0)
+    served = room.wire.serve(data, has_time=lambda: next(left) > 0)
     assert served.position == 2 * len(data) // 3
-    rest = room.requests.serve(data[served.position :])
+    rest = room.wire.serve(data[served.position :])
     assert codes(b"".join(served.when_durable + rest.when_durable)) == [
         (Op.ADD, Code.OK, ledger, 0) for ledger in range(3 * RUN_LEDGERS)
     ]
@@ -171,18 +166,11 @@ def test_a_version_above_2_is_answered_with_103(room: Room) -> None:
     assert not room.storage.ledger_ids()
 
 
-def test_protocol_version_3_is_told_apart_by_its_first_byte(room: Room) -> None:
-    served = room.requests.serve(read(1, 0) + bytes.fromhex("000000400a06"))
-    assert isinstance(served.refused, SpeaksV3)
-    assert "useV2WireProtocol=true" in str(served.refused)
-    assert len(served.at_once) == 1  # what came before it is answered
-
-
 def test_the_frame_limit_counts_the_length_field(room: Room) -> None:
     most = MAX_FRAME - 4 - 24 - 36
     assert room.codes(adds(1, [0], bytes(most))) == [Code.OK]
     for beginning in (adds(1, [1], bytes(most + 1)), adds(1, [1], bytes(most + 1))[:4], b"\xff\xff\xff\xff"):
-        refused = room.requests.serve(beginning).refused
+        refused = room.wire.serve(beginning).refused
         assert isinstance(refused, RemoteProtocolError)
         assert "nettyMaxFrameSizeBytes" in str(refused)
 
@@ -285,12 +273,12 @@ def test_without_reads_it_ends_before_the_first_and_goes_on_there(room: Room, ve
     room.ask(adds(1, range(3)))
     for asked in (read(1, 0, version=version), v2.BatchRead(1, 0, 1, 1, 99).encode(), read(1, 0, KEY)):
         data = adds(1, [3]) + asked + adds(2, [0])
-        served = room.requests.serve(data, reads=False)
+        served = room.wire.serve(data, reads=False)
         assert (served.position, served.read_is_next, served.reads) == (len(adds(1, [3])), True, False)
-        rest = room.requests.serve(data[served.position :])
+        rest = room.wire.serve(data[served.position :])
         assert (rest.position, rest.read_is_next, rest.reads) == (len(data) - served.position, False, True)
     auth = v2.Auth(b"").encode()
-    served = room.requests.serve(auth + adds(1, [4]), reads=False)
+    served = room.wire.serve(auth + adds(1, [4]), reads=False)
     assert (served.position, served.read_is_next) == (len(auth + adds(1, [4])), False)
 
 
@@ -298,13 +286,13 @@ def test_short_answers_leave_the_rest_for_later_and_always_have_an_entry(tmp_pat
     room = make_room(tmp_path, max_batch_bytes=1 << 20)
     room.ask(adds(1, range(10), bytes(30_000)))
     batch = v2.BatchRead(1, 0, 1, 10, 1 << 20).encode()
-    assert room.requests.serve(batch).size > 300_000
-    assert 60_000 < room.requests.serve(batch, short=True).size < SHORT_BYTES
+    assert room.wire.serve(batch).size > 300_000
+    assert 60_000 < room.wire.serve(batch, short=True).size < SHORT_BYTES
     reads = b"".join(read(1, entry) for entry in range(10))
-    served = room.requests.serve(reads, short=True)
+    served = room.wire.serve(reads, short=True)
     assert 0 < served.position < len(reads) and served.size < 2 * SHORT_BYTES and served.need == 0
     room.ask(adds(2, [0], bytes(MAX_FRAME - 100)))
-    (answer,) = room.requests.serve(v2.BatchRead(2, 0, 1, 10, 1 << 20).encode(), short=True).at_once
+    (answer,) = room.wire.serve(v2.BatchRead(2, 0, 1, 10, 1 << 20).encode(), short=True).at_once
     assert len(answer) > MAX_FRAME - 100
     room.storage.close(clean=False)
 
@@ -319,7 +307,7 @@ def test_fences_of_one_buffer_that_wait_for_looks_are_counted(tmp_path: Path) ->
 
 
 def test_beyond_the_bound_of_ledgers_without_metadata_a_first_add_waits_for_a_look(room: Room) -> None:
-    room.requests.looks = lambda: True
+    room.service.looks = lambda: True
     room.storage.identities.bound_unmade(2)
     recovery = adds(9, [0], flags=Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY)
     assert room.codes(adds(1, [0]) + adds(2, [0])) == [Code.OK, Code.OK]
@@ -329,18 +317,18 @@ def test_beyond_the_bound_of_ledgers_without_metadata_a_first_add_waits_for_a_lo
         (3, Verdict.GONE, Code.FENCED), (9, Verdict.GONE, Code.TOO_MANY_REQUESTS), (9, Verdict.ADMIT, Code.OK),
         (3, Verdict.ADMIT, Code.OK),
     ):  # fmt: skip
-        settled = room.requests.settle(b"".join(served.to_look[ledger]), said)
+        settled = room.wire.settle(b"".join(served.to_look[ledger]), said)
         assert [code for _, code, _, _ in codes(b"".join([*settled.at_once, *settled.when_durable]))] == [code]
     assert set(room.storage.ledger_ids()) == {1, 2, 3, 9}
 
 
 @pytest.mark.rule("Q14")
 def test_q14_beyond_the_bound_recovery_is_served_of_a_ledger_that_a_look_found_in_recovery(room: Room) -> None:
-    room.requests.looks = lambda: True
+    room.service.looks = lambda: True
     room.storage.identities.bound_unmade(2)
     assert room.codes(adds(1, [0]) + adds(2, [0])) == [Code.OK, Code.OK]
     served = room.ask(adds(9, [0], flags=Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY))
-    settled = room.requests.settle(b"".join(served.to_look[9]), Verdict.REFUSE)
+    settled = room.wire.settle(b"".join(served.to_look[9]), Verdict.REFUSE)
     assert [code for _, code, _, _ in codes(b"".join([*settled.at_once, *settled.when_durable]))] == [Code.OK]
 
 
@@ -354,9 +342,9 @@ def test_beyond_it_nothing_is_taken_of_an_unknown_ledger_while_nobody_can_look(r
     assert served.to_look.keys() == {3, 9}
     assert [code for _, code, _, _ in codes(b"".join(served.when_durable))] == [Code.OK, Code.OK]
     for ledger, count in ((3, 2), (9, 1)):
-        settled = room.requests.settle(b"".join(served.to_look[ledger]), Verdict.UNKNOWN)
+        settled = room.wire.settle(b"".join(served.to_look[ledger]), Verdict.UNKNOWN)
         assert not settled.when_durable
         assert [code for _, code, _, _ in codes(b"".join(settled.at_once))] == [Code.TOO_MANY_REQUESTS] * count
-    settled = room.requests.settle(b"".join(served.to_look[3]), Verdict.ADMIT)
+    settled = room.wire.settle(b"".join(served.to_look[3]), Verdict.ADMIT)
     assert [code for _, code, _, _ in codes(b"".join(settled.when_durable))] == [Code.OK, Code.OK]
     assert set(room.storage.ledger_ids()) == {1, 2, 3}

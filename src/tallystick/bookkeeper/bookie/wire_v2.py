@@ -1,0 +1,170 @@
+"""A bookie's side of the binary protocol, version 2: frames to the service's values, its replies to frames.
+
+One call serves what one socket read brought: runs of plain ADDs and READs by columns, everything else frame by frame.
+A plain ADD is a stored frame as it came, so that a run of them goes to the storage as the piece of the buffer it is.
+
+Nothing here waits: the session sends, the committer tells when it is durable.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from tallystick.bookkeeper.bookie import service
+from tallystick.bookkeeper.bookie.looks import Verdict
+from tallystick.bookkeeper.bookie.service import NOW, Looked, Service, Stored
+from tallystick.bookkeeper.bookie.wires import ANSWER_BYTES, SHORT_BYTES, Served
+from tallystick.bookkeeper.wire import v2
+from tallystick.bookkeeper.wire.codes import Code
+from tallystick.bookkeeper.wire.v2 import Flag
+from tallystick.codec.frames import AddRun, ack_adds, scan_adds, scan_read_requests
+from tallystick.codec.uniform import scan_uniform_adds
+from tallystick.errors import RemoteProtocolError
+
+RUN_LEDGERS = 256  # that adds stored in one go are of: each is some work of its own, the first add of a new one most
+
+_LENGTH_BYTES = 4
+_READ_REQUEST_BYTES = 24
+_SCAN_BYTES = 2048 * _READ_REQUEST_BYTES  # looked at in one go: what is not answered now is looked at again
+_NO_AUTH = b"\x0a\x12AuthDisabledPlugin\x12\x00"  # AuthMessage {1: plugin name, 2: payload}
+_ADD_ANSWER = struct.Struct(">IIiqq")
+_ADD_WORD = v2.header(v2.Op.ADD)
+
+
+class WireV2:
+    """See the module. ``max_frame_bytes`` counts the length field; ``max_batch_bytes`` limits a batch read's answer."""
+
+    def __init__(self, service: Service, *, max_frame_bytes: int, max_batch_bytes: int) -> None:
+        self._service = service
+        self._max_body, self._max_batch = max_frame_bytes - _LENGTH_BYTES, max_batch_bytes
+
+    def serve(
+        self, data: bytes, *, reads: bool = True, short: bool = False, has_time: Callable[[], bool] = lambda: True
+    ) -> Served:
+        """As ``Wire`` says."""
+        served, end = Served(0, limit=SHORT_BYTES if short else ANSWER_BYTES, short=short), len(data)
+        window = end  # so many bytes are looked at for a run
+        while (start := served.position) < end and served.size < served.limit and (not start or has_time()):
+            run, stop = self._scan(data, start, min(end, start + window))
+            if len(run) > RUN_LEDGERS and len(set(run.ledgers)) > RUN_LEDGERS:
+                window = run.bounds[RUN_LEDGERS] - start
+                run, stop = self._scan(data, start, start + window)
+            if run.ledgers:
+                served.position = stop
+                self._answer_run(data, run, self._service.add_run(data, run), served)
+            elif not reads and self._is_read(data, start, end):
+                served.read_is_next = True
+                break
+            elif not (self._read_run(data, start, end, served) or self._one_frame(data, start, end, served)):
+                break
+        return served
+
+    def _scan(self, data: bytes, start: int, end: int) -> tuple[AddRun, int]:
+        return scan_uniform_adds(data, start, end, self._max_body) or scan_adds(data, start, end, self._max_body)
+
+    def settle(self, frames: bytes, said: Verdict) -> Served:
+        """As ``Wire`` says."""
+        served = Served(0)
+        while (start := served.position) < len(frames):
+            run, stop = self._scan(frames, start, len(frames))
+            if run.ledgers:
+                self._answer_run(frames, run, self._service.add_run(frames, run, said), served)
+            else:
+                body = start + _LENGTH_BYTES
+                stop = body + int.from_bytes(frames[start:body], "big")
+                self._answer(v2.decode_request(memoryview(frames)[body:stop]), served, said)
+            served.position = stop
+        return served
+
+    def is_read(self, data: bytes) -> bool:
+        """As ``Wire`` says."""
+        return self._is_read(data, 0, len(data))
+
+    def _is_read(self, data: bytes, start: int, end: int) -> bool:
+        if end - start < _LENGTH_BYTES + 4:
+            return False
+        version, op, _, lowest = data[start + _LENGTH_BYTES : start + _LENGTH_BYTES + 4]
+        return (op if version else lowest) in (v2.Op.READ, v2.Op.BATCH_READ)
+
+    def _answer_run(self, data: bytes, run: AddRun, stored: Stored, served: Served) -> None:
+        if stored.is_ok:
+            served.answer(ack_adds(run), stored.commit)
+            return
+        waiting, bounds = set(stored.waiting), run.bounds
+        for at, (code, ledger, entry) in enumerate(zip(stored.codes, run.ledgers, run.entries, strict=True)):
+            if at in waiting:
+                served.wait(ledger, data[bounds[at] : bounds[at + 1]])
+            else:
+                answer = _ADD_ANSWER.pack(v2.ANSWER_BYTES, _ADD_WORD, v2.NUMBERS[code], ledger, entry)
+                served.answer(answer, stored.commit if code == Code.OK else NOW)
+
+    def _read_run(self, data: bytes, start: int, end: int, served: Served) -> bool:
+        """Plain READs of consecutive entries: those that lie together in the storage leave it as finished frames."""
+        runs, _ = scan_read_requests(data, start, min(end, start + _SCAN_BYTES))
+        served.reads = served.reads or bool(runs)
+        for ledger, first, count in runs:
+            last = first + count
+            while first < last:
+                if served.size >= served.limit:
+                    return True
+                frames, found = self._service.read_run(ledger, first, last - first, served.limit - served.size)
+                if found:
+                    served.answer(frames)
+                else:
+                    self._answer(v2.Read(ledger, first), served)
+                    found = 1
+                served.position += found * _READ_REQUEST_BYTES
+                first += found
+        return bool(runs)
+
+    def _one_frame(self, data: bytes, start: int, end: int, served: Served) -> bool:
+        """One frame of any kind; False: it is not whole, or the connection must end."""
+        if end - start < _LENGTH_BYTES:
+            served.need = _LENGTH_BYTES
+            return False
+        body = start + _LENGTH_BYTES
+        size = int.from_bytes(data[start:body], "big")
+        try:
+            if size > self._max_body:  # before anything is buffered for it; a negative length is a huge one here
+                raise RemoteProtocolError("a frame is longer than nettyMaxFrameSizeBytes allows", bytes=size)
+            if end - body < size:
+                served.need = _LENGTH_BYTES + size
+                return False
+            self._answer(v2.decode_request(memoryview(data)[body : body + size]), served)
+        except RemoteProtocolError as refused:
+            served.refused = refused
+            return False
+        served.position = body + size
+        return True
+
+    def _answer(self, request: v2.Request, served: Served, said: Verdict | None = None) -> None:
+        """``said``: what the look said that it waited for."""
+        if isinstance(request, v2.Auth):
+            served.answer(v2.Auth(_NO_AUTH).encode())
+            return
+        asked = self._value(request, served)
+        served.reads = served.reads or not isinstance(asked, service.Add)
+        if request.version > v2.VERSION:
+            reply: service.Reply | Looked = self._service.refuse(asked, Code.BAD_VERSION)
+        elif isinstance(asked, service.Add):
+            reply = self._service.add(asked, said)
+        else:
+            reply = self._service.read(asked, said, waiting=len(served.to_look))
+        if isinstance(reply, Looked):
+            served.wait(reply.ledger, request.encode())
+        elif isinstance(request, v2.BatchRead):
+            served.answer(v2.encode_batch_answer(request, reply.code, reply.entries), reply.commit)
+        else:
+            served.answer(v2.encode_answer(request, reply.code, b"".join(reply.entries)), reply.commit)
+
+    def _value(self, request: v2.Add | v2.Read | v2.BatchRead, served: Served) -> service.Request:
+        """What it asks of the service."""
+        if isinstance(request, v2.Add):
+            recovery, high = bool(request.flags & Flag.RECOVERY_ADD), bool(request.flags & Flag.HIGH_PRIORITY)
+            return service.Add(request.ledger, request.entry, request.master_key, request.body, recovery, high)
+        if isinstance(request, v2.Read):
+            return service.Read(request.ledger, request.entry, request.master_key)
+        most = min(self._max_batch, served.limit) if served.short else self._max_batch
+        size = min(request.max_bytes, most)
+        return service.Batch(request.ledger, request.first, request.max_count, size, request.master_key)

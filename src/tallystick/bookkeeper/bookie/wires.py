@@ -1,0 +1,105 @@
+"""The protocols that a bookie speaks, and which of them a connection is in.
+
+A connection begins with the beginning of a frame, and is served only when that says in which protocol::
+
+    length 4 | 0x0A …        version 3: a protobuf with its header first
+    length 4 | version …     version 2, and any that it refuses with BAD_VERSION
+
+It stays in that protocol. A length that no frame may have is enough to be refused. A wire finds whole requests in
+bytes, has the service do them, and encodes the replies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tallystick.bookkeeper.bookie.looks import Verdict
+from tallystick.bookkeeper.bookie.service import NOW
+from tallystick.bookkeeper.wire.values import LedgerId
+from tallystick.errors import RemoteProtocolError
+
+ANSWER_BYTES = 1024 * 1024  # one call ends after about so many: the peer takes them before more are made
+SHORT_BYTES = 64 * 1024  # or after so many, and a batch has no more: but one entry always
+LENGTH_BYTES = 4
+BEGINNING_BYTES = LENGTH_BYTES + 1  # of a connection: they say in which protocol it is
+
+_V3_FIRST_BYTE = 0x0A
+
+
+class SpeaksV3(RemoteProtocolError):
+    """The peer speaks protocol version 3, which this bookie does not."""
+
+
+@dataclass(slots=True)
+class Served:
+    """What one call of a wire came to. All of it that waits for the disk leaves with its last ``commit``."""
+
+    position: int  # the first byte that was not used
+    need: int = 0  # bytes from there that make another call worthwhile; 0: call again once the answers are on their way
+    at_once: list[bytes] = field(default_factory=list)
+    when_durable: list[bytes] = field(default_factory=list)
+    commit: int = 0  # of the journal, with which the latter are durable
+    refused: RemoteProtocolError | None = None  # close the connection
+    limit: int = ANSWER_BYTES  # of the answers; what is over it waits for another call
+    short: bool = False  # a batch keeps within it, too
+    size: int = 0  # of the answers
+    durable_size: int = 0  # of those that wait for the disk
+    reads: bool = False  # something was read
+    read_is_next: bool = False  # it ended before a read, because none was allowed
+    to_look: dict[LedgerId, list[bytes]] = field(default_factory=dict)  # requests that wait for a look at their ledger
+
+    def answer(self, data: bytes, commit: int = NOW) -> None:
+        self.size += len(data)
+        if commit == NOW:
+            self.at_once.append(data)
+        else:
+            self.durable_size += len(data)
+            self.when_durable.append(data)
+            if commit > self.commit:
+                self.commit = commit
+
+    def wait(self, ledger: LedgerId, frame: bytes) -> None:
+        """A request that is answered when its ledger was looked at."""
+        self.to_look.setdefault(ledger, []).append(frame)
+
+
+class Wire(Protocol):
+    """One protocol, for all connections that are in it."""
+
+    def serve(self, data: bytes, *, reads: bool, short: bool, has_time: Callable[[], bool]) -> Served:
+        """Answer the whole frames of ``data`` while it ``has_time``; without ``reads`` those before the first that
+        reads.
+
+        ``short`` answers to reads leave the rest for further calls, and that of a batch for further requests.
+        """
+        ...
+
+    def settle(self, frames: bytes, said: Verdict) -> Served:
+        """Answer requests that waited for a look, which said this."""
+        ...
+
+    def is_read(self, data: bytes) -> bool:
+        """Whether a frame, or the first of several, of which at least the head is here is a read."""
+        ...
+
+
+class Wires:
+    """All protocols of a bookie. ``max_frame_bytes`` counts the length field."""
+
+    def __init__(self, v2: Wire, *, max_frame_bytes: int) -> None:
+        self._v2, self._max_body = v2, max_frame_bytes - LENGTH_BYTES
+
+    def spoken(self, beginning: bytes) -> Wire | None:
+        """The wire of a connection that begins so, with ``LENGTH_BYTES`` at least; None: too little has come to know.
+
+        Raises RemoteProtocolError.
+        """
+        if not 0 < int.from_bytes(beginning[:LENGTH_BYTES], "big") <= self._max_body:
+            return self._v2
+        if len(beginning) < BEGINNING_BYTES:
+            return None
+        if beginning[LENGTH_BYTES] == _V3_FIRST_BYTE:
+            raise SpeaksV3("this client speaks protocol version 3: set useV2WireProtocol=true in its configuration")
+        return self._v2

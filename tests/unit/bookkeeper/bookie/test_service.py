@@ -1,0 +1,68 @@
+"""What a bookie does for a client, whatever it speaks: codes, and the moments from which they are true."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.bookies import OTHER_KEY
+from support.stores import KEY, Store, entry_bytes, frame, scanned
+from tallystick.bookkeeper.bookie.fences import Fences
+from tallystick.bookkeeper.bookie.limits import DiskGuard
+from tallystick.bookkeeper.bookie.looks import Verdict
+from tallystick.bookkeeper.bookie.metrics import Counts
+from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
+from tallystick.bookkeeper.bookie.service import NOW, Add, Batch, Looked, Read, Reply, Service
+from tallystick.bookkeeper.wire.codes import Code
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+def service_of(store: Store, looks: bool = False) -> Service:
+    counts, recent = Counts(), RecentAdds()
+    fences = Fences(store.storage, counts, recent, 1000, looks=lambda more: looks, tell=lambda: None)
+    guard = DiskGuard(0.95)
+    return Service(
+        store.storage, guard, fences, counts, recent, looks=lambda: looks, look_at=lambda ledger: None
+    )  # fmt: skip
+
+
+def add(ledger: int, entry: int, key: bytes = KEY) -> Add:
+    return Add(ledger, entry, key, entry_bytes(ledger, entry))
+
+
+@pytest.mark.rule("Q11")
+def test_q11_what_was_stored_or_fenced_is_true_with_its_commit_and_all_else_at_once(store: Store) -> None:
+    service = service_of(store)
+    assert service.add(add(1, 0)) == Reply(Code.OK, commit=1)
+    store.commit()
+    assert service.add(add(1, 1)) == Reply(Code.OK, commit=2)
+    assert service.add(add(1, 2, OTHER_KEY)) == Reply(Code.UNAUTHORIZED)
+    assert service.read(Read(1, 0)) == Reply(Code.OK, [entry_bytes(1, 0)], NOW)
+    assert service.read(Read(1, 7, KEY)) == Reply(Code.NO_ENTRY, [], 2)
+    assert service.add(add(1, 2)) == Reply(Code.FENCED)
+    store.commit()
+    assert service.read(Batch(1, 0, 9, 1 << 20, KEY)) == Reply(Code.OK, [entry_bytes(1, 0), entry_bytes(1, 1)], 2)
+
+
+def test_codes_of_a_run_are_by_place(store: Store) -> None:
+    service = service_of(store)
+    service.add(add(1, 0))
+    frames = [frame(1, 1), frame(1, 2, key=OTHER_KEY), frame(2, 0)]
+    stored = service.add_run(*scanned(frames))
+    assert (stored.codes, stored.is_ok, list(stored.waiting)) == ([Code.OK, Code.UNAUTHORIZED, Code.OK], False, [])
+    assert store.has(1, 1) and store.has(2, 0)
+
+
+def test_what_waits_for_a_look_has_no_code_and_is_asked_again_with_what_was_said(store: Store) -> None:
+    service = service_of(store, looks=True)
+    assert service.add(add(3, 5)) == Looked(3)
+    assert service.add(add(3, 5), Verdict.GONE) == Reply(Code.FENCED)
+    assert service.add(add(3, 5), Verdict.ADMIT) == Reply(Code.OK, commit=1)
+    data, run = scanned([frame(4, 0), frame(5, 1), frame(6, 0), frame(5, 2)])
+    stored = service.add_run(data, run)
+    assert list(stored.waiting) == [1, 3] and store.has(4, 0) and store.has(6, 0) and not store.has(5, 1)
+    assert service.add_run(data, run, Verdict.REFUSE).codes == [Code.FENCED] * 4
+    assert service.add_run(data, run, Verdict.UNKNOWN).is_ok and store.has(5, 1) and store.has(5, 2)
