@@ -20,11 +20,12 @@ async def began(bookie: Bookie, peer: Peer, data: bytes) -> None:
     await until(lambda: session._size == len(data))
 
 
-async def test_protocol_version_3_is_told_apart_by_its_first_byte(home: Home) -> None:
+@pytest.mark.parametrize("size", range(1, 5))
+async def test_protocol_version_3_is_told_apart_by_its_first_byte(home: Home, size: int) -> None:
     async with home.running() as bookie, talking(bookie) as peer:
-        await began(bookie, peer, V3[:4])
+        await began(bookie, peer, V3[:size])
         assert not home.heard("connection closed")
-        assert await peer.ask(V3[4:]) is None
+        assert await peer.ask(V3[size:]) is None
         (closed,) = home.heard("connection closed")
         assert "useV2WireProtocol=true" in closed.fields["reason"]
         assert (bookie.counts.v3_refused, bookie.counts.malformed) == (1, 0)
