@@ -147,6 +147,7 @@ _BROKER = {
             "store opened": "The broker's log, queues and index are open.",
             "broker stopped": "The broker was stopped in order.",
             "registered with a name server": "The name server knows this broker's topics.",
+            "all topics registered": "They fit one registration again.",
             "only broker of this id": "The other broker that was registered by its name and id is gone.",
             "topic changed": "A topic was made or changed.",
             "topics changed": "More than 100 topics of one list were made or changed.",
@@ -171,6 +172,7 @@ _BROKER = {
         WARNING,
         {
             "cannot register with a name server": "Clients that ask it do not find this broker; it is tried again.",
+            "topics not registered": "They do not fit a frame with the others: clients find no route to them.",
             "disk above its limit": "Messages are refused until old files could be deleted.",
             "another broker of this id": "Another registers by its name and id: clients find now one, now the other.",
             "commit beyond the end": "A client commits an offset that its queue does not have: it is not taken.",

@@ -36,7 +36,8 @@ from tallystick.rocketmq.broker.offset_pages import OFFSETS, OffsetPages
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.broker.pull import Pulls
 from tallystick.rocketmq.broker.queue_pages import QUEUE_ENDS, QueuePages
-from tallystick.rocketmq.broker.registration import Identity, Masters, Registrar, permitted
+from tallystick.rocketmq.broker.registered_topics import permitted
+from tallystick.rocketmq.broker.registration import Identity, Masters, Registrar
 from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.broker.saver import Saver
 from tallystick.rocketmq.broker.send import Sends

@@ -7,7 +7,7 @@ table (the original's slaves had empty tables meanwhile).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from tallystick.rocketmq.broker.role import Standing
@@ -30,8 +30,9 @@ class ConfigTable(Generic[C]):
 
     ``system`` has what every broker has. ``standing``: a slave's table is its master's; what somebody changes here
     steps the version like any change, so the next copy makes it good. ``most``: strangers and operators make no more
-    entries than that; a table that has more already is served as it is. What strangers make by using it is remembered
-    with their host: a quarter of what others left is never one host's.
+    entries than take so many places, one each unless they are long (``places``); a table that has more already is
+    served as it is. What strangers make by using it is remembered with their host: a quarter of what others left is
+    never one host's.
     """
 
     def __init__(
@@ -45,17 +46,30 @@ class ConfigTable(Generic[C]):
         self.fresh: dict[str, int] = {}  # what was put and is not saved yet, and after how many changes
         self._taken = 0  # the changes that the text has which is being saved
         self._table: dict[str, C] = {**system, **saved}
+        self._taken_places: int | None = None  # of all entries; None: not counted yet, as a slave need not
         self._makers: dict[str, str] = {}  # entries that a host's use made, in this process
-        self._of_host: Counter[str] = Counter()
+        self._of_host: Counter[str] = Counter()  # their places
 
     @property
     def all(self) -> Mapping[str, C]:
         """The table as it stands now; it changes under whoever waits."""
         return self._table
 
+    def places(self, config: C) -> int:
+        """How many of the table's places the entry takes."""
+        raise NotImplementedError
+
+    def more_places(self, configs: Iterable[C]) -> int:
+        """How many more places are taken when these have been put."""
+        after = {config.name: config for config in configs}
+        before = (self._table[name] for name in after if name in self._table)
+        return sum(map(self.places, after.values())) - sum(map(self.places, before))
+
     def room(self, peer: str | None = None) -> int:
-        """How many more entries may be made; by the use of whoever is at ``peer`` (host:port)."""
-        room = max(0, self.most - len(self._table))
+        """How many more places entries may take; those made by the use of whoever is at ``peer`` (host:port)."""
+        if self._taken_places is None:
+            self._taken_places = sum(map(self.places, self._table.values()))
+        room = max(0, self.most - self._taken_places)
         if peer is None or not room:
             return room
         return share(room, self._of_host[host_of(peer)])
@@ -64,27 +78,33 @@ class ConfigTable(Generic[C]):
         """Make or change entries, all in one step. ``peer``: whose use makes them; None: they were asked for."""
         for config in configs:
             self.fresh[config.name] = self.changes
-            self._forget_maker(config.name)
+            if config.name in self._table:
+                self._leave(self._table[config.name])
             if peer is not None:
                 self._makers[config.name] = host_of(peer)
-                self._of_host[host_of(peer)] += 1
+                self._of_host[host_of(peer)] += self.places(config)
+            if self._taken_places is not None:
+                self._taken_places += self.places(config)
             self._table[config.name] = config
         self._step(self.version.next(self._clock.wall_ms()))
 
     def delete(self, *names: str) -> bool:
         """All in one step. Returns False if there is none of them."""
-        there = [name for name in names if self._table.pop(name, None) is not None]
-        for name in there:
-            self._forget_maker(name)
+        there = [config for name in names if (config := self._table.pop(name, None)) is not None]
+        for config in there:
+            self._leave(config)
         if there:
             self.removals += 1
             self._step(self.version.next(self._clock.wall_ms()))
         return bool(there)
 
-    def _forget_maker(self, name: str) -> None:
-        host = self._makers.pop(name, None)
+    def _leave(self, config: C) -> None:
+        """Its places are free, and nobody's."""
+        if self._taken_places is not None:
+            self._taken_places -= self.places(config)
+        host = self._makers.pop(config.name, None)
         if host is not None:
-            self._of_host[host] -= 1
+            self._of_host[host] -= self.places(config)
             if not self._of_host[host]:
                 del self._of_host[host]
 
@@ -98,7 +118,7 @@ class ConfigTable(Generic[C]):
         table = {**self.system, **entries}
         if version != self.version or self._table != table:
             self.removals += not self._table.keys() <= table.keys()
-            self._table = table
+            self._table, self._taken_places = table, None
             self._step(version)
 
     def _step(self, version: DataVersion) -> None:

@@ -19,6 +19,7 @@ from tallystick.rocketmq.store.values import Draft
 from tallystick.rocketmq.wire.headers import SendHeader, read_send
 from tallystick.rocketmq.wire.message_ids import UniqueKeys
 from tallystick.rocketmq.wire.record import MAX_PROPERTIES_BYTES, UNIQ_KEY, WAIT, decode_batch, decode_properties
+from tallystick.rocketmq.wire.registration import topic_places
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import (
     COMPRESSION_MASK,
@@ -164,9 +165,10 @@ class Drafting:
         if made is not None:
             return made
         remark = f"topic[{topic}] not exist, apply first please!{FAQ}"
-        if not self._topics.room(peer):
+        places = topic_places(TopicConfig(topic))
+        if self._topics.room(peer) < places:
             remark = f"topic[{topic}] not exist, and this broker has all the topics that it may (maxTopics)"
-            if self._topics.room():
+            if self._topics.room() >= places:
                 remark = f"topic[{topic}] not exist, and sends from one host made as many as they may (maxTopics)"
         return Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
 

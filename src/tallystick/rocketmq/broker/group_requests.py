@@ -59,8 +59,8 @@ class GroupRequests:
         groups = self._parts.groups
         configs = [self._checked(config) for config in asked]
         changed = [one for one in configs if one != groups.all.get(one.name) or one.name in groups.fresh]
-        if len({config.name for config in changed if config.name not in groups.all}) > groups.room():
-            remark = f"This broker has {len(groups.all)} groups: more than {groups.most} are not made (maxGroups)."
+        if groups.more_places(changed) > groups.room():
+            remark = f"This broker has {len(groups.all)} groups: no more fit into {groups.most} places (maxGroups)."
             raise refusal(ResponseCode.SYSTEM_ERROR, remark)
         if changed:
             groups.put(*changed)

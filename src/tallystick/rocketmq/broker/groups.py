@@ -10,7 +10,8 @@ from tallystick.rocketmq.broker.config_table import ConfigTable, host_of, share
 from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.broker.topics import is_group_name
 from tallystick.rocketmq.wire.bodies import GroupTable
-from tallystick.rocketmq.wire.values import GroupConfig
+from tallystick.rocketmq.wire.registration import topic_places
+from tallystick.rocketmq.wire.values import RETRY_PREFIX, GroupConfig, TopicConfig
 from tallystick.runtime.clock import Clock
 
 SYSTEM_GROUPS = (
@@ -59,6 +60,10 @@ class Groups(ConfigTable[GroupConfig]):
         self._forbidden = saved.forbidden if saved else {}
         self._minute, self._in_minute = clock.now(), Counter[str]()  # how many groups went in it, by host for which
 
+    def places(self, config: GroupConfig) -> int:
+        """As its retry topic, and its dead-letter topic, take of a registration."""
+        return topic_places(TopicConfig(RETRY_PREFIX + config.name))
+
     def get(self, name: str, peer: str) -> GroupConfig | None:
         """The group; where groups make themselves, it is made now, for whoever is at ``peer`` (host:port).
 
@@ -70,12 +75,24 @@ class Groups(ConfigTable[GroupConfig]):
         """As ``get``, in one step; those that it would return None for are left out."""
         wanted = dict.fromkeys(names)
         new = [name for name in wanted if name not in self._table and _makes_itself(name)] if self._auto_create else []
-        if len(new) > self.room(peer) and not self._standing.is_slave:
-            self._make_room(len(new) - self.room(peer), wanted, host_of(peer))
-        made = {name: GroupConfig(name) for name in new[: self.room(peer)]}
+        made = {name: GroupConfig(name) for name in new}
+        lacking = self.more_places(made.values()) - self.room(peer)
+        if lacking > 0 and not self._standing.is_slave:
+            self._make_room(lacking, wanted, host_of(peer))
+        made = self._fitting(made, self.room(peer))
         if made and not self._standing.is_slave:
             self.put(*made.values(), peer=peer)
         return {name: config for name in wanted if (config := self._table.get(name) or made.get(name)) is not None}
+
+    def _fitting(self, new: dict[str, GroupConfig], room: int) -> dict[str, GroupConfig]:
+        """The first of them, as far as there are places."""
+        fitting = {}
+        for name, config in new.items():
+            room -= self.places(config)
+            if room < 0:
+                break
+            fitting[name] = config
+        return fitting
 
     def _make_room(self, count: int, wanted: Container[str], host: str) -> None:
         """Groups that made themselves and are idle go, as far as some are found soon: those made first come first."""
@@ -104,9 +121,10 @@ class Groups(ConfigTable[GroupConfig]):
     def lacks_room(self, name: str, peer: str) -> bool:
         """Whether the group would make itself if there were room for another one, and none can be made."""
         would = self._auto_create and not self._standing.is_slave and name not in self._table and _makes_itself(name)
-        if would and not self.room(peer):
-            self._make_room(1, (name,), host_of(peer))
-        return would and not self.room(peer)
+        lacking = self.places(GroupConfig(name)) - self.room(peer) if would else 0
+        if lacking > 0:
+            self._make_room(lacking, (name,), host_of(peer))
+        return would and self.places(GroupConfig(name)) > self.room(peer)
 
     def to_save(self) -> GroupTable:
         """As ``table``; ``saved`` is called when the file has it."""

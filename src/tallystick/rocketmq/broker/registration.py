@@ -22,9 +22,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec.structs import replace
-
 from tallystick.errors import BrokerError, TallyError
+from tallystick.rocketmq.broker.registered_topics import fitting
 from tallystick.rocketmq.remoting.client import RemotingClient
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import MemberGroup, TopicTable, TopicTableAnswer
@@ -32,7 +31,7 @@ from tallystick.rocketmq.wire.headers import BrokerHeader, RegisterBrokerHeader
 from tallystick.rocketmq.wire.own_headers import RegisteredAnswer
 from tallystick.rocketmq.wire.registration import Registration, body_crc, encode_registration
 from tallystick.rocketmq.wire.remoting import Command, request
-from tallystick.rocketmq.wire.values import MASTER_ID, Perm, RequestCode, ResponseCode
+from tallystick.rocketmq.wire.values import MASTER_ID, RequestCode, ResponseCode
 from tallystick.runtime.events import Events
 
 PERIOD_S = 30.0
@@ -40,7 +39,6 @@ SEARCH_S = 1.0  # how often a slave that was told of no master asks for its brok
 FIRST_RETRY_S = 0.05  # after a failure, or a lost connection; twice as long after each further failure
 RETRY_S = 1.0  # at most, where it cannot be reached; one that refuses it is asked again after up to ``PERIOD_S``
 TOPICS_A_SECOND = 15_000  # that one name server is told: topics that come and go are told together
-STEP_TOPICS = 500  # whose permissions are masked without a stop
 FORGET_MS = 120_000  # a name server may forget this broker when it is silent for so long
 
 
@@ -54,21 +52,6 @@ class Identity:
     address: str
     ha_address: str
     instance: str = ""  # of its process
-
-
-async def permitted(table: TopicTable, perm: int) -> TopicTable:
-    """The topics as a broker with the permission ``perm`` registers them (``BrokerController.registerBrokerAll``).
-
-    Others have turns in between: for 50,000 topics it takes a tenth of a second. ``table`` is a copy.
-    """
-    if perm == Perm.READ | Perm.WRITE:
-        return table
-    masked = {}
-    for count, (name, topic) in enumerate(table.topics.items(), 1):
-        masked[name] = replace(topic, perm=topic.perm & perm)
-        if count % STEP_TOPICS == 0:
-            await asyncio.sleep(0)
-    return replace(table, topics=masked)
 
 
 @dataclass(frozen=True)
@@ -116,6 +99,7 @@ class Registrar:
         self.tasks: list[asyncio.Task[None]] = []  # what runs from ``start`` to ``close``
         self._masters = Masters()
         self._changes = 1
+        self._left_out = 0  # topics that did not fit the last registration
         self._rivals: dict[str, str] = {}  # by name server, what it said last
         self._waiting: list[tuple[int, Callable[[], None]]] = []  # for which change, and whom to call then
 
@@ -231,7 +215,9 @@ class Registrar:
     async def _register(self, name: str, server: _NameServer) -> RegisteredAnswer | None:
         server.refused = False
         try:
-            answer = await self._client.ask(name, await self._request(server), self._timeout_s)
+            command = await self._request(server)
+            timeout_s = self._timeout_s + server.topics / TOPICS_A_SECOND  # 50,000 are 16 MiB for it to read
+            answer = await self._client.ask(name, command, timeout_s)
             server.refused = answer.code != ResponseCode.SUCCESS
             if server.refused:
                 raise BrokerError(answer.remark or "refused", response_code=answer.code)
@@ -264,8 +250,19 @@ class Registrar:
         elif self.rival is None and before is not None:
             self._events.emit("only broker of this id", broker=me.name, id=me.id, was=before)
 
+    def _note_left_out(self, count: int) -> None:
+        """Once when topics do not fit any more and once when they do."""
+        before, self._left_out = self._left_out, count
+        if count and not before:
+            reason = "the names of all do not fit one registration"
+            self._events.emit("topics not registered", broker=self._identity.name, topics=count, reason=reason)
+        elif before and not count:
+            self._events.emit("all topics registered", broker=self._identity.name)
+
     async def _request(self, server: _NameServer) -> Command:
-        table = await self._table()
+        everything = await self._table()
+        table = await fitting(everything)
+        self._note_left_out(len(everything.topics) - len(table.topics))
         server.topics = len(table.topics)
         body = encode_registration(Registration(TopicTableAnswer(table.version, table.topics)))
         header = RegisterBrokerHeader(

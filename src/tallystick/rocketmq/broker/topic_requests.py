@@ -90,8 +90,8 @@ class TopicRequests:
         topics = self._parts.topics
         configs = [self._checked(config) for config in asked]
         changed = [one for one in configs if one != topics.get(one.name) or one.name in topics.fresh]
-        if len({config.name for config in changed if config.name not in topics.all}) > topics.room():
-            remark = f"This broker has {len(topics.all)} topics: more than {topics.most} are not made (maxTopics)."
+        if topics.more_places(changed) > topics.room():
+            remark = f"This broker has {len(topics.all)} topics: no more fit into {topics.most} places (maxTopics)."
             raise refusal(ResponseCode.SYSTEM_ERROR, remark)
         if changed:
             topics.put(*changed)

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from tallystick.rocketmq.broker.config_table import ConfigTable
 from tallystick.rocketmq.broker.role import Standing
 from tallystick.rocketmq.wire.bodies import TopicTable
+from tallystick.rocketmq.wire.registration import topic_places
 from tallystick.rocketmq.wire.values import DLQ_PREFIX, RETRY_PREFIX, Perm, TopicConfig
 from tallystick.runtime.clock import Clock
 
 MAX_TOPIC_CHARS = 127
 MAX_INNER_TOPIC_CHARS = 255  # of retry and dead-letter topics
 MAX_GROUP_CHARS = 120
-MAX_TOPICS = 30_000  # with two for each group they fit one registration: 16 MiB, a million values
+MAX_TOPICS = 30_000  # or their places: with two for each of a group they fit one registration (``topic_places``)
 DEFAULT_TOPIC = "TBW102"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
@@ -123,6 +124,9 @@ class Topics(ConfigTable[TopicConfig]):
         topics, version = (saved.topics, saved.version) if saved else ({}, None)
         super().__init__(clock, changed, system_topics(defaults), topics, version, most=most, standing=standing)
 
+    def places(self, config: TopicConfig) -> int:
+        return topic_places(config)
+
     def get(self, name: str) -> TopicConfig | None:
         return self._table.get(name)
 
@@ -149,10 +153,12 @@ class Topics(ConfigTable[TopicConfig]):
         ``name`` is one that ``refusal_of_topic`` does not refuse, and no retry topic.
         """
         model = self._table.get(template)
-        if model is None or not model.perm & Perm.INHERIT or not self.room(peer):
+        if model is None or not model.perm & Perm.INHERIT:
             return None
         count = max(0, min(queues, model.write_queues))
         made = TopicConfig(name, count, count, model.perm & ~Perm.INHERIT, model.filter_type, model.sys_flag)
+        if self.places(made) > self.room(peer):
+            return None
         self.put(made, peer=peer)
         return made
 

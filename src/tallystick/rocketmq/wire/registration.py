@@ -20,6 +20,7 @@ from msgspec import field
 from tallystick.errors import RemoteProtocolError
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import TopicTableAnswer
+from tallystick.rocketmq.wire.remoting import MAX_FRAME_BYTES
 from tallystick.rocketmq.wire.split import split
 from tallystick.rocketmq.wire.steps import Steps
 from tallystick.rocketmq.wire.values import FIRST_MAPPING_VERSION, DataVersion, TopicConfig
@@ -30,6 +31,9 @@ WHOLE_BYTES = 1024 * 1024  # of a text that is read in one step: six thousand to
 PART_BYTES = 16 * 1024  # of a longer one
 MAX_PART_BYTES = 64 * 1024  # of one topic, too
 MAX_ESCAPES = 100_000  # in strings, which are no such steps
+PLACE_BYTES, PLACE_VALUES = 320, 19  # of a topic that takes one place: its name may have some 80 characters
+FRAME_BYTES = MAX_FRAME_BYTES - 64 * 1024  # for topics: the rest is the header's, and the versions'
+FRAME_VALUES = dialect.MAX_VALUES - 1000
 INFLATED_BYTES = 512 * 1024  # in one step
 STEP_ENTRIES = 100  # of a compressed body
 _INT = struct.Struct(">i")
@@ -57,6 +61,19 @@ class _Part(msgspec.Struct, frozen=True):
 
     table: _TablePart | None = field(default=None, name="topicConfigSerializeWrapper")
     filter_servers: list[str] | None = field(default=None, name="filterServerList")
+
+
+def topic_size(topic: TopicConfig) -> tuple[int, int]:
+    """How many bytes, and values as those who read them count them, a topic adds to a plain registration."""
+    text = dialect.write_strict(topic)
+    values = sum(map(text.count, (b",", b":", b"[", b"{")))
+    return len(text) + len(dialect.write_strict(topic.name)) + 2, values + 2
+
+
+def topic_places(topic: TopicConfig) -> int:
+    """How many topics of a registration it stands for: 52,000 places fill one."""
+    size, values = topic_size(topic)
+    return max(-(-size // PLACE_BYTES), -(-values // PLACE_VALUES))
 
 
 def body_crc(body: bytes) -> int:

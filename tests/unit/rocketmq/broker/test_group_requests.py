@@ -109,5 +109,5 @@ def test_a_broker_that_has_all_its_groups_says_so() -> None:
     desk = Desk(replace(MASTER, max_groups=9))
     assert desk.ask(200, body=b'{"groupName":"g"}').code == 0
     refused = desk.ask(200, body=b'{"groupName":"h"}')
-    assert (refused.code, refused.remark) == (1, "This broker has 9 groups: more than 9 are not made (maxGroups).")
+    assert (refused.code, refused.remark) == (1, "This broker has 9 groups: no more fit into 9 places (maxGroups).")
     assert desk.ask(200, body=b'{"groupName":"g","retryMaxTimes":3}').code == 0

@@ -21,7 +21,7 @@ from tallystick.rocketmq.wire.bodies import TopicTable
 from tallystick.rocketmq.wire.own_headers import RegisteredAnswer
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.steps import finished
-from tallystick.rocketmq.wire.values import DataVersion, TopicConfig
+from tallystick.rocketmq.wire.values import TopicConfig
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.machine import this_machine
 
@@ -405,20 +405,3 @@ def _copy_of(topics: Topics) -> Callable[[], Awaitable[TopicTable]]:
         return topics.table()
 
     return table
-
-
-async def test_permissions_of_very_many_topics_are_masked_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """50,000 topics were a turn of the loop of 84 ms."""
-    monkeypatch.setattr(registration, "STEP_TOPICS", 10)
-    topics = {f"T{number}": TopicConfig(f"T{number}", perm=6) for number in range(95)}
-    turns = []
-
-    def turn() -> None:
-        turns.append(0)
-        asyncio.get_running_loop().call_soon(turn)
-
-    turn()
-    table = TopicTable(DataVersion(0, 1, 1), topics)
-    masked = await registration.permitted(table, 4)
-    assert len(turns) >= 9 and {topic.perm for topic in masked.topics.values()} == {4}
-    assert await registration.permitted(table, 6) is table

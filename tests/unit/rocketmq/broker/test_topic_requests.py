@@ -216,5 +216,5 @@ def test_a_broker_that_has_all_its_topics_says_so() -> None:
     assert desk.ask(17, {"topic": "T", **fields}).code == 0
     refused = desk.ask(17, {"topic": "U", **fields})
     assert refused.code == 1
-    assert refused.remark == "This broker has 16 topics: more than 16 are not made (maxTopics)."
+    assert refused.remark == "This broker has 16 topics: no more fit into 16 places (maxTopics)."
     assert desk.ask(17, {"topic": "T", **fields, "perm": 4}).code == 0
