@@ -40,18 +40,20 @@ JOIN_S = 5.0  # for a broker to register, and a slave to be in sync
 STOP_S = 10.0
 POLL_S = 0.01
 LOG_TAIL_LINES = 15
+LOG_BYTES = 1 << 20  # of what a node prints before it is ready
 
 _READY = re.compile(rb"^ready .*?address=\S*:(\d+)(?:.* ha=\S*:(\d+))?", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class DevStatus:
-    """One node as it is now; ``registered`` is None when nobody could say, and for the name server itself."""
+    """One node as it is now; ``port`` is None when it has not said where it listens, ``registered`` when nobody could
+    say, and for the name server itself."""
 
     id: str
     state: ProcessState
     pid: int
-    port: int
+    port: int | None
     registered: bool | None
 
 
@@ -97,14 +99,14 @@ def find_uri(environment: Mapping[str, str] = os.environ) -> str:
 
 def find_name_server(environment: Mapping[str, str] = os.environ) -> str:
     """Likewise for topics: ``TALLY_NAMESRV``, else the running cluster's. Raises UsageError, and Unavailable when of a
-    running cluster the name server is dead."""
+    running cluster the name server is dead or not ready."""
     directory = default_directory(environment)
     found = environment.get("TALLY_NAMESRV") or running_name_server(directory)
     if not found:
         state = DevCluster(directory).load()
         if state is not None and state.of(Kind.NAME_SERVER) and any(node.runs for node in state.nodes):
             raise Unavailable(
-                "the name server of the development cluster does not run: start it with "
+                "the name server of the development cluster does not run, or is not ready: start it with "
                 "`tally dev restart nameserver`, give another (--name-server; in Spark the option nameServer), or set "
                 "TALLY_NAMESRV",
                 looked_in=directory,
@@ -159,18 +161,19 @@ class DevCluster:
         self._report = report
 
     def load(self) -> DevState | None:
-        """What was last written; None where no cluster was started."""
+        """What was last written, with what its nodes have said since; None where no cluster was started."""
         path = self._path("dev.json")
         if not self._disk.exists(path):
             return None
         try:
-            return msgspec.json.decode(read_file(self._disk, path), type=DevState)
+            state = msgspec.json.decode(read_file(self._disk, path), type=DevState)
         except msgspec.DecodeError as error:
             raise StorageError(
                 f"this file is not a development cluster's state: {error}. Stop what runs under it "
                 f"(`pgrep -f {self.directory}`), then delete the folder",
                 path=path,
             ) from error
+        return replace(state, nodes=tuple(self._heard(node) for node in state.nodes))
 
     def up(self, bookies: int | None = None, brokers: str | None = None, *, sync_flush: bool | None = None) -> DevState:
         """Start what does not run. Running ones stay as they are; that more run than are named is reported.
@@ -187,20 +190,20 @@ class DevCluster:
         with self._locked():
             state = self.load() or DevState(uri=f"sqlite://{self._path('metadata.db')}")
             wanted = {*named, *(node.id for node in state.nodes)} or dev_nodes.bookie_ids(DEFAULT_BOOKIES)
-            missing = [node for node in wanted if not _runs(state, node)]
             self._report_others(state, named)
-            if sync_flush is not None and not any(dev_nodes.kind_of(node) is Kind.BROKER for node in missing):
+            begun = [node for node in wanted if not _runs(state, node)]
+            if sync_flush is not None and not any(dev_nodes.kind_of(node) is Kind.BROKER for node in begun):
                 self._report(
                     "--flush changes nothing now, as no broker is started: those that run go on as they were started; "
                     f"`tally dev down` and `tally dev up --flush {'sync' if sync_flush else 'async'}` change it"
                 )
-            return self._start(state, missing, sync_flush=sync_flush)
+            return self._start(state, list(wanted), sync_flush=sync_flush)
 
     def status(self) -> list[DevStatus]:
         state = self._require()
         known = asyncio.run(dev_services.registered(state))
         return [
-            DevStatus(node.id, state_of(node.process), node.process.pid, node.port, known.get(node.id))
+            DevStatus(node.id, state_of(node.process), node.process.pid, node.listens_on, known.get(node.id))
             for node in state.nodes
         ]
 
@@ -291,65 +294,78 @@ class DevCluster:
                 )
 
     def _start(self, state: DevState, ids: Sequence[str], *, sync_flush: bool | None = None) -> DevState:
-        started: list[DevNode] = []
+        """Those that do not run are started; those that run and were never seen ready are waited for as well."""
+        started: list[ProcessId] = []
+        waited = [node for node in ids if not _ready(state, node)]
         members = {*ids, *(node.id for node in state.nodes)}
-        if any(dev_nodes.kind_of(node) is Kind.BOOKIE for node in ids):
+        if any(dev_nodes.kind_of(node) is Kind.BOOKIE for node in waited):
             asyncio.run(dev_services.ensure_metadata(state.uri))
         try:
-            for wave in dev_nodes.waves(ids):
-                log_starts: dict[str, int] = {}
+            for wave in dev_nodes.waves(waited):
                 for node_id in wave:
-                    earlier = state.find(node_id)
-                    syncs = sync_flush if sync_flush is not None else earlier is not None and earlier.sync_flush
-                    process, log_starts[node_id] = self._spawn(state, node_id, members, syncs)
-                    known = earlier or DevNode(node_id, process)
-                    node = replace(known, process=process, sync_flush=syncs)
-                    started.append(node)
-                    state = state.with_node(node)
-                    self._save(state)
-                for node_id, log_start in log_starts.items():
-                    state = self._await_ready(state, node_id, log_start)
+                    if not _runs(state, node_id):
+                        node = self._spawn(state, node_id, members, sync_flush)
+                        started.append(node.process)
+                        state = state.with_node(node)
+                        self._save(state)
+                for node_id in wave:
+                    state = self._await_ready(state, node_id)
                 self._save(state)
                 brokers = [node for node in wave if dev_nodes.kind_of(node) is Kind.BROKER]
                 if brokers and state.name_server is not None:
                     asyncio.run(dev_services.await_brokers(state.name_server, brokers, JOIN_S))
         except BaseException:
-            for node in started:
-                send(node.process, signal.SIGKILL)
-                wait_dead(node.process, STOP_S)
+            for process in started:
+                send(process, signal.SIGKILL)
+                wait_dead(process, STOP_S)
             raise
         return state
 
-    def _spawn(self, state: DevState, node: str, members: set[str], sync_flush: bool) -> tuple[ProcessId, int]:
-        """The process, and where in its log its own lines begin."""
-        kind = dev_nodes.kind_of(node).value
-        data, config, log = (self._path(node, name) for name in ("data", f"{kind}.toml", f"{kind}.log"))
+    def _spawn(self, state: DevState, node_id: str, members: set[str], sync_flush: bool | None) -> DevNode:
+        earlier, kind = state.find(node_id), dev_nodes.kind_of(node_id).value
+        syncs = sync_flush if sync_flush is not None else earlier is not None and earlier.sync_flush
+        data, config, log = (self._path(node_id, name) for name in ("data", f"{kind}.toml", f"{kind}.log"))
         self._disk.makedirs(data)
         write_atomic(
-            self._disk, config, dev_nodes.configuration(state, node, members, data, sync_flush=sync_flush).encode()
+            self._disk, config, dev_nodes.configuration(state, node_id, members, data, sync_flush=syncs).encode()
         )
         log_start = os.path.getsize(log) if self._disk.exists(log) else 0
-        return spawn([kind, "run", "--config", config], log=log), log_start
+        process = spawn([kind, "run", "--config", config], log=log)
+        return replace(earlier or DevNode(node_id, process), process=process, sync_flush=syncs, log_start=log_start)
 
-    def _await_ready(self, state: DevState, node_id: str, log_start: int) -> DevState:
-        """With the ports that it says it listens on."""
+    def _log(self, node: DevNode) -> str:
+        return self._path(node.id, f"{node.kind.value}.log")
+
+    def _printed(self, node: DevNode) -> bytes:
+        """What its process has said at first."""
+        try:
+            with open(self._log(node), "rb") as file:
+                file.seek(node.log_start or 0)
+                return file.read(LOG_BYTES)
+        except FileNotFoundError:
+            return b""
+
+    def _heard(self, node: DevNode) -> DevNode:
+        """With the ports that it says it listens on, if it has."""
+        if node.log_start is None or not (found := _READY.search(self._printed(node))):
+            return node
+        return replace(node, port=int(found[1]), ha_port=int(found[2] or 0), log_start=None)
+
+    def _await_ready(self, state: DevState, node_id: str) -> DevState:
+        """Until it listens, with its ports."""
         node = state.find(node_id)
         assert node is not None
-        log = self._path(node.id, f"{node.kind.value}.log")
         deadline = time.monotonic() + READY_S
         while True:
             dead = not node.runs  # before the log: what a dead process wrote is all there
-            with open(log, "rb") as file:
-                file.seek(log_start)
-                printed = file.read()
-            if found := _READY.search(printed):
-                ready = replace(node, port=int(found[1]), ha_port=int(found[2] or 0))
+            ready = self._heard(node)
+            if ready.log_start is None:
                 self._report(f"{ready.id} ready on {dev_nodes.HOST}:{ready.port}")
                 return state.with_node(ready)
             if dead or time.monotonic() > deadline:
                 why = "ended" if dead else f"was not ready after {READY_S:.0f} s"
-                tail = b"\n".join(printed.splitlines()[-LOG_TAIL_LINES:]).decode(errors="replace")
-                raise Unavailable(f"{node.id} {why}; the end of its log:\n{tail}\n", log=log)
+                tail = b"\n".join(self._printed(node).splitlines()[-LOG_TAIL_LINES:]).decode(errors="replace")
+                raise Unavailable(f"{node.id} {why}; the end of its log:\n{tail}\n", log=self._log(node))
             time.sleep(POLL_S)
 
     def _delete(self, state: DevState) -> None:
@@ -377,6 +393,11 @@ class DevCluster:
 def _runs(state: DevState, node: str) -> bool:
     known = state.find(node)
     return known is not None and known.runs
+
+
+def _ready(state: DevState, node: str) -> bool:
+    known = state.find(node)
+    return known is not None and known.ready
 
 
 def _await_effect(process: ProcessId, number: signal.Signals) -> None:

@@ -40,9 +40,10 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class DevNode:
-    """``port`` 0: it has not said yet where it listens. ``ha_port``: where a master feeds its slaves.
+    """``port`` 0: it has never said where it listens. ``ha_port``: where a master feeds its slaves.
 
-    ``sync_flush``: a broker that syncs a message before it answers.
+    ``sync_flush``: a broker that syncs a message before it answers. ``log_start``: where in its log the lines of this
+    process begin; None once one of them has said where it listens, and until then ``port`` is of an earlier process.
     """
 
     id: str
@@ -50,6 +51,7 @@ class DevNode:
     port: int = 0
     ha_port: int = 0
     sync_flush: bool = False
+    log_start: int | None = None
 
     @property
     def kind(self) -> Kind:
@@ -58,6 +60,16 @@ class DevNode:
     @property
     def runs(self) -> bool:
         return state_of(self.process) is not ProcessState.DEAD
+
+    @property
+    def ready(self) -> bool:
+        """It runs and has said where it listens."""
+        return self.runs and self.log_start is None
+
+    @property
+    def listens_on(self) -> int | None:
+        """The port, or where it listened last; None while nobody knows."""
+        return self.port or None if self.log_start is None else None
 
 
 @dataclass(frozen=True)
@@ -81,7 +93,7 @@ class DevState:
     def name_server(self) -> str | None:
         """Its address; None: there is none, or nobody knows yet."""
         node = self.find(NAME_SERVER)
-        return f"{HOST}:{node.port}" if node is not None and node.port else None
+        return f"{HOST}:{node.listens_on}" if node is not None and node.listens_on else None
 
 
 def _order(node: str) -> tuple[int, str, int]:

@@ -78,7 +78,9 @@ def up(
 
 @app.command
 def status(*, dir: Dir = None, json: Json = False) -> int:
-    """Show each process: alive, paused or dead; its port; whether it is registered. Exit code 3 unless all live.
+    """Show each process: alive, paused or dead; its port; whether it is registered.
+
+    Exit code 3 unless all live and listen.
 
     Example: `tally dev status`
     """
@@ -87,7 +89,7 @@ def status(*, dir: Dir = None, json: Json = False) -> int:
 
     nodes = _cluster(dir).status()
     output.rows([_row(one) for one in nodes], json=json, empty="this cluster is empty")
-    return 0 if all(one.state is ProcessState.ALIVE for one in nodes) else NOT_WELL
+    return 0 if all(one.state is ProcessState.ALIVE and one.port is not None for one in nodes) else NOT_WELL
 
 
 def _row(one: DevStatus) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from tallystick.admin import dev
 from tallystick.admin.dev import DevCluster
 from tallystick.admin.dev_nodes import DevNode, DevState, Kind
 from tallystick.admin.process import ProcessId
+from tallystick.cli import NOT_WELL, main
 from tallystick.errors import NotFound, StorageError, Unavailable, UsageError
 
 
@@ -88,7 +89,7 @@ def test_a_name_server_is_that_of_the_variable_or_of_the_running_cluster(cluster
     environment = served_by(running(os.getpid()))
     assert dev.find_name_server(environment) == "127.0.0.1:7"
     assert dev.find_name_server({**environment, "TALLY_NAMESRV": "h:9876"}) == "h:9876"
-    with pytest.raises(Unavailable, match="does not run: start it with `tally dev restart nameserver`"):
+    with pytest.raises(Unavailable, match="or is not ready: start it with `tally dev restart nameserver`"):
         dev.find_name_server(served_by(ended))
     save(cluster, DevState("memory://x", (DevNode("nameserver", ended, 7),)))
     with pytest.raises(UsageError, match="which name server"):
@@ -217,6 +218,50 @@ def test_how_a_broker_syncs_is_kept_from_start_to_start(
         cluster.up(sync_flush=asked)
     with open(os.path.join(cluster.directory, "broker-a", "broker.toml")) as file:
         assert f'flushDiskType = "{"SYNC" if then else "ASYNC"}_FLUSH"' in file.read()
+
+
+def begun_name_server(cluster: DevCluster) -> Path:
+    """A cluster whose start ended, without a word, before its name server listened; the server's log."""
+    log = Path(cluster.directory, "nameserver", "nameserver.log")
+    log.parent.mkdir(parents=True)
+    log.write_text("ready nameserver address=127.0.0.1:7001\nstopped\n")
+    node = DevNode("nameserver", running(os.getpid()), port=7001, log_start=log.stat().st_size)
+    save(cluster, DevState("sqlite:///x", (node,)))
+    return log
+
+
+def test_where_a_node_listens_is_heard_though_who_started_it_is_gone(cluster: DevCluster) -> None:
+    log = begun_name_server(cluster)
+    assert [node.port for node in cluster.status()] == [None], "the port of the process before is not this one's"
+    with pytest.raises(Unavailable, match="is not ready"):
+        dev.find_name_server({"TALLY_DEV_DIR": cluster.directory})
+    assert main(["dev", "status", "--dir", cluster.directory]) == NOT_WELL
+    with log.open("a") as file:
+        file.write("ready nameserver address=127.0.0.1:7002\n")
+    assert [node.port for node in cluster.status()] == [7002]
+    assert dev.find_name_server({"TALLY_DEV_DIR": cluster.directory}) == "127.0.0.1:7002"
+    assert main(["dev", "status", "--dir", cluster.directory]) == 0
+
+
+def test_a_node_that_runs_and_was_never_seen_ready_is_waited_for(
+    cluster: DevCluster, ended: ProcessId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = begun_name_server(cluster)
+
+    def said(seconds: float) -> None:
+        log.write_text(log.read_text() + "ready nameserver address=127.0.0.1:7002\n")
+
+    def spawn(arguments: list[str], *, log: str) -> ProcessId:
+        assert arguments[0] == "broker", "the name server runs already"
+        open(log, "w").close()
+        return ended
+
+    monkeypatch.setattr(time, "sleep", said)
+    monkeypatch.setattr(dev, "spawn", spawn)
+    with pytest.raises(Unavailable, match="broker-a ended"):
+        cluster.up(brokers="1")
+    with open(os.path.join(cluster.directory, "broker-a", "broker.toml")) as file:
+        assert 'namesrvAddr = "127.0.0.1:7002"' in file.read()
 
 
 def test_an_interrupted_start_ends_what_it_started(cluster: DevCluster, monkeypatch: pytest.MonkeyPatch) -> None:
