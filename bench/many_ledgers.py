@@ -194,7 +194,9 @@ async def lose_a_bookie(kind: str, state: DevState, size: Size) -> Lost:
 
         while (now := loop.time()) < start + size.seconds:
             if killed_at == float("inf") and now > start + size.seconds / 3:
-                os.kill(state.nodes[0].process.pid, signal.SIGKILL)
+                victim = state.nodes[0].process
+                assert victim is not None
+                os.kill(victim.pid, signal.SIGKILL)
                 killed_at, cpu = now, time.process_time()
                 turns.restart()
             for _ in range(100):

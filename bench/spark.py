@@ -63,7 +63,7 @@ def beside_ceiling(quick: bool) -> command.Found:
         cluster = DevCluster(folder)
         state = cluster.up(3, "1+1")
         try:
-            servers = [node.process.pid for node in state.nodes]
+            servers = [node.process.pid for node in state.nodes if node.process is not None]
             spark = tallystick.spark.session(f"local[{PARTITIONS}]", **{"spark.driver.memory": "2g"})
             spark.sparkContext.setLogLevel("ERROR")
             found = measure(workloads(spark, state, rows), rows, rounds, servers)

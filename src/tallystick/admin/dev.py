@@ -10,7 +10,8 @@
     DIR/bookie-1/data            what it stores
 
 All ports are on loopback and any that are free; registrations, and ``dev.json``, carry those that were really bound.
-A process is written to ``dev.json`` before it is waited for, so that no crash of this command can lose one.
+All nodes of an order are written to ``dev.json`` before the first is started, and a process before it is waited for:
+who comes after a crash of this command knows what was meant, and no process is lost.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import msgspec
 
 from tallystick.admin import dev_nodes, dev_services
 from tallystick.admin.dev_nodes import DevNode, DevState, Kind
-from tallystick.admin.process import ProcessId, ProcessState, send, spawn, state_of, wait_dead
+from tallystick.admin.process import ProcessId, ProcessState, send, spawn, wait_dead
 from tallystick.errors import NotFound, StorageError, Unavailable, UsageError
 from tallystick.runtime.atomic import write_atomic
 from tallystick.runtime.disk import FolderLock, OsDisk, read_file
@@ -47,12 +48,12 @@ _READY = re.compile(rb"^ready .*?address=\S*:(\d+)(?:.* ha=\S*:(\d+))?", re.MULT
 
 @dataclass(frozen=True)
 class DevStatus:
-    """One node as it is now; ``port`` is None when it has not said where it listens, ``registered`` when nobody could
-    say, and for the name server itself."""
+    """One node as it is now. ``pid`` is None when it was never started, ``port`` when it has not said where it listens,
+    ``registered`` when nobody could say, and for the name server itself."""
 
     id: str
     state: ProcessState
-    pid: int
+    pid: int | None
     port: int | None
     registered: bool | None
 
@@ -189,21 +190,27 @@ class DevCluster:
         self._disk.makedirs(self.directory)
         with self._locked():
             state = self.load() or DevState(uri=f"sqlite://{self._path('metadata.db')}")
-            wanted = {*named, *(node.id for node in state.nodes)} or dev_nodes.bookie_ids(DEFAULT_BOOKIES)
+            state = state.with_order(named if named or state.nodes else dev_nodes.bookie_ids(DEFAULT_BOOKIES))
             self._report_others(state, named)
-            begun = [node for node in wanted if not _runs(state, node)]
-            if sync_flush is not None and not any(dev_nodes.kind_of(node) is Kind.BROKER for node in begun):
-                self._report(
-                    "--flush changes nothing now, as no broker is started: those that run go on as they were started; "
-                    f"`tally dev down` and `tally dev up --flush {'sync' if sync_flush else 'async'}` change it"
-                )
-            return self._start(state, list(wanted), sync_flush=sync_flush)
+            begun = [node for node in state.of(Kind.BROKER) if not node.runs]
+            if sync_flush is not None:
+                if not begun:
+                    self._report_flush(sync_flush)
+                for node in begun:
+                    state = state.with_node(replace(node, sync_flush=sync_flush))
+            return self._start(state, state.nodes)
 
     def status(self) -> list[DevStatus]:
         state = self._require()
         known = asyncio.run(dev_services.registered(state))
         return [
-            DevStatus(node.id, state_of(node.process), node.process.pid, node.listens_on, known.get(node.id))
+            DevStatus(
+                id=node.id,
+                state=node.state,
+                pid=None if node.process is None else node.process.pid,
+                port=node.listens_on,
+                registered=known.get(node.id),
+            )
             for node in state.nodes
         ]
 
@@ -214,7 +221,7 @@ class DevCluster:
             running = [node for node in state.nodes if node.runs]
             # Who registers goes before those it takes leave of.
             for kind in (Kind.BROKER, Kind.NAME_SERVER, Kind.BOOKIE):
-                self._end([node.process for node in running if node.kind is kind])
+                self._end([node for node in running if node.kind is kind])
             if delete:
                 self._delete(state)
         return len(running)
@@ -235,8 +242,8 @@ class DevCluster:
         state = self._require()
         chosen = self._choose(state, ids)
         with self._locked():
-            self._end([node.process for node in chosen])
-            self._start(state, [node.id for node in chosen])
+            self._end(chosen)
+            self._start(state, chosen)
         return [node.id for node in chosen]
 
     # The rest is how.
@@ -275,12 +282,11 @@ class DevCluster:
     def _signal(self, ids: Sequence[str], number: signal.Signals, allowed: tuple[ProcessState, ...]) -> list[str]:
         chosen = self._choose(self._require(), ids)
         for node in chosen:
-            found = state_of(node.process)
-            if found not in allowed or not send(node.process, number):
+            if node.state not in allowed or node.process is None or not send(node.process, number):
                 wanted = " or ".join(one.value for one in allowed)
-                raise UsageError(f"{node.id} is {state_of(node.process).value}, not {wanted}")
+                raise UsageError(f"{node.id} is {node.state.value}, not {wanted}")
         for node in chosen:  # signals are delivered later: the caller may rely on the new state
-            _await_effect(node.process, number)
+            _await_effect(node, number)
         return [node.id for node in chosen]
 
     def _report_others(self, state: DevState, named: Sequence[str]) -> None:
@@ -293,23 +299,32 @@ class DevCluster:
                     f"{', '.join(others)} running already, and left so: stop with `tally dev kill {others[0]}`"
                 )
 
-    def _start(self, state: DevState, ids: Sequence[str], *, sync_flush: bool | None = None) -> DevState:
+    def _report_flush(self, sync_flush: bool) -> None:
+        self._report(
+            "--flush changes nothing now, as no broker is started: those that run go on as they were started; "
+            f"`tally dev down` and `tally dev up --flush {'sync' if sync_flush else 'async'}` change it"
+        )
+
+    def _start(self, state: DevState, nodes: Sequence[DevNode]) -> DevState:
         """Those that do not run are started; those that run and were never seen ready are waited for as well."""
         started: list[ProcessId] = []
-        waited = [node for node in ids if not _ready(state, node)]
-        members = {*ids, *(node.id for node in state.nodes)}
+        waited = {node.id for node in nodes if not node.ready}
+        if any(dev_nodes.kind_of(node) is Kind.BROKER for node in waited) and state.name_server is None:
+            waited.add(dev_nodes.NAME_SERVER)  # a start ended before it listened
         if any(dev_nodes.kind_of(node) is Kind.BOOKIE for node in waited):
             asyncio.run(dev_services.ensure_metadata(state.uri))
+        self._save(state)
         try:
             for wave in dev_nodes.waves(waited):
-                for node_id in wave:
-                    if not _runs(state, node_id):
-                        node = self._spawn(state, node_id, members, sync_flush)
-                        started.append(node.process)
-                        state = state.with_node(node)
+                for node in state.nodes:
+                    if node.id in wave and not node.runs:
+                        process, log_start = self._spawn(state, node)
+                        started.append(process)
+                        state = state.with_node(replace(node, process=process, log_start=log_start))
                         self._save(state)
-                for node_id in wave:
-                    state = self._await_ready(state, node_id)
+                for node in state.nodes:
+                    if node.id in wave:
+                        state = state.with_node(self._await_ready(node))
                 self._save(state)
                 brokers = [node for node in wave if dev_nodes.kind_of(node) is Kind.BROKER]
                 if brokers and state.name_server is not None:
@@ -321,17 +336,13 @@ class DevCluster:
             raise
         return state
 
-    def _spawn(self, state: DevState, node_id: str, members: set[str], sync_flush: bool | None) -> DevNode:
-        earlier, kind = state.find(node_id), dev_nodes.kind_of(node_id).value
-        syncs = sync_flush if sync_flush is not None else earlier is not None and earlier.sync_flush
-        data, config, log = (self._path(node_id, name) for name in ("data", f"{kind}.toml", f"{kind}.log"))
+    def _spawn(self, state: DevState, node: DevNode) -> tuple[ProcessId, int]:
+        """The process, and where in its log its own lines begin."""
+        data, config, log = self._path(node.id, "data"), self._path(node.id, f"{node.kind.value}.toml"), self._log(node)
         self._disk.makedirs(data)
-        write_atomic(
-            self._disk, config, dev_nodes.configuration(state, node_id, members, data, sync_flush=syncs).encode()
-        )
+        write_atomic(self._disk, config, dev_nodes.configuration(state, node, data).encode())
         log_start = os.path.getsize(log) if self._disk.exists(log) else 0
-        process = spawn([kind, "run", "--config", config], log=log)
-        return replace(earlier or DevNode(node_id, process), process=process, sync_flush=syncs, log_start=log_start)
+        return spawn([node.kind.value, "run", "--config", config], log=log), log_start
 
     def _log(self, node: DevNode) -> str:
         return self._path(node.id, f"{node.kind.value}.log")
@@ -351,17 +362,15 @@ class DevCluster:
             return node
         return replace(node, port=int(found[1]), ha_port=int(found[2] or 0), log_start=None)
 
-    def _await_ready(self, state: DevState, node_id: str) -> DevState:
+    def _await_ready(self, node: DevNode) -> DevNode:
         """Until it listens, with its ports."""
-        node = state.find(node_id)
-        assert node is not None
         deadline = time.monotonic() + READY_S
         while True:
             dead = not node.runs  # before the log: what a dead process wrote is all there
             ready = self._heard(node)
             if ready.log_start is None:
                 self._report(f"{ready.id} ready on {dev_nodes.HOST}:{ready.port}")
-                return state.with_node(ready)
+                return ready
             if dead or time.monotonic() > deadline:
                 why = "ended" if dead else f"was not ready after {READY_S:.0f} s"
                 tail = b"\n".join(self._printed(node).splitlines()[-LOG_TAIL_LINES:]).decode(errors="replace")
@@ -379,7 +388,8 @@ class DevCluster:
         if not self._disk.listdir(self.directory):
             os.rmdir(self.directory)
 
-    def _end(self, processes: Sequence[ProcessId]) -> None:
+    def _end(self, nodes: Sequence[DevNode]) -> None:
+        processes = [node.process for node in nodes if node.process is not None]
         for process in processes:
             send(process, signal.SIGTERM)
             send(process, signal.SIGCONT)  # a paused process handles nothing before it goes on
@@ -390,21 +400,12 @@ class DevCluster:
                 wait_dead(process, STOP_S)
 
 
-def _runs(state: DevState, node: str) -> bool:
-    known = state.find(node)
-    return known is not None and known.runs
-
-
-def _ready(state: DevState, node: str) -> bool:
-    known = state.find(node)
-    return known is not None and known.ready
-
-
-def _await_effect(process: ProcessId, number: signal.Signals) -> None:
+def _await_effect(node: DevNode, number: signal.Signals) -> None:
     if number is signal.SIGKILL:
-        wait_dead(process, STOP_S)
+        if node.process is not None:
+            wait_dead(node.process, STOP_S)
         return
     wanted = ProcessState.PAUSED if number is signal.SIGSTOP else ProcessState.ALIVE
     deadline = time.monotonic() + STOP_S
-    while state_of(process) not in (wanted, ProcessState.DEAD) and time.monotonic() < deadline:
+    while node.state not in (wanted, ProcessState.DEAD) and time.monotonic() < deadline:
         time.sleep(POLL_S / 10)

@@ -14,7 +14,7 @@ import enum
 import json
 import re
 import string
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tallystick.admin.process import ProcessId, ProcessState, state_of
@@ -40,14 +40,15 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class DevNode:
-    """``port`` 0: it has never said where it listens. ``ha_port``: where a master feeds its slaves.
+    """``process`` None: it was ordered and not started yet. ``port`` 0: it has never said where it listens.
 
-    ``sync_flush``: a broker that syncs a message before it answers. ``log_start``: where in its log the lines of this
-    process begin; None once one of them has said where it listens, and until then ``port`` is of an earlier process.
+    ``ha_port``: where a master feeds its slaves. ``sync_flush``: a broker that syncs a message before it answers.
+    ``log_start``: where in its log the lines of this process begin; None once one of them has said where it listens,
+    and until then ``port`` is of an earlier process.
     """
 
     id: str
-    process: ProcessId
+    process: ProcessId | None = None
     port: int = 0
     ha_port: int = 0
     sync_flush: bool = False
@@ -58,8 +59,12 @@ class DevNode:
         return kind_of(self.id)
 
     @property
+    def state(self) -> ProcessState:
+        return ProcessState.DEAD if self.process is None else state_of(self.process)
+
+    @property
     def runs(self) -> bool:
-        return state_of(self.process) is not ProcessState.DEAD
+        return self.state is not ProcessState.DEAD
 
     @property
     def ready(self) -> bool:
@@ -88,6 +93,16 @@ class DevState:
     def with_node(self, node: DevNode) -> DevState:
         kept = [one for one in self.nodes if one.id != node.id]
         return replace(self, nodes=tuple(sorted([*kept, node], key=lambda one: _order(one.id))))
+
+    def with_order(self, ids: Sequence[str]) -> DevState:
+        """With those that are ordered and those that were there; an earlier order for the same kinds that was not
+        carried out gives way."""
+        kinds = {kind_of(node) for node in ids}
+        kept = [node for node in self.nodes if node.process is not None or node.kind not in kinds]
+        ordered = replace(self, nodes=tuple(kept))
+        for node in ids:
+            ordered = ordered if ordered.find(node) else ordered.with_node(DevNode(node))
+        return ordered
 
     @property
     def name_server(self) -> str | None:
@@ -126,7 +141,7 @@ def broker_ids(shape: str) -> list[str]:
     return ids
 
 
-def waves(nodes: Sequence[str]) -> list[list[str]]:
+def waves(nodes: Iterable[str]) -> list[list[str]]:
     """Who is started together: masters when their name server answers, slaves when it knows the masters."""
     ordered = sorted(nodes, key=_order)
     brokers = [node for node in ordered if kind_of(node) is Kind.BROKER]
@@ -136,29 +151,29 @@ def waves(nodes: Sequence[str]) -> list[list[str]]:
     return [wave for wave in (first, masters, slaves) if wave]
 
 
-def configuration(state: DevState, node: str, members: Collection[str], data: str, *, sync_flush: bool = False) -> str:
-    """The text of a node's file of settings. ``members``: all that the cluster will have; ``data``: its own folder.
+def configuration(state: DevState, node: DevNode, data: str) -> str:
+    """The text of a node's file of settings. ``data``: its own folder.
 
     Bookies take any port: their registrations tell it. Brokers and the name server keep theirs while one of them runs,
     as the others would have to search for them.
     """
-    known, topics_run = state.find(node), any(one.runs for one in state.nodes if one.kind is not Kind.BOOKIE)
-    port, ha_port = (known.port, known.ha_port) if known is not None and topics_run else (0, 0)
+    topics_run = any(one.runs for one in state.nodes if one.kind is not Kind.BOOKIE)
+    port, ha_port = (node.port, node.ha_port) if topics_run else (0, 0)
     settings: Config
-    if node == NAME_SERVER:
-        table, settings = Kind.NAME_SERVER, {"listenPort": port, "kvConfigPath": f"{data}/kvConfig.json"}
-    elif kind_of(node) is Kind.BOOKIE:
-        table, settings = Kind.BOOKIE, _bookie(state.uri, node, data)
+    if node.kind is Kind.NAME_SERVER:
+        settings = {"listenPort": port, "kvConfigPath": f"{data}/kvConfig.json"}
+    elif node.kind is Kind.BOOKIE:
+        settings = _bookie(state.uri, node.id, data)
     else:
         own = {
             "listenPort": port,
             "haListenPort": ha_port,
-            "flushDiskType": "SYNC_FLUSH" if sync_flush else "ASYNC_FLUSH",
+            "flushDiskType": "SYNC_FLUSH" if node.sync_flush else "ASYNC_FLUSH",
         }
-        table, settings = Kind.BROKER, {**_broker(state.name_server, node, members, data), **own, **SMALL_STORE}
+        settings = {**_broker(state, node.id, data), **own, **SMALL_STORE}
     # A JSON string, number or truth value is written the same in TOML.
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in settings.items()]
-    return "".join([f"[{table.value}]\n", *lines])
+    return "".join([f"[{node.kind.value}]\n", *lines])
 
 
 def _bookie(uri: str, node: str, data: str) -> Config:
@@ -173,16 +188,16 @@ def _bookie(uri: str, node: str, data: str) -> Config:
     }
 
 
-def _broker(name_server: str | None, node: str, members: Collection[str], data: str) -> Config:
+def _broker(state: DevState, node: str, data: str) -> Config:
     """A master that has slaves waits for them."""
-    assert name_server is not None, "it starts before the brokers"
+    assert state.name_server is not None, "it starts before the brokers"
     _, name, slave = _order(node)
-    has_slave = any(one.startswith(f"{name}-s") for one in members)
+    has_slave = any(one.id.startswith(f"{name}-s") for one in state.nodes)
     master = "SYNC_MASTER" if has_slave else "ASYNC_MASTER"
     return {
         "brokerName": name,
         "brokerId": slave,
         "brokerRole": "SLAVE" if slave else master,
-        "namesrvAddr": name_server,
+        "namesrvAddr": state.name_server,
         "storePathRootDir": data,
     }

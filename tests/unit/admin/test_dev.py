@@ -284,3 +284,62 @@ def test_an_interrupted_start_ends_what_it_started(cluster: DevCluster, monkeypa
         child.wait()  # reaped already: the code is not known
         with pytest.raises(ProcessLookupError):
             os.kill(child.pid, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize(
+    ("bookies", "brokers", "names"),
+    [
+        (None, None, ["bookie-1", "bookie-2", "bookie-3", "bookie-4"]),
+        (3, "1+1", ["bookie-1", "bookie-2", "bookie-3", "nameserver", "broker-a", "broker-a-s1"]),
+    ],
+)
+def test_what_an_interrupted_start_was_asked_for_is_what_the_next_one_starts(
+    cluster: DevCluster,
+    ended: ProcessId,
+    monkeypatch: pytest.MonkeyPatch,
+    bookies: int | None,
+    brokers: str | None,
+    names: list[str],
+) -> None:
+    begun: list[str] = []
+    interrupts = [False, True]
+
+    def spawn(arguments: list[str], *, log: str) -> ProcessId:
+        if interrupts and interrupts.pop(0):
+            raise KeyboardInterrupt
+        begun.append(os.path.basename(os.path.dirname(log)))
+        return ended
+
+    monkeypatch.setattr(dev, "spawn", spawn)
+    with pytest.raises(KeyboardInterrupt):
+        cluster.up(bookies, brokers, sync_flush=True if brokers else None)
+    assert begun == ["bookie-1"]
+    assert [(one.id, one.pid) for one in cluster.status()] == [
+        ("bookie-1", ended.pid),
+        *((id, None) for id in names[1:]),
+    ]
+    with pytest.raises(Unavailable, match="bookie-1 ended"):
+        cluster.up()
+    assert begun[1:] == [name for name in names if "broker" not in name], "who is started first"
+    assert all(node.sync_flush for node in cluster._require().of(Kind.BROKER))
+
+
+def test_a_broker_is_started_behind_a_name_server_that_never_listened(
+    cluster: DevCluster, ended: ProcessId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(cluster, DevState("sqlite:///x", (DevNode("nameserver"), DevNode("broker-a"))))
+    begun: list[str] = []
+    name_server = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+
+    def spawn(arguments: list[str], *, log: str) -> ProcessId:
+        begun.append(arguments[0])
+        if arguments[0] == "broker":
+            return ended
+        Path(log).write_text("ready nameserver address=127.0.0.1:7003\n")
+        return running(name_server.pid)
+
+    monkeypatch.setattr(dev, "spawn", spawn)
+    with pytest.raises(Unavailable, match="broker-a ended"):
+        cluster.restart(["broker-a"])
+    assert begun == ["nameserver", "broker"]
+    name_server.wait()  # what a failed start has begun is ended

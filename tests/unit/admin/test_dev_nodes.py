@@ -24,8 +24,11 @@ ME = running(os.getpid())
 ALL = ["bookie-1", "nameserver", "broker-a", "broker-a-s1", "broker-a-s2", "broker-b"]
 
 
-def told(state: DevState, node: str, members: list[str]) -> dict[str, Any]:
-    document = tomllib.loads(configuration(state, node, members, f"/dev/{node}/data"))
+def told(state: DevState, node: str) -> dict[str, Any]:
+    """Of a cluster that is to have them all."""
+    state = state.with_order(ALL)
+    [known] = [one for one in state.nodes if one.id == node]
+    document = tomllib.loads(configuration(state, known, f"/dev/{node}/data"))
     assert list(document) == [kind_of(node).value]
     return dict(document[kind_of(node).value])
 
@@ -51,6 +54,19 @@ def test_nodes_are_kept_in_order() -> None:
     assert [node.id for node in state.of(Kind.BOOKIE)] == ["bookie-1", "bookie-2", "bookie-10"]
 
 
+def test_an_order_that_was_not_carried_out_gives_way_to_the_next_of_its_kind() -> None:
+    ordered = DevState("sqlite:///x/metadata.db", (DevNode("bookie-1", NOBODY),)).with_order(ALL)
+    assert [node.id for node in ordered.nodes] == ALL
+    assert ordered.with_order([]) == ordered
+    assert [node.id for node in ordered.with_order(["bookie-1", "bookie-2"]).nodes] == [
+        "bookie-1",
+        "bookie-2",
+        *ALL[1:],
+    ]
+    fewer = ordered.with_order(["nameserver", "broker-a"])
+    assert [node.id for node in fewer.nodes] == ["bookie-1", "nameserver", "broker-a"]
+
+
 def test_brokers_by_their_shape() -> None:
     assert bookie_ids(2) == ["bookie-1", "bookie-2"]
     assert broker_ids("1") == ["nameserver", "broker-a"]
@@ -69,36 +85,36 @@ def test_masters_wait_for_their_name_server_and_slaves_for_their_master() -> Non
 
 def test_only_a_master_with_slaves_waits_for_them() -> None:
     state = DevState("sqlite:///x/metadata.db", (DevNode("nameserver", ME, 7),))
-    roles = {node: told(state, node, ALL)["brokerRole"] for node in ALL if kind_of(node) is Kind.BROKER}
+    roles = {node: told(state, node)["brokerRole"] for node in ALL if kind_of(node) is Kind.BROKER}
     assert roles == {
         "broker-a": "SYNC_MASTER", "broker-a-s1": "SLAVE", "broker-a-s2": "SLAVE", "broker-b": "ASYNC_MASTER",
     }  # fmt: skip
-    slave = told(state, "broker-a-s2", ALL)
+    slave = told(state, "broker-a-s2")
     assert (slave["brokerName"], slave["brokerId"], slave["namesrvAddr"]) == ("broker-a", 2, "127.0.0.1:7")
 
 
 def test_brokers_keep_their_ports_while_another_of_them_runs() -> None:
     name_server, master = DevNode("nameserver", ME, 7), DevNode("broker-a", NOBODY, 8000, 9000)
     state = DevState("sqlite:///x/metadata.db", (name_server, master))
-    assert (told(state, "broker-a", ALL)["listenPort"], told(state, "broker-a", ALL)["haListenPort"]) == (8000, 9000)
+    assert (told(state, "broker-a")["listenPort"], told(state, "broker-a")["haListenPort"]) == (8000, 9000)
     state = DevState(
         "sqlite:///x/metadata.db", (replace(name_server, process=NOBODY), master, DevNode("bookie-1", ME, 6))
     )
-    assert (told(state, "broker-a", ALL)["listenPort"], told(state, "broker-a", ALL)["haListenPort"]) == (0, 0)
-    assert told(state, "bookie-1", ALL)["bookiePort"] == 0
+    assert (told(state, "broker-a")["listenPort"], told(state, "broker-a")["haListenPort"]) == (0, 0)
+    assert told(state, "bookie-1")["bookiePort"] == 0
 
 
 def test_every_text_is_taken_by_the_node_that_gets_it() -> None:
-    state = DevState("sqlite:///x/metadata.db", (DevNode("nameserver", ME, 7),))
-    for node in ALL:
-        text = configuration(state, node, ALL, f'/dev/"quoted" ü/{node}')
-        values = keyfile.parse_toml("node.toml", text, kind_of(node).value)
-        if kind_of(node) is Kind.BOOKIE:
+    state = DevState("sqlite:///x/metadata.db", (DevNode("nameserver", ME, 7),)).with_order(ALL)
+    for node in state.nodes:
+        text = configuration(state, node, f'/dev/"quoted" ü/{node.id}')
+        values = keyfile.parse_toml("node.toml", text, node.kind.value)
+        if node.kind is Kind.BOOKIE:
             ignored = bookie_keys.SCHEMA.read(values).ignored
-        elif kind_of(node) is Kind.NAME_SERVER:
+        elif node.kind is Kind.NAME_SERVER:
             ignored = name_server_keys.SCHEMA.read(values).ignored
         else:
             loaded = broker_keys.SCHEMA.read(values)
             ignored = loaded.ignored
-            assert (loaded.settings.role is Role.SLAVE) == (node not in ("broker-a", "broker-b"))
+            assert (loaded.settings.role is Role.SLAVE) == (node.id not in ("broker-a", "broker-b"))
         assert ignored == ()
