@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from itertools import islice
 
 from tallystick.errors import TallyError, Unavailable, UsageError
@@ -65,14 +65,15 @@ class Assignment:
         for queue in queues:
             self._begin(self._assigned[queue])
 
-    def kept(self, wanted: Collection[MessageQueue]) -> list[MessageQueue]:
-        """Those that others are to have, while messages of them are worked on here: see ``DeliveryCore.leaves``."""
-        now, kept = self._context.clock.now(), []
+    def kept(self, wanted: Set[MessageQueue]) -> list[MessageQueue]:
+        """Those that others are to have, while messages of them are worked on here: see ``DeliveryCore.leaving``."""
+        leaving = []
         for queue, assigned in self._assigned.items():
             if queue in wanted:
                 self._core.stays(assigned.core)
-            elif not self._core.leaves(assigned.core, now):
-                kept.append(queue)
+            else:
+                leaving.append(assigned.core)
+        kept = [core.queue for core in self._core.leaving(leaving, self._context.clock.now())]
         if self._core.ready:
             self.arrived.set()
         if self._core.room_made:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Collection, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Set
 from contextvars import Context
 from dataclasses import dataclass
 from types import TracebackType
@@ -158,13 +158,13 @@ class Consumer:
         if self._looping is asyncio.current_task():
             self._looping = None
 
-    def _at_work(self) -> list[MessageQueue]:
+    def _at_work(self) -> set[MessageQueue]:
         """Of which the loop is at a message that it is still to finish: nobody else may be at it meanwhile."""
         if self._looping is None or self._looping.done():
-            return []
-        return [queue for queue in self._assignment if self._core.is_at_work(self._assignment[queue])]
+            return set()
+        return {core.queue for core in self._core.at_work([self._assignment[queue] for queue in self._assignment])}
 
-    async def _close(self, at_work: Collection[MessageQueue]) -> None:
+    async def _close(self, at_work: Set[MessageQueue]) -> None:
         for task in self._tasks:  # among them perhaps who closes: a listener
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -320,8 +320,8 @@ class Consumer:
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Pull and hand out nothing more of these, or of all that it reads now, until ``resume``. Raises UsageError."""
-        for queue in self._assignment if queues is None else items(queues, "queues"):
-            self._core.pause(self._assignment[queue])
+        chosen = self._assignment if queues is None else items(queues, "queues")
+        self._core.pause([self._assignment[queue] for queue in chosen])
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Raises UsageError for a queue that it does not read."""

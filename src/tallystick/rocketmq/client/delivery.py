@@ -10,13 +10,15 @@ held, handed out (``take``), and then acknowledged (``ack``; ``finish`` for what
                        └ of a queue that gives nothing back ─────────────┴▶ ready again, before all others
 
 An ordered consumer has one message of a queue under way: the next is ready when that one is acknowledged. It keeps a
-queue that another member is to have while it is at a message of it (``leaves``), as the next one would get that, too.
+queue that another member is to have while it is at a message of it (``leaving``), as the next one would get that, too.
+
+There may be thousands of queues: what looks through all that is ready does so once for all of them.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, repeat
@@ -50,7 +52,8 @@ class DeliveryCore:
 
     def __init__(self, bounds: UnackedBounds, nack_delays_s: Sequence[float], *, auto_ack: bool, ordered: bool) -> None:
         self.queues: dict[MessageQueue, QueueCore] = {}
-        self.ready: deque[tuple[QueueCore, ReceivedMessage]] = deque()
+        self._ready: deque[tuple[QueueCore, ReceivedMessage]] = deque()
+        self._has_dropped = False  # messages that are still among those
         self.unacked_bytes = 0
         self.room_made = False
         self._bounds, self._delays_s, self._auto_ack, self._ordered = bounds, nack_delays_s, auto_ack, ordered
@@ -58,6 +61,14 @@ class DeliveryCore:
         self._waiting: list[tuple[float, int, GiveBack]] = []  # given back, by when they are due
         self._numbers = count()
         self._is_crowded = False  # a reader waits because of the bytes of all queues
+
+    @property
+    def ready(self) -> deque[tuple[QueueCore, ReceivedMessage]]:
+        """What is handed out next. Whatever was dropped leaves it at the first look behind that."""
+        if self._has_dropped:
+            self._ready = deque(pair for pair in self._ready if pair[0].has(pair[1]))
+            self._has_dropped = False
+        return self._ready
 
     # Queues come and go
 
@@ -67,7 +78,8 @@ class DeliveryCore:
 
     def revoking(self, queues: Collection[QueueCore]) -> None:
         """Hand out nothing more of these; what was handed out can still be acknowledged."""
-        self.ready = deque(pair for pair in self.ready if pair[0] not in queues)
+        leaving = set(queues)
+        self._ready = deque(pair for pair in self.ready if pair[0] not in leaving)
         for queue in queues:
             queue.held.clear()
             queue.pause_asked = True
@@ -84,30 +96,35 @@ class DeliveryCore:
         queue.seek(offset)
         self._drop(queue, 0)
 
-    def pause(self, queue: QueueCore) -> None:
-        """Pull and hand out nothing more of it."""
-        queue.pause_asked = True
-        self._take_back(queue)
+    def pause(self, queues: Collection[QueueCore]) -> None:
+        """Pull and hand out nothing more of these."""
+        for queue in queues:
+            queue.pause_asked = True
+        self._take_back(queues)
 
     def resume(self, queue: QueueCore) -> None:
         queue.pause_asked = False
         self._go_on(queue)
 
-    def leaves(self, queue: QueueCore, now: float) -> bool:
-        """Another member is to have it: nothing more of it is handed out. Whether it is free to go.
+    def leaving(self, queues: Collection[QueueCore], now: float) -> list[QueueCore]:
+        """Others are to have these: nothing more of them is handed out. Returns those that are not free to go yet.
 
-        It is not while a message of it is handed out and neither acknowledged nor given back, for ``KEPT_S`` at most.
+        One is not that is ``at_work``, for ``KEPT_S`` at most.
         """
-        if queue.leaves_since is None:
-            queue.leaves_since = now
-        self._take_back(queue)
-        return not self.is_at_work(queue) or now - queue.leaves_since >= KEPT_S
+        self._take_back(queues)
+        at_work, kept = set(self.at_work(queues)), []
+        for queue in queues:
+            if queue.leaves_since is None:
+                queue.leaves_since = now
+            if queue in at_work and now - queue.leaves_since < KEPT_S:
+                kept.append(queue)
+        return kept
 
-    def is_at_work(self, queue: QueueCore) -> bool:
-        """Whether a message of it is handed out, and neither acknowledged nor given back."""
-        ready = sum(owner is queue for owner, _ in self.ready)
-        waiting = sum(one.queue is queue and queue.has(one.message) for _, _, one in self._waiting)
-        return len(queue.unacked) > len(queue.held) + ready + waiting
+    def at_work(self, queues: Collection[QueueCore]) -> list[QueueCore]:
+        """Those of them with a message that is handed out, and neither acknowledged nor given back."""
+        others = Counter(queue for queue, _ in self.ready)
+        others.update(one.queue for _, _, one in self._waiting if one.queue.has(one.message))
+        return [queue for queue in queues if len(queue.unacked) > len(queue.held) + others[queue]]
 
     def stays(self, queue: QueueCore) -> None:
         """It did not go, and is this member's again."""
@@ -167,7 +184,8 @@ class DeliveryCore:
         return pair[1]
 
     def take_batch(self, most: int) -> list[ReceivedMessage]:
-        pairs = [self.ready.popleft() for _ in range(min(most, len(self.ready)))]
+        ready = self.ready
+        pairs = [ready.popleft() for _ in range(min(most, len(ready)))]
         if self._auto_ack:
             self._at_hand = pairs
         return [message for _, message in pairs]
@@ -232,8 +250,9 @@ class DeliveryCore:
 
     def give_back_now(self, queues: Collection[QueueCore], now: float) -> list[GiveBack]:
         """What waits, of queues that are about to go: left here it would hold their offsets back."""
-        leaving = sorted(one for one in self._waiting if one[2].queue in queues and one[2].queue.gives_back)
-        self._waiting = sorted(one for one in self._waiting if one[2].queue not in queues)
+        gone = set(queues)
+        leaving = sorted(one for one in self._waiting if one[2].queue in gone and one[2].queue.gives_back)
+        self._waiting = sorted(one for one in self._waiting if one[2].queue not in gone)
         return [
             replace(action, delay_s=max(0.0, due - now))
             for due, _, action in leaving
@@ -289,16 +308,19 @@ class DeliveryCore:
     def _make_ready(self, queue: QueueCore, messages: Collection[ReceivedMessage]) -> None:
         """Behind what is ready; or hold them."""
         if not self._ordered and not queue.is_paused:
-            self.ready.extend(zip(repeat(queue), messages, strict=False))
+            self._ready.extend(zip(repeat(queue), messages, strict=False))
             return
         queue.held.extend(messages)
         if not queue.is_paused and not queue.is_busy and queue.held:
-            self.ready.append((queue, queue.held.popleft()))
+            self._ready.append((queue, queue.held.popleft()))
 
-    def _take_back(self, queue: QueueCore) -> None:
-        """It is paused: what is ready is held."""
-        queue.held.extendleft(message for owner, message in reversed(self.ready) if owner is queue)
-        self.ready = deque(pair for pair in self.ready if pair[0] is not queue)
+    def _take_back(self, queues: Collection[QueueCore]) -> None:
+        """They are paused: what is ready is held."""
+        paused = set(queues)
+        for queue, message in reversed(self.ready):
+            if queue in paused:
+                queue.held.appendleft(message)
+        self._ready = deque(pair for pair in self._ready if pair[0] not in paused)
 
     def _go_on(self, queue: QueueCore) -> None:
         if not queue.is_paused:
@@ -311,10 +333,10 @@ class DeliveryCore:
         if queue.is_paused:
             queue.held.appendleft(message)
         else:
-            self.ready.appendleft((queue, message))
+            self._ready.appendleft((queue, message))
 
     def _drop(self, queue: QueueCore, offset: int) -> None:
         dropped = queue.drop_from(offset)
         self.unacked_bytes -= sum(message.stored.size for message in dropped)
-        self.ready = deque(pair for pair in self.ready if pair[0] is not queue or queue.has(pair[1]))
+        self._has_dropped = True
         self.room_made = True

@@ -8,7 +8,7 @@ no answer for half of that time has it no more: another member may reach the mas
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Set
 
 from tallystick.errors import BrokerUnavailable, TallyError
 from tallystick.rocketmq.client.answers import checked
@@ -36,7 +36,7 @@ class QueueLocks:
         self._taken: set[MessageQueue] = set()  # asked for and not unlocked
         self._asked: dict[MessageQueue, float] = {}  # when those were asked for that this member has
 
-    async def lock(self, queues: Iterable[MessageQueue], held: Collection[MessageQueue]) -> list[MessageQueue]:
+    async def lock(self, queues: Iterable[MessageQueue], held: Set[MessageQueue]) -> list[MessageQueue]:
         """Take or keep these; returns those that this member has now.
 
         Of a master that does not answer it has those that it ``held``, for ``LIVE_S``.
@@ -52,7 +52,7 @@ class QueueLocks:
         now = self._context.clock.now()
         return [queue for queue in queues if now - self._asked.get(queue, -LIVE_S) < LIVE_S]
 
-    async def unlock_all(self, kept: Collection[MessageQueue] = ()) -> None:
+    async def unlock_all(self, kept: Set[MessageQueue] = frozenset()) -> None:
         """As ``unlock``, all but ``kept``: also what was cut off between lock and unlock."""
         await self.unlock(sorted(self._taken.difference(kept)))
 
@@ -77,9 +77,7 @@ class QueueLocks:
             return False
         return self._context.clock.now() - other._asked.get(queue, -LOCK_S) < LOCK_S
 
-    async def _lock(
-        self, broker: str, queues: list[MessageQueue], held: Collection[MessageQueue]
-    ) -> list[MessageQueue]:
+    async def _lock(self, broker: str, queues: list[MessageQueue], held: Set[MessageQueue]) -> list[MessageQueue]:
         context, asked, away = self._context, self._context.clock.now(), ("locking", self._group, broker)
         try:
             answer = await self._ask(broker, RequestCode.LOCK_BATCH_MQ, queues)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -94,7 +94,8 @@ class Rebalancing:
             raise
         kept = [] if wanted is None or self._locks is None else self._assignment.kept(set(wanted))
         mine = await self._locked(list(self._assignment) if wanted is None else [*wanted, *kept])
-        lost = [queue for queue in self._assignment if queue not in mine]
+        still = set(mine)
+        lost = [queue for queue in self._assignment if queue not in still]
         await self._give_up(lost)
         if wanted is None:
             return
@@ -109,7 +110,7 @@ class Rebalancing:
                 raise failure
             self._context.events.emit("queue not reached", group=self._group, reason=str(failure))
 
-    async def give_up_all(self, at_work: Collection[MessageQueue]) -> None:
+    async def give_up_all(self, at_work: Set[MessageQueue]) -> None:
         """Those ``at_work`` stay locked until ``unlock_all``, or until their locks end at the master.
 
         Raises what a listener raises, when all is given up.
@@ -119,14 +120,14 @@ class Rebalancing:
         finally:
             await self.unlock_all(at_work)
 
-    async def unlock_all(self, kept: Collection[MessageQueue] = ()) -> None:
+    async def unlock_all(self, kept: Set[MessageQueue] = frozenset()) -> None:
         """Let others have what is locked, but for ``kept``."""
         if self._locks is not None:
             await self._locks.unlock_all(kept)
 
     async def _locked(self, queues: Collection[MessageQueue]) -> Collection[MessageQueue]:
         """Those of them that nobody else of the group reads."""
-        return queues if self._locks is None else await self._locks.lock(queues, list(self._assignment))
+        return queues if self._locks is None else await self._locks.lock(queues, set(self._assignment))
 
     def _expired(self) -> list[MessageQueue]:
         """Those whose locks another member may have by now."""
@@ -166,7 +167,7 @@ class Rebalancing:
         await self._assignment.take_on(queue, tags, start, gives_back=self._gives_back)
         self._sharing.admitted()
 
-    async def _give_up(self, lost: Collection[MessageQueue], at_work: Collection[MessageQueue] = ()) -> None:
+    async def _give_up(self, lost: Collection[MessageQueue], at_work: Set[MessageQueue] = frozenset()) -> None:
         if lost:
             await self._assignment.stop(lost)
             try:

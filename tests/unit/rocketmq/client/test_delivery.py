@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
+
 import pytest
 
 from support.deliveries import QUEUES, assign, core, found, moved, offsets, take
 from tallystick.errors import BrokerError, UsageError
+from tallystick.rocketmq.client import delivery
 from tallystick.rocketmq.client.delivery import LATE_MOST_S, LATE_S, GiveBack
+from tallystick.rocketmq.client.pulling import Pull
 from tallystick.rocketmq.client.received import ReceivedMessage
+from tallystick.rocketmq.client.subscription import ALL_TAGS
 from tallystick.rocketmq.wire.own_headers import MovedAnswer
 from tallystick.rocketmq.wire.remoting import request
-from tallystick.rocketmq.wire.values import ResponseCode
+from tallystick.rocketmq.wire.values import MessageQueue, ResponseCode
 
 
 def test_the_lowest_unacknowledged_message_is_committed_whatever_is_done_behind_it() -> None:
@@ -92,7 +98,7 @@ def test_a_message_that_disk_or_slaves_are_late_with_holds_the_offset_and_is_ask
     one.nack(failed, 0.0)
     one.ack(other)
     assert one.stored_late(one.due(1.0)[0], 700, 2.0)
-    assert (queue.committable, one.wake_at(), one.leaves(queue, 3.0)) == (0, 2.0 + LATE_S, True)
+    assert (queue.committable, one.wake_at(), one.leaving([queue], 3.0)) == (0, 2.0 + LATE_S, [])
     [again] = one.due(2.0 + LATE_S)
     assert one.stored_late(again, 700, 8.0)
     [at_the_end] = one.give_back_now([queue], 9.0)
@@ -233,23 +239,23 @@ def test_an_ordered_queue_leaves_when_its_message_at_hand_is_done_or_after_a_whi
     idle, queue = assign(one, 0, messages=3), assign(one, 1, messages=3, gives_back=False)
     at_hand = [one.take() for _ in range(2)][1]
     one.ack(one.queues[QUEUES[0]].unacked[0])
-    assert one.leaves(idle, 0.0)
+    assert not one.leaving([idle], 0.0)
     for now in (0.0, 1.0, 119.9):
-        assert not one.leaves(queue, now) and not one.may_pull(queue)
-    assert one.leaves(queue, 120.0)
+        assert one.leaving([queue], now) and not one.may_pull(queue)
+    assert not one.leaving([queue], 120.0)
     one.stays(queue)
-    assert not one.leaves(queue, 120.0) and one.ack(at_hand) and one.leaves(queue, 120.0)
+    assert one.leaving([queue], 120.0) and one.ack(at_hand) and not one.leaving([queue], 120.0)
     assert offsets(one) == []
     one.stays(queue)
     assert offsets(one) == [1] and one.may_pull(queue) and one.room_made
-    one.pause(queue)
+    one.pause([queue])
     one.stays(queue)
     one.resume(idle)
     assert offsets(one) == [], "what the program paused is not resumed by a member that leaves"
     one.resume(queue)
     at_hand = one.take()
     one.nack(at_hand, 0.0)
-    assert one.leaves(queue, 0.0), "what waits to be repeated is worked on by nobody"
+    assert not one.leaving([queue], 0.0), "what waits to be repeated is worked on by nobody"
 
 
 def test_what_was_given_back_before_a_seek_does_not_let_an_ordered_queue_leave_its_message_at_hand() -> None:
@@ -259,16 +265,16 @@ def test_what_was_given_back_before_a_seek_does_not_let_an_ordered_queue_leave_i
     one.seek(queue, 0)
     assert one.answered(queue.pull, found(queue.queue, 0, 2))
     at_hand = one.take()
-    assert not one.leaves(queue, 0.0)
-    assert one.ack(at_hand) and one.leaves(queue, 0.0)
+    assert one.leaving([queue], 0.0)
+    assert one.ack(at_hand) and not one.leaving([queue], 0.0)
 
 
 def test_what_is_paused_is_neither_pulled_nor_handed_out() -> None:
     one = core()
     queue, other = assign(one, messages=3), assign(one, 1, messages=2)
     one.take()
-    one.pause(queue)
-    one.pause(queue)
+    one.pause([queue])
+    one.pause([queue])
     assert not one.may_pull(queue)
     assert one.may_pull(other)
     assert not one.is_stalled  # nobody waits for acknowledgements
@@ -296,8 +302,8 @@ def test_an_ordered_consumer_has_one_message_of_a_queue_under_way() -> None:
     assert [owner for owner, _ in one.ready] == [other]  # nothing overtakes what was given back
     one.due(1.0)
     assert one.take().repeats == 1
-    one.pause(queue)
-    one.pause(other)
+    one.pause([queue])
+    one.pause([other])
     assert not one.ready
     one.resume(other)
     assert offsets(one) == [1]
@@ -392,3 +398,43 @@ def test_a_refusal_changes_nothing() -> None:
     with pytest.raises(BrokerError):
         one.answered(queue.pull, request(11).answer(ResponseCode.NO_PERMISSION, "no"))
     assert (queue.committable, queue.pull.next_offset) == (0, 1)
+
+
+class Looked(deque[object]):
+    """Counts what was looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[object]:
+        for one in super().__iter__():
+            Looked.looks += 1
+            yield one
+
+    def __reversed__(self) -> Iterator[object]:
+        for one in super().__reversed__():
+            Looked.looks += 1
+            yield one
+
+
+@pytest.mark.parametrize("what", ["lost", "paused", "wanted by others", "sought"])
+def test_what_is_ready_is_looked_through_once_for_all_queues(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "deque", Looked)
+    one = core(auto_ack=False, ordered=what == "wanted by others")
+    queues = [one.assigned(Pull(MessageQueue("T", "b", n), ALL_TAGS, 0), gives_back=True) for n in range(200)]
+    for queue in queues:
+        assert one.answered(queue.pull, found(queue.queue, 0, 3))
+    Looked.looks = 0
+    some = queues[:150]
+    if what == "lost":
+        one.revoking(some)
+        assert one.give_back_now(some, 0.0) == []
+        one.revoked(some)
+    elif what == "paused":
+        one.pause(some)
+    elif what == "wanted by others":
+        assert one.leaving(some, 0.0) == one.at_work(some) == []
+    else:
+        for queue in some:
+            one.seek(queue, 0)
+    assert {queue.queue.queue_id for queue, _ in one.ready} == set(range(150, 200))
+    assert Looked.looks < 6 * 600, "a few times what is ready, whatever the number of queues"

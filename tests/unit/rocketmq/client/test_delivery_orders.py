@@ -79,7 +79,7 @@ class Consuming(RuleBasedStateMachine):
     @rule(is_paused=st.booleans())
     def pause(self, is_paused: bool) -> None:
         if is_paused:
-            self.one.pause(self.queue)
+            self.one.pause([self.queue])
         else:
             self.one.resume(self.queue)
 

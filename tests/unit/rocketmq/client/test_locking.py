@@ -196,12 +196,12 @@ async def test_who_kept_a_lock_until_it_ended_unlocks_it_for_nobody(cluster: Fak
     context = replace(mq._context, clock=clock)
     first, second = locking.QueueLocks(context, "g"), locking.QueueLocks(context, "g")
     other = locking.QueueLocks(context, "another group")
-    assert await first.lock([queue], []) == [queue]
-    assert await other.lock([queue], []) == [queue]
+    assert await first.lock([queue], set()) == [queue]
+    assert await other.lock([queue], set()) == [queue]
     clock.ms += 59_999
-    assert await second.lock([queue], []) == []
+    assert await second.lock([queue], set()) == []
     clock.ms += 1
-    assert await second.lock([queue], []) == [queue]
+    assert await second.lock([queue], set()) == [queue]
     await first.unlock_all()
     assert fake.count(UNLOCK) == 0
     await second.unlock_all()
@@ -297,7 +297,7 @@ async def test_a_master_that_gives_no_locks_is_told_of_once_a_minute_and_each_by
 
     async def lock() -> list[tuple[object, object]]:
         told.clear()
-        await locks.lock(queues, [])
+        await locks.lock(queues, set())
         return [(event.fields["broker"], event.fields["failures"]) for event in told]
 
     for fake in fakes:
@@ -373,7 +373,7 @@ async def test_a_lock_counts_from_when_it_was_asked_for(cluster: FakeCluster, mq
 
     fake.react[LOCK] = late
     queue = MessageQueue("T", "b", 0)
-    assert await locks.lock([queue], []) == [queue]
+    assert await locks.lock([queue], set()) == [queue]
     clock.ms += 9_999
     assert locks.live([queue]) == [queue]
     clock.ms += 1

@@ -349,3 +349,29 @@ async def test_alone_and_given_queues_need_no_group(cluster: FakeCluster, mq: Ro
     queue = MessageQueue("T", "b", 1)
     async with mq.consumer("h", "T", queues=[queue]) as consumer:
         assert consumer.queues == [queue]
+
+
+class Compared(MessageQueue, frozen=True, order=True):
+    """Counts how often it is compared with others."""
+
+    count = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.count += 1
+        return super().__eq__(other)
+
+    __hash__ = MessageQueue.__hash__
+
+
+async def test_a_sharing_out_in_which_nothing_changes_compares_no_queue_with_all_others(
+    cluster: FakeCluster, mq: RocketMQ
+) -> None:
+    await cluster.add(queues=200)
+    queues = [Compared("T", "b", number) for number in range(200)]
+    consumer = mq.consumer("g", "T", queues=queues)
+    await consumer.start()
+    Compared.count = 0
+    await consumer._rebalancing.share_out()
+    assert Compared.count <= 1000, "five comparisons of each queue"
+    assert consumer.queues == queues
+    await consumer.close()
