@@ -156,7 +156,7 @@ SHELL_MUTANTS = (
     _planted(
         "an entry says that the one before it was confirmed (P5)",
         LEDGER + "add_session.py",
-        "run.first, self._core.lac, self._sent_length",
-        "run.first, run.first - 1, self._sent_length",
+        "run.first, self._core.lac, before, self._queue",
+        "run.first, run.first - 1, before, self._queue",
     ),
 )

@@ -48,7 +48,7 @@ class AddChannel:
     After ``close`` the listener hears nothing more.
     """
 
-    __slots__ = ("_belief", "_closed", "_lane", "_ledger", "_link", "_listener", "_peer", "_slot", "_timeout_s")
+    __slots__ = ("_closed", "_lane", "_ledger", "_link", "_listener", "_peer", "_slot", "_timeout_s", "belief")
 
     def __init__(
         self, peer: Peer, ledger: LedgerId, listener: AddListener, slot: Slot, timeout_s: float, belief: Belief
@@ -57,7 +57,7 @@ class AddChannel:
         self._peer, self._ledger, self._timeout_s = peer, ledger, timeout_s
         self._link: Link | None = None
         self._lane: Lane[Owner] | None = None
-        self._belief = belief
+        self.belief = belief
         self._closed = False
 
     @property
@@ -74,7 +74,7 @@ class AddChannel:
         link = self._peer.link()
         if link is not self._link or self._lane is None:
             self._link, self._lane = link, link.add_lane(self._ledger, self)
-            self._belief.linked()
+            self.belief.linked()
             self._peer.identify(link, lambda identity: self._identified(link, identity))
         link.send_adds(
             self._lane, entries, (Piece.of(frames),) if isinstance(frames, bytes) else frames, self._timeout_s
@@ -88,17 +88,17 @@ class AddChannel:
     @property
     def is_quiet(self) -> bool:
         """The bookie has answered everything that was sent, and was believed."""
-        return not self._lane and self._belief.is_quiet
+        return not self._lane and self.belief.is_quiet
 
     def acked(self, entries: list[EntryId]) -> None:
         """For the link: the bookie has stored these."""
-        if not self._closed and (counts := self._belief.acked(entries)) is not None:
+        if not self._closed and (counts := self.belief.acked(entries)) is not None:
             self._report(counts, entries)
 
     def _identified(self, link: Link, identity: Identity) -> None:
         if self._closed or link is not self._link:
             return
-        counts, held = self._belief.identified(identity)
+        counts, held = self.belief.identified(identity)
         if not counts and link.alive:
             self._peer.doubted(self._ledger, identity)
         if held:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -74,10 +74,12 @@ class Lane(Generic[Owner]):
         "about",
         "owner",
         "turn",
+        "younger",
     )
 
     def __init__(self, about: Topic, owner: Owner | None, entries: Sequence[EntryId] = ()) -> None:
         self.about, self.owner = about, owner
+        self.younger: Lane[Owner] | None = None  # the next one about the same
         self.turn = 0  # its place among the deadlines of its connection; 0: it has none
         self._entries: list[EntryId | None] = list(entries)  # None: answered out of turn
         self._head = 0  # index of the first unanswered one
@@ -228,7 +230,7 @@ class Outstanding(Generic[Owner]):
     """All questions of one connection."""
 
     def __init__(self) -> None:
-        self._lanes: dict[Topic, list[Lane[Owner]]] = {}
+        self._lanes: dict[Topic, Lane[Owner]] = {}  # the oldest about each; those after it hang on it
         self._questions: dict[Key, deque[Question[Owner]]] = {}
         self._deadlines: dict[float, deque[Question[Owner]]] = {}  # by timeout: each queue is in order of its deadlines
         # Lanes by a deadline that is not after their next one, so that a look at what is due is no look at all lanes.
@@ -240,8 +242,19 @@ class Outstanding(Generic[Owner]):
     def lane(self, about: Topic, owner: Owner) -> Lane[Owner]:
         """A new lane. Those about the same are matched oldest first."""
         lane: Lane[Owner] = Lane(about, owner)
-        self._lanes.setdefault(about, []).append(lane)
+        older = self._lanes.setdefault(about, lane)
+        while older.younger is not None:
+            older = older.younger
+        if older is not lane:
+            older.younger = lane
         return lane
+
+    def _about(self, about: Topic) -> Iterator[Lane[Owner]]:
+        """The lanes, oldest first."""
+        lane = self._lanes.get(about)
+        while lane is not None:
+            yield lane
+            lane = lane.younger
 
     def sent(self, lane: Lane[Owner], entries: Sequence[EntryId], now: float, timeout: float) -> float:
         """Questions about these follow in the lane; the deadline of their answers."""
@@ -295,12 +308,12 @@ class Outstanding(Generic[Owner]):
 
         ``report`` gets each owner with the part of ``entries`` that is its own: from index, to index.
         """
-        lanes = self._lanes.get(about, ())
-        if not at and lanes and (owner := lanes[0].owner) is not None and lanes[0].answered_in_order(entries):
-            report(owner, 0, len(entries))  # as nearly all are: the next ones of the oldest lane
+        oldest = self._lanes.get(about)
+        if not at and oldest is not None and oldest.owner is not None and oldest.answered_in_order(entries):
+            report(oldest.owner, 0, len(entries))  # as nearly all are: the next ones of the oldest lane
             return len(entries)
         while at < len(entries):
-            lane = next(filter(len, self._lanes.get(about, ())), None)
+            lane = next(filter(len, self._about(about)), None)
             count = lane.answered_first(entries, at) if lane is not None else 0
             if lane is not None and count:
                 self._drop_if_idle(lane)
@@ -315,7 +328,7 @@ class Outstanding(Generic[Owner]):
 
     def answered_in_lane(self, about: Topic, entry: EntryId) -> Lane[Owner] | None:
         """The lane that asked for this entry; it waits for it no longer."""
-        for lane in self._lanes.get(about, ()):
+        for lane in self._about(about):
             if lane.answered(entry):
                 self._drop_if_idle(lane)
                 return lane
@@ -358,8 +371,9 @@ class Outstanding(Generic[Owner]):
             else:
                 expired.left += len(entries)
             expired.since = min(expired.since, since)
-            lanes = self._lanes[lane.about]
-            lanes.insert(lanes.index(lane), Lane(lane.about, None, entries))
+            swallows: Lane[Owner] = Lane(lane.about, None, entries)
+            swallows.younger = lane
+            self._hang(lane, swallows)
             self._drop_if_idle(lane)
         return expired
 
@@ -374,8 +388,8 @@ class Outstanding(Generic[Owner]):
         taken: Expired[Owner] = Expired(0.0)
         for waiting in self._questions.values():
             taken.questions += [question.owner for question in waiting if question.owner is not None]
-        for lanes in self._lanes.values():
-            for lane in lanes:
+        for about in self._lanes:
+            for lane in self._about(about):
                 entries = lane.take_all()
                 if lane.owner is not None and entries:
                     taken.entries.append((lane.owner, entries))
@@ -385,11 +399,19 @@ class Outstanding(Generic[Owner]):
     def _drop_if_idle(self, lane: Lane[Owner]) -> None:
         if lane.owner is None and not len(lane):
             self._with_turn.pop(lane.turn, None)
-            lanes = self._lanes.get(lane.about, [])
-            if lane in lanes:
-                lanes.remove(lane)
-            if not lanes:
-                self._lanes.pop(lane.about, None)
+            self._hang(lane, lane.younger)
+
+    def _hang(self, lane: Lane[Owner], other: Lane[Owner] | None) -> None:
+        """Put the other one where the lane is, if that is there at all."""
+        oldest = self._lanes.get(lane.about)
+        if oldest is not lane:
+            older = next((one for one in self._about(lane.about) if one.younger is lane), None)
+            if older is not None:
+                older.younger = other
+        elif other is not None:
+            self._lanes[lane.about] = other
+        else:
+            del self._lanes[lane.about]
 
     def _trim(self) -> None:
         for queue in self._deadlines.values():

@@ -26,6 +26,9 @@ from tallystick.codec.frames import AddFrames
 
 Identities = Mapping[BookieId, Creation | None]
 
+_NO_BELIEFS: Mapping[Slot, Belief] = MappingProxyType({})
+_NOWHERE = frozenset[Slot]()  # one object for all
+
 
 class ReplicasOwner(Protocol):
     """Who sends to the replicas, and hears of them."""
@@ -92,9 +95,9 @@ class Replicas:
         self.lagging_bytes = 0  # of their payloads
         self._listening = False
         self._ensemble, self._chosen = ensemble, identities
-        self._beliefs: dict[Slot, Belief] = {}  # once they are needed, for as long as a place keeps its bookie
         self._channels: dict[Slot, AddChannel] = {}  # once there is something to send: an entry may be all that is
-        self._suspended: frozenset[Slot] = frozenset()
+        self._beliefs: Mapping[Slot, Belief] = _NO_BELIEFS  # where a place has no channel, but had one
+        self._suspended = _NOWHERE
 
     def send(self, first: EntryId, frames: AddFrames, size: int) -> None:
         """Each frame to its write set; frame i is entry ``first`` + i. ``size``: of their payloads, in bytes."""
@@ -120,9 +123,9 @@ class Replicas:
         """New attempts for the places that changed."""
         for slot, bookie in enumerate(ensemble):
             if bookie != self._ensemble[slot]:
-                self._beliefs[slot] = _believed(bookie, identities)
                 self._ensemble = (*self._ensemble[:slot], bookie, *self._ensemble[slot + 1 :])
                 self.resume(slot)
+                self._beliefs = {**self._beliefs, slot: _believed(bookie, identities)}
 
     def suspend(self, slot: Slot) -> None:
         """Nothing is sent to this place, and its late answers are not heard, until ``resume``."""
@@ -132,6 +135,7 @@ class Replicas:
     def _drop(self, slot: Slot) -> None:
         channel = self._channels.pop(slot, None)
         if channel is not None:
+            self._beliefs = {**self._beliefs, slot: channel.belief}
             channel.close()
             self._trim()
 
@@ -150,7 +154,7 @@ class Replicas:
         """Of the bookies of the ensemble, of which they are known."""
         known: dict[BookieId, Creation | None] = {}
         for slot, bookie in enumerate(self._ensemble):
-            if (belief := self._beliefs.get(slot)) is None:
+            if (belief := self._known_belief(slot)) is None:
                 if bookie in self._chosen:
                     known[bookie] = self._chosen[bookie]
             elif (expected := belief.expected) is not None:
@@ -194,8 +198,10 @@ class Replicas:
 
     def close(self) -> None:
         self._suspended = frozenset(range(len(self._ensemble)))
-        for slot in tuple(self._channels):
-            self._drop(slot)
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+        self._trim()
 
     def _send(self, slot: Slot, start: EntryId, frames: AddFrames, first: EntryId, last: EntryId) -> list[Queued]:
         """Of the frames from entry ``start`` on, those of the slot's stripe from ``first`` to ``last``."""
@@ -216,10 +222,12 @@ class Replicas:
         return channel
 
     def _belief_of(self, slot: Slot) -> Belief:
-        belief = self._beliefs.get(slot)
-        if belief is None:
-            belief = self._beliefs[slot] = _believed(self._ensemble[slot], self._chosen)
-        return belief
+        """For as long as the place keeps its bookie it is the same one, once there was a channel."""
+        return self._known_belief(slot) or _believed(self._ensemble[slot], self._chosen)
+
+    def _known_belief(self, slot: Slot) -> Belief | None:
+        channel = self._channels.get(slot)
+        return self._beliefs.get(slot) if channel is None else channel.belief
 
     def on_acked(self, slot: Slot, entries: list[EntryId]) -> None:
         """For the channels: the slot's bookie has stored these."""

@@ -11,6 +11,7 @@ import pytest
 from support.fake_bookie import FakeBookie
 from support.small_cluster import SmallCluster
 from support.waiting import until
+from tallystick.bookkeeper.ledger.identity import Belief
 from tallystick.bookkeeper.ledger.replicas import Replicas
 from tallystick.bookkeeper.ledger.striping import Striping
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
@@ -171,6 +172,7 @@ class SlowBookies:
     blocked = True
 
     def __init__(self) -> None:
+        self.belief = Belief()
         self.queued, self.moves = list[Slow](), 0
 
     def adds(self, *_: object) -> SlowBookies:
