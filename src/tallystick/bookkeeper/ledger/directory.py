@@ -1,14 +1,20 @@
-"""The registered bookies and who they are, kept until the metadata service says that they changed."""
+"""The registered bookies and who they are, kept until the metadata service says that they changed.
+
+Thousands of ledgers that lose a bookie ask at once: what is being read is read once for all of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from typing import Any, TypeVar
 
 from tallystick.bookkeeper.metadata.driver import Bookies, MetadataDriver
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import BookieId
 from tallystick.errors import BookieUnavailable
+
+T = TypeVar("T")
 
 
 class BookieDirectory:
@@ -17,13 +23,15 @@ class BookieDirectory:
     def __init__(self, driver: MetadataDriver) -> None:
         self._driver = driver
         self._known: Bookies | None = None
+        self._reading: asyncio.Task[Bookies] | None = None
         self._identities: dict[BookieId, Creation | None] = {}
+        self._identifying: dict[BookieId, asyncio.Task[Creation | None]] = {}
         self._changes = 0
         self._listeners: list[Callable[[], None]] = []
         self._watch = driver.watch_bookies(self._changed)
 
     def _changed(self) -> None:
-        self._known, self._identities = None, {}
+        self._known, self._identities, self._identifying = None, {}, {}
         self._changes += 1
         for listener in self._listeners:
             listener()
@@ -34,20 +42,30 @@ class BookieDirectory:
 
     async def current(self) -> Bookies:
         """All that are registered. Raises MetadataError."""
-        while self._known is None:
-            changes = self._changes
-            found = await self._driver.bookies()
-            if changes == self._changes:  # else it changed while it was read
-                self._known = found
-        return self._known
+        if self._known is not None:
+            return self._known
+        if self._reading is None:
+            self._reading = _begun(self._read())
+        return await asyncio.shield(self._reading)
+
+    async def _read(self) -> Bookies:
+        try:
+            while True:
+                changes = self._changes
+                found = await self._driver.bookies()
+                if changes == self._changes:  # else it changed while it was read
+                    self._known = found
+                    return found
+        finally:
+            self._reading = None
 
     async def resolve(self, bookie: BookieId) -> tuple[str, int]:
         """Host and port. Raises BookieUnavailable for one that is not registered: unknown, which is never a "no"."""
         info = (await self.current()).find(bookie)
         if info is None:
-            # It may have come back a moment ago; the news of it can still be under way.
-            self._known = None
-            info = (await self.current()).find(bookie)
+            # It may have come back a moment ago; the news of it can still be under way. Of the others nothing is known
+            # to have changed: who asks for them waits for nothing.
+            info = (await self._driver.bookies()).find(bookie)
         address = info.address if info else None
         if address is None:
             raise BookieUnavailable("the bookie is not registered", bookie=bookie)
@@ -61,15 +79,35 @@ class BookieDirectory:
         known = self._identities
         if all([bookie in known for bookie in bookies]):
             return {bookie: known[bookie] for bookie in bookies}
-        changes = self._changes
-        unknown = [bookie for bookie in dict.fromkeys(bookies) if bookie not in self._identities]
-        read = await asyncio.gather(*map(self._driver.bookie_creation, unknown))
+        unknown = [bookie for bookie in dict.fromkeys(bookies) if bookie not in known]
+        read = await asyncio.gather(*(asyncio.shield(self._creation(bookie)) for bookie in unknown))
         found = {**self._identities, **dict(zip(unknown, read, strict=True))}
-        if changes == self._changes:
-            self._identities = found
-        elif any(bookie not in found for bookie in bookies):  # they were forgotten meanwhile
+        if any(bookie not in found for bookie in bookies):  # they were forgotten meanwhile
             return await self.identities(bookies)
         return {bookie: found[bookie] for bookie in bookies}
 
+    def _creation(self, bookie: BookieId) -> asyncio.Task[Creation | None]:
+        """A reading of it that began since the registrations changed."""
+        if bookie not in self._identifying:
+            self._identifying[bookie] = _begun(self._read_creation(bookie, self._changes))
+        return self._identifying[bookie]
+
+    async def _read_creation(self, bookie: BookieId, changes: int) -> Creation | None:
+        try:
+            creation = await self._driver.bookie_creation(bookie)
+            if changes == self._changes:
+                self._identities[bookie] = creation
+            return creation
+        finally:
+            if changes == self._changes:
+                del self._identifying[bookie]
+
     def close(self) -> None:
         self._watch.cancel()
+
+
+def _begun(read: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """As a task of its own: whoever began it may be cancelled, and all who wait may be."""
+    task = asyncio.create_task(read)
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    return task

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from hypothesis import given
@@ -15,9 +17,11 @@ from tallystick.bookkeeper.ledger.directory import BookieDirectory
 from tallystick.bookkeeper.ledger.placement import Placement, choose
 from tallystick.bookkeeper.ledger.quarantine import Quarantine
 from tallystick.bookkeeper.metadata.cluster import ClusterMetadata
+from tallystick.bookkeeper.metadata.driver import Bookies
 from tallystick.bookkeeper.metadata.memory import MemoryStore
-from tallystick.bookkeeper.wire.values import BookieInfo
-from tallystick.errors import BookieUnavailable, NotEnoughBookies
+from tallystick.bookkeeper.metadata.store import Creation
+from tallystick.bookkeeper.wire.values import BookieId, BookieInfo
+from tallystick.errors import BookieUnavailable, MetadataUnavailable, NotEnoughBookies
 
 
 @pytest.mark.rule("Q2")
@@ -109,3 +113,83 @@ async def test_the_directory_follows_the_registrations() -> None:
         directory.close()
         await driver.close()
         await cluster.close()
+
+
+class Counted(ClusterMetadata):
+    """Counts what is asked, and answers when it may."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__(store)
+        self.asked, self.may_answer = list[str](), asyncio.Event()
+
+    async def bookies(self) -> Bookies:
+        self.asked.append("bookies")
+        await self.may_answer.wait()
+        return await super().bookies()
+
+    async def bookie_creation(self, bookie: BookieId) -> Creation | None:
+        self.asked.append(bookie)
+        await self.may_answer.wait()
+        return await super().bookie_creation(bookie)
+
+
+@pytest.fixture
+async def counted(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Counted, BookieDirectory]]:
+    driver = Counted(MemoryStore(request.node.name))
+    await driver.init_cluster()
+    for name in "ab":
+        await driver.register(name, BookieInfo.at("127.0.0.1", 1))
+    directory = BookieDirectory(driver)
+    yield driver, directory
+    directory.close()
+    await driver.close()
+
+
+async def test_what_many_want_to_know_at_once_is_read_once(counted: tuple[Counted, BookieDirectory]) -> None:
+    """As many do that have lost a bookie; the first of them may be cancelled."""
+    driver, directory = counted
+    listed = [asyncio.create_task(directory.current()) for _ in range(100)]
+    known = [asyncio.create_task(directory.identities(("a", "b"))) for _ in range(100)]
+    await until(lambda: len(driver.asked) == 3)
+    listed[0].cancel()
+    known[0].cancel()
+    driver.may_answer.set()
+    assert {tuple(found.sorted_writable) for found in await asyncio.gather(*listed[1:])} == {("a", "b")}
+    assert await asyncio.gather(*known[1:]) == [{"a": None, "b": None}] * 99
+    assert sorted(driver.asked) == ["a", "b", "bookies"]
+    assert (listed[0].cancelled(), known[0].cancelled()) == (True, True)
+
+
+async def test_who_looks_for_a_bookie_that_is_gone_makes_nobody_wait(counted: tuple[Counted, BookieDirectory]) -> None:
+    """Each attempt to reach it asks anew, again and again, for as long as it is gone."""
+    driver, directory = counted
+    driver.may_answer.set()
+    found = await directory.current()
+    driver.may_answer.clear()
+    looking = asyncio.create_task(directory.resolve("c"))
+    await until(lambda: driver.asked == ["bookies", "bookies"])
+    assert await directory.current() is found
+    driver.may_answer.set()
+    with pytest.raises(BookieUnavailable, match="not registered"):
+        await looking
+
+
+async def test_what_could_not_be_read_is_read_again(counted: tuple[Counted, BookieDirectory]) -> None:
+    driver, directory = counted
+    driver.may_answer.set()
+    down = MetadataUnavailable("no answer")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ClusterMetadata, "bookies", failing(down))
+        patch.setattr(ClusterMetadata, "bookie_creation", failing(down))
+        for asked in (directory.current(), directory.identities(("a",))):
+            with pytest.raises(MetadataUnavailable, match="no answer"):
+                await asked
+    assert (await directory.current()).sorted_writable == ("a", "b")
+    assert await directory.identities(("a",)) == {"a": None}
+
+
+def failing(error: Exception) -> Callable[..., Awaitable[None]]:
+    async def fail(*_: object) -> None:
+        raise error
+
+    return fail
