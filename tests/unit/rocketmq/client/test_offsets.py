@@ -7,7 +7,7 @@ import pytest
 from support.consuming import fill, take
 from support.fake_brokers import FakeBroker, FakeCluster
 from support.waiting import until
-from tallystick.errors import BrokerUnavailable
+from tallystick.errors import BrokerUnavailable, NoSuchTopic
 from tallystick.rocketmq.client import offsets
 from tallystick.rocketmq.client.by_broker import NoAnswer
 from tallystick.rocketmq.client.client import RocketMQ
@@ -64,6 +64,14 @@ async def test_a_commit_that_a_slave_refuses_as_it_has_not_copied_the_topic_or_g
     slave = await slave_alone(cluster)
     slave.react[COMMIT] = lambda link, command: command.answer(code, "not here")
     with pytest.raises(BrokerUnavailable, match="not copied"):
+        await offsets.commit(mq._context, "g", QUEUE, 3)
+
+
+async def test_a_commit_that_the_master_refuses_is_refused(cluster: FakeCluster, mq: RocketMQ) -> None:
+    """It knows all topics: waiting does not cure that."""
+    fake = await cluster.add(queues=1)
+    fake.react[COMMIT] = lambda link, command: command.answer(ResponseCode.TOPIC_NOT_EXIST, "not here")
+    with pytest.raises(NoSuchTopic):
         await offsets.commit(mq._context, "g", QUEUE, 3)
 
 

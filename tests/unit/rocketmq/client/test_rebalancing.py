@@ -318,13 +318,16 @@ async def test_members_are_asked_for_where_a_broker_answers(cluster: FakeCluster
 
 
 async def test_a_refusal_is_raised_before_what_waiting_may_cure(cluster: FakeCluster, mq: RocketMQ) -> None:
-    refusing, silent = await cluster.add("b1", queues=1), await cluster.add("b2", queues=1)
-    refusing.react[RequestCode.QUERY_CONSUMER_OFFSET] = lambda link, command: command.answer(
-        ResponseCode.SYSTEM_ERROR, "not now"
-    )
-    silent.react[RequestCode.QUERY_CONSUMER_OFFSET] = lambda link, command: None
+    refusing, gone = await cluster.add("b1", queues=1), await cluster.add("b2", queues=1)
+    asked: list[tuple[Link, Command]] = []
+    refusing.react[RequestCode.QUERY_CONSUMER_OFFSET] = lambda link, command: asked.append((link, command))
+    gone.react[RequestCode.QUERY_CONSUMER_OFFSET] = lambda link, command: link.close()
+    starting = asyncio.create_task(mq.consumer("g", "T", start="first").start())
+    await until(lambda: asked and mq._context.brokers.is_down(gone.address, mq._context.clock.now()))
+    [(link, command)] = asked
+    link.send(command.answer(ResponseCode.SYSTEM_ERROR, "not now"))
     with pytest.raises(BrokerError, match="not now"):
-        await mq.consumer("g", "T", start="first").start()
+        await starting
 
 
 async def test_a_queue_given_up_is_forgotten(cluster: FakeCluster, mq: RocketMQ) -> None:
