@@ -104,6 +104,14 @@ def test_a_minute_has_an_end_for_known_hosts_too() -> None:
     assert sparing.left_out(None) == {FAILED: 2 * ALWAYS * MAX_HOSTS - MAX_OF_ALL}
 
 
+def test_what_was_left_out_because_of_others_is_no_line_of_a_host() -> None:
+    sparing = Sparing()
+    for number in range(MAX_HOSTS):
+        said(sparing, ALWAYS, host=f"h{number}")
+    assert said(sparing, 2 * MAX_OF_HOST, host="newcomer", now=MINUTE_S / 2) == 0
+    assert said(sparing, 2 * MAX_OF_HOST, host="newcomer", now=MINUTE_S) == MAX_OF_HOST
+
+
 def test_what_is_left_out_of_one_host_takes_no_lines_of_others() -> None:
     sparing = Sparing()
     assert said(sparing, 10 * MAX_OF_KIND) == MAX_OF_HOST
