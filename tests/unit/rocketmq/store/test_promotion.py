@@ -314,6 +314,7 @@ def test_a_slave_that_lost_its_first_file_goes_on_behind_it_and_needs_the_ends()
     master.send(*numbers)
     for at in (0, 4096):
         slave.store.append_raw(at, bytes(master.store.slice(at, 4096)))
+    slave.store.learn_ends({}, 0, master.store.first)
     slave.disk._inode(f"{LOG}/{0:020}").pending.clear()
     slave.store._log.files.files[1].file.sync()
     slave.disk.sync_dir(LOG)
@@ -324,6 +325,7 @@ def test_a_slave_that_lost_its_first_file_goes_on_behind_it_and_needs_the_ends()
     assert (slave.store.first, slave.store.end, slave.store.reput_offset) == (4096, 8192, 8192)
     messages = slave.read()
     assert [message.stored_body for message in messages] == numbers[messages[0].queue_offset :][: len(messages)]
+    assert slave.store.lacks_beginning("Topic", 0), "what the master said of it was before that"
     with pytest.raises(UsageError, match="never told where the master's queues end"):
         promoted(slave)
 
