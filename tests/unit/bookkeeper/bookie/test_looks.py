@@ -372,3 +372,18 @@ async def test_what_is_held_when_it_closes_is_never_answered(driver: Watched) ->
     driver.gate.set()
     await asyncio.sleep(0)
     assert (answered, heard) == ([], [])
+
+
+async def test_connections_of_one_host_have_their_turns_as_one(bookie: Bookie, peer: Peer, driver: Watched) -> None:
+    driver.gate.clear()
+    peer.writer.write(adds(1, [1]))
+    await until(lambda: driver.looked_up)
+    async with talking(bookie) as another:
+        peer.writer.write(adds(10, [1]) + adds(11, [1]))
+        await until(lambda: len(bookie.looks._held) == 3)
+        another.writer.write(adds(20, [1]) + adds(21, [1]))
+        await until(lambda: len(bookie.looks._held) == 5)
+        bookie.looks.hold(30, 0, lambda said: None, who="writer", host="another host")
+        driver.gate.set()
+        await until(lambda: len(driver.looked_up) == 2)
+    assert driver.looked_up[1] == (10, 30, 20, 11, 21)
