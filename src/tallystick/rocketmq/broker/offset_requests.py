@@ -48,8 +48,11 @@ class OffsetRequests:
                 remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
                 raise refusal(ResponseCode.QUERY_NOT_FOUND, remark)
             offset = 0
-        mark = None if header.mark is None else self._parts.store.mark_before(header.topic, header.queue_id, offset)
-        return command.answer(OK, None, CommittedAnswer(offset, mark).to_fields())
+        if header.mark is None:
+            return command.answer(OK, None, CommittedAnswer(offset).to_fields())
+        mark = self._parts.store.mark_before(header.topic, header.queue_id, offset)
+        resets = self._parts.offsets.counter(f"{header.topic}@{header.consumer_group}", header.queue_id)
+        return command.answer(OK, None, CommittedAnswer(offset, mark, resets or None).to_fields())
 
     def _begins_in_memory(self, topic: str, queue_id: int) -> bool:
         first, end = self._parts.store.queue_range(topic, queue_id)
@@ -91,7 +94,8 @@ class OffsetRequests:
         went_back = header.went_back is True
         if not parts.offsets.commit(topic, group, header.queue_id, header.commit_offset, went_back=went_back):
             raise self._no_room()
-        return command.answer(OK, None, {})
+        resets = parts.offsets.counter(f"{topic}@{group}", header.queue_id)
+        return command.answer(OK, None, CommitAnswer(resets=resets or None).to_fields())
 
     def _take(self, command: Command, commit: Commit) -> Command:
         """Told by a slave, which forgets what was set since, and keeps what there is no room for."""

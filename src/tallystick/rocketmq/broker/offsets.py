@@ -105,7 +105,7 @@ class Offsets:
         self._touched(key)
         if self._standing.is_slave:
             self._own.setdefault(key, {})[queue_id] = min(offset, self._end_of(topic, queue_id))
-            self._own_resets.setdefault(key, {})[queue_id] = self._own_counter(key, queue_id) + back
+            self._own_resets.setdefault(key, {})[queue_id] = self.counter(key, queue_id) + back
         self._commits += 1
         if self._commits % COMMITS_PER_VERSION == 0:
             self.version = self.version.next(self._clock.wall_ms())
@@ -113,8 +113,8 @@ class Offsets:
             self._save_now()
         return True
 
-    def _own_counter(self, key: str, queue_id: int) -> int:
-        """Of a slave's commit: the master's, or more when one went back here and the master is still to hear of it."""
+    def counter(self, key: str, queue_id: int) -> int:
+        """Of resets; a slave's is the master's, or more when one went back here and the master is to hear of it."""
         return max(self.resets.get(key, queue_id), self._own_resets.get(key, {}).get(queue_id, 0))
 
     def is_beyond(self, topic: str, queue_id: int, offset: int) -> bool:

@@ -15,10 +15,10 @@ from tallystick.rocketmq.client import offsets
 from tallystick.rocketmq.client.by_broker import ask_brokers
 from tallystick.rocketmq.client.context import BrokerContext
 from tallystick.rocketmq.client.delivery import DeliveryCore, GiveBack
+from tallystick.rocketmq.client.offsets import Committed, Stand
 from tallystick.rocketmq.client.pulling import Pull, QueueReader
 from tallystick.rocketmq.client.sendback import Late, send_back
 from tallystick.rocketmq.client.subscription import TagFilter
-from tallystick.rocketmq.client.topic import Connection
 from tallystick.rocketmq.client.unacked import QueueCore
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import MessageQueue
@@ -58,7 +58,7 @@ class Assignment:
         """
         stand = await offsets.stand(self._context, self._group, queue, start)
         core = self._core.assigned(Pull(queue, tags, stand.offset, mark=stand.mark), gives_back=gives_back)
-        self._assigned[queue] = _AssignedQueue(self, core, stand.offset, stand.connection)
+        self._assigned[queue] = _AssignedQueue(self, core, stand)
 
     def begin(self, queues: Iterable[MessageQueue]) -> None:
         """Pull these, which were taken on."""
@@ -108,6 +108,7 @@ class Assignment:
         core = self[queue]
         self._core.seek(core, offset)
         assigned = self._assigned[queue]
+        assigned.seeks += 1
         if assigned.is_leaving:  # nobody would end its reader
             return
         assigned.is_lost = False
@@ -140,6 +141,8 @@ class Assignment:
 
     async def _commit(self, assigned: _AssignedQueue) -> None:
         async with assigned.committing:
+            if await self._goes_elsewhere(assigned):
+                return
             offset, queue, mark = assigned.core.committable, assigned.core.queue, assigned.core.pull.mark
             # A commit that waited here while the queue was given up would pass over all that was not done.
             if assigned.core.is_revoked:
@@ -151,12 +154,39 @@ class Assignment:
                 raise Unavailable(
                     "this queue's topic was gone a moment ago: what was done is not committed", queue=queue
                 )
-            went_back = assigned.committed is not None and offset < assigned.committed
+            went_back, seeks = assigned.went_back, assigned.seeks
             said = await offsets.commit(self._context, self._group, queue, offset, mark=mark, went_back=went_back)
             if said.reset_to is None:
-                assigned.committed, assigned.told = offset, said.connection
+                assigned.was_told(offset, said, seeks)
             else:
                 await self._follow_reset(assigned, offset, said.reset_to)
+
+    async def _goes_elsewhere(self, assigned: _AssignedQueue) -> bool:
+        """Whether the group stands where others left it: then it is not committed where this member was.
+
+        While its connection was lost, or its queue goes, others may have gone on, or back on purpose. Who asks first
+        repairs what a broker forgot, and undoes nothing that they did; nobody is asked about where a ``seek`` went.
+        """
+        core, queue = assigned.core, assigned.core.queue
+        is_known = assigned.told == offsets.connection(self._context, queue)
+        if is_known and (not assigned.is_leaving or assigned.committed == core.committable):
+            return False
+        if core.is_revoked or assigned.is_lost or assigned.is_sought or assigned.went_back:
+            return False
+        seeks = assigned.seeks
+        found = await offsets.stands(self._context, self._group, queue)
+        if found is None or core.is_revoked or assigned.seeks != seeks:
+            return False
+        ours = core.committable
+        # Of two counters that differ the lower one is of a slave that lags, or of a broker that lost it: it is told.
+        is_others = (found.resets, found.offset) > (assigned.resets, ours)
+        if found.offset == ours:
+            assigned.was_told(ours, found, seeks)
+        elif is_others and not assigned.is_leaving:
+            self._context.events.emit("offset moved", queue=queue, offset=ours, to=found.offset)
+            self.seek(queue, found.offset)
+            assigned.was_told(found.offset, found, assigned.seeks)
+        return is_others and found.offset != ours
 
     async def _follow_reset(self, assigned: _AssignedQueue, offset: int, to: int) -> None:
         """Go on where an operator set the group: a pull would say so, too, but not one from a slave."""
@@ -166,9 +196,10 @@ class Assignment:
             return
         self._context.events.emit("offset moved", queue=queue, offset=offset, to=to)
         self.seek(queue, to)
+        seeks = assigned.seeks
         said = await offsets.commit(self._context, self._group, queue, to)  # that it was heard
         if said.reset_to is None:
-            assigned.committed, assigned.told = to, said.connection
+            assigned.was_told(to, said, seeks)
 
     # What was given back
 
@@ -238,7 +269,8 @@ class Assignment:
             at = assigned.core.pull.next_offset
             self._context.events.emit("queue made anew", group=self._group, queue=queue, offset=at, to=stand.offset)
             self._core.seek(assigned.core, stand.offset)
-        assigned.committed, assigned.told, assigned.is_lost = stand.offset, stand.connection, False
+        assigned.was_told(stand.offset, stand, assigned.seeks)
+        assigned.is_lost = False
 
     def has_room(self, queue: QueueCore) -> bool:
         return self._core.may_pull(queue)
@@ -260,15 +292,32 @@ class Assignment:
 class _AssignedQueue:
     """One queue with its reader and the offset that its broker has."""
 
-    def __init__(self, assignment: Assignment, core: QueueCore, committed: int, told: Connection | None) -> None:
+    def __init__(self, assignment: Assignment, core: QueueCore, stand: Stand) -> None:
         self.core = core
-        self.committed: int | None = committed  # the broker's; None: it is not known
-        self.told = told  # over which connection it was told that, or said it
+        self.committed: int | None = stand.offset  # the broker's; None: it is not known
+        self.told = stand.connection  # over which connection it was told that, or said it
+        self.resets = stand.resets  # the highest counter of them that a broker told
+        self.seeks = self._seeks_told = 0
         self.is_leaving = False  # it is read no more, and soon another member's
         self.committing = asyncio.Lock()  # a later offset is never overtaken by an earlier one
         self.is_lost = False  # its topic was gone: its offsets may be those of another queue now
         self.task: asyncio.Task[None] | None = None
         self._assignment = assignment
+
+    @property
+    def went_back(self) -> bool:
+        """Since it was committed, whether sought or sent back by a broker."""
+        return self.committed is not None and self.core.committable < self.committed
+
+    @property
+    def is_sought(self) -> bool:
+        """Whether brokers have still to hear of a ``seek``."""
+        return self.seeks != self._seeks_told
+
+    def was_told(self, offset: int, said: Stand | Committed, seeks: int) -> None:
+        """A broker has this offset: after so many ``seeks``."""
+        self.committed, self.told, self._seeks_told = offset, said.connection, seeks
+        self.resets = max(self.resets, said.resets)
 
     async def next_pull(self) -> Pull:
         if self.is_lost:

@@ -32,13 +32,14 @@ NOT_COPIED = frozenset((ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_
 class Stand:
     """Where a group stands in a queue. ``mark``: as a ``Pull`` has it. ``is_new``: it has begun just now.
 
-    ``connection``: over which a broker was told so, or said so; None: none knows it.
+    ``connection``: over which a broker was told so, or said so; None: none knows it. ``resets``: ``CommitAnswer``.
     """
 
     offset: int
     connection: Connection | None
     mark: str = ""
     is_new: bool = False
+    resets: int = 0
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Committed:
 
     connection: Connection
     reset_to: int | None
+    resets: int
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ async def stand(context: BrokerContext, group: str, queue: MessageQueue, start: 
     """
     heard, found = await _committed(context, group, queue)
     if found is not None and found.offset > 0:
-        return Stand(found.offset, heard.connection, found.mark or "")
+        return Stand(found.offset, heard.connection, found.mark or "", resets=found.resets or 0)
     if found is not None:
         offset, mark = found.offset, found.mark or ""
     elif heard.is_master or start == "first":
@@ -111,7 +113,16 @@ async def stand(context: BrokerContext, group: str, queue: MessageQueue, start: 
     if said.reset_to is not None:
         offset, mark = said.reset_to, ""
         said = await commit(context, group, queue, offset)  # that it was heard
-    return Stand(offset, said.connection if said.reset_to is None else None, mark, is_new=found is None)
+    told = said.connection if said.reset_to is None else None
+    return Stand(offset, told, mark, is_new=found is None, resets=said.resets)
+
+
+async def stands(context: BrokerContext, group: str, queue: MessageQueue) -> Stand | None:
+    """Where the group stands for whoever answers; None: it knows no offset of it. Raises BrokerError, Unavailable."""
+    heard, found = await _committed(context, group, queue)
+    if found is None:
+        return None
+    return Stand(found.offset, heard.connection, found.mark or "", resets=found.resets or 0)
 
 
 def connection(context: BrokerContext, queue: MessageQueue) -> Connection | None:
@@ -160,7 +171,8 @@ async def commit(
     heard = await _ask(context, queue, RequestCode.UPDATE_CONSUMER_OFFSET, header)
     if heard.answer.code in NOT_COPIED and not heard.is_master:
         raise BrokerUnavailable("this slave has not copied the topic or the group yet", queue=queue, group=group)
-    return Committed(heard.connection, CommitAnswer.of(checked(heard.answer, queue=queue)).reset_to)
+    said = CommitAnswer.of(checked(heard.answer, queue=queue))
+    return Committed(heard.connection, said.reset_to, said.resets or 0)
 
 
 async def queue_limits(context: BrokerContext, queue: MessageQueue) -> tuple[int, int]:

@@ -30,15 +30,20 @@ class LateAnswer(Header, frozen=True):
 
 
 class CommittedAnswer(OffsetAnswer, frozen=True):
-    """Of QUERY_CONSUMER_OFFSET. ``mark``: of the message before the offset."""
+    """Of QUERY_CONSUMER_OFFSET. ``mark``: of the message before the offset; ``resets``: as of ``CommitAnswer``."""
 
     mark: str | None = field(default=None, name="tallyMark")
+    resets: Int64 | None = field(default=None, name="tallyResets")
 
 
 class CommitAnswer(Header, frozen=True):
-    """Of UPDATE_CONSUMER_OFFSET. ``reset_to``: the commit does not count, as somebody set the group to this offset."""
+    """Of UPDATE_CONSUMER_OFFSET. ``reset_to``: the commit does not count, as somebody set the group to this offset.
+
+    ``resets``: a counter that is higher whenever the group went back, or was set, on purpose; None is 0.
+    """
 
     reset_to: Int64 | None = field(default=None, name="tallyResetTo")
+    resets: Int64 | None = field(default=None, name="tallyResets")
 
 
 class MovedAnswer(Header, frozen=True):

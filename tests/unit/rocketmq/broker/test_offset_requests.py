@@ -51,6 +51,15 @@ def test_an_offset_is_kept(desk: Desk) -> None:
     assert desk.tables.offsets.dirty
 
 
+def test_who_went_back_is_counted_and_told_to_clients_of_ours(desk: Desk) -> None:
+    """By it a member that was away tells a broker that forgot from others that went back."""
+    assert commit(desk, 3).fields == {} == commit(desk, 3).fields
+    assert query(desk, tallyMark="").fields.get("tallyResets") is None
+    assert commit(desk, 1).fields == {"tallyResets": "1"} == commit(desk, 2).fields
+    assert query(desk, tallyMark="").fields["tallyResets"] == "1"
+    assert query(desk).fields == {"offset": "2"}
+
+
 @pytest.mark.parametrize(
     ("changes", "code", "remark"),
     [
