@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 
 import msgspec
 
@@ -25,7 +24,8 @@ MAX_LOCKS = 100_000  # places of all groups: no more are given until some end
 PLACE_BYTES = 256  # of its line in the file that a lock has for one place: a longer line takes several
 _PRUNE_ABOVE = 10_000  # locks, before the ended ones are looked for
 _PRUNE_S = 1.0  # between two looks for room
-_LINES = 64  # of the file, in one piece
+_LINES = 64  # of the file, in one piece, whatever groups they are of
+_LOOKED_AT = 1000  # locks, in one step
 
 
 class SavedLock(msgspec.Struct, frozen=True):
@@ -137,16 +137,32 @@ class QueueLocks:
             self._groups.pop(group, None)
 
     def text(self, now: float) -> Iterator[bytes]:
-        """The file, piece by piece: of the locks that live now. Each entry is that of the moment of its piece."""
+        """The file, piece by piece: of the locks that live now; those that ended go. Some pieces are empty."""
         self.dirty, between = False, b'{"locks":[\n'
+        lines, looked = list[bytes](), 0
         for group in list(self._groups):
-            rows = iter(list(self._groups.get(group, {}).items()))
-            while some := list(islice(rows, _LINES)):
-                lines = [SavedLock(group, queue, one.client_id, one.host) for queue, one in some if _lives(one, now)]
-                if lines:
-                    yield between + b",\n".join(map(dialect.write_strict, lines))
-                    between = b",\n"
+            for queue, lock in list(self._groups.get(group, {}).items()):
+                looked += 1
+                if _lives(lock, now):
+                    lines.append(dialect.write_strict(SavedLock(group, queue, lock.client_id, lock.host)))
+                else:
+                    self._ended(group, queue, lock)
+                if len(lines) == _LINES or looked == _LOOKED_AT:
+                    yield between + b",\n".join(lines) if lines else b""
+                    between, lines, looked = b",\n" if lines else between, [], 0
+        if lines:
+            yield between + b",\n".join(lines)
+            between = b",\n"
         yield b"\n]}\n" if between == b",\n" else between + b"]}\n"
+
+    def _ended(self, group: str, queue: MessageQueue, lock: _Lock) -> None:
+        """It goes, unless another one took its place meanwhile."""
+        locks = self._groups.get(group, {})
+        if locks.get(queue) is lock:
+            del locks[queue]
+            self._removed(lock)
+            if not locks:
+                del self._groups[group]
 
     def in_order(self, group: str, now: float) -> bool:
         """Whether someone of the group has a queue for itself."""
