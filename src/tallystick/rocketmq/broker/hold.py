@@ -11,14 +11,15 @@ message wakes it before. What it keeps counts as ever; whoever makes a broker ke
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Hashable, Iterable
+from collections.abc import Container, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 MAX_HELD = 200_000  # that wait as long as they want to
 MAX_LINK_HELD = 10_000  # of them for one connection
-MAX_QUEUE_HELD = 10_000  # of them that each message of a queue passes over, or wakes: some milliseconds
-MAX_OVER = 10_000  # whose time is up, in one ``tick``
+MAX_QUEUE_HELD = 10_000  # of them that each message of a queue passes over, or wakes
+MAX_OVER = 500  # deadlines that one ``tick`` looks at: some milliseconds
+STEP_PASSED, STEP_FORGOTTEN = 50, 10  # pulls that are passed over, or forgotten, in one step
 BRIEF_S = 5.0  # that any more of them wait
 _STALE = 1000  # ended ones that the list of deadlines may have beside the living ones
 
@@ -40,7 +41,11 @@ class Held(Generic[Pull]):
 
 
 class HoldCore(Generic[Pull]):
-    """Every event returns the pulls that are over, to be run again. ``tick`` is due at ``wake_at``."""
+    """Events tell which pulls are over, to be run again. ``tick`` is due at ``wake_at``.
+
+    There may be very many: they come one by one, and None where some were looked at of which none is over. What
+    happens between two steps is taken as if it had happened before.
+    """
 
     def __init__(self) -> None:
         self._topics: dict[str, dict[int, dict[Held[Pull], None]]] = {}  # by queue id
@@ -70,56 +75,74 @@ class HoldCore(Generic[Pull]):
             heapq.heapify(self._deadlines)
         return has_room
 
-    def arrived(self, topic: str, queue_id: int, next_offset: int, tags: Iterable[int]) -> list[Pull]:
+    def waits(self, topic: str, queue_id: int) -> bool:
+        """Whether a message may wake somebody there."""
+        return queue_id in self._topics.get(topic, {})
+
+    def arrived(self, topic: str, queue_id: int, next_offset: int, tags: Iterable[int]) -> Iterator[Pull | None]:
         """Messages with these tags codes became readable; ``next_offset`` is after the last of them."""
-        waiting = self._topics.get(topic, {}).get(queue_id)
-        if not waiting:
-            return []
-        codes = frozenset(tags)
-        return self._end(
-            [
-                held
-                for held in waiting
-                if held.offset < next_offset and (held.tags is None or not held.tags.isdisjoint(codes))
-            ]
+        codes, passed = frozenset(tags), 0
+        for held in list(self._topics.get(topic, {}).get(queue_id, ())):
+            is_wanted = held.tags is None or not held.tags.isdisjoint(codes)
+            if held.waiting and held.offset < next_offset and is_wanted:
+                self._end(held)
+                yield held.pull
+            else:
+                passed += 1
+                if passed % STEP_PASSED == 0:
+                    yield None
+
+    def gone(self, topics: Container[str]) -> Iterator[Pull]:
+        """Only these topics are left; who waits from now on at one that is made anew is not meant."""
+        return self._of_lost(
+            [self._topics.pop(topic) for topic in [name for name in self._topics if name not in topics]]
         )
 
-    def gone(self, topics: Container[str]) -> list[Pull]:
-        """Only these topics are left."""
-        lost = [queues for topic, queues in self._topics.items() if topic not in topics]
-        return self._end([held for queues in lost for waiting in queues.values() for held in waiting])
+    def _of_lost(self, lost: list[dict[int, dict[Held[Pull], None]]]) -> Iterator[Pull]:
+        for queues in lost:
+            while queues:
+                _, waiting = queues.popitem()
+                for held in waiting:
+                    if held.waiting:
+                        self._end(held)
+                        yield held.pull
 
-    def closed(self, link: Hashable) -> None:
-        """Nobody waits there any more."""
-        self._end(list(self._links.get(link, ())))
+    def closed(self, link: Hashable) -> Iterator[None]:
+        """Nobody waits there any more; it is forgotten in steps."""
+        return self._forgetting(self._links.pop(link, {}))
+
+    def _forgetting(self, of_link: dict[Held[Pull], None]) -> Iterator[None]:
+        while of_link:
+            for _ in range(min(STEP_FORGOTTEN, len(of_link))):
+                held, _none = of_link.popitem()
+                if held.waiting:
+                    self._end(held)
+            yield
 
     def tick(self, now: float) -> list[Pull]:
         """Those whose time is up, or so many of them."""
-        over: list[Held[Pull]] = []
-        while (
-            self._deadlines
-            and len(over) < MAX_OVER
-            and (self._deadlines[0][0] <= now or not self._deadlines[0][2].waiting)
-        ):
+        over: list[Pull] = []
+        for _ in range(MAX_OVER):
+            if not self._deadlines or (self._deadlines[0][0] > now and self._deadlines[0][2].waiting):
+                break
             held = heapq.heappop(self._deadlines)[2]
             if held.waiting:
-                over.append(held)
-        return self._end(over)
+                self._end(held)
+                over.append(held.pull)
+        return over
 
     def wake_at(self) -> float | None:
         """None: not before another event. May be early."""
         return self._deadlines[0][0] if self._deadlines else None
 
-    def _end(self, over: list[Held[Pull]]) -> list[Pull]:
-        for held in over:
-            held.waiting = False
-            self._count -= 1
-            queues = self._topics.get(held.topic, {})
-            _remove(queues, held.queue_id, held)
-            if not queues:
-                self._topics.pop(held.topic, None)
-            _remove(self._links, held.link, held)
-        return [held.pull for held in over]
+    def _end(self, held: Held[Pull]) -> None:
+        held.waiting = False
+        self._count -= 1
+        queues = self._topics.get(held.topic, {})
+        _remove(queues, held.queue_id, held)
+        if not queues:
+            self._topics.pop(held.topic, None)
+        _remove(self._links, held.link, held)
 
 
 Place = TypeVar("Place", bound=Hashable)

@@ -10,7 +10,7 @@ A pull that makes its group waits until the group is saved, and reads then. Nobo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tallystick.errors import StorageError
@@ -30,6 +30,7 @@ from tallystick.rocketmq.wire.values import PullFlag, RequestCode, ResponseCode
 from tallystick.runtime.alarm import Alarm
 from tallystick.runtime.once import Once
 from tallystick.runtime.turn_order import PeerQueues
+from tallystick.runtime.turn_steps import TurnSteps
 
 PULLS = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
 
@@ -37,6 +38,7 @@ _COMMIT_OFFSET, _SUSPEND = int(PullFlag.COMMIT_OFFSET), int(PullFlag.SUSPEND)  #
 _ANY_BYTES = 128 * 1024 * 1024
 _MAX_HOLD_MS = 10 * 60 * 1000
 
+WAKE_EACH_TURN = 1000  # steps of ``HoldCore``: some milliseconds
 TURN_S = 0.01
 TURN_BYTES = 8 * 1024 * 1024
 _PULL_BYTES = 1024  # that one takes which waits
@@ -74,6 +76,9 @@ class Pulls:
         self._loop = asyncio.get_running_loop()
         # Put off to a later turn; whether for the first time here.
         self._late: PeerQueues[Link, tuple[_Pull, bool]] = PeerQueues()
+        self._waking = TurnSteps(WAKE_EACH_TURN)
+        # By topic and queue id: where the messages end, and their tags codes, that wake pulls in later steps.
+        self._arrivals: dict[tuple[str, int], tuple[int, frozenset[int]]] = {}
         self._turn_ends: float | None = None  # None: none was read in this turn
         self._turn_bytes = 0
         self.handlers: Mapping[int, Handler] = dict.fromkeys(PULLS, self.handle)
@@ -129,30 +134,48 @@ class Pulls:
         for arrival in arrivals:
             if sent_here:  # what a slave copies its master has counted
                 self._parts.traffic.stored(arrival.topic, len(arrival.tags), now_ms)
-            woken = self._hold.arrived(arrival.topic, arrival.queue_id, arrival.next_offset, arrival.tags)
-            for pull in woken:
-                self._wake(pull)
+            self._wake_for(arrival)
 
     def rebuilt(self, arrivals: Iterable[Arrival]) -> None:
         """Messages of a lost queue can be read again: who waited for one of them gets it."""
         for arrival in arrivals:
-            for pull in self._hold.arrived(arrival.topic, arrival.queue_id, arrival.next_offset, arrival.tags):
+            self._wake_for(arrival)
+
+    def _wake_for(self, arrival: Arrival) -> None:
+        """Who waits there is woken in some turn: all messages of a queue until then are one look at its pulls."""
+        key = arrival.topic, arrival.queue_id
+        if not self._hold.waits(*key):
+            return
+        before = self._arrivals.get(key)
+        end, tags = before or (0, frozenset[int]())
+        self._arrivals[key] = max(end, arrival.next_offset), tags.union(arrival.tags)
+        if before is None:
+            self._waking.run(self._waking_for(key))
+
+    def _waking_for(self, key: tuple[str, int]) -> Iterator[None]:
+        end, tags = self._arrivals.pop(key)
+        yield from self._waking_all(self._hold.arrived(*key, end, tags))
+
+    def _waking_all(self, over: Iterable[_Pull | None]) -> Iterator[None]:
+        for pull in over:
+            if pull is not None:
                 self._wake(pull)
+            yield
 
     def topics_changed(self) -> None:
         """Whoever waits at a topic that is deleted hears of it: it may be made anew, and its messages count from 0."""
         topics = self._parts.topics
         if topics.removals != self._removals:
             self._removals = topics.removals
-            for pull in self._hold.gone(topics.all):
-                self._wake(pull)
+            self._waking.run(self._waking_all(self._hold.gone(topics.all)))
 
     def closed(self, link: Link) -> None:
-        self._hold.closed(link)
+        self._waking.run(self._hold.closed(link))
 
     def close(self) -> None:
         """Whoever waits gets no answer any more."""
         self._alarm.cancel()
+        self._waking.close()
         self._late.clear()
 
     def _tick(self) -> None:
@@ -162,6 +185,8 @@ class Pulls:
 
     def _wake(self, pull: _Pull) -> None:
         """It was held, and is over."""
+        if not pull.link.alive:
+            return
         pull.link.keep(-pull.kept_bytes)
         pull.codes = 0
         if self._late or not self._has_time():

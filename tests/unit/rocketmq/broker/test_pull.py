@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from support.brokers import TOPIC, benched, bodies, fill, pull_command, send_command
 from support.waiting import until
 from tallystick.rocketmq.broker import hold, pull, pull_rules
+from tallystick.rocketmq.store.values import Arrival
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.headers import UpdateOffsetHeader
 from tallystick.rocketmq.wire.remoting import Command, request
@@ -24,6 +25,7 @@ from tallystick.rocketmq.wire.values import (
     Subscription,
     TopicConfig,
 )
+from tallystick.runtime.turn_steps import TurnSteps
 
 WAITING = PullFlag.SUBSCRIPTION | PullFlag.SUSPEND
 
@@ -178,6 +180,29 @@ async def test_a_pull_whose_time_is_up_in_a_turn_without_time_is_not_held_again(
         assert (await peer.answer(waiting)).code == ResponseCode.PULL_NOT_FOUND
 
 
+@pytest.mark.parametrize("by", ["messages", "a deleted topic"])
+async def test_very_many_held_pulls_are_ended_over_many_turns(tmp_path: Path, by: str) -> None:
+    """Those that the messages of one turn woke were ended in it: 120,000 took 0.8 s."""
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        pulls, queues = broker._pulls, 4
+        pulls._waking = TurnSteps(5)
+        peer = await bench.peer(broker)
+        broker.tables.topics.put(TopicConfig(TOPIC, queues, queues))
+        asked = [
+            peer.send(pull_command(queue_id=number % queues, flags=WAITING, suspend_ms=60_000)) for number in range(40)
+        ]
+        await until(lambda: pulls.held == len(asked))
+        if by == "messages":
+            pulls.arrived([Arrival(TOPIC, queue_id, 1, [0]) for queue_id in range(queues)])
+        else:
+            broker.tables.topics.delete(TOPIC)
+        assert len(asked) - 5 <= pulls.held < len(asked)
+        for opaque in asked:
+            await peer.answer(opaque)
+        assert not pulls.held
+
+
 async def test_held_pulls_are_looked_through_when_a_topic_goes_and_not_when_one_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,7 +210,7 @@ async def test_held_pulls_are_looked_through_when_a_topic_goes_and_not_when_one_
     looked: list[None] = []
     gone = hold.HoldCore.gone
 
-    def counted(core: hold.HoldCore[object], topics: Container[str]) -> list[object]:
+    def counted(core: hold.HoldCore[object], topics: Container[str]) -> Iterator[object]:
         looked.append(None)
         return gone(core, topics)
 

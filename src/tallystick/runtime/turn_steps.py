@@ -1,0 +1,46 @@
+"""Work in steps, so many of which are done in one turn of the loop, whatever causes it there and how often."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+
+
+class TurnSteps:
+    """What ``run`` is given is done one after the other: at once as far as this turn has steps left, else later.
+
+    ``close`` it: what is not done by then is not done any more.
+    """
+
+    def __init__(self, most: int) -> None:
+        """``most``: steps of one turn."""
+        self._most = self._left = most
+        self._waiting: deque[Iterator[object]] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._next: asyncio.Handle | None = None
+
+    def run(self, steps: Iterator[object]) -> None:
+        self._waiting.append(steps)
+        if len(self._waiting) == 1:  # else others come first, or this is one of their steps
+            self._go_on()
+
+    def close(self) -> None:
+        self._waiting.clear()
+        if self._next is not None:
+            self._next.cancel()
+
+    def _go_on(self) -> None:
+        if self._next is None:
+            self._next = self._loop.call_soon(self._next_turn)
+        while self._waiting and self._left > 0:
+            self._left -= 1
+            try:
+                next(self._waiting[0])
+            except StopIteration:
+                self._waiting.popleft()
+
+    def _next_turn(self) -> None:
+        self._next, self._left = None, self._most
+        if self._waiting:
+            self._go_on()
