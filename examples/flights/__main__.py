@@ -25,7 +25,7 @@ LEDGER_TABLE, TOPIC_TABLE = "ledgers.parquet", "topic.parquet"
 MARK = ".flights"  # in a folder that this program made and may empty
 # Two copies of each row in journals and entry logs, two in brokers' logs, two tables; files are made in large steps.
 ROW_BYTES, SPARE_BYTES = 3_500, 400_000_000
-SECONDS = 20  # writers and senders are paced to take about this long: each fault falls into the middle of writing
+SECONDS = 20  # writers and senders are paced to take about this long, if their faults do not hold them longer
 
 
 def empty_folder(folder: Path) -> None:

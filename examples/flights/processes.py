@@ -84,6 +84,8 @@ class _Process:
             raise SystemExit(f"the {self.name} failed with exit code {self._process.returncode}; its log: {self.log}")
 
     def kill(self) -> None:
+        if self._process.poll() is not None:
+            raise SystemExit(f"the {self.name} was to be killed, and had ended; its log: {self.log}")
         self._process.kill()
         self._process.wait()
 
@@ -109,7 +111,17 @@ class _Process:
 
 
 class WritingProcess(_Process):
-    """A writer or sender as a process of its own, so that it can be killed like one. ``log``: what was acknowledged."""
+    """A writer or sender as a process of its own, so that it can be killed like one. ``log``: what was acknowledged.
+
+    It writes as far as ``allow`` has told it.
+    """
+
+    def allow(self, rows: float) -> None:
+        """Write the rows before this one, and wait then."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended
+            self._process.stdin.write(f"{int(rows)}\n")
+            self._process.stdin.flush()
 
     def wait_for(self, done: Callable[[int], bool], tick: Callable[[int], None]) -> None:
         """Until ``done(rows acknowledged)``; ``tick`` is called with that number on the way."""

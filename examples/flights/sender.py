@@ -15,6 +15,7 @@ import time
 import tallystick
 from examples.flights.acks import AckLog
 from examples.flights.data import load, payloads
+from examples.flights.leash import Leash
 from tallystick.errors import TallyError
 from tallystick.rocketmq.client.sending import SendStatus
 from tallystick.rocketmq.client.settings import BrokerClientSettings
@@ -24,13 +25,14 @@ LOST_BROKER = 3  # the exit code when a batch has no good answer
 GROUP = "flights-sender"
 
 
-async def send(name_server: str, topic: str, first_row: int, rows: int, rate: float, log: AckLog) -> int:
-    """Send rows ``first_row`` … ``rows`` - 1 at ``rate`` rows a second at most; the exit code."""
+async def send(name_server: str, topic: str, first_row: int, rows: int, rate: float, log: AckLog, leash: Leash) -> int:
+    """Send rows ``first_row`` … ``rows`` - 1 at ``rate`` a second at most, and as the leash allows; the exit code."""
     table = load(rows)
     started, row = time.monotonic(), first_row
     async with tallystick.topics(name_server, settings=BrokerClientSettings(send_retries=0)) as mq:
         queues, producer = (await mq.topic(topic)).writable, mq.producer(GROUP)
         for number, batch in enumerate(payloads(table, first_row, batch_rows=max(1, int(rate / BATCHES_PER_S)))):
+            await leash.reach(row)
             try:
                 result = await producer.send_batch(topic, batch, queue=queues[number % len(queues)])
             except TallyError as error:
@@ -54,8 +56,9 @@ def main() -> int:
     parser.add_argument("--rate", type=float, required=True)
     parser.add_argument("--log", required=True)
     options = parser.parse_args()
+    first_row, rows, rate, leash = options.first_row, options.rows, options.rate, Leash(sys.stdin.readline)
     with AckLog(options.log) as log:
-        return asyncio.run(send(options.name_server, options.topic, options.first_row, options.rows, options.rate, log))
+        return asyncio.run(send(options.name_server, options.topic, first_row, rows, rate, log, leash))
 
 
 if __name__ == "__main__":

@@ -76,14 +76,17 @@ class TopicStory:
         in_sync(self.name_server, created)
         with SenderProcess(self.name_server, TOPIC, logs[0], 0, stage.rows, stage.rate) as sender:
             stage.mark(run, f"sender 1 starts: each batch is acknowledged when {SLAVE} has it too")
+            sender.allow(stage.rows * 0.6)
             sender.wait_for(lambda rows: rows >= stage.rows * 0.4, stage.show)
             stage.cluster.tally("dev", "kill", MASTER)
             stage.mark(run, f"{MASTER} killed (kill -9)")
+            sender.allow(stage.rows)
             sender.wait_until_lost()
         self._interlude(read_log(logs[0]).rows)
         resumed = run.resumed_at
         with SenderProcess(self.name_server, TOPIC, logs[1], resumed, stage.rows, stage.rate) as successor:
             stage.mark(run, f"sender 2 resumes at row {resumed:,}")
+            successor.allow(stage.rows)
             successor.wait_for(lambda rows: rows >= stage.rows - resumed, lambda rows: stage.show(resumed + rows))
             successor.finish()
         run.behind = f"{asyncio.run(replication(self.name_server)).behind_bytes} bytes behind"

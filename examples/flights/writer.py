@@ -10,13 +10,14 @@ import time
 import tallystick
 from examples.flights.acks import AckLog
 from examples.flights.data import load, payloads
+from examples.flights.leash import Leash
 
 BATCHES_PER_S = 20
 LEDGER_ROWS = 100_000  # a new ledger after so many rows
 
 
-async def write(uri: str, first_row: int, rows: int, rate: float, log: AckLog) -> None:
-    """Append rows ``first_row`` … ``rows`` - 1 at ``rate`` rows a second at most."""
+async def write(uri: str, first_row: int, rows: int, rate: float, log: AckLog, leash: Leash) -> None:
+    """Append rows ``first_row`` … ``rows`` - 1 at ``rate`` rows a second at most, as far as the leash allows."""
     table = load(rows)
     started, row = time.monotonic(), first_row
     batches = payloads(table, first_row, batch_rows=max(1, int(rate / BATCHES_PER_S)))
@@ -26,6 +27,7 @@ async def write(uri: str, first_row: int, rows: int, rate: float, log: AckLog) -
             log.write("part", writer.id)
             stop = min(rows, row + LEDGER_ROWS)
             while row < stop:
+                await leash.reach(row)
                 batch = next(batches)
                 ids = await writer.append_batch(batch)
                 log.write("acked", writer.id, ids[0], row, len(ids), time.time())
@@ -43,7 +45,7 @@ def main() -> int:
     parser.add_argument("--log", required=True)
     options = parser.parse_args()
     with AckLog(options.log) as log:
-        asyncio.run(write(options.uri, options.first_row, options.rows, options.rate, log))
+        asyncio.run(write(options.uri, options.first_row, options.rows, options.rate, log, Leash(sys.stdin.readline)))
     return 0
 
 

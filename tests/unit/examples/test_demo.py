@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from examples.flights import __main__ as demo
+from examples.flights.processes import WritingProcess
 
 
 def test_a_folder_of_somebody_else_is_not_emptied(tmp_path: Path) -> None:
@@ -33,3 +34,11 @@ def test_too_small_a_disk_is_named_before_anything_starts(tmp_path: Path, monkey
         demo.check_space(tmp_path, 20_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(10**9, 0, 10**9))
     demo.check_space(tmp_path, 20_000)
+
+
+@pytest.mark.real_time
+def test_a_kill_that_meets_nobody_is_no_fault_to_tell_of(tmp_path: Path) -> None:
+    with WritingProcess(tmp_path / "log", "json.tool", "--help") as ended:
+        ended.finish()
+        with pytest.raises(SystemExit, match="was to be killed, and had ended"):
+            ended.kill()

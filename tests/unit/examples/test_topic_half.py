@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import msgspec
@@ -10,6 +10,7 @@ import pytest
 
 from examples.flights import topic_story
 from examples.flights.acks import AckLog, read_log
+from examples.flights.leash import Leash
 from examples.flights.sender import LOST_BROKER, send
 from support.fake_brokers import FakeBroker, FakeCluster
 from tallystick.rocketmq.remoting.link import Link
@@ -32,9 +33,9 @@ def rows_of(broker: FakeBroker) -> list[list[int]]:
     return [[msgspec.json.decode(body)["row"] for _, body, _ in broker.queues[TOPIC, queue]] for queue in (0, 1)]
 
 
-async def send_rows(cluster: FakeCluster, first: int, log: Path) -> int:
+async def send_rows(cluster: FakeCluster, first: int, log: Path, told: Callable[[], str] = str) -> int:
     with AckLog(str(log)) as opened:
-        return await send(cluster.address, TOPIC, first, ROWS, RATE, opened)
+        return await send(cluster.address, TOPIC, first, ROWS, RATE, opened, Leash(told))
 
 
 async def test_batches_go_to_the_queues_in_turn_and_each_is_promised(cluster: FakeCluster, tmp_path: Path) -> None:
@@ -78,6 +79,21 @@ async def test_a_dead_broker_ends_the_sender_and_nothing_is_sent_twice(cluster: 
     broker.react[RequestCode.SEND_BATCH_MESSAGE] = die
     assert await send_rows(cluster, 0, log) == LOST_BROKER
     assert broker.count(RequestCode.SEND_BATCH_MESSAGE) == 3 and read_log(log).rows == 20
+
+
+async def test_a_program_goes_as_far_as_it_is_told_and_waits_for_more(cluster: FakeCluster, tmp_path: Path) -> None:
+    await cluster.add(topics=(TOPIC, "X"))
+    log = tmp_path / "log"
+    asked_at: list[int] = []
+
+    lines = ["20\n", "40\n", ""]
+
+    def told() -> str:
+        asked_at.append(read_log(log).rows)
+        return lines.pop(0)
+
+    assert await send_rows(cluster, 0, log, told) == 0
+    assert asked_at == [0, 20, 40] and read_log(log).rows == ROWS, "whom nobody holds any more goes on to the end"
 
 
 async def test_an_empty_topic_has_no_last_row(cluster: FakeCluster) -> None:
