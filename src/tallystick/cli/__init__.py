@@ -26,7 +26,7 @@ FAILED, WRONG_USAGE, NOT_WELL, INTERRUPTED, BROKEN_PIPE = 1, 2, 3, 130, 141
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code."""
-    _open_outputs()
+    _open_streams()
     try:
         return _run(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:
@@ -34,6 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _drop_output()
         return BROKEN_PIPE
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # how rich ends, which prints our help and tables
+            return BROKEN_PIPE
+        raise
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -74,9 +78,11 @@ def _run(arguments: Sequence[str]) -> int:
         return _complain(f"unexpected {text}. This is a bug; TALLY_DEBUG=1 shows where.", FAILED)
 
 
-def _open_outputs() -> None:
-    """Who closed our standard output or error (``>&-``) wants nothing from there. Before any other file is opened: that
-    one would be printed to."""
+def _open_streams() -> None:
+    """Who closed our standard output or error (``>&-``) wants nothing from there, and who closed the input has nothing
+    to give. Before any other file is opened: that one would be printed to, and read."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115  it stays open
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  it stays open
     if sys.stderr is None:

@@ -54,7 +54,7 @@ def test_wrong_usage_is_2_and_one_line(arguments: list[str], said: str, capsys: 
 def test_a_sign_that_the_locale_lacks_is_shown_by_its_number() -> None:
     """It was taken for a bug of ours."""
     settings = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    print_it = "from tallystick import cli; cli._open_outputs(); print('Z\\xfcrich')"
+    print_it = "from tallystick import cli; cli._open_streams(); print('Z\\xfcrich')"
     shown = subprocess.run([sys.executable, "-c", print_it], env=settings, capture_output=True, check=True)
     assert shown.stdout == b"Z\\xfcrich\n"
 
@@ -110,8 +110,9 @@ def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert capsys.readouterr().err == ""
 
 
-def test_a_closed_pipe_is_141_and_silent() -> None:
-    program = "import sys; from tallystick import cli; sys.exit(cli.main(['completion', 'bash']))"
+@pytest.mark.parametrize("command", ["completion bash", "--help", "sim run --help", "topic list --help"])
+def test_a_closed_pipe_is_141_and_silent(command: str) -> None:
+    program = f"import sys; from tallystick import cli; sys.exit(cli.main({command.split()}))"
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run([sys.executable, "-c", program], stdout=writing, stderr=subprocess.PIPE, timeout=30)
@@ -139,6 +140,16 @@ def test_closed_outputs_are_no_bug(closed: str, tmp_path: Path) -> None:
         done = subprocess.run(["bash", "-c", script, sys.executable], capture_output=True, text=True, timeout=30)
         assert done.returncode == 0, done.stderr
         assert "bug" not in done.stderr
+
+
+@pytest.mark.parametrize(("command", "code"), [("topic delete X", 2), ("message send X", 0)])
+def test_a_closed_input_is_an_empty_one(command: str, code: int) -> None:
+    found = []
+    for stdin in ("<&-", "</dev/null"):
+        script = f'exec "$0" -m tallystick {command} --name-server 127.0.0.1:1 {stdin}'
+        done = subprocess.run(["bash", "-c", script, sys.executable], capture_output=True, text=True, timeout=30)
+        found.append((done.returncode, done.stderr))
+    assert found[0] == found[1] and found[0][0] == code, found
 
 
 def test_a_cluster_in_memory_is_nothing_for_the_command_line(
