@@ -5,7 +5,8 @@ Each answer is one, or steps of about a millisecond that end in one. What change
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from itertools import islice
 
 import msgspec
 
@@ -25,6 +26,7 @@ from tallystick.rocketmq.wire.remoting import MAX_FRAME_BYTES, Command
 from tallystick.rocketmq.wire.steps import Steps
 from tallystick.rocketmq.wire.values import (
     FIRST_STANDARD_JSON_VERSION,
+    BrokerRoute,
     RequestCode,
     ResponseCode,
 )
@@ -48,9 +50,11 @@ MAX_SETTINGS_BYTES = 16 * 1024  # of a request that changes settings, which is r
 MAX_BODY_BYTES = MAX_FRAME_BYTES - 1024  # the header takes some of a frame
 
 STEP_SETS = 50  # broker sets of a list that are written in one step
-STEP_NAMES = 10_000
+STEP_SIZES = 10_000  # names of a list that are counted in one step
+STEP_NAMES = 500  # that are written: each has up to 1.5 KB
 
 OK, FAILED = ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR
+_BY_TOPIC = "ask for routes by topic"
 NO_ROUTE = (
     "No topic route info in name server for the topic: {}\n"
     "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -135,31 +139,17 @@ class NameRequests:
             order = self._config.get(ORDER_TOPICS, header.topic)
             route = msgspec.structs.replace(route, order_conf=order)
         quoted = command.version >= FIRST_STANDARD_JSON_VERSION or bool(header.accept_standard_json_only)
-        pieces, size = [], 0
-        for piece in dialect.write_pieces(route, quoted=quoted):
-            pieces.append(piece)
-            size += len(piece)
-            if size > MAX_BODY_BYTES:
-                remark = f"more than the {MAX_BODY_BYTES} bytes of a frame: too many brokers have it"
-                return command.answer(FAILED, remark)
-            yield
-        return command.answer(OK, body=b"".join(pieces))
+        pieces = dialect.write_pieces(route, quoted=quoted)
+        return (yield from _of_pieces(command, pieces, "too many brokers have it"))
 
     def _clusters(self, link: Hashable, command: Command) -> Steps[Command]:
         """``ClusterInfo``, broker set by broker set."""
-        sets, size = self._routes.broker_sets(), 0
+        sets, least = self._routes.broker_sets(), 0
         for count, (name, brokers) in enumerate(sets.items(), 1):
-            size += 3 * len(name) + len(brokers.cluster) + sum(map(len, brokers.addresses.values()))
+            least += 3 * len(name) + len(brokers.cluster) + sum(map(len, brokers.addresses.values()))
             if count % STEP_SETS == 0:
                 yield
-        pieces = []
-        for count, (name, brokers) in enumerate(sets.items() if size <= MAX_BODY_BYTES else (), 1):
-            pieces.append(b"%s:%s" % (dialect.write(name), dialect.write(brokers)))
-            if count % STEP_SETS == 0:
-                yield
-        clusters = self._routes.clusters()
-        text = b'{"brokerAddrTable":{%s},"clusterAddrTable":%s}'
-        return _listed(command, size, lambda: text % (b",".join(pieces), dialect.write_strict(clusters)))
+        return (yield from _listed(command, least, _cluster_info(sets, self._routes.clusters())))
 
     def _all_topics(self, link: Hashable, command: Command) -> Command | Steps[Command]:
         if not self._settings.list_all_topics:
@@ -173,18 +163,18 @@ class NameRequests:
 
     def _topic_names(self, command: Command, cluster: str | None) -> Steps[Command]:
         names = yield from self._routes.topics(cluster)
-        size = 0
-        for start in range(0, len(names), STEP_NAMES):
-            size += sum(map(len, names[start : start + STEP_NAMES]))
+        least = 0
+        for start in range(0, len(names), STEP_SIZES):
+            least += sum(map(len, names[start : start + STEP_SIZES]))
             yield
-        return _listed(command, size, lambda: dialect.write_strict(TopicNames(names)))
+        return (yield from _listed(command, least, _topic_names(names)))
 
-    def _system_topics(self, link: Hashable, command: Command) -> Command:
+    def _system_topics(self, link: Hashable, command: Command) -> Steps[Command]:
         """Clusters and broker sets have topics of their names; and the address of some broker."""
         clusters = self._routes.clusters()
         names = list(dict.fromkeys(name for cluster in clusters for name in (cluster, *clusters[cluster])))
-        found = TopicNames(names, self._routes.first_address())
-        return _listed(command, sum(map(len, names)), lambda: dialect.write_strict(found))
+        pieces = _topic_names(names, self._routes.first_address())
+        return (yield from _listed(command, sum(map(len, names)), pieces))
 
     def _delete_topic(self, link: Hashable, command: Command) -> Command:
         topic, cluster = headers.TopicHeader.of(command).topic, command.fields.get("clusterName")
@@ -233,9 +223,56 @@ class NameRequests:
         return command.answer(OK, body=body)
 
 
-def _listed(command: Command, least_bytes: int, write: Callable[[], bytes]) -> Command:
+def _listed(command: Command, least_bytes: int, pieces: Iterable[bytes]) -> Steps[Command]:
     """The answer with a list of what brokers registered, of at least so many bytes. What fits no frame is not made."""
-    body = write() if least_bytes <= MAX_BODY_BYTES else b""
-    if max(least_bytes, len(body)) > MAX_BODY_BYTES:
-        return command.answer(FAILED, f"more than the {MAX_BODY_BYTES} bytes of a frame: ask for routes by topic")
-    return command.answer(OK, body=body)
+    if least_bytes > MAX_BODY_BYTES:
+        return _too_long(command, _BY_TOPIC)
+    return (yield from _of_pieces(command, pieces, _BY_TOPIC))
+
+
+def _of_pieces(command: Command, pieces: Iterable[bytes], hint: str) -> Steps[Command]:
+    """The answer with a text of any length, a step for each piece. Of one that fits no frame the rest is not made."""
+    body, size = [], 0
+    for piece in pieces:
+        body.append(piece)
+        size += len(piece)
+        if size > MAX_BODY_BYTES:
+            return _too_long(command, hint)
+        yield
+    return command.answer(OK, body=b"".join(body))
+
+
+def _too_long(command: Command, hint: str) -> Command:
+    return command.answer(FAILED, f"more than the {MAX_BODY_BYTES} bytes of a frame: {hint}")
+
+
+def _topic_names(names: list[str], address: str | None = None) -> Iterator[bytes]:
+    """``TopicNames``."""
+    before, _, behind = dialect.write_strict(TopicNames([], address)).partition(b"[]")
+    yield before
+    yield from _names(names)
+    yield behind
+
+
+def _cluster_info(sets: Mapping[str, BrokerRoute], clusters: Mapping[str, list[str]]) -> Iterator[bytes]:
+    """``ClusterInfo``."""
+    yield b'{"brokerAddrTable":{'
+    items, between = iter(sets.items()), b""
+    while some := list(islice(items, STEP_SETS)):
+        yield between + b",".join(b"%s:%s" % (dialect.write(name), dialect.write(brokers)) for name, brokers in some)
+        between = b","
+    yield b'},"clusterAddrTable":{'
+    between = b""
+    for cluster, names in clusters.items():
+        yield b"%s%s:" % (between, dialect.write_strict(cluster))
+        yield from _names(names)
+        between = b","
+    yield b"}}"
+
+
+def _names(names: list[str]) -> Iterator[bytes]:
+    between = b"["
+    for start in range(0, len(names), STEP_NAMES):
+        yield between + dialect.write_strict(names[start : start + STEP_NAMES])[1:-1]
+        between = b","
+    yield b"]" if names else b"[]"

@@ -379,6 +379,10 @@ class Routes:
         return self._queues.topic_count
 
     @property
+    def set_count(self) -> int:
+        return len(self._sets)
+
+    @property
     def broker_counts(self) -> tuple[int, int]:
         """Masters and slaves."""
         masters = sum(MASTER_ID in brokers.addresses for brokers in self._sets.values())

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import ClusterInfo, KvTable, TopicNames, TopicTableAnswer
 from tallystick.rocketmq.wire.headers import RegisterBrokerHeader
 from tallystick.rocketmq.wire.registration import Registration, encode_registration
-from tallystick.rocketmq.wire.remoting import encode, request
+from tallystick.rocketmq.wire.remoting import Command, encode, request
 from tallystick.rocketmq.wire.steps import finished
 from tallystick.rocketmq.wire.values import DataVersion, RequestCode, TopicConfig
 from tallystick.runtime.clock import SystemClock
@@ -219,6 +220,28 @@ def test_a_list_that_grows_too_long_when_it_is_written_is_refused() -> None:
     assert ask(requests, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).code == 1
 
 
+def test_no_step_writes_many_of_the_names_that_brokers_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    routes, written = Routes(), [0]
+    for number in range(2000):
+        one = announcement(0, ["A", "B"], name=f"{number}" + "\u4e2d" * 500, cluster=f"c{number}", address=f"b{number}")
+        finished(routes.register(one, number, 0))
+    requests = NameRequests(routes, KvConfig(OsDisk(), "", WorkerAtOnce), NameServerSettings(), SystemClock(), Events())
+    for name in ("write", "write_strict"):
+        write = getattr(dialect, name)
+
+        def counted(value: object, write: Callable[[object], bytes] = write) -> bytes:
+            written[-1] += len(text := write(value))
+            return text
+
+        monkeypatch.setattr(dialect, name, counted)
+    for code in (RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS):
+        steps = requests.answers[code]("link", request(code, {}))
+        assert not isinstance(steps, Command)
+        for _ in steps:
+            written.append(0)
+    assert max(written) < 1_000_000 < sum(written)
+
+
 def test_lists_are_made_in_steps_and_written_as_ever() -> None:
     routes = Routes()
     for number in range(120):
@@ -227,10 +250,12 @@ def test_lists_are_made_in_steps_and_written_as_ever() -> None:
     requests = NameRequests(routes, KvConfig(OsDisk(), "", WorkerAtOnce), NameServerSettings(), SystemClock(), Events())
     info = ClusterInfo(routes.broker_sets(), routes.clusters())
     names = TopicNames(["A", "B", "Ü", *(f"T{number}" for number in range(1200))])
+    system = TopicNames(["c", *(f"b{number}" for number in range(120)), "b"], routes.first_address())
     for code, body in (
         (RequestCode.GET_BROKER_CLUSTER_INFO, dialect.write(info)),
         (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, dialect.write_strict(names)),
         (RequestCode.GET_TOPICS_BY_CLUSTER, dialect.write_strict(names)),
+        (RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, dialect.write_strict(system)),
     ):
         assert count_steps(requests, request(code, {"cluster": "c"})) >= 2
         assert bytes(ask(requests, code, cluster="c").body) == body
