@@ -159,10 +159,12 @@ class TopicQueues:
                 self._later(self._sweep())
 
     def _sweep(self) -> Steps[None]:
+        count = 0  # of all sets together: there may be thousands, with some topics each
         while self._gone:
             brokers = self._gone[0]
-            for count, topic in enumerate(brokers.topics, 1):
+            for topic in brokers.topics:
                 self._forget(topic, brokers)
+                count += 1
                 if count % STEP_TOPICS == 0:
                     yield
             self._gone.popleft()

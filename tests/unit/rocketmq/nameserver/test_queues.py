@@ -39,6 +39,19 @@ def test_a_set_that_goes_is_gone_at_once_and_swept_later() -> None:
     assert queues.topic_count == 1
 
 
+def test_thousands_of_small_sets_that_go_are_swept_in_steps() -> None:
+    later: list[Steps[None]] = []
+    queues = TopicQueues(later.append)
+    for number in range(100):
+        brokers = a_set(f"b{number}")
+        for topic in MANY[:100]:
+            queues.put(topic, brokers, queue(brokers.name))
+        queues.drop_all(brokers)
+    [sweep] = later
+    assert len(list(sweep)) == 100 * 100 // STEP_TOPICS
+    assert queues.topic_count == 0
+
+
 def test_permissions_change_in_steps_also_of_topics_that_go_meanwhile() -> None:
     queues, brokers = TopicQueues(finished), a_set("b")
     for topic in MANY:
