@@ -103,6 +103,8 @@ class TopicQueues:
             topic in brokers.topics or (self._count < MAX_ROUTES and self._by_host[brokers.host] < MAX_HOST_ROUTES)
         )
         if fits and queue.count > self._left(topic, brokers):
+            self._sweep_topic(topic)
+        if fits and queue.count > self._left(topic, brokers):
             others = {other: one.count for other, one in self.of(topic).items() if other is not brokers}
             largest = max(others, key=others.__getitem__, default=brokers)
             fits = queue.count < others.get(largest, 0)
@@ -115,13 +117,12 @@ class TopicQueues:
         return fits
 
     def _left(self, topic: str, brokers: BrokerSet) -> int:
-        """How many queues of a topic a set may have beside the others."""
+        """How many queues of a topic a set may have beside the others, those that are not swept yet among them."""
         queues = self._topics.get(topic, {})
-        left = MAX_QUEUES - self._queues[topic] + sum(queues[gone].count for gone in self._gone if gone in queues)
-        return left + (queues[brokers].count if brokers in queues else 0)
+        return MAX_QUEUES - self._queues[topic] + (queues[brokers].count if brokers in queues else 0)
 
     def is_wide(self, topic: str) -> bool:
-        """Whether one more broker set of the topic may take a step of its own."""
+        """Whether to take one more broker set of the topic, or to have taken it, may be a step of its own."""
         return self._queues[topic] > MAX_QUEUES // 2
 
     def of(self, topic: str) -> dict[BrokerSet, QueueRoute]:
@@ -169,11 +170,17 @@ class TopicQueues:
                     yield
             self._gone.popleft()
 
+    def _sweep_topic(self, topic: str) -> None:
+        """Somebody needs the room of sets that are gone now."""
+        for gone in [brokers for brokers in self._topics.get(topic, ()) if brokers.is_gone]:
+            self._forget(topic, gone)
+
     def _forget(self, topic: str, brokers: BrokerSet) -> None:
-        queues = self._topics[topic]
-        subtract(self._queues, topic, queues.pop(brokers).count)
-        if not queues:
-            del self._topics[topic]
+        queues = self._topics.get(topic, {})
+        if brokers in queues:
+            subtract(self._queues, topic, queues.pop(brokers).count)
+            if not queues:
+                del self._topics[topic]
 
     def moved(self, brokers: BrokerSet, host: str) -> None:
         """What its topics are is said from this host now: they count there, also where they are more than may be."""

@@ -242,9 +242,10 @@ class Routes:
         for count, (topic, config) in enumerate(announced.topics.items(), 1):
             perm = config.perm & allowed
             queue = QueueRoute(brokers.name, config.read_queues, config.write_queues, perm, config.sys_flag)
+            was_wide = self._queues.is_wide(topic)
             fits = self._queues.take(topic, brokers, queue, changed=changed)
             left_out += not fits
-            if count % STEP_TOPICS == 0 or not fits or self._queues.is_wide(topic):
+            if count % STEP_TOPICS == 0 or not fits or was_wide or self._queues.is_wide(topic):
                 yield
                 if not self._still(brokers, live):
                     break

@@ -4,7 +4,7 @@ import random
 
 from tallystick.rocketmq.nameserver.queues import STEP_TOPICS, BrokerSet, TopicQueues
 from tallystick.rocketmq.wire.steps import Steps, finished
-from tallystick.rocketmq.wire.values import QueueRoute
+from tallystick.rocketmq.wire.values import MAX_QUEUES, QueueRoute
 
 MANY = [f"T{number}" for number in range(3 * STEP_TOPICS)]
 
@@ -50,6 +50,37 @@ def test_thousands_of_small_sets_that_go_are_swept_in_steps() -> None:
     [sweep] = later
     assert len(list(sweep)) == 100 * 100 // STEP_TOPICS
     assert queues.topic_count == 0
+
+
+class Asked(BrokerSet):
+    """Counts how often sets are looked for."""
+
+    times = 0
+
+    def __hash__(self) -> int:
+        Asked.times += 1
+        return id(self)
+
+
+def test_sets_that_went_are_asked_for_room_in_their_own_topics_alone_and_once() -> None:
+    later: list[Steps[None]] = []
+    queues = TopicQueues(later.append)
+    for number in range(1000):
+        brokers = Asked("c", f"b{number}", "h", {}, False)
+        for topic in (f"T{number}", "shared"):
+            queues.put(topic, brokers, QueueRoute(brokers.name, 60, 60, 6, 0))
+        queues.drop_all(brokers)
+    stays, Asked.times = a_set("stays"), 0
+    for topic in MANY:
+        assert queues.take(topic, stays, queue("stays"), changed=True)
+    assert Asked.times == 0
+    much = QueueRoute("stays", MAX_QUEUES, MAX_QUEUES, 6, 0)
+    assert queues.is_wide("shared") and queues.take("shared", stays, much, changed=True)
+    assert 0 < Asked.times < 5000
+    assert queues.take("T1", stays, much, changed=True) and queues.of("T1") == {stays: much}
+    assert len(list(later[0])) == 2000 // STEP_TOPICS, "whoever went from its topic before is passed over"
+    assert (len(queues), queues.topic_count) == (len(MANY) + 1, len(MANY) + 1)
+    assert queues._queues["shared"] == MAX_QUEUES
 
 
 def test_permissions_change_in_steps_also_of_topics_that_go_meanwhile() -> None:

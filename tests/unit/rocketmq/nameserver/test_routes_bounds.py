@@ -145,3 +145,13 @@ def test_the_queues_of_a_topic_are_bounded_over_all_sets_and_those_with_most_are
     for steps in swept:
         finished(steps)
     assert not routes._queues._queues
+
+
+def test_a_topic_that_many_sets_went_from_is_a_step_of_its_own() -> None:
+    """Whoever needs their room looks through all of them, once."""
+    routes = Routes(later=lambda steps: None)
+    names = [f"T{number}" for number in range(10)]
+    assert register(routes, announcement(0, {name: TopicConfig(name, 65_536, 4) for name in names}), "x", 0)
+    routes.closed("x")
+    assert len(list(routes.register(announcement(0, names), "x", 0))) == len(names)
+    assert not any(routes._queues.is_wide(name) for name in names), "there is room in them"
