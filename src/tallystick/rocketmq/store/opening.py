@@ -121,7 +121,7 @@ class Opening:
         if not recovered.start:
             known.begun = 0  # power loss took the log that began there, and the next one may begin anywhere
         elif synced is not None and recovered.start > synced.start and self._slave:
-            known.begun, known.outlived = recovered.start, None  # or it took the first file
+            known.begun, known.master_first = recovered.start, None  # or it took the first file
         self._check_promotion(known)
         mark_running(disk, self._directory)
         return CommitLog(files, recovered.end, recovered.start, notes.sidecar), index, recovered
@@ -232,7 +232,7 @@ class Opening:
         """
         if synced is not None and synced.start > known.dispatched and not known.begun:  # no batch saw it begin there
             was_here = any(0 <= queue.last_physical < synced.start for queue in queues)
-            known.begun, known.outlived = 0 if was_here else synced.start, None
+            known.begun, known.master_first = 0 if was_here else synced.start, None
             self._check_promotion(known)
         _forget_deleted(known)
         for row in known.queues.values():
@@ -263,7 +263,7 @@ class Opening:
             queues.of(topic, queue_id).advance(end)
         if known.begun or advanced:
             self._events.emit("slave becomes master", queues=len(advanced), end=log.end, told_at=known.ends_at)
-        known.ends, known.begun, known.ends_at, known.outlived = {}, 0, -1, None
+        known.ends, known.begun, known.ends_at, known.master_first = {}, 0, -1, None
         # Deletions that this log did not reach took all that it has of their topics; what comes now is new.
         known.deleted = {topic: min(offset, log.end) for topic, offset in known.deleted.items()}
 

@@ -91,7 +91,9 @@ class Batch(msgspec.Struct, array_like=True, frozen=True):
     number: int = 0  # of a whole batch: no two files begin with the same bytes
     deleted_too: dict[str, int] = {}  # as ``deleted``, beside those that were
     forgotten: int = 0  # deletions up to this physical offset may be missing
-    outlived: bool | None = None  # a slave's master said last that it has older messages; None: it never said
+    # A slave's master said last that its log begins here; None: it never said. The version before noted whether it has
+    # older messages: read as offsets, these are as good until the master says more.
+    master_first: int | bool | None = None
 
 
 @dataclass
@@ -113,7 +115,7 @@ class QueueState:
     rebuilt: int = 0
     number: int = 0
     forgotten: int = 0
-    outlived: bool | None = None
+    master_first: int | None = None
 
     @property
     def ends_known(self) -> bool:
@@ -128,7 +130,7 @@ class QueueState:
         self.epoch, self.file_units, self.dispatched = batch.epoch, batch.file_units, batch.dispatched
         self.log_first, self.begun, self.ends_at = batch.log_first, batch.begun, batch.ends_at
         self.index_holes, self.rebuilt, self.forgotten = batch.index_holes, batch.rebuilt, batch.forgotten
-        self.outlived = batch.outlived
+        self.master_first = batch.master_first
         self.forget(batch.gone)
         self.queues.update({row.key: row for row in batch.queues})
         self.holes = [hole for hole in batch.holes if self._has(hole)]
@@ -160,7 +162,7 @@ class QueueState:
         nothing = Batch(
             False, self.epoch, self.file_units, self.dispatched, self.log_first, self.begun, ends_at=self.ends_at,
             index=None if self.index is None else [], holes=self.holes, index_holes=self.index_holes,
-            rebuilt=self.rebuilt, forgotten=self.forgotten, outlived=self.outlived,
+            rebuilt=self.rebuilt, forgotten=self.forgotten, master_first=self.master_first,
         )  # fmt: skip
         return msgspec.structs.replace(nothing, **fields)
 
@@ -170,7 +172,7 @@ class QueueState:
             True, self.epoch, self.file_units, self.dispatched, self.log_first, self.begun, list(self.queues.values()),
             [], self.deleted, [(*queue, end) for queue, end in self.ends.items()], self.ends_at,
             None if self.index is None else list(self.index.values()), [], self.holes, self.index_holes, self.rebuilt,
-            self.number, forgotten=self.forgotten, outlived=self.outlived,
+            self.number, forgotten=self.forgotten, master_first=self.master_first,
         )  # fmt: skip
 
 

@@ -163,7 +163,7 @@ class MessageStore:
                 self._reput.offset = offset
                 self._borders.clear()
                 self._borders.append(offset)
-                self._upkeep.note(dispatched=offset, begun=offset, ends_at=-1, outlived=None)
+                self._upkeep.note(dispatched=offset, begun=offset, ends_at=-1, master_first=None)
 
     def reput(self, limit_bytes: int = _REPUT_BYTES) -> list[Arrival]:
         """Dispatch what may be read: all of the log, with SYNC_FLUSH on a master what is flushed. What became readable.
@@ -205,7 +205,7 @@ class MessageStore:
         begins; None: it did not say. Raises StorageError."""
         self._upkeep.note(
             ends=[(*queue, end) for queue, end in ends.items() if may_be_folder(*queue)], ends_at=at,
-            outlived=None if first is None else first < self.first,
+            master_first=first,
         )  # fmt: skip
 
     @property
@@ -217,11 +217,10 @@ class MessageStore:
 
     def lacks_beginning(self, topic: str, queue_id: int) -> bool:
         """Of a slave: whether the queue's first messages are, or may be, in a part of the master's log that it does not
-        have: it was never copied, or went here sooner. By what the master said last, for what has gone since would
-        have gone there, too."""
+        have: it was never copied, or went here sooner. What the master had when it last said so it may have still."""
         state = self._parts.state.state
         assert state is not None, "a store opens with a batch"
-        outlived = self.first <= state.begun if state.outlived is None else state.outlived
+        outlived = self.first <= state.begun if state.master_first is None else state.master_first < self.first
         if not self.slave or (self.end and not (self.first and outlived)):
             return False
         first, end = self.queue_range(topic, queue_id)

@@ -35,7 +35,7 @@ async def test_a_slave_learns_ends_and_deletions_in_pages(
     assert await slave.copy(master) == {}
     assert told(slave) == {(f"Topic{number}", 0): number + 1 for number in (0, 2, 3, 4)}
     state = slave.shelf.store._parts.state.state
-    assert state is not None and state.outlived is False
+    assert state is not None and state.master_first == 0
     assert slave.shelf.store.queue_range("Topic1", 0) == (0, 0)
     assert slave.shelf.bodies("Topic2") == [b"m"] * 3
     assert master.asked.count(RequestCode.GET_TABLE_PAGE) >= 2

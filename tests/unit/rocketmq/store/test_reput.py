@@ -396,10 +396,8 @@ def test_what_a_slave_gave_up_before_its_master_did_is_not_expired(start: int) -
     assert slave.store.lacks_beginning("Topic", 0) == (start > 0)
     _expire(slave)
     assert slave.store.first > start
-    assert slave.store.lacks_beginning("Topic", 0) == (start > 0), "as the master had said"
-    slave.store.learn_ends(master.store.next_offsets, master.store.end, master.store.first)
     for _ in range(2):
-        assert slave.store.lacks_beginning("Topic", 0)
+        assert slave.store.lacks_beginning("Topic", 0), "the master may be away, and has it"
         slave.store.close()
         slave.open()
     _expire(master)
