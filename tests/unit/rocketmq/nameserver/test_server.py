@@ -220,6 +220,25 @@ async def test_what_is_kept_is_counted_again_connection_by_connection(
         await client.close()
 
 
+async def test_what_is_kept_is_not_counted_again_while_it_is_counted(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With more connections than a scan's pause has time for, counts would queue without end."""
+    await bench.register(bench.client, 0)
+    under_way: list[int] = []
+
+    def held_bytes(link: object) -> int:
+        assert bench.server._scanner is not None
+        bench.server._scanner.cancel()
+        bench.server._scan()  # its time has come meanwhile
+        under_way.append(bench.server._chores._of_host.total())
+        return 1
+
+    monkeypatch.setattr(bench.server.routes, "held_bytes", held_bytes)
+    await until(lambda: len(under_way) == 5)
+    assert set(under_way) == {1}
+
+
 MANY = 20_000  # topics: a megabyte and more
 
 
