@@ -119,6 +119,16 @@ async def test_a_reset_that_the_first_commit_meets_is_where_the_group_begins(
     assert marks[:3] == ["a", None, ""], "it is that of another place"
 
 
+async def test_of_a_reset_that_another_one_meets_no_broker_is_known_to_have_heard(
+    cluster: FakeCluster, mq: RocketMQ
+) -> None:
+    """So the next commit tells it, though the group has done nothing since."""
+    fake = await cluster.add(queues=1)
+    fake.react[COMMIT] = lambda link, command: command.answer(0, None, {"tallyResetTo": "4"})
+    stand = await offsets.stand(mq._context, "g", QUEUE, "first")
+    assert (stand.offset, stand.connection) == (4, None)
+
+
 async def test_a_broker_that_was_away_is_told_again_where_the_group_stands(cluster: FakeCluster, mq: RocketMQ) -> None:
     """It may have forgotten what it had not saved; who begins anew there passes over what came meanwhile."""
     fake = await cluster.add(queues=1)
