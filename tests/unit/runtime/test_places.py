@@ -51,3 +51,43 @@ def test_the_bound_holds_and_a_host_below_its_part_is_never_turned_out(events: l
             assert list(here.values()).count(here[goes]) > 8 // 4
             del here[goes]
         assert len(here) <= 8
+
+
+@given(st.lists(st.tuples(st.sampled_from("aaabbc"), st.sampled_from(("comes", "comes", "leaves", "speaks")))))
+def test_who_goes_is_the_quietest_of_a_host_that_has_most(events: list[tuple[str, str]]) -> None:
+    here: dict[int, str] = {}
+    quiet_since: dict[int, float] = {}
+    places: Places[int] = Places(8, quiet_since.__getitem__)
+    for now, (host, event) in enumerate(events):
+        of_host = [peer for peer in here if here[peer] == host]
+        if event == "comes":
+            here[now], quiet_since[now] = host, now
+            goes = places.arrived(now, host)
+            assert (goes is not None) == (len(here) > 8)
+            if goes is not None:
+                sizes = {one: list(here.values()).count(one) for one in here.values()}
+                assert sizes[here[goes]] == max(sizes.values())
+                mates = [peer for peer in here if here[peer] == here[goes]]
+                assert goes == (now if sizes[host] == max(sizes.values()) else min(mates, key=quiet_since.__getitem__))
+                del here[goes]
+        elif of_host and event == "leaves":
+            places.left(of_host[0])
+            del here[of_host[0]]
+        elif of_host:
+            quiet_since[of_host[0]] = now
+    assert sum(map(len, places._peers.values())) == len(here)
+    assert all(len(peers._by_quiet) <= 2 * len(peers) for peers in places._peers.values())
+
+
+def test_a_storm_of_newcomers_is_not_compared_with_all_who_are_there() -> None:
+    asked: list[int] = []
+
+    def quiet_since(peer: int) -> float:
+        asked.append(peer)
+        return 0.0
+
+    places: Places[int] = Places(1000, quiet_since)
+    for peer in range(1000):
+        places.arrived(peer, "crowd")
+    assert [places.arrived(1000 + number, f"guest {number}") for number in range(100)] == list(range(100))
+    assert len(asked) < 3000
