@@ -50,6 +50,7 @@ MAX_SETTINGS_BYTES = 16 * 1024  # of a request that changes settings, which is r
 MAX_BODY_BYTES = MAX_FRAME_BYTES - 1024  # the header takes some of a frame
 
 STEP_SETS = 50  # broker sets of a list that are written in one step
+STEP_CLUSTERS = 500  # whose names are gathered in one step
 STEP_SIZES = 10_000  # names of a list that are counted in one step
 STEP_NAMES = 500  # that are written: each has up to 1.5 KB
 
@@ -171,9 +172,12 @@ class NameRequests:
 
     def _system_topics(self, link: Hashable, command: Command) -> Steps[Command]:
         """Clusters and broker sets have topics of their names; and the address of some broker."""
-        clusters = self._routes.clusters()
-        names = list(dict.fromkeys(name for cluster in clusters for name in (cluster, *clusters[cluster])))
-        pieces = _topic_names(names, self._routes.first_address())
+        names: dict[str, None] = {}
+        for count, (cluster, sets) in enumerate(self._routes.clusters().items(), 1):
+            names.update(dict.fromkeys((cluster, *sets)))
+            if count % STEP_CLUSTERS == 0:
+                yield
+        pieces = _topic_names(list(names), self._routes.first_address())
         return (yield from _listed(command, sum(map(len, names)), pieces))
 
     def _delete_topic(self, link: Hashable, command: Command) -> Command:

@@ -10,7 +10,7 @@ from support.announcing import announcement
 from support.name_requests import answered, ask, count_steps, registration, server
 from support.workers import WorkerAtOnce
 from tallystick.rocketmq.nameserver.kv import MAX_BYTES, ORDER_TOPICS, KvConfig
-from tallystick.rocketmq.nameserver.requests import NameRequests
+from tallystick.rocketmq.nameserver.requests import STEP_CLUSTERS, NameRequests
 from tallystick.rocketmq.nameserver.routes import MAX_NAME_CHARS, Routes
 from tallystick.rocketmq.nameserver.settings import NameServerSettings
 from tallystick.rocketmq.wire import dialect
@@ -237,8 +237,10 @@ def test_no_step_writes_many_of_the_names_that_brokers_have(monkeypatch: pytest.
     for code in (RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS):
         steps = requests.answers[code]("link", request(code, {}))
         assert not isinstance(steps, Command)
+        before = len(written) - 1
         for _ in steps:
             written.append(0)
+        assert not any(written[before : before + 2000 // STEP_CLUSTERS]), "they are gathered in steps, too"
     assert max(written) < 1_000_000 < sum(written)
 
 
