@@ -8,8 +8,8 @@ An operator may have set a group elsewhere meanwhile: see ``resets``.
 
 A log that loses its tail gives the same queue offsets to other messages, and a group whose offset is beyond the new
 end would never see those. So no offset outlives the messages before it: a master cuts its table when it has recovered
-its log (``cut``) and takes none beyond a queue's end (``is_beyond``), and a slave tells of nothing beyond what it has
-itself: that was consumed at the master, who knows.
+its log (``cut``), and none is taken beyond a queue's end (``is_beyond``). A slave that lags takes none there either: it
+cannot know whether that was consumed at the master, or in a queue that was deleted and is made anew.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Offsets:
         self._set(key, queue_id, offset)
         self._touched(key)
         if self._standing.is_slave:
-            self._own.setdefault(key, {})[queue_id] = min(offset, self._end_of(topic, queue_id))
+            self._own.setdefault(key, {})[queue_id] = offset
             self._own_resets.setdefault(key, {})[queue_id] = self.counter(key, queue_id) + back
         self._commits += 1
         if self._commits % COMMITS_PER_VERSION == 0:
@@ -118,9 +118,9 @@ class Offsets:
         return max(self.resets.get(key, queue_id), self._own_resets.get(key, {}).get(queue_id, 0))
 
     def is_beyond(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether the offset is behind messages that this master never had: of a topic that was made anew, or of a log
-        that lost its tail. A slave may lag."""
-        return not self._standing.is_slave and offset > self._end_of(topic, queue_id)
+        """Whether the offset is behind messages that are not here: of a topic that was made anew, or of a log that lost
+        its tail; at a slave perhaps of those that it still lacks."""
+        return offset > self._end_of(topic, queue_id)
 
     def reset(self, topic: str, group: str, queue_id: int, offset: int) -> bool:
         """Set an offset on purpose, whatever it was: what was committed at a slave before counts no more.

@@ -24,8 +24,10 @@ from tallystick.rocketmq.wire.own_headers import CommitAnswer, CommittedAnswer, 
 from tallystick.rocketmq.wire.remoting import Command, request
 from tallystick.rocketmq.wire.values import MASTER_ID, MessageQueue, RequestCode, ResponseCode
 
-# Of a slave these say nothing.
-NOT_COPIED = frozenset((ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST))
+# Of a slave these say nothing of the master.
+NOT_COPIED = frozenset(
+    (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.INVALID_PARAMETER)
+)
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ async def commit(
     """``offset`` is that of the next message to be consumed; ``mark`` that of a ``Pull``: a broker that has another
     message there refuses; ``went_back``: the offset was higher, and this is on purpose.
 
-    Raises BrokerError, Unavailable, which it is too that a slave does not know the topic or the group yet.
+    Raises BrokerError, Unavailable, which it is too that a slave lacks the topic, the group or the messages before it.
     """
     header = UpdateOffsetHeader(
         consumer_group=group,
@@ -170,7 +172,10 @@ async def commit(
     )
     heard = await _ask(context, queue, RequestCode.UPDATE_CONSUMER_OFFSET, header)
     if heard.answer.code in NOT_COPIED and not heard.is_master:
-        raise BrokerUnavailable("this slave has not copied the topic or the group yet", queue=queue, group=group)
+        raise BrokerUnavailable(
+            "this slave has not copied the topic, the group or the messages yet: wait for the master",
+            queue=queue, group=group, offset=offset,
+        )  # fmt: skip
     said = CommitAnswer.of(checked(heard.answer, queue=queue))
     return Committed(heard.connection, said.reset_to, said.resets or 0)
 

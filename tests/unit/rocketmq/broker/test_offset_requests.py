@@ -10,9 +10,11 @@ from support.admin_desk import MASTER, SLAVE, Desk
 from support.copied_offsets import lacking
 from support.message_stores import SMALL
 from tallystick.rocketmq.broker import answers
+from tallystick.rocketmq.wire.bodies import OffsetTable
 from tallystick.rocketmq.wire.remoting import Command
 from tallystick.rocketmq.wire.values import (
     ConsumerGroup,
+    DataVersion,
     GroupConfig,
     Heartbeat,
     Language,
@@ -49,6 +51,19 @@ def test_an_offset_is_kept(desk: Desk) -> None:
     assert commit(desk, 2).code == 0
     assert query(desk).fields == {"offset": "2"}
     assert desk.tables.offsets.dirty
+
+
+@pytest.mark.rule("H13")
+def test_h13_a_slave_takes_no_commit_behind_its_last_message() -> None:
+    """Of a topic that was made anew the group passed over all that the slave had, and the master after it."""
+    desk = Desk(SLAVE)
+    desk.tables.topics.put(TopicConfig("Topic", 2, 2))
+    desk.tables.groups.put(GroupConfig("g"))
+    desk.ends["Topic", 0] = 3
+    refused = commit(desk, 100, tallyMark="99.0000000a")
+    assert (refused.code, refused.remark) == (29, "Offset 100 is beyond the end of queue 0, topic is Topic")
+    assert desk.tables.offsets.get("Topic", "g", 0) is None
+    assert lacking(desk.tables.offsets, OffsetTable(DataVersion(), {})) == []
 
 
 def test_who_went_back_is_counted_and_told_to_clients_of_ours(desk: Desk) -> None:
