@@ -177,6 +177,8 @@ class AddSession:
 
     def acked(self, slot: Slot, first: EntryId, last: EntryId) -> None:
         actions = self._core.acked(slot, first, last)
+        if self._shortage is not None:
+            self._shortage.acked(slot)
         if actions or self._shortage is not None or not self._pending:
             self._perform(actions)
 

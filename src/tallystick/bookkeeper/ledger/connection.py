@@ -29,6 +29,7 @@ from tallystick.bookkeeper.ledger.settings import ClientSettings
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import BookieId, EntryId, LedgerId, Slot
+from tallystick.errors import BookieUnavailable
 from tallystick.runtime.outside import Outside
 
 Resolve = Callable[[BookieId], Awaitable[tuple[str, int]]]
@@ -208,7 +209,10 @@ class _Peer:
                 host, port = await self._resolve(self.bookie)
             await self._network.connect(host, port, lambda: link, self._settings.connect_timeout_s)
         except Exception as error:  # whatever it is, those who wait on the link must hear of it
-            self._failed(str(error) or type(error).__name__)
+            # An error of ours that names the bookie goes into one that names it, too.
+            self._failed(
+                (error.message if isinstance(error, BookieUnavailable) else str(error)) or type(error).__name__
+            )
             link.end(f"the bookie cannot be reached: {self._reason}")
         else:
             if link.alive:

@@ -55,10 +55,10 @@ class Restorer:
         """Those that lack bookies now."""
         return tuple(self._writers)
 
-    def join(self, writer: DegradedWriter) -> None:
-        """It lacks bookies. Call again when it lacks others too."""
+    def join(self, writer: DegradedWriter, *, is_news: bool) -> None:
+        """It lacks bookies. Call again when it lacks others too; ``is_news``: it counts."""
         self._writers[writer] = None
-        self.joined += 1
+        self.joined += is_news
         for bookie in writer.missing:
             self._retries.missed(bookie, self._clock.now())
         if self._task is None:

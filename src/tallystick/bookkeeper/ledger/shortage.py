@@ -13,7 +13,7 @@ from tallystick.bookkeeper.ledger.placement import Placement
 from tallystick.bookkeeper.ledger.replicas import Identities
 from tallystick.bookkeeper.ledger.restorer import Restorer
 from tallystick.bookkeeper.metadata.store import Creation
-from tallystick.bookkeeper.wire.values import BookieId, LedgerId
+from tallystick.bookkeeper.wire.values import BookieId, LedgerId, Slot
 from tallystick.errors import MetadataUnavailable, NotEnoughBookies, TallyError
 from tallystick.runtime.clock import Clock
 
@@ -39,6 +39,8 @@ class Shortage:
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at: float | None = None
         self._degraded = self._ended = False
+        self._told: set[BookieId] = set()  # as missing, since the ledger was written to a full ensemble
+        self._awaited: set[Slot] = set()  # places that were missing, and whose bookies have taken nothing since
 
     @property
     def missing(self) -> tuple[BookieId, ...]:
@@ -50,12 +52,21 @@ class Shortage:
             return
         before, self._degraded = self.missing, True
         self._perform(self._core.no_replacement(), None)
-        if self.missing != before:
+        if self.missing == before:
+            return
+        self._awaited.update(slot for slot, bookie in enumerate(self._core.ensemble) if bookie in self.missing)
+        is_news = not self._told.issuperset(self.missing)
+        if is_news:  # else whoever was tried in the place of one was as dead
+            self._told.update(self.missing)
             self._emit(
                 "ledger degraded", first=self._core.lac + 1, missing=self.missing, reason=str(cause),
                 answers=self._failed.answers(),
             )  # fmt: skip
-            self._restorer.join(self)
+        self._restorer.join(self, is_news=is_news)
+
+    def acked(self, slot: Slot) -> None:
+        """Its bookie takes entries."""
+        self._awaited.discard(slot)
 
     async def restore(self, answering: Identities) -> None:
         """For the restorer: other bookies may be had, and these answer again.
@@ -88,6 +99,10 @@ class Shortage:
         if self._degraded and not self.missing:
             self._degraded = False
             self._restorer.leave(self)
+            if self._core.is_quiet:  # nothing that they could take
+                self._awaited.clear()
+        if self._told and not self.missing and not self._awaited:
+            self._told.clear()
             self._emit("ledger restored", first=self._core.lac + 1, ensemble=self._core.ensemble)
         starved = self._core.starved
         self._loss.observed(starved, self._core.lac, self._clock.now())

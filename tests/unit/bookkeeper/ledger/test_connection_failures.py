@@ -157,8 +157,9 @@ async def test_an_unregistered_bookie_is_unavailable_until_it_is_back(bench: Ben
     [bookie] = await bench.bookie("b1")
     await bookie.stop()
     client = bench.client()
-    with pytest.raises(BookieUnavailable, match="not registered"):
+    with pytest.raises(BookieUnavailable, match="not registered") as raised:
         await client.read("b1", 1, 0)
+    assert str(raised.value).count("bookie=b1") == 1
     await bookie.start()  # on another port: the id is resolved again
     async with asyncio.timeout(10):
         while True:

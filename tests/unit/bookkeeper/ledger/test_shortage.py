@@ -15,7 +15,7 @@ from support.small_cluster import SmallCluster
 from support.waiting import until
 from tallystick.bookkeeper.ledger import degraded as degraded_
 from tallystick.bookkeeper.ledger import restorer
-from tallystick.bookkeeper.ledger.shortage import changed_nothing
+from tallystick.bookkeeper.ledger.shortage import Shortage, changed_nothing
 from tallystick.bookkeeper.ledger.writer import LedgerWriter
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code
@@ -382,10 +382,42 @@ async def test_q9_bookies_that_answer_and_take_no_entry_end_the_writer_too(
     for bookie in cluster.bookies.values():
         bookie.misbehave = refusing
     writer = await cluster.client(no_quorum_s=0.3).create_ledger(3, write_quorum=3, ack_quorum=2)
+    tries, began = 1, Shortage.began
+
+    def counted(shortage: Shortage, cause: Exception) -> None:
+        nonlocal tries
+        tries += 1
+        began(shortage, cause)
+
+    monkeypatch.setattr(Shortage, "began", counted)
     with pytest.raises(NotEnoughBookies, match=r"quorum could not be met.*'b0': 'IO_ERROR'"):
         async with asyncio.timeout(10):
             await writer.append(b"0")
-    tries = 1 + cluster.kinds().count("ledger degraded")
     assert cluster.kinds().count("ensemble changed") <= spares * tries, "they do not follow each other for ever"
     await writer.close()
     assert (writer.metadata.state, writer.metadata.last_entry) == (LedgerState.CLOSED, -1)
+
+
+async def test_dead_bookies_in_each_others_places_restore_nothing_and_are_told_of_once(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dead bookie stays registered for a while: the writer gives the place of one to the other, and tries again."""
+    monkeypatch.setattr(degraded_, "FIRST_RETRY_S", 0.01)
+    monkeypatch.setattr(degraded_, "MAX_RETRY_S", 0.01)
+    await cluster.add()
+    client = cluster.client()
+    writer = await client.create_ledger(3, write_quorum=2, ack_quorum=2)
+    spare = next(bookie for bookie in cluster.bookies if bookie not in writer.metadata.ensemble)
+    dead = [spare, writer.metadata.ensemble[1]]
+    for bookie in dead:
+        await cluster.bookies[bookie].stop()
+    futures = [writer.append_nowait(b"x") for _ in range(6)]
+    await until(lambda: cluster.kinds().count("ensemble changed") >= 4)
+    assert "ledger restored" not in cluster.kinds() and client.degraded_total <= 2
+    told = [event.fields["missing"] for event in cluster.events if event.kind == "ledger degraded"]
+    assert told and len(told) == len(set(told)) and {bookie for missing in told for bookie in missing} <= {*dead}
+    await cluster.down(dead[0])
+    await cluster.up(dead[0])
+    assert [await future for future in futures] == list(range(6))
+    assert cluster.kinds().count("ledger restored") == 1
+    await writer.close()
