@@ -6,7 +6,7 @@ Open: four bookies of this machine, 20,000 ledgers (3/2/2) open in one client, 2
 each timed from when it was due; after a third of the time one bookie is killed, so its connection is reset. A turn is
 the CPU time of the client's thread between two looks of 5 ms: what others on the machine do does not count; how much of
 the longest were full collections of garbage is told, and how many objects they look at for each open ledger. Plan:
-survey and plan of 100,000 closed ledgers, as the planner process does them. Both on SQLite and, where Java is, on
+survey and plan of 100,000 closed ledgers, in a process of its own as in Spark. Both on SQLite and, where Java is, on
 ZooKeeper (with a fifth of the ledgers in the plan).
 """
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import multiprocessing
 import os
 import random
 import signal
@@ -23,6 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -150,7 +152,8 @@ def measure(quick: bool) -> command.Found:
         with metadata(kind) as (_, uri):
             count = size.planned if kind == "SQLite" else size.planned // 5
             asyncio.run(fill(uri, count))
-            planned.append(plan(kind, uri, count))
+            with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as planner:
+                planned.append(planner.submit(plan, kind, uri, count).result())
     return {"machine": describe(Path(tempfile.gettempdir())), "size": size, "lost": lost, "planned": planned}
 
 
