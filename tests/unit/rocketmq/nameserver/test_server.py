@@ -239,7 +239,7 @@ async def test_what_is_kept_is_not_counted_again_while_it_is_counted(
     assert set(under_way) == {1}
 
 
-MANY = 20_000  # topics: a megabyte and more
+MANY = 2000  # topics, each of which is a turn of the loop here
 
 
 async def test_others_are_answered_while_many_topics_are_registered(
@@ -250,7 +250,7 @@ async def test_others_are_answered_while_many_topics_are_registered(
     other = bench.new_client()
     await bench.register(other, 1)
     work = asyncio.create_task(bench.register(bench.client, 0, more=MANY))
-    await until(lambda: bench.server.kept_bytes > 1_000_000, pause=0)  # what waits is counted
+    await until(lambda: bench.server.kept_bytes > 100_000, pause=0)  # what waits is counted
     told = await other.ask(bench.address, request(RequestCode.GET_NAMESRV_CONFIG), 5)
     assert told.code == 0 and not work.done()
     assert await work == {}
