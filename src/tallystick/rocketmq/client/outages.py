@@ -20,6 +20,7 @@ class _Outage:
     pause_s: float
     until: float
     failures: int = 0  # since it was told of last
+    told: bool = False
 
 
 class Outages:
@@ -31,12 +32,7 @@ class Outages:
 
     def failed(self, key: Hashable, now: float) -> int:
         """Returns how often it failed since that was told last, this time included, or 0: it is not to be told now."""
-        outage = self._outages.get(key)
-        if outage is None:
-            outage = self._outages[key] = _Outage(FIRST_PAUSE_S, now + FIRST_PAUSE_S)
-        elif outage.until <= now:
-            outage.pause_s = min(2 * outage.pause_s, MAX_PAUSE_S)
-            outage.until = now + outage.pause_s
+        outage = self._put_off(key, now)
         outage.failures += 1
         if now < self._told.get(key, now - TELL_AGAIN_S) + TELL_AGAIN_S:
             return 0
@@ -44,8 +40,21 @@ class Outages:
             self._outages.clear()
             self._told.clear()
         self._told[key] = now
-        failures, outage.failures = outage.failures, 0
+        failures, outage.failures, outage.told = outage.failures, 0, True
         return failures
+
+    def put_off(self, key: Hashable, now: float) -> None:
+        """It failed, and what there is to tell is told under another key."""
+        self._put_off(key, now)
+
+    def _put_off(self, key: Hashable, now: float) -> _Outage:
+        outage = self._outages.get(key)
+        if outage is None:
+            outage = self._outages[key] = _Outage(FIRST_PAUSE_S, now + FIRST_PAUSE_S)
+        elif outage.until <= now:
+            outage.pause_s = min(2 * outage.pause_s, MAX_PAUSE_S)
+            outage.until = now + outage.pause_s
+        return outage
 
     def pause_s(self, key: Hashable, now: float) -> float:
         """Until it is to be asked again; 0 if it did not fail."""
@@ -53,5 +62,6 @@ class Outages:
         return 0.0 if outage is None else max(outage.until - now, 0.0)
 
     def answered(self, key: Hashable) -> bool:
-        """Returns whether it had failed before."""
-        return bool(self._outages) and self._outages.pop(key, None) is not None
+        """It does not fail any more. Returns whether it had failed and that was told."""
+        outage = self._outages.pop(key, None) if self._outages else None
+        return outage is not None and outage.told

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Hashable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -97,11 +97,19 @@ class QueueReader:
 
     def __init__(self, context: BrokerContext, group: str, queue: MessageQueue, receiver: Receiver) -> None:
         self.queue = queue
-        self._source = (queue.topic, queue.broker)  # what is away is away for all queues of it
+        # What is away is away for all queues of it; one may be refused alone, and that is told of for all of them.
+        self._source = (queue.topic, queue.broker)
+        self._refusals = (*self._source, "refused")
         self._context, self._group, self._receiver = context, group, receiver
 
     async def run(self) -> None:
         """Raises BrokerError, NoSuchTopic, RemoteProtocolError when waiting would not help."""
+        try:
+            await self._pull()
+        finally:
+            self._context.outages.answered(self.queue)
+
+    async def _pull(self) -> None:
         context = self._context
         while True:
             try:
@@ -109,13 +117,13 @@ class QueueReader:
                 asked, before = context.clock.now(), pull.next_offset
                 has_messages = self._receiver.answered(pull, await ask(context, self._group, pull))
             except Unavailable as error:
-                pause_s = self._tell("pull failed", error)
+                self._tell("pull failed", self._source, error)
                 context.routes.refresh_soon(self.queue.topic)
-                await asyncio.sleep(pause_s)
+                await asyncio.sleep(context.outages.pause_s(self._source, context.clock.now()))
             except BrokerError as error:
                 await self._refused(error)
             else:
-                if context.outages.answered(self._source):
+                if self._is_answered_again():
                     context.events.emit("pulls answered again", queue=self.queue, group=self._group)
                 if pull.corrected:
                     context.events.emit("offset moved", queue=self.queue, offset=before, to=pull.next_offset)
@@ -125,18 +133,25 @@ class QueueReader:
     async def _refused(self, error: BrokerError) -> None:
         if error.response_code in FATAL:
             raise error
-        pause_s = self._tell("pull refused", error)
+        outages, now = self._context.outages, self._context.clock.now()
+        outages.put_off(self.queue, now)
+        pause_s = outages.pause_s(self.queue, now)
+        self._tell("pull refused", self._refusals, error)
         if isinstance(error, NoSuchTopic):
             self._receiver.topic_gone()
             with contextlib.suppress(Unavailable):
                 await self._context.routes.await_known(self.queue.topic)  # gone everywhere? That is raised.
         await asyncio.sleep(max(pause_s, REFUSED_PAUSE_S))
 
-    def _tell(self, kind: str, error: Exception) -> float:
-        """Count a failure, which may be told of. Returns how long to wait, as all queues of this broker do."""
-        context = self._context
-        context.tell_outage(kind, self._source, error, queue=self.queue, group=self._group)
-        return context.outages.pause_s(self._source, context.clock.now())
+    def _tell(self, kind: str, key: Hashable, error: Exception) -> None:
+        self._context.tell_outage(kind, key, error, queue=self.queue, group=self._group)
+
+    def _is_answered_again(self) -> bool:
+        """Whether it was told that this queue, or others of its broker, were not."""
+        outages = self._context.outages
+        outages.answered(self.queue)
+        was_away, was_refused = outages.answered(self._source), outages.answered(self._refusals)
+        return was_away or was_refused
 
 
 async def ask(context: BrokerContext, group: str, pull: Pull) -> Command:

@@ -48,6 +48,7 @@ def test_it_is_told_once_a_minute_how_often_it_failed_also_of_what_comes_and_goe
     assert away.answered("b") and not away.answered("b")
     assert away.failed("b", TELL_AGAIN_S + 1.0) == 0, "it flaps"
     assert away.pause_s("b", TELL_AGAIN_S + 1.0) <= FIRST_PAUSE_S + 1e-6
+    assert not away.answered("b"), "nobody heard that it had failed again"
     assert away.failed("other", 1.0) == 1
 
 
@@ -79,6 +80,31 @@ async def test_a_queue_is_pulled_less_and_less_often_while_its_broker_fails(
     pauses = [min(FIRST_PAUSE_S * 2**number, MAX_PAUSE_S) for number in range(7)]
     least = [max(pause, REFUSED_PAUSE_S) for pause in pauses] if refuses else pauses
     assert all(late - early >= pause for (early, late), pause in zip(pairwise(times), least, strict=True))
+
+
+async def test_a_queue_that_is_refused_beside_busy_ones_is_asked_less_often_and_told_of_once_a_minute(
+    cluster: FakeCluster, mq: RocketMQ, told: list[Event]
+) -> None:
+    """Each answer to the others ended its outage, and said so."""
+    fake = await cluster.add(queues=2)
+    times: list[float] = []
+
+    def pull(link: Link, command: Command) -> Command | None:
+        if command.fields["topic"] != "T" or command.fields["queueId"] != "1":
+            return fake._pull(link, command)
+        times.append(asyncio.get_running_loop().time())
+        return command.answer(ResponseCode.SYSTEM_ERROR, "not now")
+
+    fake.react[RequestCode.PULL_MESSAGE] = pull
+    async with mq.consumer("g", "T", start="first") as consumer:
+        for number in range(180):
+            fill(fake, number + 1, 0)
+            fake.wake()
+            await anext(consumer)
+            await asyncio.sleep(1)
+    kinds = Counter(event.kind for event in told)
+    assert 1 <= kinds["pull refused"] <= 4 and kinds["pulls answered again"] <= kinds["pull refused"], kinds
+    assert max(late - early for early, late in pairwise(times)) >= MAX_PAUSE_S
 
 
 @testing.virtual_time
