@@ -27,11 +27,13 @@ from tallystick.rocketmq.wire.values import (
     RequestCode,
     ResponseCode,
 )
+from tallystick.runtime.turn_steps import TurnSteps
 
 SCAN_S = 10.0  # how often silent clients are looked for
 CALL_S = 10.0  # for a client to answer what an operator wants to know of it
 MAX_ASKED_BYTES = 4096  # of the fields of such a question: they go on as they came
 TELL_EACH_TURN = 500  # members of changed groups, that is some milliseconds
+FORGET_EACH_TURN = 1000  # groups of connections that ended: some milliseconds
 FIND_EACH_TURN = 5_000  # who they are: a millisecond, or one group of very many more
 MAX_BEAT_BYTES = 256 * 1024  # of a heartbeat: some thousand groups, read within a turn of the loop
 LOCK_AT_ONCE = 1000  # queues: some milliseconds
@@ -51,6 +53,7 @@ class ClientRequests:
         self._changed: dict[str, None] = {}  # groups of whose members none is in ``_to_tell`` yet
         self._to_tell: dict[Link, dict[str, None]] = {}  # groups that changed, by member
         self._teller: asyncio.Handle | None = None
+        self._forgetting = TurnSteps(FORGET_EACH_TURN)
         self._scanner: asyncio.TimerHandle | None = None
         self.handlers: Mapping[int, Handler] = {
             RequestCode.HEART_BEAT: self._heartbeat,
@@ -68,6 +71,7 @@ class ClientRequests:
         self._scanner = asyncio.get_running_loop().call_later(SCAN_S, self._scan)
 
     def close(self) -> None:
+        self._forgetting.close()
         for handle in (self._scanner, self._teller):
             if handle is not None:
                 handle.cancel()
@@ -75,7 +79,12 @@ class ClientRequests:
     def closed(self, link: Link) -> None:
         self._beats.pop(link, None)
         self._to_tell.pop(link, None)
-        self._notify(self._clients.closed(link))
+        self._forgetting.run(self._forget(link))
+
+    def _forget(self, link: Link) -> Iterator[None]:
+        for changed in self._clients.closed(link):
+            self._notify(changed)
+            yield
 
     def _scan(self) -> None:
         self.start()

@@ -5,12 +5,12 @@ group for 120 s; a connection without any heartbeat for so long is closed. One c
 at most, whatever it says: each event costs what that connection has, not what the broker has.
 
 When the members or the topics of a consumer group change, its members are told, so that they share its queues anew:
-every event returns of which groups they are to be told, before whatever answer it gets (a client may hear it first).
+every event tells of which groups they are to be told, before whatever answer it gets (a client may hear it first).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -133,14 +133,14 @@ class Clients(Generic[Link]):
         self._forget_idle(link)
         return changes
 
-    def closed(self, link: Link) -> list[str]:
-        """Its connection ended."""
+    def closed(self, link: Link) -> Iterator[list[str]]:
+        """Its connection ended. It is forgotten in steps, one a group: all that end in one turn may be in very many."""
+        for group in list(self._groups.get(link, ())):
+            yield self._stop_consuming(link, group)
         for group in list(self._produced.get(link, ())):
             self._stop_producing(link, group)
-        groups = list(self._groups.get(link, ()))
-        changes = [change for group in groups for change in self._stop_consuming(link, group)]
+            yield []
         self._forget_idle(link)
-        return changes
 
     def expired(self, now: float) -> list[Link]:
         """Connections whose clients are silent; each is to be closed, and ``closed`` follows."""

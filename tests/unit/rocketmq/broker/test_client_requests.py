@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from support.admin_desk import Caller
 from support.brokers import Bench, Peer, benched, pull_command
 from support.waiting import until
 from tallystick.rocketmq.broker import client_requests, locks
 from tallystick.rocketmq.broker.client_requests import MAX_ASKED_BYTES, MAX_LOCK_NAME_BYTES, MAX_NAME_CHARS
 from tallystick.rocketmq.broker.clients import EXPIRE_S
+from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.remoting.questions import MAX_OF_LINK
 from tallystick.rocketmq.wire import dialect
 from tallystick.rocketmq.wire.bodies import LockRequest
@@ -22,11 +24,13 @@ from tallystick.rocketmq.wire.values import (
     ConsumerGroup,
     GroupConfig,
     Heartbeat,
+    Language,
     MessageQueue,
     ProducerGroup,
     RequestCode,
     Subscription,
 )
+from tallystick.runtime.turn_steps import TurnSteps
 
 NOTIFY = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
 
@@ -66,6 +70,23 @@ async def test_who_leaves_is_gone_at_once(tmp_path: Path) -> None:
         fields = {"clientID": "c1", "consumerGroup": "G", "producerGroup": "P"}
         assert (await peer.code(RequestCode.UNREGISTER_CLIENT, fields)).code == 0
         assert await ids(peer) == "no consumer for this group, G"
+
+
+async def test_connections_that_end_together_are_forgotten_over_many_turns(tmp_path: Path) -> None:
+    """180 of 2,000 groups each were one turn of the loop of 0.4 s."""
+    async with benched(tmp_path) as bench:
+        broker = await bench.broker()
+        clients, requests = broker.parts.clients, broker._requests._clients
+        requests._forgetting = TurnSteps(10)
+        links = [cast("Link", Caller()) for _ in range(5)]
+        for number, link in enumerate(links):
+            said = Heartbeat("c", tuple(ProducerGroup(f"P{number}-{one}") for one in range(20)))
+            clients.heard(link, said, [ConsumerGroup(f"G{number}-{one}") for one in range(20)], Language.JAVA, 1, 0.0)
+        for link in links:
+            requests.closed(link)
+        assert sum(map(clients.held, links)) >= 5 * 40 - 10
+        await until(lambda: not any(map(clients.held, links)))
+        assert not clients.consumer_groups and not clients.producer_groups
 
 
 async def test_what_a_heartbeat_leaves_counts_for_its_connection(tmp_path: Path) -> None:
