@@ -18,12 +18,14 @@ from tallystick.errors import QueueRebuilding
 from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.broker.parts import Parts
 from tallystick.rocketmq.wire.values import RETRY_PREFIX
+from tallystick.runtime.health import pause
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
 MAX_SERIES = 1000
 MAX_LAG_QUEUES = 10_000
+STEP = 500  # members, or queues, that are looked at without a stop
 _MEANINGS = {
     "rocketmq_broker_permission": "What the broker allows: 4 to read, 2 to write, added up",
     "rocketmq_topic_number": "Topics",
@@ -95,18 +97,22 @@ class DashboardCollector:
 
     def _clients(self) -> Iterator[Metric]:
         clients = self._parts.clients
-        made = Counter(
-            (member.language.value.lower(), str(member.version))
-            for members in clients.producer_groups.values()
-            for member in members.values()
-        )
+        made, consumed, seen = Counter[tuple[str, str]](), Counter[tuple[str, str, str, str]](), 0
+        for members in list(clients.producer_groups.values()):
+            for member in list(members.values()):
+                made[member.language.value.lower(), str(member.version)] += 1
+                seen += 1
+                if seen % STEP == 0:
+                    yield pause()
         found = [([*self._node, *key, "remoting"], count) for key, count in _first(made.items())]
         yield _gauge("rocketmq_producer_connections", [*_NODE, "language", "version", "protocol_type"], found)
-        consumed = Counter(
-            (group, member.language.value.lower(), str(member.version), _MODES.get(known.consume_type, "pull"))
-            for group, known in clients.consumer_groups.items()
-            for member in known.members.values()
-        )
+        for group, known in list(clients.consumer_groups.items()):
+            for member in list(known.members.values()):
+                mode = _MODES.get(known.consume_type, "pull")
+                consumed[group, member.language.value.lower(), str(member.version), mode] += 1
+                seen += 1
+                if seen % STEP == 0:
+                    yield pause()
         labels = [*_NODE, "consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"]
         found = [([*self._node, *key, "remoting", "false"], count) for key, count in _first(consumed.items())]
         yield _gauge("rocketmq_consumer_connections", labels, found)
@@ -115,7 +121,7 @@ class DashboardCollector:
         parts, now_ms = self._parts, self._parts.clock.wall_ms()
         behind, ages = list[Series](), list[Series]()
         left = MAX_SERIES  # messages looked at for their age
-        left_queues = MAX_LAG_QUEUES
+        left_queues, seen = MAX_LAG_QUEUES, 0
         for key in parts.offsets.first_committed(MAX_SERIES):
             offsets = parts.offsets.committed[key]
             left_queues -= len(offsets)
@@ -124,7 +130,10 @@ class DashboardCollector:
             topic, _, group = key.partition("@")
             values = [*self._node, group, topic, _text(topic.startswith(RETRY_PREFIX)), self._is_system(topic)]
             lag, oldest_ms = 0, now_ms
-            for queue_id, offset in offsets.items():
+            for queue_id, offset in list(offsets.items()):
+                seen += 1
+                if seen % STEP == 0:
+                    yield pause()
                 end = parts.store.queue_range(topic, queue_id)[1]
                 lag += max(0, end - offset)
                 if offset < end and left:

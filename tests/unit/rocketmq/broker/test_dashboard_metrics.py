@@ -14,6 +14,7 @@ from tallystick.rocketmq.broker.dashboard_metrics import DashboardCollector
 from tallystick.rocketmq.broker.metrics import Counts
 from tallystick.rocketmq.remoting.link import Link
 from tallystick.rocketmq.wire.values import ConsumerGroup, Heartbeat, Language, ProducerGroup, TopicConfig
+from tallystick.runtime.health import HealthPages
 
 
 def page(desk: Desk, counts: Counts | None = None) -> list[str]:
@@ -63,6 +64,37 @@ def test_the_number_of_series_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     shown = page(desk)
     assert sum(line.startswith("rocketmq_messages_in_total{") for line in shown) == 3
     assert sum(line.startswith("rocketmq_consumer_lag_messages{") for line in shown) == 3
+
+
+def test_very_many_members_and_queues_are_counted_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """200,000 memberships were one step of 0.26 s; they come and go in between."""
+    monkeypatch.setattr(dashboard_metrics, "STEP", 10)
+    desk = Desk()
+    clients, links = desk.parts.clients, [cast("Link", Caller()) for _ in range(3)]
+    names = [str(number) for number in range(50)]
+    said = Heartbeat("c", tuple(map(ProducerGroup, names)), tuple(map(ConsumerGroup, names)))
+    for link in links:
+        clients.heard(link, said, said.consumers, Language.JAVA, 513, 0.0)
+    for queue_id in range(50):
+        desk.tables.offsets.commit("T", "G", queue_id, 0)
+    pauses = 0
+    for family in DashboardCollector(desk.parts, Counts()).collect():
+        pauses += family.name == "pause"
+        if pauses == 3 and links:
+            list(clients.closed(links.pop()))
+            desk.tables.offsets.forget_topic("T")
+            desk.tables.offsets.commit("T", "H", 0, 0)
+    assert pauses >= 15 + 5
+
+
+async def test_no_page_shows_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dashboard_metrics, "STEP", 1)
+    desk, found = Desk(), CollectorRegistry()
+    for queue_id in range(3):
+        desk.tables.offsets.commit("T", "G", queue_id, 0)
+    found.register(DashboardCollector(desk.parts, Counts()))
+    _, _, body = await HealthPages(found, lambda: {"healthy": True}).page("GET", "/metrics")
+    assert b"rocketmq_consumer_lag_messages{" in body and b"pause" not in body
 
 
 def test_the_number_of_queues_looked_at_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
