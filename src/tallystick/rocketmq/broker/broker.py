@@ -63,7 +63,6 @@ from tallystick.runtime.tasks import watch
 Address = tuple[str, int]
 
 STORE_SHARE = 4  # this part of the process's open files is the store's, at most
-LOCKS_REST = 3  # a quarter of the time, at most, goes into saving locks, of which strangers can have many
 OTHER_FILES = 512  # of the process's open files: slaves, HTTP, connections that are closed again, what is saved
 LEAST_FILES = 1024  # with fewer a crowd would take those of the store, and a broker that cannot open these stops
 
@@ -168,7 +167,7 @@ class Broker:
         self._lock_file = LockFile(files, outside.clock, self.standing, is_new=not store.end)
         clock, events, workers = outside.clock, outside.events, outside.workers
         self._saver = Saver(self.tables, files, clock, events, workers("tally-tables"))
-        self._lock_saver = Saver(self._lock_file, files, clock, events, workers("tally-locks"), rest=LOCKS_REST)
+        self._lock_saver = Saver(self._lock_file, files, clock, events, workers("tally-locks"))
         for saver in (self._saver, self._lock_saver):
             self._stack.push_async_callback(saver.close)
             saver.start()

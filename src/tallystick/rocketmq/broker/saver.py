@@ -1,6 +1,7 @@
 """Saves the tables: urgent ones as soon as they change, the others every few seconds, all once more at the end.
 
-All changes of a moment are one save, however many there are: what changes while one runs is in the next. The text is
+All changes of a moment are one save, however many there are: what changes while one runs is in the next. Strangers can
+make tables long, and change them again and again: behind a long save is a rest, as long as its bytes. The text is
 made on the loop, some milliseconds at a time (on a thread it would hold the interpreter just as long), and written and
 synced on a worker. Whoever asked for a change has the answer when the original's own file has it, on the disk.
 """
@@ -26,6 +27,9 @@ from tallystick.runtime.worker import Worker
 
 MOST_WAITING = 100_000  # answers, some 40 MB: a disk that stalls holds them all up
 PERIOD_S = 5.0  # flushConsumerOffsetInterval
+FREE_BYTES = 256 * 1024  # of a save, that are followed by no rest: those of ordinary tables
+BYTES_A_SECOND = 16 * 1024 * 1024  # of longer ones, however often they change
+MAX_REST_S = 2.0  # clients wait for 3 s
 AT_ONCE = 64  # pieces of a text, of some 10 to 100 KB, that are in memory
 
 
@@ -53,10 +57,7 @@ class Saved(Protocol):
 class Saver:
     """``start`` it, ``close`` it, and its worker with it. What others see of it is ``Saves``."""
 
-    def __init__(
-        self, tables: Saved, files: ConfigFiles, clock: Clock, events: Events, worker: Worker, *, rest: int = 0
-    ) -> None:
-        """``rest``: after each save for so many times as long as it took, at most ``PERIOD_S``."""
+    def __init__(self, tables: Saved, files: ConfigFiles, clock: Clock, events: Events, worker: Worker) -> None:
         self._tables, self._files, self._clock, self._events = tables, files, clock, events
         self._loop = asyncio.get_running_loop()
         self._worker = worker
@@ -65,7 +66,8 @@ class Saver:
         self._task: asyncio.Task[None] | None = None
         self._failing: set[str] = set()
         self._turn = asyncio.Lock()  # of one save: an older text never replaces a newer one
-        self._rest, self._closing = rest, asyncio.Event()
+        self._written = 0  # bytes, since the last rest
+        self._closing = asyncio.Event()
         self._covered = 0  # changes that are saved
         tables.changed = self._due.set
 
@@ -126,12 +128,12 @@ class Saver:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._due.wait(), max(0.0, all_at - self._clock.now()))
             self._due.clear()
-            began = self._clock.now()
-            is_all = began >= all_at
+            is_all = self._clock.now() >= all_at
             await self.save(urgent=not is_all)
             if is_all:
                 all_at = self._clock.now() + PERIOD_S
-            rest_s = min(PERIOD_S, self._rest * (self._clock.now() - began))
+            rest_s = min(MAX_REST_S, (self._written - FREE_BYTES) / BYTES_A_SECOND)
+            self._written = 0
             if rest_s > 0:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._closing.wait(), rest_s)
@@ -173,7 +175,7 @@ class Saver:
     async def _save(self, name: str) -> None:
         """Raises StorageError."""
         text, files, run = self._tables.text(name), self._files, self._worker.run
-        pieces = await in_slices(islice(text, AT_ONCE), self._clock)
+        pieces = await self._some(text)
         if len(pieces) < AT_ONCE:
             await run(partial(files.save, name, *pieces))
         else:
@@ -181,8 +183,14 @@ class Saver:
             try:
                 while pieces:
                     await run(partial(new.write, *pieces))
-                    pieces = await in_slices(islice(text, AT_ONCE), self._clock)
+                    pieces = await self._some(text)
                 await run(partial(files.finish, name, new))
             finally:
                 await run(new.close)
         self._tables.saved(name)
+
+    async def _some(self, text: Iterator[bytes]) -> list[bytes]:
+        """The next pieces of a text."""
+        pieces = await in_slices(islice(text, AT_ONCE), self._clock)
+        self._written += sum(map(len, pieces))
+        return pieces
