@@ -38,7 +38,7 @@ _COMMIT_OFFSET, _SUSPEND = int(PullFlag.COMMIT_OFFSET), int(PullFlag.SUSPEND)  #
 _ANY_BYTES = 128 * 1024 * 1024
 _MAX_HOLD_MS = 10 * 60 * 1000
 
-WAKE_EACH_TURN = 1000  # steps of ``HoldCore``: some milliseconds
+WAKE_EACH_TURN = 500  # steps of ``HoldCore``: some milliseconds
 TURN_S = 0.01
 TURN_BYTES = 8 * 1024 * 1024
 _PULL_BYTES = 1024  # that one takes which waits
