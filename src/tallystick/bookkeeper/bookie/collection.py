@@ -25,6 +25,7 @@ from tallystick.bookkeeper.bookie.garbage import (
     Waiting,
 )
 from tallystick.bookkeeper.bookie.ledgers import UNKNOWN
+from tallystick.bookkeeper.bookie.looks import judge
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
 from tallystick.bookkeeper.bookie.storage import Storage
@@ -227,16 +228,19 @@ class GarbageCollection:
         self._again = await self._of_others(again)
 
     async def _of_others(self, again: Sequence[LedgerId]) -> set[LedgerId]:
-        """Those ids of deleted ledgers that later ones have. One that came back itself, or an older one, is no reason
-        to forget that entries were deleted: a fence would be answered as if there had been none."""
+        """Those ids of deleted ledgers that later ones have, or any other ones where they were given up. One that came
+        back itself, or an older one, is no reason to forget that entries were deleted: a fence would be answered as if
+        there had been none."""
         found = set()
         for start in range(0, len(again), LOOK_LEDGERS):
             records = await self._driver.look_up(again[start : start + LOOK_LEDGERS])
             for ledger, record in records.items():
                 kept = self._identities.kept(ledger)
-                if record is not None and kept is not None and record.creation > kept.creation:
+                if record is None:
+                    continue
+                if kept is not None and judge(record, kept).renew is not None:
                     found.add(ledger)
-                elif record is not None:
+                else:
                     self._storage.touch(ledger)
         return found
 

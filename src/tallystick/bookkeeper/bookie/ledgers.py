@@ -6,7 +6,7 @@
     journal number 8
     each log: id 8                                         the entry logs that count; other log files are leftovers
     each ledger: ledger 8 | born 8 | flags 1 | key 20 | creation 8      flags: 1 fenced, 2 unmade
-    each deleted: ledger 8 | last access, ms since 1970 8 | creation 8
+    each deleted: ledger 8 | last access, ms since 1970 8 | creation 8      -2 - creation: it was ahead
     CRC32C of all before 4
 
 "TALLYST2" is the same without journal number, "TALLYST1" also without anchor and creations; both are read, too.
@@ -98,6 +98,17 @@ class Deletion(NamedTuple):
 
     accessed_ms: int  # since 1970
     creation: Creation = UNKNOWN
+    was_ahead: bool = False  # newer than the metadata, and given up: who has the id next may have an older creation
+
+    @classmethod
+    def of(cls, accessed_ms: int, noted: Creation = UNKNOWN) -> Deletion:
+        """As the state file has it."""
+        was_ahead = noted < UNKNOWN
+        return cls(accessed_ms, UNKNOWN - 1 - noted if was_ahead else noted, was_ahead)
+
+    def packed(self, ledger: LedgerId) -> bytes:
+        noted = UNKNOWN - 1 - self.creation if self.was_ahead else self.creation
+        return _DELETED.pack(ledger, self.accessed_ms, noted)
 
 
 class Kept(NamedTuple):
@@ -105,7 +116,12 @@ class Kept(NamedTuple):
 
     creation: Creation
     deleted: bool
-    ahead: bool = False  # newer than the metadata
+    ahead: bool = False  # newer than the metadata, or was so when it was deleted
+
+    @property
+    def was_given_up(self) -> bool:
+        """Though it was newer than the metadata: that another creation is older says nothing."""
+        return self.deleted and self.ahead
 
 
 @dataclass(frozen=True)
@@ -128,7 +144,7 @@ class State:
         ]
         parts += [_LOG.pack(log) for log in self.logs]
         parts += self.ledgers.values()
-        parts += [_DELETED.pack(ledger, *deletion) for ledger, deletion in self.deleted.items()]
+        parts += [deletion.packed(ledger) for ledger, deletion in self.deleted.items()]
         data = b"".join(parts)
         return data + crc32c(data).to_bytes(4, "big")
 
@@ -157,7 +173,7 @@ class State:
                 ).packed(ledger)
                 for ledger, born, flags, key, *creation in a_ledger.iter_unpack(body[first:second])
             },
-            {ledger: Deletion(*deletion) for ledger, *deletion in a_deleted.iter_unpack(body[second:])},
+            {ledger: Deletion.of(*deletion) for ledger, *deletion in a_deleted.iter_unpack(body[second:])},
             *later,
         )  # fmt: skip
 
@@ -261,7 +277,8 @@ class Ledgers:
     def kept(self, ledger: LedgerId) -> Kept | None:
         if (found := self.alive.get(ledger)) is not None:
             return Kept(found.creation, False, ledger in self.ahead)
-        return Kept(self.deleted[ledger].creation, True) if ledger in self.deleted else None
+        gone = self.deleted.get(ledger)
+        return None if gone is None else Kept(gone.creation, True, gone.was_ahead)
 
     def look_again(self) -> None:
         """What was looked at counts no more."""
@@ -342,16 +359,13 @@ class Ledgers:
         )
 
     def delete(self, ledger: LedgerId, now_ms: int, commit: int) -> None:
-        """Forget a ledger but for its id. Up to ``commit`` the journal may have adds to it.
-
-        Of one that is ahead the creation is forgotten, too: it says nothing of who may have the id next.
-        """
+        """Forget a ledger but for its id, and which one it was. Up to ``commit`` the journal may have adds to it."""
         found = self.alive.pop(ledger)
         self.without_entries -= found.last < 0
         self._unmade -= found.unmade
         self._forget_look(ledger)
         del self._records[ledger]
-        self.deleted[ledger] = Deletion(now_ms, UNKNOWN if ledger in self.ahead else found.creation)
+        self.deleted[ledger] = Deletion(now_ms, found.creation, ledger in self.ahead)
         self._last_commits[ledger] = commit
         self._leaving.add(ledger)
 

@@ -13,6 +13,9 @@ is kept and was not compared in this life, fences, adds of recovery and reads of
                                                                 then as if nothing had been here   metadata: all refused
     what was deleted here      came back without its entries: all refused
 
+Of a ledger that was newer than the metadata, which an operator gave up, the creation is compared alone: who has the id
+next in metadata that was restored may have an older one.
+
 So a bookie that was not running when a ledger was deleted never takes its entries for those of a new one. One that ran,
 but was out of reach and has not collected yet, knows nothing of it: who gives the id to a new ledger keeps that bookie
 out of all its ensembles. An id that is remembered as deleted is looked at in the same way.
@@ -79,11 +82,14 @@ def judge(record: Record | None, kept: Kept | None) -> Judgement:
     said = Verdict.UNKNOWN if record.state is None else Verdict.REFUSE
     if record.state is LedgerState.OPEN:
         said = Verdict.ADMIT
-    if kept is not None and (kept.creation > record.creation or (kept.ahead and kept.creation != record.creation)):
+    if kept is None:
+        return Judgement(said, record.creation)
+    if kept.creation == record.creation:
+        # A deleted one came back: its entries did not, so a "no" says nothing.
+        return Judgement(Verdict.AMISS if kept.deleted else said, record.creation)
+    if (kept.ahead or kept.creation > record.creation) and not kept.was_given_up:
         return Judgement(Verdict.AMISS, record.creation)
-    if kept is not None and kept.deleted and kept.creation == record.creation:
-        return Judgement(Verdict.AMISS, record.creation)  # it came back: its entries did not, so a "no" says nothing
-    if kept is not None and kept.creation != record.creation and (kept.deleted or kept.creation != UNKNOWN):
+    if kept.deleted or kept.creation != UNKNOWN:
         return Judgement(said, record.creation, renew=kept)
     return Judgement(said, record.creation)
 

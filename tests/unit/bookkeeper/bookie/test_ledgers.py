@@ -8,8 +8,11 @@ from dataclasses import replace
 import pytest
 
 from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Deletion, Kept, LedgerRecord, Ledgers, State
+from tallystick.bookkeeper.bookie.looks import Judgement, Verdict, judge
+from tallystick.bookkeeper.metadata.driver import Record
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.digest import master_key
+from tallystick.bookkeeper.wire.values import LedgerState
 from tallystick.errors import CorruptRecord
 
 KEY, OTHER = master_key(b"mine"), master_key(b"other")
@@ -68,6 +71,21 @@ def test_creations_of_metadata_that_was_copied_say_nothing() -> None:
     assert not ledgers.anchored(78) and ledgers.anchored(78)
     assert ledgers.kept(1 << 60) == Kept(UNKNOWN, False) and ledgers.kept(6) == Kept(UNKNOWN, True)
     assert ledgers.records()[1 << 60] == LedgerRecord(OTHER, 11, False).packed(1 << 60)
+
+
+@pytest.mark.rule("Q15")
+def test_q15_which_ledger_was_given_up_is_known_for_the_day_it_comes_back() -> None:
+    """An operator gave it up as newer than the metadata, and found newer metadata then: a "no" cut off its entries."""
+    ledgers = Ledgers(STATE)
+    ledgers.ahead = {1 << 60}
+    ledgers.delete(1 << 60, 9, 0)
+    assert ledgers.kept(1 << 60) == Kept(99, True, True)
+    for creation in (0, 99, 1 << 62):
+        state = State(deleted={7: Deletion(9, creation, True), 8: Deletion(9, creation)})
+        assert State.decode(state.encode()) == state
+    record = Record(LedgerState.OPEN, creation=99)
+    assert judge(record, ledgers.kept(1 << 60)) == Judgement(Verdict.AMISS, 99)
+    assert judge(replace(record, creation=98), ledgers.kept(1 << 60)).verdict is Verdict.ADMIT, "another one's id now"
 
 
 def test_an_id_is_looked_at_where_it_may_be_another_ledgers() -> None:

@@ -58,6 +58,9 @@ def test_only_an_open_ledger_is_written(record: Record | None, said: Verdict) ->
         (Kept(4, True), Verdict.ADMIT, True),
         (Kept(UNKNOWN, True), Verdict.ADMIT, True),
         (Kept(6, True), Verdict.AMISS, False),
+        (Kept(5, True, True), Verdict.AMISS, False),
+        (Kept(6, True, True), Verdict.ADMIT, True),
+        (Kept(4, True, True), Verdict.ADMIT, True),
     ],
 )
 def test_which_ledger_of_that_id_it_is(kept: Kept, said: Verdict, renew: bool) -> None:
