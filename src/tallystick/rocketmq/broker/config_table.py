@@ -46,7 +46,8 @@ class ConfigTable(Generic[C]):
         self.fresh: dict[str, int] = {}  # what was put and is not saved yet, and after how many changes
         self._taken = 0  # the changes that the text has which is being saved
         self._table: dict[str, C] = {**system, **saved}
-        self._taken_places: int | None = None  # of all entries; None: not counted yet, as a slave need not
+        # Of all entries; None: to be counted when somebody asks, as hardly anybody does at a slave behind a copy.
+        self._taken_places: int | None = sum(map(self.places, self._table.values()))
         self._makers: dict[str, str] = {}  # entries that a host's use made, in this process
         self._of_host: Counter[str] = Counter()  # their places
 

@@ -76,10 +76,11 @@ class Groups(ConfigTable[GroupConfig]):
         wanted = dict.fromkeys(names)
         new = [name for name in wanted if name not in self._table and _makes_itself(name)] if self._auto_create else []
         made = {name: GroupConfig(name) for name in new}
-        lacking = self.more_places(made.values()) - self.room(peer)
-        if lacking > 0 and not self._standing.is_slave:
-            self._make_room(lacking, wanted, host_of(peer))
-        made = self._fitting(made, self.room(peer))
+        if made:  # else nobody counts the places of a slave's table, which is another one at each copy
+            lacking = self.more_places(made.values()) - self.room(peer)
+            if lacking > 0 and not self._standing.is_slave:
+                self._make_room(lacking, wanted, host_of(peer))
+            made = self._fitting(made, self.room(peer))
         if made and not self._standing.is_slave:
             self.put(*made.values(), peer=peer)
         return {name: config for name in wanted if (config := self._table.get(name) or made.get(name)) is not None}

@@ -141,3 +141,22 @@ def test_a_look_for_idle_groups_goes_on_where_the_last_one_ended() -> None:
     while groups.get("new", "other:1") is None:
         asked += 1
     assert asked == 5 and len(looked) == 501
+
+
+def test_places_are_counted_at_the_start_and_not_for_groups_that_are_known() -> None:
+    """50,000 entries are some 70 ms, and a slave has another table at each copy."""
+    counted: list[str] = []
+
+    class Counting(Groups):
+        def places(self, config: GroupConfig) -> int:
+            counted.append(config.name)
+            return super().places(config)
+
+    known = {f"g{number}": GroupConfig(f"g{number}") for number in range(100)}
+    groups = Counting(SteppingClock(), lambda: None, GroupTable(DataVersion(0, 1, 1), known))
+    counted.clear()
+    assert groups.get("new", PEER) and set(counted) == {"new"}
+    slave = Counting(SteppingClock(), lambda: None, standing=Standing(Role.SLAVE))
+    slave.replace(GroupTable(DataVersion(0, 1, 2), known))
+    counted.clear()
+    assert len(slave.get_all(known, PEER)) == 100 and not counted
