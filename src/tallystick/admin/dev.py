@@ -31,7 +31,7 @@ import msgspec
 from tallystick.admin import dev_nodes, dev_services
 from tallystick.admin.dev_nodes import DevNode, DevState, Kind
 from tallystick.admin.process import ProcessId, ProcessState, send, spawn, wait_dead
-from tallystick.errors import NotFound, StorageError, Unavailable, UsageError
+from tallystick.errors import NotFound, StorageError, TallyError, Unavailable, UsageError
 from tallystick.runtime.atomic import write_atomic
 from tallystick.runtime.disk import FolderLock, OsDisk, read_file
 
@@ -133,7 +133,7 @@ class FoundCluster:
 
     @property
     def name_servers(self) -> str:
-        """For ``tallystick.topics``. Raises UsageError when there is none."""
+        """For ``tallystick.topics``. Raises UsageError when there is none, Unavailable when it is dead or not ready."""
         return find_name_server(self._environment)
 
     def __repr__(self) -> str:
@@ -144,7 +144,7 @@ class FoundCluster:
 def _or_none(find: Callable[[Mapping[str, str]], str], environment: Mapping[str, str]) -> str | None:
     try:
         return find(environment)
-    except UsageError:
+    except TallyError:
         return None
 
 

@@ -106,6 +106,15 @@ def test_what_was_found_is_looked_for_when_it_is_asked(cluster: DevCluster, ende
     with pytest.raises(UsageError, match="which name server"):
         found.name_servers  # noqa: B018
     assert dev.find_cluster({"TALLY_NAMESRV": "h:9876"}).name_servers == "h:9876"
+    save(
+        cluster,
+        DevState("memory://x", (DevNode("bookie-1", running(os.getpid())), DevNode("nameserver", ended, 7))),
+    )
+    with pytest.raises(Unavailable, match="restart nameserver"):
+        found.name_servers  # noqa: B018
+    assert repr(found) == "<FoundCluster uri=memory://x name_servers=None>"
+    save(cluster, {"uri": 7})
+    assert repr(found) == "<FoundCluster uri=None name_servers=None>"
 
 
 def test_a_cluster_of_brokers_has_no_ledgers(cluster: DevCluster) -> None:
