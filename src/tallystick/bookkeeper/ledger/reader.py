@@ -27,6 +27,7 @@ from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId, Ledge
 from tallystick.codec.reads import EntryRun
 from tallystick.errors import DigestMismatch, NoSuchEntry, Unavailable
 from tallystick.runtime.arguments import whole
+from tallystick.runtime.extras import require
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,8 +134,10 @@ class LedgerReader:
     ) -> AsyncGenerator[pa.RecordBatch, None]:
         """As ``read``, as Arrow batches with the columns ``ledger``, ``entry``, ``lac``, ``length``, ``payload``.
 
-        A batch has at most ``batch_rows`` rows and ``batch_bytes`` payload bytes (or one longer entry). Needs pyarrow.
+        A batch has at most ``batch_rows`` rows and ``batch_bytes`` payload bytes (or one longer entry). Raises
+        UsageError at once, also when pyarrow is not installed.
         """
+        require("read_arrow", "pyarrow")
         from tallystick.bookkeeper.ledger.arrow import Batching, batches_of
 
         check_bounds(self.id, first, last, self._last)

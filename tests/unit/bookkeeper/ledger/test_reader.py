@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
@@ -390,11 +391,14 @@ async def test_q17_arrow_batches_have_every_entry_once(cluster: Cluster, quorum:
             assert batch.num_rows == rows or used + len(following["payload"][0].as_py()) > size
 
 
-async def test_arrow_columns_limits_and_long_entries(cluster: Cluster) -> None:
+async def test_arrow_columns_limits_and_long_entries(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     await cluster.create()
     cluster.append(0, 20)
     await cluster.close(20)
     async with await LedgerReader.open(cluster.context(), cluster.ledger) as reader:
+        with monkeypatch.context() as without, pytest.raises(UsageError, match="read_arrow needs pyarrow: pip install"):
+            without.setitem(sys.modules, "pyarrow", None)
+            reader.read_arrow(0, 20)
         [batch] = [batch async for batch in reader.read_arrow(0, 20, columns=["payload", "entry"])]
         assert batch.schema.names == ["payload", "entry"]
         assert batch.num_rows == 21
