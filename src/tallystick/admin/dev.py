@@ -36,6 +36,7 @@ from tallystick.runtime.atomic import write_atomic
 from tallystick.runtime.disk import FolderLock, OsDisk, read_file
 
 DEFAULT_BOOKIES = 4  # one more than the default ensemble: one kill leaves a replacement
+MOST_BOOKIES = 32  # each is a process
 READY_S = 15.0
 JOIN_S = 5.0  # for a broker to register, and a slave to be in sync
 STOP_S = 10.0
@@ -184,8 +185,8 @@ class DevCluster:
         they answer. Raises UsageError; Unavailable, with the end of the log, when one does
         not get ready: those started by this call are ended.
         """
-        if bookies is not None and bookies < 1:
-            raise UsageError("a cluster needs at least one bookie", bookies=bookies)
+        if bookies is not None and not 1 <= bookies <= MOST_BOOKIES:
+            raise UsageError(f"a development cluster has 1 to {MOST_BOOKIES} bookies", bookies=bookies)
         named = [*dev_nodes.bookie_ids(bookies or 0), *(dev_nodes.broker_ids(brokers) if brokers else ())]
         self._disk.makedirs(self.directory)
         with self._locked():

@@ -39,7 +39,7 @@ def _cluster(directory: str | None) -> DevCluster:
 @app.command
 def up(
     *,
-    bookies: Annotated[int | None, Parameter(help="How many bookies.")] = None,
+    bookies: Annotated[int | None, Parameter(help="How many bookies, 1 to 32.")] = None,
     brokers: Annotated[
         str | None,
         Parameter(

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 app = App(name="ha", help="How far the slaves are behind their masters.")
 
+LONGEST_S = 86_400  # between two looks
+
 
 @app.command
 def status(
@@ -42,8 +44,8 @@ def status(
 
     from tallystick.errors import UsageError
 
-    if every <= 0:
-        raise UsageError("--every is above 0 seconds", given=every)
+    if not 0 < every <= LONGEST_S:  # neither is nan
+        raise UsageError(f"--every is above 0 seconds and at most {LONGEST_S}", given=every)
     return asyncio.run(_show(servers.resolve(), every if watch else None, expect, json))
 
 

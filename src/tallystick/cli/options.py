@@ -45,7 +45,7 @@ class NameServers:
     name_server: Annotated[
         str | None,
         Parameter(
-            help="Name server: host:port; several separated by semicolons. "
+            help="Name server: host:port; between several a semicolon or comma. "
             "By default TALLY_NAMESRV, else that of the running development cluster."
         ),
     ] = None

@@ -43,7 +43,7 @@ def run(
     from tallystick.errors import UsageError
     from tallystick.sim import series
 
-    if seconds <= 0 or (seeds is not None and seeds < 1):
+    if not seconds > 0 or (seeds is not None and seeds < 1):
         raise UsageError("--seconds must be above 0 and --seeds at least 1", seconds=seconds, seeds=seeds)
     start = series.random_start() if first is None else first
     print(f"seeds from {start}", flush=True)

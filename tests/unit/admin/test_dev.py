@@ -184,9 +184,10 @@ def test_one_command_at_a_time(cluster: DevCluster) -> None:
         cluster.up(1)
 
 
-def test_at_least_one_bookie(cluster: DevCluster) -> None:
-    with pytest.raises(UsageError, match="at least one bookie"):
-        cluster.up(0)
+@pytest.mark.parametrize("bookies", [-1, 0, 33, 100_000])
+def test_a_number_of_bookies_that_a_machine_can_run(cluster: DevCluster, bookies: int) -> None:
+    with pytest.raises(UsageError, match="has 1 to 32 bookies"):
+        cluster.up(bookies)
     assert not os.path.exists(cluster.directory)
 
 

@@ -234,7 +234,7 @@ def parse_address(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     number = number_of(port)
     if not host or _NOT_OF_A_HOST.search(host) or number is None or number > 65535:
-        raise UsageError("an address is host:port; several are separated by ;", address=address[:_MAX_SHOWN])
+        raise UsageError("an address is host:port; several are separated by ; or ,", address=address[:_MAX_SHOWN])
     return host.strip("[]"), number
 
 
