@@ -68,9 +68,10 @@ class Rebalancing:
         self._sharing, self._assignment, self._gives_back = sharing, assignment, gives_back
         self._locks = locks
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
+        self._raised: Exception | None = None  # by a listener, perhaps as a broker would
 
     async def keep_sharing(self) -> None:
-        """For ever."""
+        """For ever. Raises what a listener raises."""
         while True:
             with contextlib.suppress(TimeoutError):
                 pause_s = self._sharing.pause_s
@@ -79,10 +80,13 @@ class Rebalancing:
             self.changed.clear()
             try:
                 await self.share_out()
-            except BrokerError as error:
-                self._sharing.refused(error)
             except TallyError as error:
-                self._sharing.not_reached(error)
+                if error is self._raised:
+                    raise
+                if isinstance(error, BrokerError):
+                    self._sharing.refused(error)
+                else:
+                    self._sharing.not_reached(error)
 
     async def share_out(self) -> None:
         """Raises NoSuchTopic, BrokerError, Unavailable, and what a listener raises."""
@@ -186,6 +190,9 @@ class Rebalancing:
         try:
             if inspect.isawaitable(result := listener(told)):
                 await result
+        except Exception as error:
+            self._raised = error
+            raise
         finally:
             telling.is_over = True  # for tasks that it began, too
             _TELLING.reset(token)

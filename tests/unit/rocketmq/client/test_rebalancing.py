@@ -10,7 +10,7 @@ import pytest
 from support.consuming import fill, take
 from support.fake_brokers import FakeBroker, FakeCluster
 from support.waiting import until
-from tallystick.errors import BrokerError
+from tallystick.errors import BrokerError, Unavailable, UsageError
 from tallystick.rocketmq.client.client import RocketMQ, topics
 from tallystick.rocketmq.client.consumer import Consumer
 from tallystick.rocketmq.client.settings import BrokerClientSettings
@@ -183,8 +183,12 @@ async def test_a_commit_that_waited_while_its_queue_went_passes_over_nothing(
     assert fake.offsets["g", "T", 1] == 1
 
 
+@pytest.mark.parametrize("error", [ZeroDivisionError(), Unavailable("what it asked is away"), UsageError("it erred")])
 @pytest.mark.parametrize("which", ["on_assigned", "on_revoked"])
-async def test_what_a_listener_raises_the_consumer_raises(cluster: FakeCluster, mq: RocketMQ, which: str) -> None:
+async def test_what_a_listener_raises_the_consumer_raises(
+    cluster: FakeCluster, mq: RocketMQ, which: str, error: Exception
+) -> None:
+    """Taken for a broker's, it left queues that were taken on and never read."""
     fake = await cluster.add(queues=2)
     calls = 0
 
@@ -192,7 +196,7 @@ async def test_what_a_listener_raises_the_consumer_raises(cluster: FakeCluster, 
         nonlocal calls
         calls += 1
         if calls == (2 if which == "on_assigned" else 1):
-            raise ZeroDivisionError
+            raise error
 
     consumer = mq.consumer("g", "T", start="first", **{which: listener})  # type: ignore[arg-type]
     await consumer.start()
@@ -201,8 +205,9 @@ async def test_what_a_listener_raises_the_consumer_raises(cluster: FakeCluster, 
     if which == "on_assigned":
         await until(lambda: len(consumer.queues) == 1)
         leaves(fake)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(type(error)) as raised:
         await waiting
+    assert raised.value is error
     await consumer.close()
     assert [member for member in fake.members["g"] if member != "~somebody"] == []
 
