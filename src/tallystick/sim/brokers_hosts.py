@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
 from tallystick.errors import DiskFull, StorageError, UsageError
@@ -21,10 +20,8 @@ from tallystick.sim.brokers_judge import Judge
 from tallystick.sim.brokers_plan import BrokersPlan
 from tallystick.sim.disk import PLENTY
 from tallystick.sim.ha_disk import RecordDisk
-from tallystick.sim.hosts import ClientHost, Host, World
-from tallystick.sim.virtual.network import Fabric
-from tallystick.sim.virtual.process import Loop, Process
-from tallystick.sim.virtual.trace import Trace
+from tallystick.sim.hosts import ClientHost, Host, JudgedWorld
+from tallystick.sim.virtual.process import Process
 
 NAME, PORT = "b", 10911  # of all brokers
 NAMES_ADDRESS, NAMES_PORT = "10.0.0.250", 9876
@@ -40,14 +37,7 @@ HA = HaSettings(
 )  # fmt: skip
 
 
-class BrokersWorld(World):
-    """With the plan, and who judges it all."""
-
-    def __init__(
-        self, loop: Loop, rng: random.Random, trace: Trace, fabric: Fabric, judge: Judge, plan: BrokersPlan
-    ) -> None:
-        super().__init__(loop, rng, trace, fabric, plan.sync_s)
-        self.judge, self.plan = judge, plan
+BrokersWorld = JudgedWorld[Judge, BrokersPlan]
 
 
 class NameServerHost(Host[BrokersWorld]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,11 +17,9 @@ from tallystick.sim.ha_log import SETTINGS, SimLog
 from tallystick.sim.ha_original import OriginalNetwork
 from tallystick.sim.ha_plan import Plan
 from tallystick.sim.ha_queues import check_dispatch
-from tallystick.sim.hosts import Host, World
+from tallystick.sim.hosts import Host, JudgedWorld
 from tallystick.sim.invariants import Violation
-from tallystick.sim.virtual.network import Fabric
-from tallystick.sim.virtual.process import Loop, Process
-from tallystick.sim.virtual.trace import Trace
+from tallystick.sim.virtual.process import Process
 
 PORT = 10912
 MASTER = "10.0.0.1"
@@ -30,14 +27,7 @@ AWAY_S = 4.0  # at most, until a node that died is started again
 MEANWHILE = 0.5  # of those sends that happen while a thread syncs, and wait
 
 
-class HaWorld(World):
-    """With the plan, and who judges it all."""
-
-    def __init__(
-        self, loop: Loop, rng: random.Random, trace: Trace, fabric: Fabric, judge: HaJudge, plan: Plan
-    ) -> None:
-        super().__init__(loop, rng, trace, fabric, plan.sync_s)
-        self.judge, self.plan = judge, plan
+HaWorld = JudgedWorld[HaJudge, Plan]
 
 
 class Node(Host[HaWorld]):

@@ -7,7 +7,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from tallystick.runtime.events import Event, Events
 from tallystick.runtime.outside import Outside
@@ -35,6 +35,25 @@ class World:
 
     def events(self, name: str, *listeners: Callable[[Event], None]) -> Events:
         return Events(lambda event: self.trace.note(name, event), *listeners)
+
+
+class Plan(Protocol):
+    """What happens in a life; ``sync_s``: a sync of a disk takes, at most."""
+
+    @property
+    def sync_s(self) -> float: ...
+
+
+J = TypeVar("J")
+P = TypeVar("P", bound=Plan)
+
+
+class JudgedWorld(World, Generic[J, P]):
+    """With the plan, and who judges it all."""
+
+    def __init__(self, loop: Loop, rng: random.Random, trace: Trace, fabric: Fabric, judge: J, plan: P) -> None:
+        super().__init__(loop, rng, trace, fabric, plan.sync_s)
+        self.judge, self.plan = judge, plan
 
 
 W = TypeVar("W", bound=World)
