@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextvars import Context, copy_context
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ class Fabric:
         self.context: Context = copy_context()  # of no process
         self._listeners: dict[tuple[str, int], SimListener] = {}
         self._transports: dict[SimTransport, None] = {}  # of connections that have an end left
-        self._cuts: dict[tuple[str, str], None] = {}
+        self._cuts: Counter[tuple[str, str]] = Counter()
         self._dark: dict[str, None] = {}
         self._next_port = FIRST_PORT
 
@@ -58,12 +59,11 @@ class Fabric:
         """Nothing that the first host of a pair sends arrives at the second, until ``heal``."""
         for source, target in pairs:
             self.trace.note("cut", source, target)
-            self._cuts[source, target] = None
+            self._cuts[source, target] += 1
 
     def heal(self, pairs: Iterable[tuple[str, str]] | None = None) -> None:
-        """These cuts, or all, are no more."""
-        for pair in tuple(self._cuts) if pairs is None else pairs:
-            self._cuts.pop(pair, None)
+        """These cuts, or all, are no more; who was cut off twice is as long as one of them lasts."""
+        self._cuts = Counter() if pairs is None else self._cuts - Counter(pairs)
         self.trace.note("healed", *self._cuts)
         self._pass_held()
 

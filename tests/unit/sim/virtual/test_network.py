@@ -159,6 +159,18 @@ def test_a_cut_in_one_direction_holds_bytes_until_it_is_healed() -> None:
     run(test)
 
 
+def test_who_is_cut_off_twice_is_until_both_cuts_are_healed() -> None:
+    async def test(net: Net) -> None:
+        for _ in range(2):
+            net.fabric.cut([(SERVER, CLIENT)])
+        net.fabric.heal([(SERVER, CLIENT)])
+        assert not net.fabric.passes(SERVER, CLIENT)
+        net.fabric.heal([(SERVER, CLIENT)])
+        assert net.fabric.passes(SERVER, CLIENT)
+
+    run(test)
+
+
 def test_a_killed_process_ends_its_connections() -> None:
     async def test(net: Net) -> None:
         peer = await net.connect()
