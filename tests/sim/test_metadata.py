@@ -1,9 +1,10 @@
-"""The tables of a master and a slave in the simulator: fresh seeds, and that a seed is all a run depends on."""
+"""The tables of brokers in the simulator: fresh seeds, and that a seed is all a run depends on."""
 
 from __future__ import annotations
 
 import pytest
 
+from support.repeats import fingerprints
 from tallystick.sim import metadata
 from tallystick.sim.series import random_start, run_many
 
@@ -12,31 +13,26 @@ from tallystick.sim.series import random_start, run_many
 def test_promises_hold_in_fresh_schedules() -> None:
     first = random_start()
     print(f"seeds from {first}; one again: tally sim replay SEED --kind metadata")
-    summary = run_many(metadata.run, range(first, first + 150))
+    summary = run_many(metadata.run, range(first, first + 30))
     assert [(outcome.seed, outcome.violation) for outcome in summary.failed] == []
-    assert summary.promised > 1500, "too little is promised to prove anything"
+    assert summary.promised > 600, "too little is promised to prove anything"
 
 
-@pytest.mark.rule("H13")
-@pytest.mark.parametrize("seed", [1386514621])  # killed before its group was saved: consumers make it by pulls
-def test_promises_hold_where_they_were_once_broken(seed: int) -> None:
-    assert metadata.run(seed).violation is None
-
-
-def test_a_seed_gives_the_same_run() -> None:
-    prints = [metadata.run(seed).fingerprint for seed in range(20)]
-    assert prints == [metadata.run(seed).fingerprint for seed in range(20)]
-    assert len(set(prints)) == 20
+def test_a_seed_gives_the_same_run_in_every_process() -> None:
+    runs = fingerprints("metadata", 6)
+    assert runs[0] == runs[1] == runs[2]
+    assert len(set(runs[0])) == 6
 
 
 def test_the_schedules_meet_what_they_should() -> None:
-    traces = "\n".join(line for seed in range(30) for line in metadata.run(seed, keep_trace=True).trace)
-    for met in (
-        "SLAVE commit",
-        "ASYNC_MASTER dies True",
-        "SLAVE dies False",
-        "changed T1 True",
-        "asks 31001",
-        "stranger",
-    ):
-        assert met in traces, met
+    """Each of these sooner or later."""
+    missing = {
+        "stranger.1 starts", "offsets reset", "topic deleted", "consumer offset cut",
+        "slave begins anew", "strikes kill b0", "strikes kill b1",
+    }  # fmt: skip
+    for seed in range(60):
+        trace = "\n".join(metadata.run(seed, keep_trace=True).trace)
+        missing = {met for met in missing if met not in trace}
+        if not missing:
+            break
+    assert not missing

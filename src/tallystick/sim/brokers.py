@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tallystick.sim.brokers_chaos import BrokersChaos
 from tallystick.sim.brokers_clients import Group, Sender
@@ -18,7 +18,8 @@ from tallystick.sim.brokers_expected import Reader
 from tallystick.sim.brokers_hosts import PORT, BrokerClientHost, BrokerHost, BrokersWorld, NameServerHost
 from tallystick.sim.brokers_judge import Judge
 from tallystick.sim.brokers_operator import Operator
-from tallystick.sim.brokers_plan import BrokersPlan
+from tallystick.sim.brokers_plan import BrokersPlan, ProducerPlan, TablesPlan
+from tallystick.sim.brokers_tables_user import TablesUser
 from tallystick.sim.life import live
 from tallystick.sim.series import Outcome
 from tallystick.sim.virtual.loop import VirtualLoop
@@ -27,6 +28,8 @@ from tallystick.sim.virtual.trace import Trace
 
 CALM_S = 300.0  # in which all must come to its end
 LOOK_S = 0.25  # between two looks of the judge
+SOON_S = 6.0  # a round of copying that runs, the distance to the next one, and that one
+LATE = "Late"
 AWAY_S = 6.0  # that a group reads at slaves alone, before it is set back
 MAX_TURNS = 100_000
 
@@ -34,7 +37,11 @@ MAX_TURNS = 100_000
 def run(seed: int, *, keep_trace: bool = False) -> Outcome:
     """One schedule."""
     rng = random.Random(seed)
-    plan = BrokersPlan.draw(rng)
+    return run_plan(seed, rng, BrokersPlan.draw(rng), keep_trace=keep_trace)
+
+
+def run_plan(seed: int, rng: random.Random, plan: BrokersPlan, *, keep_trace: bool) -> Outcome:
+    """One schedule of this plan; ``rng`` decides all else."""
     loop = VirtualLoop(max_seconds=plan.storm_s + 2 * CALM_S, max_turns=MAX_TURNS)
     trace = Trace(loop.time, keep=keep_trace)
     trace.note(plan)
@@ -105,8 +112,9 @@ class Life:
         ]
         strikes = [asyncio.create_task(chaos.strike(at, what)) for at, what in plan.chaos]
         deletions = [asyncio.create_task(self._delete(at, topic)) for at, topic in plan.deletions]
+        using = [asyncio.create_task(self._use_tables(used, topics)) for used in (plan.tables,) if used is not None]
         await asyncio.sleep(plan.storm_s)
-        await asyncio.gather(*strikes, *deletions)
+        await asyncio.gather(*strikes, *deletions, *using)
         self._judge.alarm = None
         chaos.end()
 
@@ -116,6 +124,11 @@ class Life:
     async def _delete(self, at: float, topic: str) -> None:
         await asyncio.sleep(at)
         await self._operator().delete(topic)
+
+    async def _use_tables(self, plan: TablesPlan, topics: Sequence[str]) -> None:
+        world, judge = self._world, self._judge
+        user = TablesUser(plan, self._brokers, topics, self._plan.queues, judge, world.chance())
+        await self._operator().run(user.use)
 
     # Once the faults have ended.
 
@@ -166,7 +179,7 @@ class Life:
 
     async def _empty_master(self) -> None:
         await self._answering()
-        self._judge.expected.emptied()
+        self._judge.emptied()
         self._brokers[0].kill()
         self._brokers[0].new_disk()
         self._brokers[0].boot()
@@ -184,9 +197,20 @@ class Life:
                 self._judge.fail("B9", "a producer cannot send, though nothing stands in its way")
             await task
         await self._settled()
+        if self._plan.tables is not None:
+            await self._announce()
+
+    async def _announce(self) -> None:
+        """A topic is made, and its first message comes to the slaves at once."""
+        sender = Sender(len(self._senders), ProducerPlan(LATE, 0, 0, 0.0, 0.0, 0.0), self._judge, self._world.chance())
+        sender.concludes.set()
+        await self._client(sender.name).run(sender.produce)
+        await asyncio.sleep(SOON_S)
+        self._judge.settling.check_known(LATE)
+        await self._settled()
 
     async def _settled(self) -> None:
-        await self._until(self._judge.settling.unsettled)
+        await self._until(self._judge.unsettled)
         self._judge.at_the_end()
 
     async def _until(self, what_lacks: Callable[[], str | None]) -> None:
@@ -209,7 +233,7 @@ class Life:
         refused = [host for host in self._brokers[1:] if not self._judge.settling.may_follow(host)]
         for host in refused:
             self._trace.note("slave begins anew", host.id)
-            self._judge.expected.begins_anew(host)
+            self._judge.begins_anew(host)
             host.kill()
             host.new_disk()
             host.boot()

@@ -35,7 +35,10 @@ HA = HaSettings(
     slave_timeout_ms=1000, sync_flush_timeout_ms=1000, heartbeat_ms=500, housekeeping_ms=3000,
     retry_ms=500, handshake_ms=300, greeting_ms=2000,
 )  # fmt: skip
-
+STORE = StoreSettings(
+    commit_log_file_bytes=4096, consume_queue_file_units=16, index_slots=16, index_entries=48, memory_bytes=1 << 30,
+    disk_delete_ratio=100, disk_clean_ratio=100, disk_refuse_ratio=100,
+)  # fmt: skip
 
 BrokersWorld = JudgedWorld[Judge, BrokersPlan]
 
@@ -105,10 +108,9 @@ class BrokerHost(Host[BrokersWorld]):
             role=Role.SLAVE if self.is_slave else plan.role, host=self.address, port=PORT,
             name_servers=NAME_SERVERS, register_timeout_ms=1000, ha=replace(HA, copy_whole_log=plan.whole_log),
             remoting=RemotingSettings(held_limit_bytes=plan.held_bytes),
-            store=StoreSettings(
-                commit_log_file_bytes=plan.file_bytes, consume_queue_file_units=16, index_slots=16, index_entries=48,
-                memory_bytes=1 << 30, sync_flush=self.sync_flush, disk_delete_ratio=100, disk_clean_ratio=100,
-                disk_refuse_ratio=100, max_open_files=plan.handles, ends_may_be_unknown=self._ends_may_be_unknown,
+            store=replace(
+                STORE, commit_log_file_bytes=plan.file_bytes, sync_flush=self.sync_flush, max_open_files=plan.handles,
+                flush_interval_ms=plan.flush_ms, ends_may_be_unknown=self._ends_may_be_unknown,
             ),
         )  # fmt: skip
 
@@ -127,8 +129,19 @@ class BrokerHost(Host[BrokersWorld]):
             self._allow(process, error)
             return
         self._store = broker.parts.store
+        self._watch_tables(broker)
         world.judge.started(self)
         self._allow(process, await broker.failure)
+
+    def _watch_tables(self, broker: Broker) -> None:
+        save, tables = broker.tables.changed, self._world.judge.tables
+
+        def changed() -> None:
+            save()
+            if self.broker is broker:
+                tables.changed(self)
+
+        broker.tables.changed = changed
 
     def _refused(self, process: Process, refusal: UsageError) -> None:
         """A copy of a part of a log becomes a master's when an operator accepts that places may be given again."""

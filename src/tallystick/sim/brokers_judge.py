@@ -6,7 +6,7 @@ other master takes away what it has. B4 a place in a queue is given once, and a 
 B5 consumers get what was sent, and nothing that is in no log. B6 no message is left out; a group that was set back gets
 all of them again. B7 no message is doubled unless its producer was told that it may be. B8 a deleted topic's messages
 never come back. B9 when the faults have ended all is delivered and copied, tables too. B10 no server holds more than
-its budget: open files, bytes for its clients, calls that wait.
+its budget: open files, bytes for its clients, calls that wait. H12, H13 and saved: see ``brokers_tables``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tallystick.rocketmq.wire.values import RETRY_PREFIX
 from tallystick.sim.brokers_expected import Ack, Expected, Kept
 from tallystick.sim.brokers_plan import BrokersPlan
 from tallystick.sim.brokers_settling import Settling
+from tallystick.sim.brokers_tables import Tables
 from tallystick.sim.brokers_views import (
     Node,
     Queue,
@@ -49,6 +50,7 @@ class Judge:
         self._trace, self._plan = trace, plan
         self.expected = Expected(plan, now)
         self.settling = Settling(self.expected, plan, self.fail)
+        self.tables = Tables(self.expected, self.fail)
         self.promised = 0
         self.violation: str | None = None
         self.alarm: tuple[int, Callable[[], None]] | None = None  # call this at that many acknowledgements
@@ -131,6 +133,7 @@ class Judge:
     def started(self, node: Node) -> None:
         """It answers again."""
         self.expected.process_began(node)
+        self.tables.started(node)
         self._check_acks(node)
         if not node.is_slave:
             self._check_deleted(node)
@@ -180,6 +183,7 @@ class Judge:
 
     def look(self) -> None:
         """At any time: who follows has what its master has, and nobody holds too much."""
+        self.tables.look()
         for node in self.nodes:
             if (found := excess(node, self._plan)) is not None:
                 self.fail("B10", f"{node.id} holds {found}")
@@ -209,6 +213,24 @@ class Judge:
         if has_all and not store_of(node).ends_known:
             self.fail("B4", f"{node.id} has copied all tables, and does not know where its master's queues end")
         self.expected.promoted(node)
+        self.tables.another_master()
+
+    def emptied(self) -> None:
+        """The master is about to lose all that it has."""
+        self.expected.emptied()
+        self.tables.another_master()
+
+    def begins_anew(self, node: Node) -> None:
+        """This slave, whose log does not fit, is about to get an empty directory."""
+        self.expected.begins_anew(node)
+        self.tables.forget_disk(node)
+
+    def unsettled(self) -> str | None:
+        """What is still to come when nothing goes wrong any more; None: all is done."""
+        slaves = self.nodes[1:]
+        return self.settling.unsettled() or self.tables.untold(
+            [node for node in slaves if self.settling.may_follow(node)]
+        )
 
     # Consumers.
 
@@ -269,7 +291,8 @@ class Judge:
             if holders and not any(body_at(node, ack.at) == ack.body for node in holders):
                 self.fail("B2", f"{ack.body!r} at {ack.at} is at none of {ack.holders} any more")
             for group, reader in self.expected.readers.items():
-                if not self.expected.is_torn(ack.queue) and ack.body not in reader.bodies:
+                is_read = ack.queue[0] in reader.topics and not self.expected.is_torn(ack.queue)
+                if is_read and ack.body not in reader.bodies:
                     self.fail("B6", f"{group} never received {ack.body!r} at {ack.offset} of {ack.queue}")
         self._check_copies()
         self._check_order()

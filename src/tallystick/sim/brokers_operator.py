@@ -32,14 +32,14 @@ class Operator:
     async def delete(self, topic: str) -> None:
         """Ask once to delete it; without an answer nobody knows."""
         self._judge.deleting(topic)
-        answer = await self._run(lambda client: self._ask(client, _deletion(topic)))
+        answer = await self.run(lambda client: self._ask(client, _deletion(topic)))
         if answer is not None and answer.code == ResponseCode.SUCCESS:
             self._judge.expected.deletion_told(topic)
 
     async def set_back(self, group: str, topics: tuple[str, ...]) -> None:
         """Set a group without members to the first message of each queue, and ask again until it is done."""
         for topic in topics:
-            await self._run(partial(self._set_back, group, topic))
+            await self.run(partial(self._set_back, group, topic))
 
     async def _set_back(self, group: str, topic: str, client: RemotingClient) -> None:
         header = ResetOffsetHeader(topic=topic, group=group, timestamp=0)
@@ -52,7 +52,9 @@ class Operator:
                 return
             await asyncio.sleep(AGAIN_S)
 
-    async def _run(self, work: Callable[[RemotingClient], Awaitable[T]]) -> T:
+    async def run(self, work: Callable[[RemotingClient], Awaitable[T]]) -> T:
+        """Work with a client that is closed in the end."""
+
         async def run() -> T:
             client = RemotingClient(self._host.outside(), RemotingSettings())
             try:

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 
 from tallystick.rocketmq.broker.role import Role
+from tallystick.sim.chaos import LONGEST_S
 from tallystick.sim.virtual.network import LinkFaults
 
 CHAOS = (
@@ -36,6 +37,14 @@ class GroupPlan:
 
 
 @dataclass(frozen=True)
+class TablesPlan:
+    """One who uses the tables of a life."""
+
+    steps: int
+    pause_s: float  # between two of them, at most
+
+
+@dataclass(frozen=True)
 class BrokersPlan:
     """One life."""
 
@@ -56,6 +65,9 @@ class BrokersPlan:
     dark_at_ack: int | None  # all brokers lose power at the instant of this acknowledgement
     sync_s: float  # a sync takes, at most
     storm_s: float
+    flush_ms: int = 500  # between two flushes that nobody waits for
+    tables: TablesPlan | None = None
+    longest_s: float = LONGEST_S  # that something lasts which befalls a machine
 
     @classmethod
     def draw(cls, rng: random.Random) -> BrokersPlan:

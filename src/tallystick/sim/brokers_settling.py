@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NoReturn, Protocol
 
+from tallystick.rocketmq.broker.tables import Tables
 from tallystick.rocketmq.ha.proof import WIPE
 from tallystick.rocketmq.store.store import MessageStore
 from tallystick.sim.brokers_expected import Expected
@@ -51,6 +52,12 @@ class Settling:
                 return f"{group} has not received offset {awaited} of {queue}"
         return None
 
+    def check_known(self, topic: str) -> None:
+        """A while after its first message came."""
+        for node in self._expected.nodes[1:]:
+            if self.may_follow(node) and broker_of(node).tables.topics.get(topic) is None:
+                self._fail("H12", f"{node.id} has messages of {topic}, and does not know that topic")
+
     def unheard(self, group: str) -> str | None:
         """Which slave does not know yet where the master has a group: who begins at that one begins where it stood."""
         for node in self._expected.nodes:
@@ -90,11 +97,21 @@ class Settling:
         newest_file = 0 if self._plan.whole_log else end - end % self._plan.file_bytes
         if not followed.link or (followed.end or newest_file) < end:  # an empty one begins there
             return f"{node.id} has {followed.end} of {end} bytes: {followed.why}"
-        if slave.tables.topics.all != master.tables.topics.all:
-            return f"{node.id} has other topics than its master"
-        if slave.tables.offsets.committed != master.tables.offsets.committed:
-            return f"{node.id} has other offsets of groups than its master"
+        if (why := _difference(slave.tables, master.tables)) is not None:
+            return f"{node.id} has other {why} than its master"
         known = slave.parts.store
         if any(at > max(known.first, known.deleted.get(topic, 0)) for topic, at in master.parts.store.deleted.items()):
             return f"{node.id} does not know of deletions"
         return None
+
+
+def _difference(slave: Tables, master: Tables) -> str | None:
+    if (slave.topics.version, slave.topics.all) != (master.topics.version, master.topics.all):
+        return "topics"
+    if (slave.groups.version, slave.groups.all) != (master.groups.version, master.groups.all):
+        return "groups"
+    if slave.offsets.committed != master.offsets.committed:
+        return "offsets of groups"
+    if slave.offsets.resets.table() != master.offsets.resets.table():
+        return "counters of resets"
+    return "delay offsets" if slave.delays.table != master.delays.table else None

@@ -19,10 +19,13 @@ class Chaos(ABC):
 
     services: tuple[str, ...] = ()  # addresses that may be cut off, and have no host
 
-    def __init__(self, world: World, servers: Sequence[Host[Any]], clients: Sequence[ClientHost[Any, Any]]) -> None:
-        """Both may grow."""
+    def __init__(
+        self, world: World, servers: Sequence[Host[Any]], clients: Sequence[ClientHost[Any, Any]],
+        longest_s: float = LONGEST_S,
+    ) -> None:  # fmt: skip
+        """Both may grow. ``longest_s``: a thing lasts at most."""
         self._world, self._random, self._servers, self._clients = world, world.random, servers, clients
-        self._ended = False
+        self._ended, self._longest_s = False, longest_s
 
     async def strike(self, at: float, what: str) -> None:
         await asyncio.sleep(at)
@@ -37,7 +40,7 @@ class Chaos(ABC):
         """Do it to somebody; how long it lasts, and what undoes it."""
 
     def _lasts_s(self) -> float:
-        return self._random.random() * self._random.choice((0.2, LONGEST_S))
+        return self._random.random() * self._random.choice((0.2, self._longest_s))
 
     def _strike(self, what: str, host: Host[Any]) -> Callable[[], None]:
         """Do it to a server; what undoes it."""

@@ -301,11 +301,6 @@ class SimDisk:
         finally:
             self.operations, self.crash_at, self.fault = before
 
-    @property
-    def stopped(self) -> bool:
-        """A crash happened, and nothing came after it yet."""
-        return self._stopped
-
     def stop(self) -> NoReturn:
         """The crash is now: ``on_stop`` takes the machine down, or nothing works until ``kill`` or ``power_loss``."""
         if self.on_stop is not None:

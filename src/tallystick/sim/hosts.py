@@ -69,7 +69,7 @@ class Host(ABC, Generic[W]):
         self.id, self.address, self._world = id, address, world
         self.new_disk()
         self._boots = 0
-        self.retired = False  # settable: it never starts again
+        self.retired = False  # settable: it does not start
         self.process: Process | None = None
         self.workers: list[DelayWorker] = []  # of the process
 
@@ -153,11 +153,15 @@ class Host(ABC, Generic[W]):
         """Its machine did not keep what was not synced."""
 
 
+def client_address(number: int) -> str:
+    return f"10.0.1.{number + 1}"
+
+
 class ClientHost(ABC, Generic[W, C]):
     """A machine on which one program uses the servers."""
 
     def __init__(self, world: W, number: int, name: str) -> None:
-        self._world, self.name, self.address = world, name, f"10.0.1.{number + 1}"
+        self._world, self.name, self.address = world, name, client_address(number)
         self.process = Process(world.loop, name, self.address)
         self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # it was killed
 

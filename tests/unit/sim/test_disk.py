@@ -196,12 +196,12 @@ def test_who_looks_changes_nothing() -> None:
     disk.crash_at = disk.operations + 1
     with disk.undisturbed():
         assert file.read(1, 0) == b""
-    assert not disk.stopped
     with pytest.raises(Crashed):
         file.read(1, 0)
-    assert disk.stopped
+    with pytest.raises(Crashed):
+        read_file(disk, "/f")
     disk.kill()
-    assert not disk.stopped
+    assert read_file(disk, "/f") == b""
 
 
 def test_a_disk_becomes_what_it_was_and_leaves_the_image_for_another_time() -> None:

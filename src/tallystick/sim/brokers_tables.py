@@ -1,0 +1,246 @@
+"""The promises of brokers' tables, checked at each change, look and start.
+
+H12: nobody ever sees a table that no master had, and what an operator was told is so stays so. H13: the master's offset
+of a group is nowhere beyond its log, or beyond what the group consumed of that; what it committed at a slave is not set
+back by a master that comes back, and undoes nothing that an operator set since. saved: offsets that the disk has are
+there after a crash.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tallystick.rocketmq.broker.config_files import CONSUMER_OFFSETS, RESETS
+from tallystick.rocketmq.broker.offset_keys import split
+from tallystick.rocketmq.broker.offsets import SavedOffsets
+from tallystick.rocketmq.broker.resets import ResetTable
+from tallystick.rocketmq.wire import dialect
+from tallystick.rocketmq.wire.values import DataVersion, GroupConfig, TopicConfig
+from tallystick.runtime.disk import read_file
+from tallystick.sim.brokers_expected import Expected
+from tallystick.sim.brokers_settling import Fail
+from tallystick.sim.brokers_views import Node, broker_of, store_of
+
+Place = tuple[str, str, int]  # topic, group and queue id
+Config = TopicConfig | GroupConfig
+Name = tuple[type[Config], str]
+_ANY = 1 << 62  # a counter that nobody knows
+
+
+@dataclass(frozen=True)
+class OnDisk:
+    """What a broker's files had while nothing was to be written; ``own``: what was committed at the slave till then."""
+
+    offsets: SavedOffsets
+    resets: ResetTable
+    own: Mapping[Place, int]
+
+
+class Tables:
+    """``fail`` is the judge's. Groups and names of a ``TablesUser`` are its own: nobody else uses them."""
+
+    def __init__(self, expected: Expected, fail: Fail) -> None:
+        self._expected, self._fail = expected, fail
+        self._had: dict[tuple[type[Config], DataVersion], list[dict[str, Config]]] = {}  # masters, at any time
+        self._told: dict[Name, Config | None] = {}  # to an operator; None: there is none
+        self._got: dict[Place, int] = {}  # so far a group has consumed, at most
+        self._set_to: dict[Place, int] = {}  # by an operator, and nothing was committed since
+        self._counters: dict[Place, int] = {}  # of resets, at the master
+        self._own: dict[str, dict[Place, int]] = {}  # by slave: committed there, and not told to the master yet
+        self._on_disk: dict[str, OnDisk] = {}  # by broker
+        self.promised = 0
+
+    # Brokers.
+
+    def changed(self, node: Node) -> None:
+        """Topics or groups of a broker, which shows them from now on."""
+        tables = broker_of(node).tables
+        self._shows(node, TopicConfig, tables.topics.version, dict(tables.topics.all), tables.topics.system)
+        self._shows(node, GroupConfig, tables.groups.version, dict(tables.groups.all), tables.groups.system)
+
+    def _shows(
+        self, node: Node, kind: type[Config], version: DataVersion, shown: dict[str, Any], system: Mapping[str, Any]
+    ) -> None:
+        states = self._had.setdefault((kind, version), [])
+        if shown in states or shown == system:  # which every broker begins with
+            return
+        if node.is_slave:
+            self._fail("H12", f"{node.id} shows a {kind.__name__} table that no master had: {sorted(shown)}")
+        states.append(shown)
+
+    def started(self, node: Node) -> None:
+        """It answers."""
+        self.changed(node)
+        before = self._on_disk.pop(node.id, None)
+        if node.is_slave:
+            self._restore(node, before)
+            return
+        if before is not None:
+            self._check_saved(node, before)
+        for (kind, name), config in self._told.items():
+            if _config(node, kind, name) != config:
+                self._fail("H12", f"{node.id} came back with {_config(node, kind, name)}, and not {config} as {name}")
+        # An offset beyond the end of a log that lost its tail is cut, also one that was set on purpose.
+        self._got = {place: min(offset, _end(node, place)) for place, offset in self._got.items()}
+        self._set_to = {place: min(offset, _end(node, place)) for place, offset in self._set_to.items()}
+        self._counters = {place: _counter(node, place) for place in self._got}
+
+    def _restore(self, node: Node, before: OnDisk | None) -> None:
+        """Of several commits to a queue an earlier one may be what was saved."""
+        saved = before.own if before is not None else {}
+        own = self._own.get(node.id, {})
+        self._own[node.id] = {
+            place: min(offset, saved[place], _end(node, place)) for place, offset in own.items() if place in saved
+        }
+
+    def _check_saved(self, node: Node, before: OnDisk) -> None:
+        for place, offset in _places(before.offsets.offsets).items():
+            topic, group, queue_id = place
+            known = before.resets.of_key(f"{topic}@{group}")(queue_id)
+            if _counter(node, place) < known:
+                self._fail("saved", f"{node.id} forgot that {group} was reset in queue {queue_id} of {topic}")
+            least = min(offset, _end(node, place))
+            if _counter(node, place) == known and (_offset(node, place) or 0) < least:
+                self._fail("saved", f"{node.id} had {offset} of {place} on its disk, now {_offset(node, place)}")
+
+    def forget_disk(self, node: Node) -> None:
+        """It is about to get an empty one."""
+        self._on_disk.pop(node.id, None)
+        self._own.pop(node.id, None)
+
+    def another_master(self) -> None:
+        """It may have less than the one before."""
+        self._told.clear()
+        self._set_to.clear()
+        self._own.clear()
+        self._on_disk.clear()
+
+    # What is true at any time.
+
+    def look(self) -> None:
+        """Between two turns of the loop."""
+        master = self._expected.master
+        for node in self._expected.nodes:
+            if node.broker is not None:
+                self._see_disk(node)
+        if master.broker is not None:
+            self._look_at_master(master)
+        for node in self._expected.nodes:
+            for place, offset in self._own.get(node.id, {}).items() if node.broker is not None else ():
+                if (_offset(node, place) or 0) < offset:
+                    self._fail("H13", f"{offset} of {place} was committed at {node.id}, it has {_offset(node, place)}")
+
+    def _see_disk(self, node: Node) -> None:
+        broker = broker_of(node)
+        if broker.tables.unsaved() or any(worker.waiting for worker in node.workers):
+            return
+        folder = os.path.join(broker.settings.store_dir, "config")
+        with node.disk.undisturbed():
+            texts = [
+                read_file(node.disk, path) if node.disk.exists(path) else b"{}"
+                for path in (os.path.join(folder, name) for name in (CONSUMER_OFFSETS, RESETS))
+            ]
+        if texts[0] != b"{}":
+            offsets = dialect.read_as(texts[0], SavedOffsets, bounded=False)
+            if offsets.offsets == broker.tables.offsets.committed:  # else a save failed, which it is told soon
+                resets = dialect.read_as(texts[1], ResetTable, bounded=False)
+                self._on_disk[node.id] = OnDisk(offsets, resets, dict(self._own.get(node.id, {})))
+
+    def _look_at_master(self, master: Node) -> None:
+        for place, offset in _places(broker_of(master).tables.offsets.committed).items():
+            topic, group, queue_id = place
+            if offset > _end(master, place):
+                self._fail("H13", f"the master has {offset} of {place}, where its log has {_end(master, place)}")
+            reader = self._expected.readers.get(group)
+            if reader is not None and topic in reader.topics and not self._expected.is_torn((topic, queue_id)):
+                self._check_consumed(place, offset, reader.next.get((topic, queue_id), 0))
+        for place, got in self._got.items():
+            offset = _offset(master, place) or 0
+            self._check_consumed(place, offset, got)
+            if offset != self._set_to.get(place, offset):
+                self._fail("H13", f"an operator set {place} to {self._set_to[place]}, it is {offset}")
+            for own in self._own.values():
+                if own.get(place, offset + 1) <= offset:
+                    del own[place]
+                    self.promised += 1
+
+    def _check_consumed(self, place: Place, offset: int, got: int) -> None:
+        if offset > got:
+            self._fail("H13", f"the master has {offset} of {place}, and {got} were consumed")
+
+    def untold(self, slaves: Sequence[Node]) -> str | None:
+        """Of what was committed at these the master does not know yet."""
+        untold = {node.id: own for node in slaves if (own := self._own.get(node.id))}
+        return f"the master was never told {untold}" if untold else None
+
+    # Who uses them.
+
+    def ordering(self, kind: type[Config], name: str) -> None:
+        """An operator is about to ask for it, or to delete it: who knows what is there meanwhile."""
+        self._told.pop((kind, name), None)
+
+    def ordered(self, kind: type[Config], name: str, config: Config | None) -> None:
+        """It was told that this is so."""
+        self._told[kind, name] = config
+        self.promised += 1
+
+    def committing(self, node: Node, place: Place, offset: int) -> bool:
+        """A group is about to; whether this broker has heard of all resets. What goes back makes up for what the group
+        had committed anywhere."""
+        self._got[place] = max(self._got.get(place, 0), offset)
+        for own in self._own.values():
+            if own.get(place, 0) > offset:
+                del own[place]
+        return node.broker is not None and _counter(node, place) >= self._counters.get(place, 0)
+
+    def committed(self, node: Node, place: Place, offset: int, *, has_heard: bool) -> None:
+        """It was told so by this broker."""
+        if not node.is_slave or node.broker is None:
+            self._set_to.pop(place, None)
+            self.answered(node, place)
+        elif has_heard:
+            self._set_to.pop(place, None)
+            self._own.setdefault(node.id, {})[place] = min(offset, _end(node, place))
+
+    def setting(self, place: Place) -> None:
+        """An operator is about to set a group elsewhere, or a request was lost: nothing is sure of it any more."""
+        self._set_to.pop(place, None)
+        self._counters[place] = _ANY
+        for own in self._own.values():
+            own.pop(place, None)
+
+    def answered(self, master: Node, place: Place) -> None:
+        """What it was asked to do there is done, or is not and never will be."""
+        if master.broker is not None:
+            self._counters[place] = _counter(master, place)
+
+    def was_set(self, master: Node, place: Place, offset: int) -> None:
+        """An operator was told so."""
+        if master.broker is not None:
+            self._set_to[place] = offset
+            self.promised += 1
+
+
+def _places(offsets: Mapping[str, Mapping[int, int]]) -> dict[Place, int]:
+    return {(*split(key), queue): offset for key, queues in offsets.items() for queue, offset in queues.items()}
+
+
+def _end(node: Node, place: Place) -> int:
+    return store_of(node).queue_range(place[0], place[2])[1]
+
+
+def _offset(node: Node, place: Place) -> int | None:
+    return broker_of(node).tables.offsets.get(*place)
+
+
+def _counter(node: Node, place: Place) -> int:
+    topic, group, queue_id = place
+    return broker_of(node).tables.offsets.resets.get(f"{topic}@{group}", queue_id)
+
+
+def _config(node: Node, kind: type[Config], name: str) -> Config | None:
+    tables = broker_of(node).tables
+    return (tables.topics if kind is TopicConfig else tables.groups).all.get(name)
