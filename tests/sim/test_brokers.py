@@ -38,6 +38,12 @@ def test_slaves_whose_logs_do_not_fit_begin_anew() -> None:
     assert any("slave begins anew" in line for trace in traces for line in trace)
 
 
+@pytest.mark.parametrize("what", brokers.BUDGETS)
+def test_a_budget_that_is_passed_ends_a_life(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(brokers.BUDGETS, what, 1)
+    assert f"B10: {what}" in (brokers.run(1).violation or "")
+
+
 def test_a_seed_gives_the_same_run_in_every_process() -> None:
     runs = fingerprints("brokers", 8)
     assert runs[0] == runs[1] == runs[2]

@@ -32,6 +32,7 @@ SOON_S = 6.0  # a round of copying that runs, the distance to the next one, and 
 LATE = "Late"
 AWAY_S = 6.0  # that a group reads at slaves alone, before it is set back
 MAX_TURNS = 100_000
+BUDGETS = {"tasks": 400, "callbacks of one turn of the loop": 150}  # over twice the most of hundreds of lives
 
 
 def run(seed: int, *, keep_trace: bool = False) -> Outcome:
@@ -85,7 +86,14 @@ class Life:
     async def _watch(self) -> None:
         while not self._over:
             self._judge.look()
+            self._look_at_loop()
             await asyncio.sleep(LOOK_S)
+
+    def _look_at_loop(self) -> None:
+        counts = {"tasks": self._loop.tasks, "callbacks of one turn of the loop": self._loop.longest_turn}
+        for what, count in counts.items():
+            if count > BUDGETS[what]:
+                self._judge.fail("B10", f"{what}: {count:,}, and {BUDGETS[what]:,} are allowed")
 
     def _client(self, name: str) -> BrokerClientHost:
         self._clients.append(BrokerClientHost(self._world, len(self._clients), name))

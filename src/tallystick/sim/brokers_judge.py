@@ -6,7 +6,8 @@ other master takes away what it has. B4 a place in a queue is given once, and a 
 B5 consumers get what was sent, and nothing that is in no log. B6 no message is left out; a group that was set back gets
 all of them again. B7 no message is doubled unless its producer was told that it may be. B8 a deleted topic's messages
 never come back. B9 when the faults have ended all is delivered and copied, tables too. B10 no server holds more than
-its budget: open files, bytes for its clients, calls that wait. H12, H13 and saved: see ``brokers_tables``.
+its budget: open files, bytes for its clients, calls that wait; nor has the loop too many tasks, or callbacks in a turn.
+H12, H13 and saved: see ``brokers_tables``.
 """
 
 from __future__ import annotations
