@@ -306,11 +306,11 @@ HA_MUTANTS = (
         "sim metadata", 60,
     ),
     Mutant(
-        "a slave tells of commits beyond its own log (H13)",
+        "a slave takes commits beyond its own log (H13)",
         BROKER + "offsets.py",
-        "= min(offset, self._end_of(topic, queue_id))",
-        "= offset",
-        "tests/unit/rocketmq/broker/test_offsets.py",
+        "return offset > self._end_of(topic, queue_id)",
+        "return offset > self._end_of(topic, queue_id) and not self._standing.is_slave",
+        "tests/unit/rocketmq/broker/test_offset_requests.py",
     ),
     Mutant(
         "the folder of the tables is not durable (H12)",
