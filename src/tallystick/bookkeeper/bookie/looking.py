@@ -132,14 +132,16 @@ class Looks:
     async def _certain(self, judgements: dict[LedgerId, Judgement]) -> dict[LedgerId, Judgement]:
         """Another creation tells of another ledger only in the metadata that the kept one is from. If that was copied
         meanwhile, or nobody can say, these are looked at again, or nothing about them is answered; nor where it was
-        restored from an older copy: then the id was given out twice, and what is stored here is the first ledger's."""
+        restored from an older copy: then the id was given out twice, and what is stored here is the first ledger's;
+        but for those that an operator gave up, of which nothing is."""
         others = [ledger for ledger, found in judgements.items() if found.renew or found.verdict is Verdict.AMISS]
         if not others:
             return judgements
         try:
             async with running_timeout(ANSWER_S):
                 anchor = await self._metadata.bookie_creation(self._bookie)
-                kept = {ledger: known.creation for ledger in others if (known := self._ledgers.kept(ledger))}
+                known = {ledger: self._ledgers.kept(ledger) for ledger in others}
+                kept = {ledger: one.creation for ledger, one in known.items() if one and not one.was_given_up}
                 lost = await self._metadata.never_made(list(kept.values()))
         except (MetadataError, TimeoutError):
             anchor = None
