@@ -29,7 +29,11 @@ from tallystick.runtime.machine import this_machine
 
 pytestmark = pytest.mark.usefixtures("house_logger")  # some run a server's main in this process
 
-RUN = "import sys; from tallystick import node; sys.exit(getattr(node, sys.argv[1])(sys.argv[2], {}))"
+# SIGHUP is heard, also where the tests themselves were started with nohup.
+RUN = (
+    "import signal, sys; signal.signal(signal.SIGHUP, signal.SIG_DFL); from tallystick import node; "
+    "sys.exit(getattr(node, sys.argv[1])(sys.argv[2], {}))"
+)
 
 
 @pytest.fixture
