@@ -101,12 +101,12 @@ SHELL_MUTANTS = (
         "            self._around.committer.hold(self, served.when_durable, served.commit)\n        for ledger",
         "            self._write(served.when_durable, served.durable_size)\n        for ledger",
     ),
-    _planted(
+    Mutant(
         "a commit without space is taken for written (P1)",
         BOOKIE + "committer.py",
         "                self._retry = self._loop.call_later(RETRY_S, self._write, commit)\n",
         "                self._finish(commit.number)\n",
-        schedules=400,
+        killer="tests/unit/bookkeeper/bookie/test_committer.py",  # none of 400 schedules met it
     ),
     _planted(
         "what came during a commit is never committed (P9)",
