@@ -21,14 +21,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import takewhile
 from typing import NamedTuple, NoReturn
 
 from tallystick.bookkeeper.ledger.connection import BookieClient
 from tallystick.bookkeeper.ledger.read_run import ReadRun
 from tallystick.bookkeeper.ledger.read_shares import first_slots
-from tallystick.bookkeeper.ledger.striping import Striping
+from tallystick.bookkeeper.ledger.striping import Striping, striping_of
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import NO_CODES, Code
 from tallystick.bookkeeper.wire.digest import Digest
@@ -68,12 +67,7 @@ class Range(NamedTuple):
 
     @property
     def striping(self) -> Striping:
-        return _striping(len(self.bookies), self.write_quorum)
-
-
-@lru_cache(maxsize=64)
-def _striping(size: int, quorum: int) -> Striping:
-    return Striping(size, quorum, quorum)
+        return striping_of(len(self.bookies), self.write_quorum, self.write_quorum)
 
 
 def ranges_of(ledger: LedgerId, metadata: LedgerMetadata, first: EntryId, last: EntryId) -> list[Range]:

@@ -6,6 +6,7 @@ table (the original's slaves had empty tables meanwhile).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, Protocol, TypeVar
@@ -25,7 +26,7 @@ class Named(Protocol):
 C = TypeVar("C", bound=Named)
 
 
-class ConfigTable(Generic[C]):
+class ConfigTable(ABC, Generic[C]):
     """``changed`` is called after each change: to save it, and for topics to register.
 
     ``system`` has what every broker has. ``standing``: a slave's table is its master's; what somebody changes here
@@ -56,9 +57,9 @@ class ConfigTable(Generic[C]):
         """The table as it stands now; it changes under whoever waits."""
         return self._table
 
+    @abstractmethod
     def places(self, config: C) -> int:
         """How many of the table's places the entry takes."""
-        raise NotImplementedError
 
     def more_places(self, configs: Iterable[C]) -> int:
         """How many more places are taken when these have been put."""
