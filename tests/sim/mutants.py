@@ -204,10 +204,10 @@ MUTANTS = (
     ),
     Mutant(
         "a fence does not survive a checkpoint (Q11)",
-        BOOKIE + "ledgers.py",
+        BOOKIE + "state.py",
         "_FENCED * self.fenced | _UNMADE",
         "_UNMADE",
-        killer="tests/unit/bookkeeper/bookie/test_ledgers.py",
+        killer="tests/unit/bookkeeper/bookie/test_state.py",
     ),
     Mutant(
         "deleting ledgers moves the mark past entries that are in memory alone",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from support.watched import Watched
-from tallystick.bookkeeper.bookie.ledgers import Kept
 from tallystick.bookkeeper.bookie.looking import Looks
 from tallystick.bookkeeper.bookie.metrics import Counts
+from tallystick.bookkeeper.bookie.state import Kept
 from tallystick.runtime.events import Event, Events
 
 

@@ -13,7 +13,7 @@ import zlib
 from pathlib import Path
 
 from support.stores import KEY, SMALL, SteppingClock, entry_bytes
-from tallystick.bookkeeper.bookie.ledgers import Kept
+from tallystick.bookkeeper.bookie.state import Kept
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.runtime.disk import OsDisk

@@ -20,9 +20,10 @@ from functools import partial
 
 from tallystick.bookkeeper.bookie.collector import Damaged, Unreadable, compact
 from tallystick.bookkeeper.bookie.entry_log import EntryLog, LogWriter, Piece, remove_log
-from tallystick.bookkeeper.bookie.ledgers import Ledger, State
+from tallystick.bookkeeper.bookie.ledgers import Ledger
 from tallystick.bookkeeper.bookie.memtable import MemTable, Rows
 from tallystick.bookkeeper.bookie.settings import StorageSettings
+from tallystick.bookkeeper.bookie.state import State
 from tallystick.bookkeeper.bookie.state_file import StateFile
 from tallystick.bookkeeper.wire.values import LedgerId
 from tallystick.errors import StorageError

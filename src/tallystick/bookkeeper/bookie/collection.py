@@ -24,10 +24,10 @@ from tallystick.bookkeeper.bookie.garbage import (
     Wait,
     Waiting,
 )
-from tallystick.bookkeeper.bookie.ledgers import UNKNOWN
 from tallystick.bookkeeper.bookie.looks import judge
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.recent_adds import RecentAdds
+from tallystick.bookkeeper.bookie.state import UNKNOWN
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.metadata.driver import MetadataDriver, Moment
 from tallystick.bookkeeper.metadata.store import Creation

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 
 from tallystick.bookkeeper.bookie import records
-from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept, Ledgers
+from tallystick.bookkeeper.bookie.ledgers import Ledgers
+from tallystick.bookkeeper.bookie.state import UNKNOWN, Kept
 from tallystick.bookkeeper.metadata.store import Creation
 from tallystick.bookkeeper.wire.values import NO_ENTRY, EntryId, LedgerId
 from tallystick.runtime.disk import Buffer

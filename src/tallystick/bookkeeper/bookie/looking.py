@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Protocol
 
-from tallystick.bookkeeper.bookie.ledgers import Kept
 from tallystick.bookkeeper.bookie.looks import BATCH_LEDGERS, NOT_WRITTEN, Judgement, LookCore, Verdict
 from tallystick.bookkeeper.bookie.metrics import Counts
+from tallystick.bookkeeper.bookie.state import Kept
 from tallystick.bookkeeper.bookie.turns import TURN_S
 from tallystick.bookkeeper.metadata.driver import Records
 from tallystick.bookkeeper.metadata.store import Creation

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from tallystick.bookkeeper.bookie import records
 from tallystick.bookkeeper.bookie.entry_log import EntryLogs, index_path, log_of, log_path
 from tallystick.bookkeeper.bookie.journal import Journal, Reached
-from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Ledgers, State
+from tallystick.bookkeeper.bookie.ledgers import Ledgers
 from tallystick.bookkeeper.bookie.memtable import Tables
 from tallystick.bookkeeper.bookie.settings import StorageSettings
+from tallystick.bookkeeper.bookie.state import UNKNOWN, State
 from tallystick.bookkeeper.bookie.state_file import StateFile
 from tallystick.errors import CorruptRecord, DiskFull, StorageError
 from tallystick.runtime.disk import Disk

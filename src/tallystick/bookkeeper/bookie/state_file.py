@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from tallystick.bookkeeper.bookie.ledgers import State
+from tallystick.bookkeeper.bookie.state import State
 from tallystick.errors import StorageError
 from tallystick.runtime.disk import Disk, read_file
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tallystick.bookkeeper.bookie.checkpoint import Checkpoint
-from tallystick.bookkeeper.bookie.ledgers import Kept
 from tallystick.bookkeeper.bookie.limits import CHECK_EVERY_S, DiskGuard
 from tallystick.bookkeeper.bookie.metrics import Counts
 from tallystick.bookkeeper.bookie.settings import StorageSettings
+from tallystick.bookkeeper.bookie.state import Kept
 from tallystick.bookkeeper.bookie.storage import Storage
 from tallystick.bookkeeper.metadata.driver import Registration
 from tallystick.bookkeeper.wire.values import BookieInfo, LedgerId

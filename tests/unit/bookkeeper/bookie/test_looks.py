@@ -11,7 +11,6 @@ from support.looks import looks_at
 from support.waiting import until
 from support.watched import METADATA, Watched, answers
 from tallystick.bookkeeper.bookie.bookie import Bookie
-from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
 from tallystick.bookkeeper.bookie.looks import (
     BATCH_LEDGERS,
     MAX_TRIES,
@@ -21,6 +20,7 @@ from tallystick.bookkeeper.bookie.looks import (
     judge,
 )
 from tallystick.bookkeeper.bookie.session import ADD_ANSWER_BYTES
+from tallystick.bookkeeper.bookie.state import UNKNOWN, Kept
 from tallystick.bookkeeper.metadata.driver import Moment, Record
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.v2 import Flag

@@ -12,7 +12,7 @@ from support.bookies import KEY, Home, Peer, adds, read, talking
 from support.waiting import until
 from support.watched import METADATA, Watched, answers
 from tallystick.bookkeeper.bookie.bookie import Bookie
-from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
+from tallystick.bookkeeper.bookie.state import UNKNOWN, Kept
 from tallystick.bookkeeper.metadata.driver import Moment
 from tallystick.bookkeeper.wire import v2
 from tallystick.bookkeeper.wire.codes import Code

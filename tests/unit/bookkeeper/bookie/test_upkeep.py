@@ -13,8 +13,8 @@ from support.stores import Store
 from support.waiting import until
 from tallystick.bookkeeper.bookie.bookie import Bookie
 from tallystick.bookkeeper.bookie.checkpoint import Checkpoint
-from tallystick.bookkeeper.bookie.ledgers import UNKNOWN, Kept
 from tallystick.bookkeeper.bookie.limits import DiskGuard
+from tallystick.bookkeeper.bookie.state import UNKNOWN, Kept
 from tallystick.bookkeeper.bookie.upkeep import Listing
 from tallystick.bookkeeper.wire.codes import Code
 from tallystick.bookkeeper.wire.values import BookieInfo
